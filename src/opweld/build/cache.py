@@ -1,0 +1,207 @@
+"""The folder of compiled things: entries found by key, published whole or not at all, never trusted to be sound.
+
+Layout under the root (`OPWELD_CACHE`, or `~/.cache/opweld`):
+
+    objects/ab/KEY-DIGEST.o    a file entry; the name carries a digest of the content, so that a damaged file is seen
+    models/ab/KEY/             a folder entry, renamed into place when complete
+    digests/ab/KEY             size, time of change, inode and digest of a big file seen before
+    zig/                       the C compiler's own cache
+
+A root that cannot be written (read-only, full, owned by somebody else) is still read; new entries then go to a
+temporary folder that lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache as remember
+from pathlib import Path
+
+from opweld.options import Environment
+
+_RECENT_NS = 2_000_000_000
+"""A file changed within the last two seconds may change again without its time of change moving."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache folder. `Cache.open()` gives the user's."""
+
+    root: Path
+
+    @classmethod
+    def open(cls, root: Path | None = None) -> Cache:
+        """The cache at `root`, or where the environment says. Touches no file."""
+        return cls(root or Environment.read().cache or _default_root())
+
+    def find_file(self, kind: str, key: str, suffix: str) -> Path | None:
+        """The file stored under `key`, its content checked; None where there is none that is sound."""
+        for root in self._roots():
+            folder = root / kind / key[:2]
+            try:
+                names = [name for name in os.listdir(folder) if name.startswith(key + "-") and name.endswith(suffix)]
+            except OSError:
+                continue
+            for name in names:
+                path = folder / name
+                if _content_digest(path) == name[len(key) + 1 : len(name) - len(suffix)]:
+                    return path
+                with contextlib.suppress(OSError):
+                    path.unlink()
+        return None
+
+    def publish_file(self, kind: str, key: str, suffix: str, source: Path) -> Path:
+        """Moves the file `source` into the cache under `key`, atomically, and returns where it lies now."""
+        digest = _content_digest(source)
+        if digest is None:
+            raise FileNotFoundError(f"{source} was not written")
+        return self._publish(kind, f"{key}-{digest}{suffix}", lambda place: _copy_then_rename(source, place))
+
+    def find_folder(self, kind: str, key: str) -> Path | None:
+        """The folder stored under `key`, or None. The caller checks the content and discards it if damaged."""
+        for root in self._roots():
+            folder = root / kind / key[:2] / key
+            if folder.is_dir():
+                return folder
+        return None
+
+    def publish_folder(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
+        """Has `fill` write an empty folder, then moves it into the cache under `key`, and returns where it lies.
+
+        If another process was first, its folder stays.
+        """
+
+        def place_folder(place: Path) -> None:
+            staging = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
+            try:
+                fill(staging)
+                staging.chmod(0o755)
+                try:
+                    staging.rename(place)
+                except OSError:
+                    if not place.is_dir():
+                        raise
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+
+        return self._publish(kind, key, place_folder)
+
+    def discard(self, kind: str, key: str) -> None:
+        """Removes the folder entry under `key`, as far as that is allowed."""
+        for root in self._roots():
+            folder = root / kind / key[:2] / key
+            if folder.is_dir():
+                # Renamed first, so that nobody finds half of it.
+                doomed = folder.with_name(f".old-{key}-{os.getpid()}")
+                with contextlib.suppress(OSError):
+                    folder.rename(doomed)
+                shutil.rmtree(doomed, ignore_errors=True)
+
+    def file_digest(self, path: Path) -> str:
+        """SHA-256 of a file's content, remembered by path, size, time of change and inode. Raises OSError."""
+        path = path.resolve()
+        status = path.stat()
+        stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} {status.st_dev}"
+        key = hashlib.sha256(os.fsencode(path)).hexdigest()
+        for root in self._roots():
+            with contextlib.suppress(OSError, ValueError):
+                known, digest = (root / "digests" / key[:2] / key).read_text().splitlines()
+                if known == stamp and len(digest) == 64:
+                    return digest
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if time.time_ns() - status.st_mtime_ns > _RECENT_NS:
+            text = f"{stamp}\n{digest}\n".encode()
+            with contextlib.suppress(OSError):
+                self._publish("digests", key, lambda place: _write_then_rename(text, place))
+        return digest
+
+    def writable_folder(self, name: str) -> Path:
+        """The folder `name` under the root, made if need be, or under the temporary root if that cannot be written."""
+        for root in (self.root, _temporary_root()):
+            folder = root / name
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder) as probe:
+                    probe.write(b"\0" * 4096)
+                    probe.flush()
+            except OSError:
+                continue
+            return folder
+        raise OSError(f"neither {self.root} nor {tempfile.gettempdir()} can be written")
+
+    def _roots(self) -> Iterator[Path]:
+        yield self.root
+        if _temporary_root.cache_info().currsize:
+            yield _temporary_root()
+
+    def _publish(self, kind: str, name: str, place: Callable[[Path], None]) -> Path:
+        """Puts an entry under the root, or else under the temporary root."""
+        target = self.root / kind / name[:2] / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            place(target)
+        except OSError:
+            target = _temporary_root() / kind / name[:2] / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            place(target)
+        return target
+
+
+def _default_root() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if base and Path(base).is_absolute():
+        return Path(base) / "opweld"
+    try:
+        return Path.home() / ".cache" / "opweld"
+    except RuntimeError:
+        return _temporary_root()
+
+
+@remember
+def _temporary_root() -> Path:
+    """A folder of this process, removed at its end."""
+    folder = Path(tempfile.mkdtemp(prefix="opweld-"))
+    owner = os.getpid()
+
+    def remove() -> None:
+        # A forked child inherits this hook but not the folder.
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+def _content_digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except OSError:
+        return None
+
+
+def _copy_then_rename(source: Path, place: Path) -> None:
+    _write_then_rename(source.read_bytes(), place)
+
+
+def _write_then_rename(data: bytes, place: Path) -> None:
+    """Writes a file that nobody can see half of."""
+    handle, name = tempfile.mkstemp(prefix=".new-", dir=place.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(name, 0o644)
+        os.replace(name, place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

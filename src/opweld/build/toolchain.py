@@ -1,0 +1,243 @@
+"""C text in, shared object out: `zig cc` (or what OPWELD_CC names) in parallel, each object compiled once.
+
+Measured with zig 0.17.0: 0.02 s a small file, 0.02 s a link. A first link that needs zig's compiler runtime builds it,
+3 s once a machine. Generated code needs none of it, so it is linked without (0.3 s the first time), and with it only if
+that fails. zig's runtime has no `__builtin_cpu_supports`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache as remember
+from importlib import metadata, util
+from pathlib import Path
+
+from opweld.build.cache import Cache
+from opweld.errors import ToolchainError
+from opweld.options import Environment, available_cores
+from opweld.target import Target
+
+BASE_FLAGS = (
+    "-O3",
+    "-std=c11",
+    "-fPIC",
+    "-fno-sanitize=undefined",  # zig turns it on by default
+    "-fwrapv",
+    "-fno-math-errno",
+    "-fvisibility=hidden",
+    "-g0",  # zig's default holds the folder's name, so that equal sources give unequal objects
+)
+"""Flags of every object. No fast-math: NaN and infinity are values."""
+
+_TIMEOUT_S = 600
+_TAIL_LINES = 30
+_FILE_NAME = re.compile(r"[A-Za-z0-9_]+\.[ch]")
+
+Progress = Callable[[int, int], None]
+"""Called with (objects done, objects in all)."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler: the command that starts it, a text that tells its versions apart, and whether it is zig's clang."""
+
+    command: tuple[str, ...]
+    version: str
+    is_zig: bool
+
+    @classmethod
+    def find(cls) -> Compiler:
+        """The compiler that OPWELD_CC names, else zig. Raises ToolchainError where there is none."""
+        named = Environment.read().compiler
+        return _zig() if named is None else _named(named)
+
+    def flags(self, target: Target) -> tuple[str, ...]:
+        """The flags of every object compiled for `target`."""
+        if self.is_zig:
+            return (*BASE_FLAGS, "-ffp-contract=on", *target.clang_flags)
+        # Before gcc 14, `on` meant `off`: no fused multiply-add at all.
+        return (*BASE_FLAGS, "-ffp-contract=fast", *target.gcc_flags)
+
+
+@remember
+def _zig() -> Compiler:
+    found = util.find_spec("ziglang")
+    if found is None or not found.submodule_search_locations:
+        raise ToolchainError(
+            "compiling needs a C compiler: pip install ziglang, or set OPWELD_CC to the path of gcc or clang"
+        )
+    # The program itself, not `python -m ziglang`: that would start another Python for every file.
+    program = Path(found.submodule_search_locations[0]) / "zig"
+    if not program.exists():
+        raise ToolchainError(f"the ziglang package lacks {program}; install it anew with pip, or set OPWELD_CC")
+    return Compiler((str(program), "cc"), f"zig {metadata.version('ziglang')}", is_zig=True)
+
+
+@remember
+def _named(program: Path) -> Compiler:
+    try:
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolchainError(f"OPWELD_CC names {program}, which does not answer --version: {error}") from error
+    return Compiler((str(program),), answer.stdout.strip(), is_zig=False)
+
+
+def build_shared(
+    sources: Mapping[str, str],
+    out: Path,
+    *,
+    target: Target,
+    headers: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (),
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    cache: Cache | None = None,
+) -> None:
+    """Compiles C files and links them into the shared object `out`, which appears whole or not at all.
+
+    Args:
+        sources: C text by file name.
+        out: the shared object to write; its folder must be there.
+        target: the machine to compile for.
+        headers: text by file name of what the sources include with quotes; part of every object's identity.
+        flags: more compiler flags, after those of `BASE_FLAGS` and the target.
+        jobs: how many compilers run at a time; the number of cores where None.
+        progress: called as objects get done.
+        cache: where objects are kept; the user's where None.
+
+    Raises ToolchainError with the compiler's last lines when it rejects something, or when there is no compiler.
+    """
+    objects = compile_objects(
+        sources, target=target, headers=headers, flags=flags, jobs=jobs, progress=progress, cache=cache
+    )
+    _link(list(dict.fromkeys(objects)), out, Compiler.find(), target, cache or Cache.open())
+
+
+def compile_objects(
+    sources: Mapping[str, str],
+    *,
+    target: Target,
+    headers: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (),
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    cache: Cache | None = None,
+) -> list[Path]:
+    """Compiles C files to objects, in the order of `sources`; equal texts share one object. See `build_shared`."""
+    cache = cache or Cache.open()
+    headers = headers or {}
+    for name in (*sources, *headers):
+        if not _FILE_NAME.fullmatch(name):
+            raise ToolchainError(f"{name!r} is no name for a C file: expected letters, digits and _, then .c or .h")
+    compiler = Compiler.find()
+    all_flags = (*compiler.flags(target), *flags)
+    keys = {name: _key(compiler, all_flags, headers, text) for name, text in sources.items()}
+    objects = {key: cache.find_file("objects", key, ".o") for key in keys.values()}
+    missing = {key: name for name, key in keys.items() if objects[key] is None}
+    done = len(sources) - len(missing)
+    if progress:
+        progress(done, len(sources))
+    if missing:
+        with tempfile.TemporaryDirectory(prefix="opweld-build-") as folder:
+            workspace = Path(folder)
+            for name, text in (*headers.items(), *((name, sources[name]) for name in missing.values())):
+                (workspace / name).write_text(text, encoding="utf-8")
+            with ThreadPoolExecutor(jobs or available_cores()) as pool:
+                tasks = {
+                    pool.submit(_compile, compiler, all_flags, workspace, name, cache): key
+                    for key, name in missing.items()
+                }
+                try:
+                    for task in as_completed(tasks):
+                        objects[tasks[task]] = cache.publish_file("objects", tasks[task], ".o", task.result())
+                        done += 1
+                        if progress:
+                            progress(done, len(sources))
+                except BaseException:
+                    pool.shutdown(wait=True, cancel_futures=True)
+                    raise
+    return [path for key in keys.values() if (path := objects[key]) is not None]
+
+
+def _key(compiler: Compiler, flags: Sequence[str], headers: Mapping[str, str], text: str) -> str:
+    """The identity of an object: everything that its bytes depend on."""
+    digest = hashlib.sha256()
+    for part in (compiler.version, *flags, *(part for item in sorted(headers.items()) for part in item), text):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()[:40]
+
+
+def _compile(compiler: Compiler, flags: Sequence[str], workspace: Path, name: str, cache: Cache) -> Path:
+    out = workspace / (name[:-2] + ".o")
+    # Relative names, so that diagnostics and objects are the same in every workspace.
+    _run((*compiler.command, *flags, "-c", name, "-o", out.name), workspace, name, cache)
+    return out
+
+
+def _link(objects: Sequence[Path], out: Path, compiler: Compiler, target: Target, cache: Cache) -> None:
+    """Links to a temporary name in the folder of `out`, then renames."""
+    where = target.clang_flags[:2] if compiler.is_zig else ()
+    libraries = ("-lc", "-lm", "-lpthread", "-Wl,-z,defs", "-Wl,--build-id=none")
+    handle, name = tempfile.mkstemp(prefix=".new-", suffix=".so", dir=out.parent)
+    os.close(handle)
+    try:
+        with tempfile.TemporaryDirectory(prefix="opweld-link-") as folder:
+            # A file instead of arguments: hundreds of paths may be too long for a command line.
+            arguments = Path(folder) / "objects.txt"
+            quoted = ('"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"' for path in objects)
+            arguments.write_text("\n".join(quoted), encoding="utf-8")
+            command = (*compiler.command, *where, "-O3", "-shared", f"@{arguments}", *libraries, "-o", name)
+            try:
+                _run((*command, "-nostdlib"), Path(folder), out.name, cache)
+            except ToolchainError:
+                _run(command, Path(folder), out.name, cache)
+        os.chmod(name, 0o755)
+        os.replace(name, out)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def _run(command: Sequence[str], folder: Path, subject: str, cache: Cache) -> None:
+    """Runs a compiler command in `folder`; zig keeps its files in the cache, and for this file's own in `folder`."""
+    failure = _attempt(command, folder, cache.writable_folder("zig"))
+    if failure is not None and f"{subject}:" not in failure and "undefined symbol" not in failure:
+        # No complaint about the text itself: zig's own cache may be damaged.
+        spare = folder / f".zig-{subject}"
+        failure = _attempt(command, folder, spare)
+        shutil.rmtree(spare, ignore_errors=True)
+    if failure is not None:
+        tail = "\n".join(failure.splitlines()[-_TAIL_LINES:])
+        raise ToolchainError(f"{' '.join(command[:2])} failed on {subject}:\n{tail}")
+
+
+def _attempt(command: Sequence[str], folder: Path, zig_cache: Path) -> str | None:
+    """Runs a command; None if it succeeded, else what it said."""
+    variables = os.environ | {"ZIG_GLOBAL_CACHE_DIR": str(zig_cache), "ZIG_LOCAL_CACHE_DIR": str(folder), "LC_ALL": "C"}
+    try:
+        answer = subprocess.run(
+            command,
+            cwd=folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        raise ToolchainError(f"cannot start the C compiler {command[0]}: {error}") from error
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_TIMEOUT_S} s"
+    return None if answer.returncode == 0 else (answer.stderr or answer.stdout or f"exit status {answer.returncode}")

@@ -1,0 +1,33 @@
+"""The errors opweld raises. Each message names the node or value, what was expected, and what to do about it."""
+
+
+class OpweldError(Exception):
+    """Root of all errors that opweld raises on purpose."""
+
+
+class ModelError(OpweldError):
+    """The model is malformed or inconsistent: bad protobuf, wrong rank, contradicting shapes, unsafe external data."""
+
+
+class UnsupportedError(OpweldError):
+    """The model is valid, but uses an operator, attribute or type that opweld does not compile yet."""
+
+
+class InputError(OpweldError):
+    """A feed is missing, unknown, or has the wrong dtype, rank or shape."""
+
+
+class AssumptionError(InputError):
+    """The shapes or small integer inputs of a call violate the assumptions of every compiled variant."""
+
+
+class ToolchainError(OpweldError):
+    """The C compiler is missing or rejected generated source."""
+
+
+class ArtifactError(OpweldError):
+    """An artifact is missing, corrupted, of another format version, or built for another processor."""
+
+
+class OptionError(OpweldError):
+    """An option or environment variable has a value that opweld does not know."""

@@ -1,0 +1,274 @@
+"""The ledger: every decision of every stage, with what else could have been done and why it was not.
+
+A stage never chooses on its own. It names the alternatives, the first of which is a baseline that is always legal, says
+which one it prefers, and takes what `Ledger.decide` answers. Because the ledger may answer with the baseline, any
+prefix of the decisions is a correct compiler: `disable` switches single decisions, rules or stages off, and `prefix=k`
+grants the first k wishes only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from opweld.errors import ArtifactError
+
+Amount = int | str | None
+"""A number of bytes or FLOPs: an integer, an expression over symbolic dims as text, or None where nobody counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to do something, with its predicted memory traffic (bytes) and arithmetic (FLOPs)."""
+
+    name: str
+    bytes: Amount = None
+    flops: Amount = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One entry of the ledger. `alternatives[0]` is the baseline; `failed` holds the values of what said no."""
+
+    id: str
+    rule: str
+    site: tuple[str, ...]
+    alternatives: tuple[Alternative, ...]
+    taken: str
+    preferred: str
+    reason: str
+    failed: Mapping[str, int | str] = field(default_factory=dict[str, int | str], hash=False)
+
+    @property
+    def stage(self) -> str:
+        """The part of the rule's name before the first dot: `fuse` of `fuse.epilogue`."""
+        return self.rule.partition(".")[0]
+
+    @property
+    def baseline(self) -> str:
+        """The name of the alternative that is always legal."""
+        return self.alternatives[0].name
+
+    @property
+    def fired(self) -> bool:
+        """Whether something better than the baseline was taken."""
+        return self.taken != self.baseline
+
+    @property
+    def overridden(self) -> bool:
+        """Whether the stage wanted something else than it got, because of `disable` or `prefix`."""
+        return self.taken != self.preferred
+
+    @property
+    def near_miss(self) -> bool:
+        """Whether a better alternative was there and its predicate failed."""
+        return not self.fired and len(self.alternatives) > 1 and bool(self.failed)
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """Bytes from the baseline to the taken (or else the best) alternative; None where not counted as integers."""
+        base = self.alternatives[0].bytes
+        chosen = [a for a in self.alternatives[1:] if not self.fired or a.name == self.taken]
+        others = [a.bytes for a in chosen if isinstance(a.bytes, int)]
+        return base - min(others) if isinstance(base, int) and others else None
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types; `Decision.from_json` is its inverse."""
+        return {
+            "id": self.id,
+            "rule": self.rule,
+            "site": list(self.site),
+            "alternatives": [{"name": a.name, "bytes": a.bytes, "flops": a.flops} for a in self.alternatives],
+            "taken": self.taken,
+            "preferred": self.preferred,
+            "reason": self.reason,
+            "failed": dict(self.failed),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Decision:
+        """The decision that `to_json` wrote. Raises KeyError or TypeError on anything else."""
+        return cls(
+            id=data["id"],
+            rule=data["rule"],
+            site=tuple(data["site"]),
+            alternatives=tuple(Alternative(a["name"], a["bytes"], a["flops"]) for a in data["alternatives"]),
+            taken=data["taken"],
+            preferred=data["preferred"],
+            reason=data["reason"],
+            failed=dict(data["failed"]),
+        )
+
+
+class Ledger:
+    """The decisions of one compilation, in the order in which they were taken.
+
+    Args:
+        disable: ids, rules (`fuse.epilogue`) or stages (`fuse`) whose decisions fall back to their baseline.
+        prefix: grant only the first `prefix` wishes for something better than a baseline; None grants all.
+    """
+
+    def __init__(self, disable: Sequence[str] = (), prefix: int | None = None) -> None:
+        if prefix is not None and prefix < 0:
+            raise ValueError(f"prefix is {prefix}, expected a count of decisions")
+        self._decisions: list[Decision] = []
+        self._occurrences: Counter[str] = Counter()
+        self._disable = frozenset(disable)
+        self._matched: set[str] = set()
+        self._prefix = prefix
+        self._wishes = 0
+
+    def decide(
+        self,
+        *,
+        rule: str,
+        site: Sequence[str],
+        alternatives: Sequence[Alternative],
+        prefer: str,
+        reason: str,
+        failed: Mapping[str, int | str] | None = None,
+    ) -> str:
+        """Records a decision and returns the name of the alternative to take: `prefer`, or the baseline if overridden.
+
+        Args:
+            rule: `stage.heuristic`, for instance `fuse.epilogue`.
+            site: names of the graph nodes that it is about.
+            alternatives: what can be done; the first must be legal whatever else is decided.
+            prefer: the name of the alternative that the stage wants.
+            reason: why, in a phrase.
+            failed: the values of the predicate that ruled the other alternatives out.
+        """
+        names = [a.name for a in alternatives]
+        if prefer not in names:
+            raise ValueError(f"{rule} prefers {prefer!r}, which is not among its alternatives {names}")
+        if len(set(names)) != len(names):
+            raise ValueError(f"{rule} names an alternative twice: {names}")
+        identity = self._identify(rule, site)
+        taken = prefer
+        if prefer != names[0]:
+            taken = prefer if self._grants(identity, rule) else names[0]
+        decision = Decision(identity, rule, tuple(site), tuple(alternatives), taken, prefer, reason, dict(failed or {}))
+        self._decisions.append(decision)
+        return taken
+
+    def _identify(self, rule: str, site: Sequence[str]) -> str:
+        text = "\0".join((rule, *site)).encode("utf-8", "surrogatepass")
+        identity = hashlib.sha256(text).hexdigest()[:10]
+        self._occurrences[identity] += 1
+        count = self._occurrences[identity]
+        return identity if count == 1 else f"{identity}-{count}"
+
+    def _grants(self, identity: str, rule: str) -> bool:
+        position = self._wishes
+        self._wishes += 1
+        matched = self._disable & {identity, rule, rule.partition(".")[0]}
+        self._matched |= matched
+        return not matched and (self._prefix is None or position < self._prefix)
+
+    @property
+    def wishes(self) -> int:
+        """How many decisions asked for more than their baseline: the range of a useful `prefix`."""
+        return self._wishes
+
+    def unmatched(self) -> list[str]:
+        """The entries of `disable` that met no decision, most likely misspelt."""
+        return sorted(self._disable - self._matched)
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self._decisions)
+
+    def __len__(self) -> int:
+        return len(self._decisions)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Maps each rule to (decisions that took more than the baseline, all decisions), in order of first use."""
+        total = Counter(d.rule for d in self._decisions)
+        fired = Counter(d.rule for d in self._decisions if d.fired)
+        return {rule: (fired[rule], total[rule]) for rule in total}
+
+    def near_misses(self) -> list[Decision]:
+        """What almost happened: dearest first by the bytes it costs, uncounted and symbolic ones last."""
+        return sorted((d for d in self._decisions if d.near_miss), key=lambda d: -(d.saved_bytes or 0))
+
+    def about(self, node: str) -> list[Decision]:
+        """The decisions whose site holds the graph node `node`."""
+        return [d for d in self._decisions if node in d.site]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """All decisions as JSON types."""
+        return [d.to_json() for d in self._decisions]
+
+    def dumps(self) -> str:
+        """The ledger as text, one decision a line, so that two ledgers can be compared with diff."""
+        if not self._decisions:
+            return "[]\n"
+        return "[\n" + ",\n".join(json.dumps(d, sort_keys=True) for d in self.to_json()) + "\n]\n"
+
+    @classmethod
+    def of(cls, decisions: Sequence[Decision]) -> Ledger:
+        """A ledger of decisions that were taken elsewhere."""
+        ledger = cls()
+        ledger._decisions = list(decisions)
+        ledger._wishes = sum(d.preferred != d.baseline for d in decisions)
+        return ledger
+
+    @classmethod
+    def loads(cls, text: str) -> Ledger:
+        """The ledger that `dumps` wrote. Raises ArtifactError when `text` is something else."""
+        try:
+            data: object = json.loads(text)
+            if not isinstance(data, list):
+                raise TypeError(f"it is {type(data).__name__}")
+            return cls.of([Decision.from_json(entry) for entry in cast("list[dict[str, Any]]", data)])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtifactError(f"ledger.json is not a list of decisions ({error}); compile the model again") from error
+
+    def render(self, near_misses: int = 20) -> str:
+        """The ledger as `opweld explain` prints it: decisions by stage and rule, then the dearest near misses."""
+        lines: list[str] = []
+        counts = self.counts()
+        for stage in dict.fromkeys(d.stage for d in self._decisions):
+            lines.append(f"{stage}")
+            for rule, (fired, total) in counts.items():
+                if rule.partition(".")[0] == stage:
+                    lines.append(f"  {rule}: {fired} of {total}")
+                    lines += [f"    {line}" for d in self._decisions if d.rule == rule for line in _describe(d)]
+        missed = self.near_misses()
+        if missed:
+            lines.append(f"near misses ({len(missed)}, dearest first)")
+            for decision in missed[:near_misses]:
+                lines += [f"  {line}" for line in _describe(decision)]
+            if len(missed) > near_misses:
+                lines.append(f"  and {len(missed) - near_misses} more")
+        return "\n".join(lines) + "\n" if lines else "no decisions\n"
+
+
+def _describe(decision: Decision) -> list[str]:
+    """One decision as lines of text: what and where, then what it saves and what failed."""
+    others = ", ".join(printable(a.name) for a in decision.alternatives if a.name != decision.taken)
+    head = f"{decision.id} {printable(decision.taken)} at {printable(', '.join(decision.site)) or '(no node)'}: "
+    lines = [head + printable(decision.reason, 200)]
+    notes: list[str] = []
+    if decision.overridden:
+        notes.append(f"wanted {printable(decision.preferred)}, overridden")
+    if decision.failed:
+        values = (f"{printable(k)} = {printable(str(v))}" for k, v in decision.failed.items())
+        notes.append("failed: " + ", ".join(values))
+    if decision.saved_bytes is not None:
+        notes.append(f"{'saves' if decision.fired else 'costs'} {decision.saved_bytes:,} bytes")
+    if others:
+        notes.append(f"instead of {others}")
+    if notes:
+        lines.append("  " + "; ".join(notes))
+    return lines
+
+
+def printable(text: str, limit: int = 120) -> str:
+    """`text` with control characters escaped, its middle cut out beyond `limit`: a model may be hostile."""
+    if len(text) > limit:
+        text = f"{text[: limit // 2]}...{text[-limit // 2 + 3 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

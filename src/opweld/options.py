@@ -1,0 +1,157 @@
+"""What a user can ask for: the options of a compilation and the environment variables, both checked on the way in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+from opweld.errors import OptionError
+
+TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
+PRECISIONS = ("fp32",)
+LEVELS = ("none", "basic", "extended", "all")
+TUNINGS = ("off",)
+MAX_THREADS = 1024
+
+
+def available_cores() -> int:
+    """The number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile a model.
+
+    Attributes:
+        target: the machine to compile for, one of `TARGETS`.
+        precision: arithmetic of the compiled model, one of `PRECISIONS`.
+        level: how much to optimise, one of `LEVELS`; `none` compiles one kernel a node.
+        threads: how many threads a run uses. No stage reads it: a compiled model serves any number.
+        dims: sizes for symbolic dims of the inputs, which become constants of the compiled model.
+        disable: ids, rules or stages of decisions that must stay at their baseline (`opweld explain` lists them).
+        tune: how long to measure alternatives on this machine, one of `TUNINGS`.
+    """
+
+    target: str = "native"
+    precision: str = "fp32"
+    level: str = "all"
+    threads: int = field(default_factory=available_cores)
+    dims: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
+    disable: tuple[str, ...] = ()
+    tune: str = "off"
+
+    def __post_init__(self) -> None:
+        _check_choice("target", self.target, TARGETS)
+        _check_choice("precision", self.precision, PRECISIONS)
+        _check_choice("level", self.level, LEVELS)
+        _check_choice("tune", self.tune, TUNINGS)
+        _check_count("threads", self.threads, 1, MAX_THREADS)
+        if not isinstance(cast(object, self.dims), Mapping):
+            raise OptionError(f"dims is {self.dims!r}, expected sizes by name of symbolic dim, as {{'batch': 1}}")
+        for name, size in self.dims.items():
+            if not isinstance(cast(object, name), str) or not name:
+                raise OptionError(f"dims has the key {name!r}, expected the name of a symbolic dim")
+            _check_count(f"dim {name!r}", size, 1, 2**63 - 1)
+        if isinstance(cast(object, self.disable), str):
+            raise OptionError(f"disable is the text {self.disable!r}, expected a list of decision ids, rules or stages")
+        for entry in self.disable:
+            if not isinstance(cast(object, entry), str) or not entry:
+                raise OptionError(f"disable holds {entry!r}, expected the id of a decision, a rule or a stage")
+        object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
+        object.__setattr__(self, "disable", tuple(self.disable))
+
+    @classmethod
+    def of(cls, **values: Any) -> Options:
+        """Options from keyword arguments. Raises OptionError on an unknown name, listing the valid ones."""
+        unknown = sorted(set(values) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(cls.__dataclass_fields__)}")
+        return cls(**values)
+
+    def digest(self) -> str:
+        """A hash of all options that change what is compiled; `threads` does not."""
+        fixed = {
+            "target": self.target,
+            "precision": self.precision,
+            "level": self.level,
+            "dims": dict(self.dims),
+            "disable": sorted(set(self.disable)),
+            "tune": self.tune,
+        }
+        return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mappingproxy does not pickle; the constructor makes it anew.
+        values = (self.target, self.precision, self.level, self.threads, dict(self.dims), self.disable, self.tune)
+        return (Options, values)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise OptionError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
+
+
+def _check_count(name: str, value: object, lowest: int, highest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        raise OptionError(f"{name} is {value!r}, expected a whole number from {lowest} to {highest}")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The environment variables that opweld reads.
+
+    Attributes:
+        debug: OPWELD_DEBUG, 0 or 1: verify every stage, keep debug information in compiled code, show tracebacks.
+        dump: OPWELD_DUMP, a folder that receives a numbered file a stage.
+        cache: OPWELD_CACHE, the folder of compiled models, instead of ~/.cache/opweld.
+        compiler: OPWELD_CC, a C compiler to call instead of zig: its path.
+    """
+
+    debug: bool = False
+    dump: Path | None = None
+    cache: Path | None = None
+    compiler: Path | None = None
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
+        """Reads `variables` (those of the process where None). Raises OptionError on a value that cannot be."""
+        values = os.environ if variables is None else variables
+        debug = values.get("OPWELD_DEBUG", "")
+        if debug not in ("", "0", "1"):
+            raise OptionError(f"OPWELD_DEBUG is {debug!r}, expected 0 or 1")
+        return cls(
+            debug=debug == "1",
+            dump=_folder("OPWELD_DUMP", values.get("OPWELD_DUMP", "")),
+            cache=_folder("OPWELD_CACHE", values.get("OPWELD_CACHE", "")),
+            compiler=_program("OPWELD_CC", values.get("OPWELD_CC", "")),
+        )
+
+
+def _folder(name: str, value: str) -> Path | None:
+    if not value:
+        return None
+    try:
+        path = Path(value).expanduser().absolute()
+        existing = next(p for p in (path, *path.parents) if p.exists())
+    except (RuntimeError, ValueError, OSError) as error:
+        raise OptionError(f"{name} is {value!r}, which is no path ({error}); name a folder") from error
+    if not existing.is_dir():
+        raise OptionError(f"{name} is {value!r}, but {existing} is a file; name a folder")
+    return path
+
+
+def _program(name: str, value: str) -> Path | None:
+    if not value:
+        return None
+    found = shutil.which(value)
+    if found is None:
+        raise OptionError(f"{name} is {value!r}, which is no program; name a C compiler such as gcc, or unset it")
+    return Path(found).absolute()

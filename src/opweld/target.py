@@ -1,0 +1,179 @@
+"""Machine facts that the compiler decides by (vectors, caches, cores), and how to tell them to a C compiler."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from opweld.errors import OptionError
+from opweld.options import TARGETS, available_cores
+
+KIB = 1024
+MIB = 1024 * KIB
+
+_CPUINFO = Path("/proc/cpuinfo")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+# What /proc/cpuinfo and __builtin_cpu_supports call the same thing, for every feature that generated code may use.
+_V3_FEATURES = {"avx2": "avx2", "fma": "fma", "f16c": "f16c", "bmi1": "bmi", "bmi2": "bmi2"}
+_V4_FEATURES = {name: name for name in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")}
+_V3_EXTRAS = {"avx_vnni": "avxvnni"}
+_V4_EXTRAS = {"avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16"}
+_ARM_EXTRAS = {"asimddp": "dotprod", "bf16": "bf16", "i8mm": "i8mm"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of machine.
+
+    Attributes:
+        name: `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512) or `aarch64` (NEON).
+        vector_bytes: bytes of a vector register.
+        vector_registers: how many of them there are.
+        cores: cores that the compiler plans for.
+        l1_bytes, l2_bytes: data cache a core. l3_bytes: last-level cache, shared.
+        features: features of the processor that generated code may use, named as in `__builtin_cpu_supports`.
+        triple: the target triple for zig: architecture, system, C library.
+    """
+
+    name: str
+    vector_bytes: int
+    vector_registers: int
+    cores: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    features: tuple[str, ...]
+    triple: str
+
+    @property
+    def vector_lanes_f32(self) -> int:
+        """How many float32 a vector register holds."""
+        return self.vector_bytes // 4
+
+    @property
+    def clang_flags(self) -> tuple[str, ...]:
+        """Flags that make `zig cc` compile for this machine; never `native`: equal targets give equal objects."""
+        base, extras = _ARCHITECTURES[self.name]
+        chosen = [feature for feature in extras.values() if feature in self.features]
+        flags = ("-target", self.triple, "-mcpu=" + "+".join((base, *chosen)))
+        # clang's generic x86-64-v4 prefers 256-bit vectors, for processors that slow down at 512.
+        return (*flags, "-mprefer-vector-width=512") if self.vector_bytes == 64 else flags
+
+    @property
+    def gcc_flags(self) -> tuple[str, ...]:
+        """The same for gcc and for a clang that is not zig's."""
+        _, extras = _ARCHITECTURES[self.name]
+        chosen = [feature for feature in extras.values() if feature in self.features]
+        if self.name == "aarch64":
+            return ("-march=" + "+".join(("armv8-a", *chosen)),)
+        flags = (f"-march={self.name}", *(f"-m{feature}" for feature in chosen))
+        return (*flags, "-mprefer-vector-width=512") if self.vector_bytes == 64 else flags
+
+    def digest(self) -> str:
+        """A hash of every fact, for cache keys."""
+        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def of(cls, name: str) -> Target:
+        """The target that a user names: one of `opweld.options.TARGETS`. Raises OptionError on another name."""
+        if name == "native":
+            return cls.native()
+        if name not in _GENERIC:
+            raise OptionError(f"target is {name!r}, expected one of {', '.join(TARGETS)}")
+        return _GENERIC[name]
+
+    @staticmethod
+    @cache
+    def native() -> Target:
+        """This machine. Raises OptionError where opweld has no target for it."""
+        return detect(platform.machine(), _read_flags(_CPUINFO), _read_caches(_CACHES), available_cores(), _c_library())
+
+
+_GENERIC = {
+    "x86-64-v3": Target(
+        "x86-64-v3", 32, 16, 4, 32 * KIB, 256 * KIB, 8 * MIB, tuple(_V3_FEATURES.values()), "x86_64-linux-gnu.2.28"
+    ),
+    "x86-64-v4": Target(
+        "x86-64-v4",
+        64,
+        32,
+        4,
+        32 * KIB,
+        1 * MIB,
+        16 * MIB,
+        (*_V3_FEATURES.values(), *_V4_FEATURES.values()),
+        "x86_64-linux-gnu.2.28",
+    ),
+    "aarch64": Target("aarch64", 16, 32, 4, 32 * KIB, 512 * KIB, 2 * MIB, (), "aarch64-linux-gnu.2.28"),
+}
+"""What `--target NAME` compiles for: the smallest caches among common processors of the kind, and an old C library."""
+
+_ARCHITECTURES = {
+    "x86-64-v3": ("x86_64_v3", _V3_EXTRAS),
+    "x86-64-v4": ("x86_64_v4", _V4_EXTRAS),
+    "aarch64": ("generic", _ARM_EXTRAS),
+}
+
+
+def detect(machine: str, flags: frozenset[str], caches: dict[int, int], cores: int, c_library: str) -> Target:
+    """The target of a machine with these /proc/cpuinfo flags, data caches (level to bytes) and kind of C library."""
+    if machine in ("x86_64", "AMD64"):
+        if not flags >= _V3_FEATURES.keys():
+            missing = ", ".join(sorted(_V3_FEATURES.keys() - flags))
+            raise OptionError(f"this processor lacks {missing}: opweld needs AVX2; name another machine with target=")
+        name = "x86-64-v4" if flags >= _V4_FEATURES.keys() else "x86-64-v3"
+    elif machine in ("aarch64", "arm64"):
+        name = "aarch64"
+    else:
+        raise OptionError(f"no native target for a {machine!r} processor; name one of {', '.join(TARGETS[1:])}")
+    generic = _GENERIC[name]
+    _, extras = _ARCHITECTURES[name]
+    present = tuple(feature for flag, feature in extras.items() if flag in flags)
+    l2 = caches.get(2, generic.l2_bytes)
+    return dataclasses.replace(
+        generic,
+        cores=cores,
+        l1_bytes=caches.get(1, generic.l1_bytes),
+        l2_bytes=l2,
+        l3_bytes=caches.get(3, l2),
+        features=(*generic.features, *present),
+        triple=generic.triple if c_library == "gnu" else generic.triple.partition("-gnu")[0] + "-musl",
+    )
+
+
+def _read_flags(path: Path) -> frozenset[str]:
+    """The feature flags of the first processor that /proc/cpuinfo lists (`flags` on x86, `Features` on Arm)."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def _read_caches(folder: Path) -> dict[int, int]:
+    """Bytes of the data cache of each level that sysfs tells of; containers often hide some or all."""
+    sizes: dict[int, int] = {}
+    for index in sorted(folder.glob("index*")):
+        try:
+            kind, level, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))
+            unit = {"K": KIB, "M": MIB}.get(size[-1:], 1)
+            if kind != "Instruction":
+                sizes[int(level)] = int(size.rstrip("KM")) * unit
+        except (OSError, ValueError):
+            continue
+    return sizes
+
+
+def _c_library() -> str:
+    """The kind of C library this Python runs on: `gnu` or `musl`."""
+    return "gnu" if platform.libc_ver()[0] == "glibc" else "musl"

@@ -1,0 +1,34 @@
+"""Every test run has a cache of its own: it finds nothing that another left, and touches nothing of the user's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+
+_CACHE = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in ("OPWELD_DEBUG", "OPWELD_DUMP", "OPWELD_CC"):
+        os.environ.pop(name, None)
+    config.stash[_CACHE] = Path(tempfile.mkdtemp(prefix="opweld-tests-"))
+    os.environ["OPWELD_CACHE"] = str(config.stash[_CACHE])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _CACHE in config.stash:
+        shutil.rmtree(config.stash[_CACHE], ignore_errors=True)
+
+
+@pytest.fixture
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for one test."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("OPWELD_CACHE", str(folder))
+    return folder

@@ -1,0 +1,148 @@
+"""The direction of imports, and what a light import must not bring in."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import opweld
+
+SOURCE = Path(opweld.__file__).parent
+
+# Each stage may import from itself and from what stands above it, never from below.
+ORDER = (
+    ("errors",),
+    ("options",),
+    ("target",),
+    ("ledger",),
+    ("tensor",),
+    ("ops",),
+    ("frontend",),
+    ("rewrite",),
+    ("lower",),
+    ("fuse",),
+    ("place",),
+    ("schedule",),
+    ("codegen",),
+    ("build",),
+    ("runtime",),
+    ("analysis", "verify"),
+    ("compile",),
+    ("cli",),
+)
+RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
+
+# Who may know the ONNX file format. Others see its in-memory form, onnx_ir, or nothing of it.
+ONNX_READERS = ("frontend", "verify", "cli")
+
+# What running an artifact needs: these import NumPy and the standard library only.
+LIGHT = ("errors.py", "build/artifact.py", "runtime")
+
+# A session of an ONNX file compiles it first, and an artifact is opened without: that import is inside a function.
+ENTRIES = {(Path("runtime/onnxruntime_api.py"), "compile")}
+
+
+def files() -> list[Path]:
+    return sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
+
+
+def stage_of(path: Path) -> str:
+    return path.parts[0].removesuffix(".py")
+
+
+def imports(path: Path, *, module_level: bool = False) -> list[tuple[int, str]]:
+    """Line and name of every module that a file imports, but for type checking."""
+    found: list[tuple[int, str]] = []
+    todo: list[ast.AST] = [ast.parse((SOURCE / path).read_text(encoding="utf-8"))]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if module_level and isinstance(node, ast.FunctionDef):
+            continue
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "opweld":
+            found += [(node.lineno, f"opweld.{alias.name}") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.append((node.lineno, node.module))
+        todo += ast.iter_child_nodes(node)
+    return found
+
+
+@pytest.mark.parametrize("path", [p for p in files() if p != Path("__init__.py")], ids=str)
+def test_imports_point_backwards_along_the_flow(path: Path) -> None:
+    stage = stage_of(path)
+    assert stage in RANK, f"{path}: say in ORDER where the stage {stage!r} stands"
+    for line, name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "opweld" and len(parts) > 1:
+            backwards = RANK[parts[1]] <= RANK[stage] or (path, parts[1]) in ENTRIES
+            assert backwards, f"{path}:{line} imports {name}, which comes after {stage}"
+        if parts[0] in ("onnx", "torch"):
+            assert stage in ONNX_READERS, f"{path}:{line} imports {name}; only {', '.join(ONNX_READERS)} may"
+
+
+@pytest.mark.parametrize("path", [p for p in files() if str(p).startswith(LIGHT)], ids=str)
+def test_what_runs_artifacts_is_light(path: Path) -> None:
+    allowed = {*sys.stdlib_module_names, "numpy", "opweld"}
+    for line, name in imports(path, module_level=True):
+        assert name.split(".")[0] in allowed, f"{path}:{line} imports {name}"
+
+
+def python(code: str) -> str:
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
+PRELUDE = f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n"
+
+
+def test_import_is_quick_and_brings_in_nothing() -> None:
+    code = PRELUDE + "import time; start = time.perf_counter(); import opweld; took = time.perf_counter() - start\n"
+    code += (
+        "print(took, sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'onnx', 'onnx_ir', 'typer', 'rich'}))"
+    )
+    answers = [python(code).split(maxsplit=1) for _ in range(5)]
+    assert {modules.strip() for _, modules in answers} == {"[]"}
+    assert min(float(took) for took, _ in answers) < 0.05
+
+
+def test_sessions_need_neither_onnx_nor_a_compiler() -> None:
+    code = PRELUDE + "for name in ('onnx', 'onnx_ir', 'ml_dtypes', 'ziglang', 'typer', 'rich', 'onnxruntime'):\n"
+    code += "    sys.modules[name] = None\nimport opweld\nprint(opweld.InferenceSession.__name__, opweld.load.__name__)"
+    assert python(code) == "InferenceSession load\n"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import opweld",
+        "import opweld.compile",
+        "from opweld.compile import compile_model",
+        "import importlib; importlib.import_module('opweld.compile')",
+        "import opweld.compile as compile; assert not isinstance(compile, type(opweld))",
+        "from opweld import compile; from opweld.compile import compile_model",
+    ],
+)
+def test_compile_is_a_function_whatever_is_imported_first(first: str) -> None:
+    code = PRELUDE + f"import opweld\n{first}\nimport opweld, types\n"
+    code += "assert isinstance(opweld.compile, types.FunctionType), opweld.compile\n"
+    code += "assert opweld.compile is sys.modules['opweld.compile'].compile\n"
+    code += "assert isinstance(sys.modules['opweld.compile'], types.ModuleType)"
+    python(code)
+
+
+def test_every_public_name_is_there() -> None:
+    for name in opweld.__all__:
+        assert getattr(opweld, name) is not None
+        assert name in dir(opweld)
+    with pytest.raises(AttributeError, match="nothing_of_this_name"):
+        _ = opweld.nothing_of_this_name  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match="cannot be replaced"):
+        opweld.load = None  # pyright: ignore[reportAttributeAccessIssue]

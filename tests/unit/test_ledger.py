@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opweld.errors import ArtifactError
+from opweld.ledger import Alternative, Ledger, printable
+
+SPLIT = Alternative("split", bytes=4096, flops=10)
+FUSE = Alternative("fuse", bytes=1024, flops=10)
+
+
+def wish(ledger: Ledger, site: str = "relu", rule: str = "fuse.epilogue", prefer: str = "fuse") -> str:
+    return ledger.decide(
+        rule=rule, site=(site,), alternatives=(SPLIT, FUSE), prefer=prefer, reason="one consumer", failed=None
+    )
+
+
+def test_a_wish_is_granted_and_recorded() -> None:
+    ledger = Ledger()
+    assert wish(ledger) == "fuse"
+    (decision,) = ledger
+    assert decision.stage == "fuse"
+    assert decision.baseline == "split"
+    assert decision.fired and not decision.overridden and not decision.near_miss
+    assert decision.saved_bytes == 3072
+    assert ledger.counts() == {"fuse.epilogue": (1, 1)}
+
+
+def test_ids_depend_on_rule_and_site_and_repeat_with_a_counter() -> None:
+    first, second = Ledger(), Ledger()
+    wish(first, "a")
+    wish(first, "b")
+    wish(first, "a")
+    wish(second, "b")
+    ids = [d.id for d in first]
+    assert len(set(ids)) == 3
+    assert ids[2] == f"{ids[0]}-2"
+    assert next(iter(second)).id == ids[1], "an id does not depend on what was decided before"
+
+
+@pytest.mark.parametrize("disable", ["fuse", "fuse.epilogue", "the id"])
+def test_disable_by_stage_rule_or_id_gives_the_baseline(disable: str) -> None:
+    if disable == "the id":
+        probe = Ledger()
+        wish(probe)
+        disable = next(iter(probe)).id
+    ledger = Ledger(disable=[disable])
+    assert wish(ledger) == "split"
+    assert wish(ledger, "other", rule="place.slice") == "fuse"
+    decision = next(iter(ledger))
+    assert decision.overridden and decision.preferred == "fuse"
+    assert ledger.unmatched() == []
+
+
+def test_misspelt_disable_is_told() -> None:
+    ledger = Ledger(disable=["fuse.epilog", "fuse.epilogue"])
+    wish(ledger)
+    assert ledger.unmatched() == ["fuse.epilog"]
+
+
+def test_prefix_grants_the_first_wishes_only() -> None:
+    def taken(prefix: int | None) -> list[str]:
+        ledger = Ledger(prefix=prefix)
+        return [wish(ledger, "a"), wish(ledger, "b", prefer="split"), wish(ledger, "c"), wish(ledger, "d")]
+
+    assert taken(None) == ["fuse", "split", "fuse", "fuse"]
+    assert taken(0) == ["split"] * 4
+    assert taken(2) == ["fuse", "split", "fuse", "split"], "a wish for the baseline uses up nothing"
+
+
+def test_wrong_use_is_refused() -> None:
+    with pytest.raises(ValueError, match="prefers 'weld'"):
+        wish(Ledger(), prefer="weld")
+    with pytest.raises(ValueError, match="names an alternative twice"):
+        Ledger().decide(rule="fuse.x", site=(), alternatives=(SPLIT, SPLIT), prefer="split", reason="")
+    with pytest.raises(ValueError, match="prefix is -1"):
+        Ledger(prefix=-1)
+
+
+def miss(ledger: Ledger, site: str, size: int | str | None) -> None:
+    alternatives = (Alternative("split", bytes=size), Alternative("fuse", bytes=0))
+    ledger.decide(
+        rule="fuse.prologue",
+        site=(site,),
+        alternatives=alternatives,
+        prefer="split",
+        reason="the producer has two consumers",
+        failed={"consumers": 2},
+    )
+
+
+def test_near_misses_come_dearest_first() -> None:
+    ledger = Ledger()
+    for site, size in (("small", 10), ("symbolic", "4*batch"), ("large", 1000), ("unknown", None)):
+        miss(ledger, site, size)
+    wish(ledger, prefer="split")  # nothing failed: no near miss
+    assert [d.site[0] for d in ledger.near_misses()] == ["large", "small", "symbolic", "unknown"]
+
+
+def test_render_groups_by_stage_and_rule_and_ranks_near_misses() -> None:
+    ledger = Ledger()
+    wish(ledger)
+    miss(ledger, "conv", 5000)
+    wish(ledger, "concat", rule="place.slice")
+    lines = ledger.render().splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == ["fuse", "place", "near misses (1, dearest first)"]
+    assert "  fuse.epilogue: 1 of 1" in lines
+    assert "  fuse.prologue: 0 of 1" in lines
+    assert any("failed: consumers = 2; costs 5,000 bytes; instead of fuse" in line for line in lines)
+    assert any("saves 3,072 bytes" in line for line in lines)
+    assert Ledger().render() == "no decisions\n"
+
+
+def test_hostile_names_are_escaped_when_shown() -> None:
+    ledger = Ledger()
+    wish(ledger, "evil\x1b[31m\nname" + "x" * 10_000)
+    text = ledger.render()
+    assert "\x1b" not in text
+    assert len(text) < 1000
+    assert "evil\\x1b[31m\\nname" in text
+
+
+@given(st.text(), st.integers(10, 200))
+def test_printable_is_short_and_has_no_control_characters(text: str, limit: int) -> None:
+    shown = printable(text, limit)
+    assert shown.isprintable()
+    assert len(printable("a" * 500, limit)) <= limit
+
+
+names = st.text(min_size=1, max_size=8)
+amounts = st.none() | st.integers(0, 2**70) | st.text(max_size=8)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            names,
+            st.lists(names, max_size=3),
+            amounts,
+            st.text(max_size=9),
+            st.dictionaries(names, amounts.filter(bool)),
+        )
+    )
+)
+def test_json_round_trip(entries: list[tuple[str, list[str], int | str | None, str, dict[str, int | str]]]) -> None:
+    ledger = Ledger()
+    for rule, site, size, reason, failed in entries:
+        alternatives = (Alternative("no", bytes=size), Alternative("yes", flops=size))
+        ledger.decide(rule=rule, site=site, alternatives=alternatives, prefer="yes", reason=reason, failed=failed)
+    text = ledger.dumps()
+    again = Ledger.loads(text)
+    assert list(again) == list(ledger)
+    assert again.dumps() == text
+    assert again.wishes == ledger.wishes == len(entries)
+    assert len(json.loads(text)) == len(ledger)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"id": "a"}]', "3"])
+def test_damaged_json_is_refused(text: str) -> None:
+    with pytest.raises(ArtifactError, match="is not a list of decisions"):
+        Ledger.loads(text)
+
+
+def test_about_finds_the_decisions_of_a_node() -> None:
+    ledger = Ledger()
+    wish(ledger, "a")
+    wish(ledger, "b")
+    assert [d.site for d in ledger.about("b")] == [("b",)]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from opweld import target as target_module
+from opweld.errors import OptionError
+from opweld.options import TARGETS, available_cores
+from opweld.target import KIB, MIB, Target, detect
+
+AVX2 = frozenset(["sse4_2", "avx2", "fma", "f16c", "bmi1", "bmi2"])
+AVX512 = AVX2 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+
+
+def test_native_is_this_machine() -> None:
+    native = Target.of("native")
+    assert native.name in TARGETS
+    assert native.cores == available_cores()
+    assert native is Target.of("native")
+
+
+def test_avx512_machine_with_dot_products() -> None:
+    found = detect("x86_64", AVX512 | {"avx512_vnni", "avx512_bf16", "amx_tile"}, {1: 48 * KIB, 2: 2 * MIB}, 8, "gnu")
+    assert (found.name, found.vector_bytes, found.vector_lanes_f32, found.vector_registers) == ("x86-64-v4", 64, 16, 32)
+    assert (found.cores, found.l1_bytes, found.l2_bytes) == (8, 48 * KIB, 2 * MIB)
+    assert found.l3_bytes == found.l2_bytes, "without an L3, the last level is L2"
+    assert "avx512vnni" in found.features and "avx512bf16" in found.features
+    assert "-mcpu=x86_64_v4+avx512vnni+avx512bf16" in found.clang_flags
+    assert "-mavx512vnni" in found.gcc_flags
+
+
+def test_avx2_machine_gets_256_bit_vectors() -> None:
+    found = detect("x86_64", AVX2, {}, 2, "gnu")
+    assert (found.name, found.vector_lanes_f32, found.vector_registers) == ("x86-64-v3", 8, 16)
+    assert "-mprefer-vector-width=512" not in found.clang_flags
+
+
+def test_half_an_avx512_is_avx2() -> None:
+    assert detect("x86_64", AVX2 | {"avx512f"}, {}, 2, "gnu").name == "x86-64-v3"
+
+
+def test_arm_machine() -> None:
+    found = detect("aarch64", frozenset({"asimd", "asimddp"}), {}, 4, "musl")
+    assert (found.name, found.vector_lanes_f32, found.features) == ("aarch64", 4, ("dotprod",))
+    assert found.triple == "aarch64-linux-musl"
+    assert found.clang_flags == ("-target", "aarch64-linux-musl", "-mcpu=generic+dotprod")
+
+
+def test_too_old_and_unknown_processors_are_refused() -> None:
+    with pytest.raises(OptionError, match="lacks avx2, fma"):
+        detect("x86_64", AVX2 - {"avx2", "fma"}, {}, 2, "gnu")
+    with pytest.raises(OptionError, match="no native target for a 'riscv64' processor"):
+        detect("riscv64", frozenset(), {}, 2, "gnu")
+
+
+def test_unknown_name_is_refused() -> None:
+    with pytest.raises(OptionError, match="expected one of native, x86-64-v3"):
+        Target.of("sparc")
+
+
+@pytest.mark.parametrize("name", TARGETS[1:])
+def test_generic_targets_do_not_depend_on_this_machine(name: str) -> None:
+    generic = Target.of(name)
+    assert generic.name == name
+    assert not any("native" in flag for flag in generic.clang_flags)
+    assert generic.digest() == Target.of(name).digest()
+
+
+def test_digest_covers_every_field() -> None:
+    base = Target.of("x86-64-v3")
+    for field in dataclasses.fields(Target):
+        value = getattr(base, field.name)
+        changed = {int: lambda v: v + 1, str: lambda v: v + "x", tuple: lambda v: (*v, "x")}[type(value)](value)
+        assert dataclasses.replace(base, **{field.name: changed}).digest() != base.digest(), field.name
+
+
+def test_caches_are_read_from_sysfs(tmp_path: Path) -> None:
+    for index, (kind, level, size) in enumerate([("Data", 1, "48K"), ("Instruction", 1, "64K"), ("Unified", 3, "32M")]):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        for name, value in (("type", kind), ("level", level), ("size", size)):
+            (folder / name).write_text(f"{value}\n")
+    (tmp_path / "index9").mkdir()
+    assert target_module._read_caches(tmp_path) == {1: 48 * KIB, 3: 32 * MIB}
+    assert target_module._read_caches(tmp_path / "hidden") == {}
+
+
+def test_flags_are_read_from_cpuinfo(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\nprocessor\t: 1\nflags\t\t: fpu\n")
+    assert target_module._read_flags(file) == {"fpu", "avx2", "fma"}
+    assert target_module._read_flags(tmp_path / "absent") == frozenset()
