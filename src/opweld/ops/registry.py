@@ -1,0 +1,217 @@
+"""Operators: what each one infers and how it is written as tensors, found by ONNX name.
+
+An operator family is one file of this package. It defines, side by side,
+
+    @infers("Add", "Sub", ...)
+    def infer_binary(scope: Inference, node: ir.Node) -> list[Fact]: ...
+
+    @lowers("Add", "Sub", ...)
+    def lower_binary(scope: Lowering, node: ir.Node) -> None: ...
+
+Graphs arrive at opset `OPSET`, functions inlined. Facts are complete when lowering starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.ops.fact import Fact
+from opweld.tensor.dim import Axis, Dim, DimLike, Symbol
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr
+from opweld.tensor.program import Scan
+
+OPSET = 23
+"""The one opset that graphs are brought to before inference."""
+
+
+class Refine(Exception):
+    """Raised by inference to start again with symbols replaced: an assumption that makes the model consistent."""
+
+    def __init__(self, mapping: Mapping[Symbol, Dim], reason: str) -> None:
+        super().__init__(reason)
+        self.mapping = dict(mapping)
+        self.reason = reason
+
+
+class Inference(Protocol):
+    """What an infer function may ask."""
+
+    def fact(self, value: ir.Value | None) -> Fact:
+        """The fact of an input value; ModelError when the optional input is absent."""
+        ...
+
+    def same(self, a: Dim, b: Dim, node: ir.Node, why: str) -> Dim:
+        """Asserts that two dims are equal and returns the simpler one. Provable: nothing happens. Impossible (two
+        different constants): ModelError naming the node. Else an assumption: a symbol is replaced (may raise `Refine`:
+        let it pass), or a guard recorded."""
+        ...
+
+    def broadcast(self, shapes: Sequence[tuple[Dim, ...]], node: ir.Node) -> tuple[Dim, ...]:
+        """The NumPy broadcast of shapes; dims that are neither equal nor 1 go through `same`."""
+        ...
+
+    def at_least(self, dim: Dim, bound: int, node: ir.Node, why: str) -> None:
+        """Records the assumption dim >= bound when it is not provable; ModelError when it is impossible."""
+        ...
+
+    def decide(self, condition: Dim, kind: str, node: ir.Node, why: str) -> bool:
+        """Whether `condition == 0` (kind "zero") or `condition >= 0` (kind "least"): proved, or decided by this
+        variant's recorded assumption (undecided ones fork the compilation into two variants)."""
+        ...
+
+    def symbol(self, hint: str) -> Dim:
+        """A new size that nothing is known about (data-dependent); refused later unless something defines it."""
+        ...
+
+    def subgraph(self, graph: ir.Graph, arguments: Mapping[ir.Value, Fact]) -> list[Fact]:
+        """Infers a body graph with facts for its inputs, and returns the facts of its outputs."""
+        ...
+
+    def inline(self, node: ir.Node, graph: ir.Graph) -> list[Fact]:
+        """Infers a body without inputs in place of the node: its nodes become nodes of the variant, and the outputs of
+        the node other names of its outputs."""
+        ...
+
+
+class Lowering(Protocol):
+    """What a lower function may ask and say. Values are named by `ir.Value`; tensors by generated names."""
+
+    node: ir.Node
+
+    def fact(self, value: ir.Value | None) -> Fact:
+        """dtype, shape, elements of any value."""
+        ...
+
+    def tensor(self, value: ir.Value) -> str:
+        """The name of the tensor, input or constant that holds a value, to load from; lowers it on demand."""
+        ...
+
+    def load(
+        self, value: ir.Value, indices: Sequence[DimLike], guards: Sequence[Dim] = (), fill: Expr | None = None
+    ) -> Expr:
+        """A load of an element of a value; indices that are too many are right-aligned after broadcasting:
+        a dim of size 1 is indexed by 0, leading indices the value does not have are dropped."""
+        ...
+
+    def emit(self, axes: Sequence[Axis], body: Expr, hint: str = "") -> str:
+        """Adds a tensor and returns its name."""
+        ...
+
+    def constant(self, array: np.ndarray[Any, Any], hint: str = "") -> str:
+        """Adds a constant made at compile time and returns its name."""
+        ...
+
+    def result(self, value: ir.Value, axes: Sequence[Axis], body: Expr) -> None:
+        """Defines an output value of the node."""
+        ...
+
+    def alias(self, value: ir.Value, tensor: str) -> None:
+        """Says that an output value is exactly an existing tensor (an emitted one, or what `tensor` returned)."""
+        ...
+
+    def scan(self, scan: Scan) -> None:
+        """Adds a recurrence; its outputs are then aliased to values by name."""
+        ...
+
+    def unique(self, hint: str) -> str:
+        """A fresh tensor name."""
+        ...
+
+
+InferFunction: TypeAlias = Callable[[Inference, ir.Node], list[Fact]]
+LowerFunction: TypeAlias = Callable[[Lowering, ir.Node], None]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_infer: dict[tuple[str, str], InferFunction] = {}
+_lower: dict[tuple[str, str], LowerFunction] = {}
+
+
+def infers(*names: str, domain: str = "") -> Callable[[_Function], _Function]:
+    """Registers the inference of operators."""
+
+    def register(function: _Function) -> _Function:
+        for name in names:
+            _infer[domain, name] = function
+        return function
+
+    return register
+
+
+def lowers(*names: str, domain: str = "") -> Callable[[_Function], _Function]:
+    """Registers the lowering of operators."""
+
+    def register(function: _Function) -> _Function:
+        for name in names:
+            _lower[domain, name] = function
+        return function
+
+    return register
+
+
+def inference_of(node: ir.Node) -> InferFunction:
+    """The inference of a node; UnsupportedError names operator and node."""
+    return _find(_infer, node)
+
+
+def lowering_of(node: ir.Node) -> LowerFunction:
+    """The lowering of a node; UnsupportedError names operator and node."""
+    return _find(_lower, node)
+
+
+def supported() -> list[str]:
+    """The operators that can be compiled, sorted."""
+    return sorted(f"{domain}::{name}" if domain else name for domain, name in _infer)
+
+
+def _find(table: Mapping[tuple[str, str], _Function], node: ir.Node) -> _Function:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    found = table.get((domain, node.op_type))
+    if found is None:
+        qualified = f"{domain}::{node.op_type}" if domain else node.op_type
+        raise UnsupportedError(
+            f"node {node.name!r}: operator {qualified} is not supported yet. "
+            f"Rewrite it with supported operators before export (`opweld compile --help` lists them), or run this model with another runtime."
+        )
+    return found
+
+
+def attribute(node: ir.Node, name: str, default: Any) -> Any:
+    """The value of an attribute, or the default when it is absent."""
+    found = node.attributes.get(name)
+    return default if found is None else found.value
+
+
+def required_attribute(node: ir.Node, name: str) -> Any:
+    """The value of an attribute that the operator must have; ModelError otherwise."""
+    found = node.attributes.get(name)
+    if found is None:
+        raise ModelError(f"node {node.name!r} ({node.op_type}): attribute {name!r} is missing")
+    return found.value
+
+
+def fresh_axes(shape: Sequence[Dim], prefix: str = "i") -> tuple[Axis, ...]:
+    """One new axis for each dim."""
+    return tuple(Axis(f"{prefix}{position}", dim) for position, dim in enumerate(shape))
+
+
+__all__ = [
+    "DType",
+    "Inference",
+    "Lowering",
+    "OPSET",
+    "Refine",
+    "attribute",
+    "fresh_axes",
+    "inference_of",
+    "infers",
+    "lowering_of",
+    "lowers",
+    "required_attribute",
+    "supported",
+]

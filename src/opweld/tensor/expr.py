@@ -1,0 +1,432 @@
+"""What one element of a tensor is: an interned DAG of scalar expressions.
+
+    constant | index | load(tensor, indices, guards, fill) | unary | binary | select | cast | reduce(kind, axes, body)
+
+Nodes are frozen and interned: equal expressions are one object, so equality is identity and every traversal memoises on
+the node. Traversals are iterative, because a model may nest thousands of operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+from opweld.tensor.dim import ZERO, Atom, Axis, Dim, DimLike, Symbol, Value, as_dim, atoms_of, nonnegative
+from opweld.tensor.dtype import DType
+
+Scalar: TypeAlias = "float | int | bool"
+
+UNARY = frozenset(
+    "neg abs exp log log1p sqrt rsqrt reciprocal tanh sigmoid erf sin cos tan asin acos atan sinh cosh asinh acosh atanh "
+    "floor ceil round sign not isnan isinf bitnot softplus".split()
+)
+"""Unary operators. `round` is half to even, `sign` of NaN is NaN, `sigmoid` and `softplus` do not overflow."""
+
+BINARY = frozenset(
+    "add sub mul div pow min max mod fmod and or xor eq ne lt le gt ge bitand bitor bitxor shl shr atan2".split()
+)
+"""Binary operators. Both operands have one dtype. Integer `div` truncates, `mod` has the sign of the divisor, `fmod` that
+of the dividend; integer division by zero is an error at run time. `min` and `max` propagate NaN. Comparisons give BOOL."""
+
+COMPARISONS = frozenset("eq ne lt le gt ge".split())
+REDUCTIONS = frozenset("sum prod max min argmax argmin argmax_last argmin_last any all".split())
+"""Reductions. The arg kinds give the int64 flat position, in order of the axes, of the first (or last) extreme element."""
+
+_nodes: dict[tuple[object, ...], Expr] = {}
+
+
+class Expr:
+    """A scalar expression. Interned: equality is identity."""
+
+    __slots__ = ("dtype",)
+    dtype: DType
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions, the fill of a load included, index arithmetic excluded."""
+        return ()
+
+    def __repr__(self) -> str:
+        return show(self)
+
+
+class Const(Expr):
+    """A literal. Floats are rounded to the dtype."""
+
+    __slots__ = ("value",)
+    value: Scalar
+
+
+class Index(Expr):
+    """An integer polynomial as an int64 value."""
+
+    __slots__ = ("dim",)
+    dim: Dim
+
+
+class Load(Expr):
+    """The element of a tensor at integer indices; `fill` where any guard is negative (the load is not made then)."""
+
+    __slots__ = ("fill", "guards", "indices", "tensor")
+    tensor: str
+    indices: tuple[Dim, ...]
+    guards: tuple[Dim, ...]
+    fill: Expr | None
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return () if self.fill is None else (self.fill,)
+
+
+class Unary(Expr):
+    """A function of one value."""
+
+    __slots__ = ("op", "x")
+    op: str
+    x: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.x,)
+
+
+class Binary(Expr):
+    """A function of two values of one dtype."""
+
+    __slots__ = ("op", "x", "y")
+    op: str
+    x: Expr
+    y: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.x, self.y)
+
+
+class Select(Expr):
+    """`x` where the condition holds, else `y`; only the chosen side is evaluated."""
+
+    __slots__ = ("condition", "x", "y")
+    condition: Expr
+    x: Expr
+    y: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.condition, self.x, self.y)
+
+
+class Cast(Expr):
+    """Conversion to another dtype: floats truncate to integers, non-zero is true."""
+
+    __slots__ = ("x",)
+    x: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.x,)
+
+
+class Reduce(Expr):
+    """A reduction of the body over axes; over an empty domain it is the neutral element."""
+
+    __slots__ = ("axes", "body", "kind")
+    kind: str
+    axes: tuple[Axis, ...]
+    body: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        return (self.body,)
+
+
+NEUTRAL: Mapping[str, float] = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": 0, "all": 1}
+
+
+def _intern(cls: type[Expr], dtype: DType, names: tuple[str, ...], fields: tuple[object, ...]) -> Expr:
+    key = (cls, dtype, *fields)
+    found = _nodes.get(key)
+    if found is None:
+        found = object.__new__(cls)
+        found.dtype = dtype
+        for name, field in zip(names, fields, strict=True):
+            setattr(found, name, field)
+        _nodes[key] = found
+    return found
+
+
+def const(value: Scalar, dtype: DType) -> Expr:
+    """A literal of the dtype. NaNs and signed zeros are kept apart from other values."""
+    if dtype is DType.BOOL:
+        plain: Scalar = bool(value)
+    elif dtype.is_float:
+        with np.errstate(over="ignore"):
+            plain = float(np.asarray(value).astype(dtype.numpy))
+    else:
+        plain = int(value)
+        limits = np.iinfo(dtype.numpy)
+        if not limits.min <= plain <= limits.max:
+            plain = int(np.asarray(plain & ((1 << (8 * dtype.bytes)) - 1), np.uint64).astype(dtype.numpy))
+    key = (Const, dtype, type(plain), plain if plain == plain else "nan", math.copysign(1, plain))
+    found = _nodes.get(key)
+    if found is None:
+        node = object.__new__(Const)
+        node.dtype, node.value = dtype, plain
+        _nodes[key] = found = node
+    return found
+
+
+def index(value: DimLike) -> Expr:
+    """An integer polynomial as an int64 value."""
+    dim = as_dim(value)
+    if dim.constant is not None:
+        return const(dim.constant, DType.I64)
+    return _intern(Index, DType.I64, ("dim",), (dim,))
+
+
+def load(
+    tensor: str, dtype: DType, indices: tuple[Dim, ...], guards: tuple[Dim, ...] = (), fill: Expr | None = None
+) -> Expr:
+    """A load; guards that provably hold are dropped, one that provably fails leaves the fill (default zero)."""
+    kept: list[Dim] = []
+    for guard in guards:
+        if nonnegative(guard):
+            continue
+        if nonnegative(-guard - 1):
+            return fill if fill is not None else const(0, dtype)
+        if guard not in kept:
+            kept.append(guard)
+    if kept and fill is None:
+        fill = const(0, dtype)
+    names = ("tensor", "indices", "guards", "fill")
+    return _intern(Load, dtype, names, (tensor, tuple(indices), tuple(kept), fill if kept else None))
+
+
+def unary(op: str, x: Expr) -> Expr:
+    """A function of one value, see `UNARY`."""
+    assert op in UNARY, op
+    if op == "neg" and isinstance(x, Index):
+        return index(-x.dim)
+    return _intern(Unary, DType.BOOL if op in ("isnan", "isinf") else x.dtype, ("op", "x"), (op, x))
+
+
+def binary(op: str, x: Expr, y: Expr) -> Expr:
+    """A function of two values of one dtype, see `BINARY`."""
+    assert op in BINARY, op
+    assert x.dtype is y.dtype, f"{op}: {x.dtype} and {y.dtype}"
+    if x.dtype is DType.I64 and op in ("add", "sub", "mul"):
+        a, b = _dim_of(x), _dim_of(y)
+        if a is not None and b is not None:
+            return index(a + b if op == "add" else a - b if op == "sub" else a * b)
+    return _intern(Binary, DType.BOOL if op in COMPARISONS else x.dtype, ("op", "x", "y"), (op, x, y))
+
+
+def _dim_of(x: Expr) -> Dim | None:
+    if isinstance(x, Index):
+        return x.dim
+    return as_dim(int(x.value)) if isinstance(x, Const) else None
+
+
+def select(condition: Expr, x: Expr, y: Expr) -> Expr:
+    """`x` where the BOOL condition holds, else `y`."""
+    assert condition.dtype is DType.BOOL and x.dtype is y.dtype
+    if x is y:
+        return x
+    if isinstance(condition, Const):
+        return x if condition.value else y
+    return _intern(Select, x.dtype, ("condition", "x", "y"), (condition, x, y))
+
+
+def cast(x: Expr, dtype: DType) -> Expr:
+    """Conversion to the dtype."""
+    return x if x.dtype is dtype else _intern(Cast, dtype, ("x",), (x,))
+
+
+def reduce(kind: str, axes: tuple[Axis, ...], body: Expr) -> Expr:
+    """A reduction over axes, see `REDUCTIONS`. Axes of extent one are taken at index zero."""
+    assert kind in REDUCTIONS, kind
+    single = {axis: ZERO for axis in axes if axis.extent.constant == 1}
+    if single:
+        axes = tuple(axis for axis in axes if axis not in single)
+        body = substitute(body, single)
+    if kind.startswith("arg"):
+        return _intern(Reduce, DType.I64, ("kind", "axes", "body"), (kind, axes, body)) if axes else const(0, DType.I64)
+    return _intern(Reduce, body.dtype, ("kind", "axes", "body"), (kind, axes, body)) if axes else body
+
+
+def at_least_zero(dim: DimLike) -> Expr:
+    """The BOOL expression `dim >= 0`, decided when provable."""
+    dim = as_dim(dim)
+    if nonnegative(dim):
+        return const(True, DType.BOOL)
+    if nonnegative(-dim - 1):
+        return const(False, DType.BOOL)
+    return binary("ge", index(dim), const(0, DType.I64))
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Every node once, operands before users, run-time index expressions included."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        stack.append((node, True))
+        stack.extend((child, False) for child in reversed((*node.operands, *_index_expressions(node))))
+
+
+def _index_expressions(node: Expr) -> tuple[Expr, ...]:
+    return tuple(atom.expr for dim in dims_of(node) for atom in _sorted_values(dim))
+
+
+def _sorted_values(dim: Dim) -> list[Value]:
+    return sorted((a for a in atoms_of(dim) if isinstance(a, Value)), key=lambda a: a.key)
+
+
+def dims_of(node: Expr) -> tuple[Dim, ...]:
+    """The polynomials of one node: indices and guards of a load, the dim of an index, extents of reduced axes."""
+    if isinstance(node, Load):
+        return (*node.indices, *node.guards)
+    if isinstance(node, Index):
+        return (node.dim,)
+    if isinstance(node, Reduce):
+        return tuple(axis.extent for axis in node.axes)
+    return ()
+
+
+def loads(*roots: Expr) -> list[Load]:
+    """Every load of the expressions, once, in order."""
+    return [node for node in walk(*roots) if isinstance(node, Load)]
+
+
+_free: dict[Expr, frozenset[Atom]] = {}
+
+
+def free_atoms(root: Expr) -> frozenset[Atom]:
+    """The axes and symbols an expression depends on; axes bound by a reduce inside are not free."""
+    found = _free.get(root)
+    if found is not None:
+        return found
+    for node in walk(root):
+        if node in _free:
+            continue
+        atoms: frozenset[Atom] = frozenset()
+        for operand in node.operands:
+            atoms |= _free[operand]
+        for dim in dims_of(node):
+            for atom in atoms_of(dim):
+                if isinstance(atom, Axis | Symbol):
+                    atoms |= {atom}
+        _free[node] = atoms - frozenset(node.axes) if isinstance(node, Reduce) else atoms
+    return _free[root]
+
+
+def transform(root: Expr, rewrite: Callable[[Expr], Expr | None], on_dim: Callable[[Dim], Dim] | None = None) -> Expr:
+    """Rebuilds the DAG bottom-up; `rewrite` may replace a rebuilt node (None keeps it), `on_dim` its polynomials."""
+    return transform_all((root,), rewrite, on_dim)[0]
+
+
+def transform_all(
+    roots: tuple[Expr, ...], rewrite: Callable[[Expr], Expr | None], on_dim: Callable[[Dim], Dim] | None = None
+) -> tuple[Expr, ...]:
+    """`transform` of several roots with one memo."""
+    done: dict[Expr, Expr] = {}
+
+    def new_dim(dim: Dim) -> Dim:
+        if any(isinstance(a, Value) for a in atoms_of(dim)):
+            dim = dim.substitute({}, lambda inner: done.get(inner) or transform(inner, rewrite, on_dim))
+        return on_dim(dim) if on_dim is not None else dim
+
+    for node in walk(*roots):
+        rebuilt = _rebuild(node, done, new_dim)
+        replaced = rewrite(rebuilt)
+        done[node] = rebuilt if replaced is None else replaced
+    return tuple(done[root] for root in roots)
+
+
+def _rebuild(node: Expr, done: Mapping[Expr, Expr], new_dim: Callable[[Dim], Dim]) -> Expr:
+    if isinstance(node, Const):
+        return node
+    if isinstance(node, Index):
+        return index(new_dim(node.dim))
+    if isinstance(node, Load):
+        fill = None if node.fill is None else done[node.fill]
+        return load(
+            node.tensor, node.dtype, tuple(map(new_dim, node.indices)), tuple(map(new_dim, node.guards)), fill
+        )
+    if isinstance(node, Unary):
+        return unary(node.op, done[node.x])
+    if isinstance(node, Binary):
+        return binary(node.op, done[node.x], done[node.y])
+    if isinstance(node, Select):
+        return select(done[node.condition], done[node.x], done[node.y])
+    if isinstance(node, Cast):
+        return cast(done[node.x], node.dtype)
+    assert isinstance(node, Reduce)
+    return reduce(node.kind, node.axes, done[node.body])
+
+
+def substitute(root: Expr, mapping: Mapping[Atom, Dim]) -> Expr:
+    """Replaces axes or symbols by polynomials everywhere. Reduced axes are unique objects, so none is captured."""
+    if not mapping or not (free_atoms(root) & mapping.keys()):
+        return root
+    return transform(root, lambda node: None, lambda dim: dim.substitute(mapping))
+
+
+def substitute_loads(root: Expr, replace: Callable[[Load], Expr | None]) -> Expr:
+    """Replaces loads by expressions; None keeps a load."""
+    return transform(root, lambda node: replace(node) if isinstance(node, Load) else None)
+
+
+def fresh_reductions(root: Expr) -> Expr:
+    """A copy whose reduced axes are new, so that two copies may stand in one expression or nest."""
+    if not any(isinstance(node, Reduce) for node in walk(root)):
+        return root
+    done: dict[Expr, Expr] = {}
+    for node in walk(root):
+        rebuilt = _rebuild(node, done, lambda dim: dim)
+        if isinstance(rebuilt, Reduce):
+            new = tuple(Axis(axis.name, axis.extent) for axis in rebuilt.axes)
+            mapping: dict[Atom, Dim] = {a: b.dim for a, b in zip(rebuilt.axes, new, strict=True)}
+            rebuilt = reduce(rebuilt.kind, new, substitute(rebuilt.body, mapping))
+        done[node] = rebuilt
+    return done[root]
+
+
+def show(node: Expr, names: Callable[[Dim], str] = repr) -> str:
+    """One line of text, nested; for messages. `text.py` prints whole programs, sharing named."""
+    done: dict[Expr, str] = {}
+    for n in walk(node):
+        if isinstance(n, Const):
+            done[n] = f"{n.value}"
+        elif isinstance(n, Index):
+            done[n] = f"({names(n.dim)})"
+        elif isinstance(n, Load):
+            text = f"{n.tensor}[{', '.join(map(names, n.indices))}]"
+            if n.fill is not None:
+                text = f"({text} if {', '.join(names(g) + ' >= 0' for g in n.guards)} else {done[n.fill]})"
+            done[n] = text
+        elif isinstance(n, Unary):
+            done[n] = f"{n.op}({done[n.x]})"
+        elif isinstance(n, Binary):
+            done[n] = f"{n.op}({done[n.x]}, {done[n.y]})"
+        elif isinstance(n, Select):
+            done[n] = f"select({done[n.condition]}, {done[n.x]}, {done[n.y]})"
+        elif isinstance(n, Cast):
+            done[n] = f"{n.dtype!r}({done[n.x]})"
+        elif isinstance(n, Reduce):
+            axes = ", ".join(f"{a.name}:{names(a.extent)}" for a in n.axes)
+            done[n] = f"{n.kind}<{axes}>({done[n.body]})"
+        if len(done[n]) > 2000:
+            done[n] = done[n][:2000] + "..."
+    return done[node]
+
+

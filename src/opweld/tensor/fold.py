@@ -1,0 +1,161 @@
+"""Tensors that depend on constants only become constants: evaluated in float64, rounded once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from opweld.errors import OpweldError
+from opweld.tensor.dim import Axis, Value, atoms_of
+from opweld.tensor.evaluate import evaluate_tensor
+from opweld.tensor.expr import Const, Expr, Load, Reduce, Unary, at_least_zero, const, loads, select, walk
+from opweld.tensor.program import Constant, Item, Tensor
+from opweld.tensor.semantics import Array, is_floating
+
+Report: TypeAlias = Callable[[str, str], None]
+"""Told (tensor name, why) of each tensor of constants that is not folded."""
+
+EAGER_BYTES = 1 << 20
+"""Results up to this size are computed at once and kept; bigger ones each time they are read."""
+
+RESULT_BYTES = 64 << 20
+"""A bigger result is folded only when it is at most `RESULT_GROWTH` times its operands."""
+
+RESULT_GROWTH = 4
+EVALUATIONS = 1 << 32
+"""Bodies with more evaluations than this, reductions included, are left to run time."""
+
+UNIFORM_ELEMENTS = 4096
+"""Constants up to this many elements are looked at; when all are equal, loads of them become literals."""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A value that can be computed without feeds; `read` gives floats as float64, not yet rounded to the dtype.
+
+    `bytes` is what it takes in the weights: nothing when it is generated."""
+
+    read: Callable[[], Array]
+    bytes: int
+
+
+def known_constant(constant: Constant) -> Known:
+    """A constant as an operand of folding."""
+    return Known(lambda: _widened(constant.read()), math.prod(constant.shape) * constant.dtype.bytes)
+
+
+def fold_constants(
+    items: tuple[Item, ...], constants: tuple[Constant, ...], report: Report
+) -> tuple[tuple[Item, ...], tuple[Constant, ...]]:
+    """Items without those that became constants, and all constants.
+
+    Bodies that load nothing are left: they are cheaper to compute where they are used than to load."""
+    known = {constant.name: known_constant(constant) for constant in constants}
+    kept: list[Item] = []
+    added: list[Constant] = []
+    for item in items:
+        if not isinstance(item, Tensor):
+            kept.append(item)
+            continue
+        value = _known_tensor(item, known, report)
+        if value is not None:
+            known[item.name] = value
+        if value is None or _cheap(item.body):
+            kept.append(item)
+            continue
+        shape = tuple(int(extent) for extent in item.shape)
+        added.append(Constant(item.name, item.dtype, shape, _rounded_reader(item, value), item.origin))
+    return tuple(kept), (*constants, *added)
+
+
+def _cheap(body: Expr) -> bool:
+    """Whether a body that loads nothing is arithmetic of a few instructions."""
+    return not any(isinstance(node, Load | Unary | Reduce) for node in walk(body))
+
+
+def _known_tensor(tensor: Tensor, known: Mapping[str, Known], report: Report) -> Known | None:
+    names = tuple(dict.fromkeys(node.tensor for node in loads(tensor.body)))
+    if any(name not in known for name in names):
+        return None
+    extents = [extent.constant for extent in tensor.shape]
+    reduced = [axis.extent.constant for axis in _reduced_axes(tensor.body)]
+    if None in extents or None in reduced:
+        return None
+    size = math.prod(extent for extent in extents if extent is not None) * tensor.dtype.bytes
+    operands = sum(known[name].bytes for name in names)
+    # What no constant feeds is generated (a mask, a ramp): only a small one is worth its place in the weights.
+    limit = max(RESULT_BYTES, RESULT_GROWTH * operands) if operands else EAGER_BYTES
+    if size > limit:
+        if names:
+            report(tensor.name, f"its {size} bytes are more than {limit}, of operands of {operands}")
+        return None
+    evaluations = math.prod(extent for extent in (*extents, *reduced) if extent is not None)
+    if evaluations > EVALUATIONS:
+        report(tensor.name, f"it takes {evaluations} evaluations, more than {EVALUATIONS}")
+        return None
+
+    def read() -> Array:
+        return evaluate_tensor(tensor, {name: known[name].read() for name in names}, float64=True)
+
+    if _cheap(tensor.body):
+        return Known(read, 0)
+    if size > EAGER_BYTES:
+        return Known(read, size)
+    try:
+        result = read()
+    except OpweldError as error:
+        report(tensor.name, f"it fails: {error}")
+        return None
+    return Known(lambda: result, size)
+
+
+def _reduced_axes(body: Expr) -> tuple[Axis, ...]:
+    return tuple(dict.fromkeys(axis for node in walk(body) if isinstance(node, Reduce) for axis in node.axes))
+
+
+def _widened(array: Array) -> Array:
+    return array.astype(np.float64) if is_floating(array.dtype) else array
+
+
+def _rounded_reader(tensor: Tensor, value: Known) -> Callable[[], Array]:
+    def rounded() -> Array:
+        with np.errstate(all="ignore"):
+            return np.ascontiguousarray(value.read().astype(tensor.dtype.numpy, copy=False)).reshape(shape)
+
+    shape = tuple(int(extent) for extent in tensor.shape)
+    if value.bytes > EAGER_BYTES:
+        return rounded
+    data = rounded()
+    return lambda: data
+
+
+def uniform_literals(constants: tuple[Constant, ...], items: tuple[Item, ...]) -> dict[str, Expr]:
+    """The literal for each small constant, and each tensor, whose elements are all the same."""
+    literals: dict[str, Expr] = {
+        item.name: item.body for item in items if isinstance(item, Tensor) and isinstance(item.body, Const)
+    }
+    for constant in constants:
+        if not 1 <= math.prod(constant.shape) <= UNIFORM_ELEMENTS:
+            continue
+        data = np.asarray(constant.read()).reshape(-1)
+        first = data[:1]
+        if first.tobytes() * data.size == data.tobytes():
+            literals[constant.name] = const(data[0].item(), constant.dtype)
+    return literals
+
+
+def load_literal(node: Load, literals: Mapping[str, Expr]) -> Expr | None:
+    """The literal that a load gives, guards included; None when its indices are data, which must be checked."""
+    literal = literals.get(node.tensor)
+    if literal is None or any(isinstance(atom, Value) for dim in node.indices for atom in atoms_of(dim)):
+        return None
+    result = literal
+    for guard in node.guards:
+        assert node.fill is not None
+        result = select(at_least_zero(guard), result, node.fill)
+    return result
+

@@ -1,0 +1,187 @@
+"""The tensor program: what each value is, as index expressions; no order of execution, no storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from opweld.tensor.dim import Axis, Dim, Symbol
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, loads
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value fed at run time, dense and row-major."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A value known at compile time; `read` fetches it, so that big weights stay on disk until they are packed."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray[Any, Any]]
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A computed value: element [axes] of it is the body. `origin` names the graph nodes it came from."""
+
+    name: str
+    dtype: DType
+    axes: tuple[Axis, ...]
+    body: Expr
+    origin: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return tuple(axis.extent for axis in self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A value carried from one step of a scan to the next: `initial` over `axes` first, then the step tensor `update`.
+
+    Inside the step, loading `name` gives the value before the step."""
+
+    name: str
+    dtype: DType
+    axes: tuple[Axis, ...]
+    initial: Expr
+    update: str
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return tuple(axis.extent for axis in self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """A recurrence over `time`: each step computes the `steps` in order, from the states and from outer tensors.
+
+    `stacked` are outputs (name, step tensor) of shape [T, *step shape]: element [t, ...] is the step tensor's at step t
+    of the recurrence (a reversed recurrence says so in the indices of its loads and of the users' loads).
+    `final` are outputs (name, state): the state after the last step."""
+
+    time: Axis
+    states: tuple[State, ...]
+    steps: tuple[Tensor, ...]
+    stacked: tuple[tuple[str, str], ...]
+    final: tuple[tuple[str, str], ...]
+    origin: tuple[str, ...] = ()
+
+
+Item: TypeAlias = Tensor | Scan
+
+
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """An assumption about sizes or small integer inputs: `dim == 0` (kind "zero"), `dim != 0` (kind "nonzero") or
+    `dim >= 0` (kind "least").
+
+    `reason` says which node needed it, in words that a user understands."""
+
+    kind: str
+    dim: Dim
+    reason: str
+
+    def holds(self, values: Mapping[Any, int]) -> bool:
+        """Whether the assumption holds for these symbol values."""
+        value = self.dim.evaluate(values)
+        if self.kind == "least":
+            return value >= 0
+        return (value == 0) == (self.kind == "zero")
+
+
+@dataclass(frozen=True)
+class SymbolSource:
+    """Where a symbol's value comes from when a shape is bound: dim `position` of an input, or, with `by_value`, the
+    element at flat position `position` of a small integer input. The symbol is that number divided by `divisor`; a
+    number that the divisor does not divide fits no plan, and `reason` says which node needed the divisibility."""
+
+    symbol: Symbol
+    input: str
+    position: int
+    by_value: bool = False
+    divisor: int = 1
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class TensorProgram:
+    """One variant of a model: valid under `guards`. `items` are in an order in which each loads only what precedes it.
+
+    `outputs` are (public name, value name): a value is an input, a constant or computed, and may be named twice."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    constants: tuple[Constant, ...]
+    items: tuple[Item, ...]
+    outputs: tuple[tuple[str, str], ...]
+    symbols: tuple[SymbolSource, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def shape_of(self, name: str) -> tuple[Dim, ...]:
+        """The shape of any value, states and stacked outputs included."""
+        return self.signatures[name][1]
+
+    def dtype_of(self, name: str) -> DType:
+        """The dtype of any value."""
+        return self.signatures[name][0]
+
+    @property
+    def signatures(self) -> dict[str, tuple[DType, tuple[Dim, ...]]]:
+        """dtype and shape of every value by name."""
+        cached = self.__dict__.get("_signatures")
+        if cached is None:
+            cached = dict(_signatures(self))
+            self.__dict__["_signatures"] = cached
+        return cached
+
+
+def _signatures(program: TensorProgram) -> Iterator[tuple[str, tuple[DType, tuple[Dim, ...]]]]:
+    from opweld.tensor.dim import as_dim
+
+    for value in program.inputs:
+        yield value.name, (value.dtype, value.shape)
+    for value in program.constants:
+        yield value.name, (value.dtype, tuple(map(as_dim, value.shape)))
+    for item in program.items:
+        if isinstance(item, Tensor):
+            yield item.name, (item.dtype, item.shape)
+            continue
+        steps = {step.name: step for step in item.steps}
+        states = {state.name: state for state in item.states}
+        for value in (*item.states, *item.steps):
+            yield value.name, (value.dtype, value.shape)
+        for name, step in item.stacked:
+            yield name, (steps[step].dtype, (item.time.extent, *steps[step].shape))
+        for name, state in item.final:
+            yield name, (states[state].dtype, states[state].shape)
+
+
+def item_outputs(item: Item) -> tuple[str, ...]:
+    """The names that later items may load."""
+    if isinstance(item, Tensor):
+        return (item.name,)
+    return tuple(name for name, _ in (*item.stacked, *item.final))
+
+
+def item_inputs(item: Item) -> tuple[str, ...]:
+    """The names that an item loads from outside itself, once each, in order."""
+    if isinstance(item, Tensor):
+        return tuple(dict.fromkeys(node.tensor for node in loads(item.body)))
+    inner = {value.name for value in (*item.states, *item.steps)}
+    bodies = (*(state.initial for state in item.states), *(step.body for step in item.steps))
+    return tuple(dict.fromkeys(node.tensor for node in loads(*bodies) if node.tensor not in inner))

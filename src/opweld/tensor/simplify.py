@@ -1,0 +1,262 @@
+"""Simplification of tensor programs: algebra, folding of constants, merging of equals, removal of the dead."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from opweld.tensor.algebra import simplify
+from opweld.tensor.dim import Atom, Axis, Dim
+from opweld.tensor.expr import Expr, Load, Reduce, load, reduce, substitute, substitute_loads, transform
+from opweld.tensor.fold import Report, fold_constants, load_literal, uniform_literals
+from opweld.tensor.program import Constant, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
+
+__all__ = ["canonical_body", "simplify", "simplify_program"]
+
+MERGE_BYTES = 1 << 20
+"""Constants up to this size are merged when their bytes are equal; bigger ones when they are read by one function."""
+
+_ROUNDS = 8
+_digests: WeakKeyDictionary[Constant, bytes] = WeakKeyDictionary()
+
+
+def _silent(name: str, why: str) -> None:
+    """The report of those who want none."""
+
+
+def simplify_program(program: TensorProgram, report: Report = _silent) -> TensorProgram:
+    """A program with the same outputs that computes no more; the same object when there is nothing to do.
+
+    Args:
+        program: a verified program.
+        report: told (tensor name, why) of each tensor of constants that is too big or too slow to fold.
+    """
+    reported: set[str] = set()
+
+    def report_once(name: str, why: str) -> None:
+        if name not in reported:
+            reported.add(name)
+            report(name, why)
+
+    for _ in range(_ROUNDS):
+        following = _fold(_simplify_bodies(program), report_once)
+        for step in (_forward_copies, _merge_constants, _merge_tensors, _remove_dead):
+            following = step(following)
+        if following is program:
+            break
+        program = following
+    return program
+
+
+def _map_bodies(item: Item, change: Callable[[Expr], Expr]) -> Item:
+    """The item with every expression changed; the same object when none is."""
+    if isinstance(item, Tensor):
+        body = change(item.body)
+        return item if body is item.body else replace(item, body=body)
+    states = tuple(_map_state(state, change) for state in item.states)
+    steps = tuple(_map_step(step, change) for step in item.steps)
+    if states == item.states and steps == item.steps:
+        return item
+    return replace(item, states=states, steps=steps)
+
+
+def _map_state(state: State, change: Callable[[Expr], Expr]) -> State:
+    initial = change(state.initial)
+    return state if initial is state.initial else replace(state, initial=initial)
+
+
+def _map_step(step: Tensor, change: Callable[[Expr], Expr]) -> Tensor:
+    body = change(step.body)
+    return step if body is step.body else replace(step, body=body)
+
+
+def _with_items(program: TensorProgram, items: tuple[Item, ...]) -> TensorProgram:
+    return program if items == program.items else replace(program, items=items)
+
+
+def _simplify_bodies(program: TensorProgram) -> TensorProgram:
+    literals = uniform_literals(program.constants, program.items)
+
+    def change(body: Expr) -> Expr:
+        if literals:
+            body = substitute_loads(body, lambda node: load_literal(node, literals))
+        return simplify(body)
+
+    return _with_items(program, tuple(_map_bodies(item, change) for item in program.items))
+
+
+def _fold(program: TensorProgram, report: Report) -> TensorProgram:
+    items, constants = fold_constants(program.items, program.constants, report)
+    if len(items) == len(program.items):
+        return program
+    return replace(program, items=items, constants=constants)
+
+
+def _forward_copies(program: TensorProgram) -> TensorProgram:
+    """Users of a tensor that is another one unchanged load that one. A copy of an input or a constant stays where it
+    is an output, as it is then the only thing that writes it."""
+    signatures = program.signatures
+    computed = {name for item in program.items for name in item_outputs(item)}
+    source: dict[str, str] = {}
+    for item in program.items:
+        if isinstance(item, Tensor) and isinstance(item.body, Load):
+            body = item.body
+            plain = not body.guards and body.indices == tuple(axis.dim for axis in item.axes)
+            if plain and signatures[body.tensor][1] == item.shape:
+                source[item.name] = source.get(body.tensor, body.tensor)
+    if not source:
+        return program
+    renamed = _rename(program, source)
+    outputs = tuple(
+        (public, source[value] if source.get(value) in computed else value) for public, value in program.outputs
+    )
+    return renamed if outputs == program.outputs else replace(renamed, outputs=outputs)
+
+
+def _rename(program: TensorProgram, names: Mapping[str, str]) -> TensorProgram:
+    """Loads of one name become loads of another."""
+
+    def rename(node: Load) -> Expr | None:
+        if node.tensor not in names:
+            return None
+        return load(names[node.tensor], node.dtype, node.indices, node.guards, node.fill)
+
+    return _with_items(
+        program, tuple(_map_bodies(item, lambda body: substitute_loads(body, rename)) for item in program.items)
+    )
+
+
+def _merge_constants(program: TensorProgram) -> TensorProgram:
+    first: dict[object, str] = {}
+    same: dict[str, str] = {}
+    kept: list[Constant] = []
+    for constant in program.constants:
+        name = first.setdefault(_constant_key(constant), constant.name)
+        if name == constant.name:
+            kept.append(constant)
+        else:
+            same[constant.name] = name
+    if not same:
+        return program
+    outputs = tuple((public, same.get(value, value)) for public, value in program.outputs)
+    return replace(_rename(program, same), constants=tuple(kept), outputs=outputs)
+
+
+def _constant_key(constant: Constant) -> object:
+    if math.prod(constant.shape) * constant.dtype.bytes > MERGE_BYTES:
+        return (constant.dtype, constant.shape, constant.read)
+    digest = _digests.get(constant)
+    if digest is None:
+        _digests[constant] = digest = hashlib.sha256(np.ascontiguousarray(constant.read()).tobytes()).digest()
+    return (constant.dtype, constant.shape, digest)
+
+
+def _merge_tensors(program: TensorProgram) -> TensorProgram:
+    """One tensor for all that have the same body up to the names of their axes; it keeps the origins of all."""
+    first: dict[object, Tensor] = {}
+    same: dict[str, str] = {}
+    origins: dict[str, tuple[str, ...]] = {}
+    for item in program.items:
+        if not isinstance(item, Tensor):
+            continue
+        body = canonical_body(item.axes, _renamed(item.body, same))
+        kept = first.setdefault((item.dtype, item.shape, body), item)
+        if kept is not item:
+            same[item.name] = kept.name
+            origins[kept.name] = tuple(dict.fromkeys((*origins.get(kept.name, kept.origin), *item.origin)))
+    if not same:
+        return program
+    renamed = _rename(program, same)
+    items = tuple(
+        replace(item, origin=origins[item.name]) if isinstance(item, Tensor) and item.name in origins else item
+        for item in renamed.items
+        if not (isinstance(item, Tensor) and item.name in same)
+    )
+    outputs = tuple((public, same.get(value, value)) for public, value in program.outputs)
+    return replace(renamed, items=items, outputs=outputs)
+
+
+def _renamed(body: Expr, names: Mapping[str, str]) -> Expr:
+    if not names:
+        return body
+    return substitute_loads(
+        body,
+        lambda node: load(names[node.tensor], node.dtype, node.indices, node.guards, node.fill)
+        if node.tensor in names
+        else None,
+    )
+
+
+@cache
+def _canonical_axis(kind: str, position: int, extent: Dim) -> Axis:
+    return Axis(f"{kind}{position}", extent)
+
+
+def canonical_body(axes: tuple[Axis, ...], body: Expr) -> Expr:
+    """The body over shared axes i0, i1, .. and reduced axes r0, r1, ..: one object for bodies that mean the same.
+
+    For comparison only: such bodies must not be nested in each other, as they share axes."""
+    mapping: dict[Atom, Dim] = {
+        axis: _canonical_axis("i", position, axis.extent).dim for position, axis in enumerate(axes)
+    }
+    count = 0
+
+    def rewrite(node: Expr) -> Expr | None:
+        nonlocal count
+        if not isinstance(node, Reduce):
+            return None
+        shared = tuple(_canonical_axis("r", count + i, axis.extent) for i, axis in enumerate(node.axes))
+        count += len(shared)
+        renaming: dict[Atom, Dim] = {old: new.dim for old, new in zip(node.axes, shared, strict=True)}
+        return reduce(node.kind, shared, substitute(node.body, renaming))
+
+    return transform(substitute(body, mapping), rewrite)
+
+
+def _remove_dead(program: TensorProgram) -> TensorProgram:
+    used = {value for _, value in program.outputs}
+    items: list[Item] = []
+    for item in reversed(program.items):
+        live = item if isinstance(item, Tensor) else _live_scan(item, used)
+        if not used.intersection(item_outputs(live)):
+            continue
+        items.append(live)
+        used.update(item_inputs(live))
+    constants = tuple(constant for constant in program.constants if constant.name in used)
+    if tuple(reversed(items)) == program.items and constants == program.constants:
+        return program
+    return replace(program, items=tuple(reversed(items)), constants=constants)
+
+
+def _live_scan(scan: Scan, used: set[str]) -> Scan:
+    """The scan without outputs that nobody uses, and without the states and steps that only those needed."""
+    stacked = tuple(pair for pair in scan.stacked if pair[0] in used)
+    final = tuple(pair for pair in scan.final if pair[0] in used)
+    states = {state.name: state for state in scan.states}
+    steps = {step.name: step for step in scan.steps}
+    live: set[str] = set()
+    pending = [name for _, name in (*stacked, *final)]
+    while pending:
+        name = pending.pop()
+        if name in live:
+            continue
+        live.add(name)
+        if name in states:
+            pending.append(states[name].update)
+        elif name in steps:
+            pending.extend(item_inputs(steps[name]))
+    if (stacked, final) == (scan.stacked, scan.final) and live.issuperset((*states, *steps)):
+        return scan
+    return replace(
+        scan,
+        states=tuple(state for state in scan.states if state.name in live),
+        steps=tuple(step for step in scan.steps if step.name in live),
+        stacked=stacked,
+        final=final,
+    )

@@ -1,0 +1,212 @@
+"""Tensor programs as text, and back: `parse_program(print_program(p))` means the same and prints the same.
+
+    program mlp
+    symbol batch >= 1 = dim 0 of x
+    input x f32[batch, 64]
+    constant w f32[64, 10]
+    tensor y f32[i0: batch, i1: 10] from "MatMul_0", "Relu_1"
+      over r0: 64
+      %0 = sum<r0>(mul(x[i0, r0], w[r0, i1]))
+      = max(%0, 0.0)
+    output logits = y
+
+Axes are i0, i1, .. (the tensor's), r0, r1, .. (reduced) and t0 (a scan's time). Literals have the dtype of the tensor
+unless they say another (`3:i64`). `x[i0 - 1 if i0 - 1 >= 0 else 0.0]` is a guarded load, `x[at(e, n)]` one at the
+run-time index e in [0, n), `index(p)` the polynomial p as an int64 value. What is not a plain name stands in quotes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Symbol, Value, atoms_of
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select, Unary, dims_of, walk
+from opweld.tensor.parse import parse_program
+from opweld.tensor.program import Constant, Guard, Scan, State, SymbolSource, Tensor, TensorProgram
+
+__all__ = ["parse_program", "print_program"]
+
+LINE = 100
+"""A sub-expression that takes more characters gets a line and a name of its own."""
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_RESERVED = re.compile(r"([irt][0-9]+|min|max|at|index)\Z")
+
+
+def print_program(program: TensorProgram) -> str:
+    """The program as text; of constants, only names, dtypes and shapes."""
+    blocks = [[f"program {_name(program.name)}"]]
+    blocks[0].extend(f"note {_quoted(key)} {_quoted(value)}" for key, value in sorted(program.notes.items()))
+    blocks[0].extend(_symbol_line(source) for source in program.symbols)
+    blocks[0].extend(_guard_line(guard) for guard in program.guards)
+    values = [f"input {_name(v.name)} {_type(v.dtype, map(_symbolic, v.shape))}" for v in program.inputs]
+    blocks.append(values)
+    blocks.append([_constant_line(constant) for constant in program.constants])
+    for item in program.items:
+        blocks.append(_scan_lines(item) if isinstance(item, Scan) else _tensor_lines("tensor", item))
+    blocks.append([f"output {_name(public)} = {_name(value)}" for public, value in program.outputs])
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN.match(name) and name.isascii() else _quoted(name)
+
+
+def _origin(origin: Sequence[str]) -> str:
+    return " from " + ", ".join(map(_quoted, origin)) if origin else ""
+
+
+def _type(dtype: DType, shape: Iterable[str]) -> str:
+    return f"{dtype.short}[{', '.join(shape)}]"
+
+
+def _symbolic(dim: Dim) -> str:
+    return _Names({}).dim(dim)
+
+
+def _symbol(symbol: Symbol) -> str:
+    return _quoted(symbol.name) if _RESERVED.match(symbol.name) else _name(symbol.name)
+
+
+def _symbol_line(source: SymbolSource) -> str:
+    least = "" if source.symbol.least is None else f" >= {source.symbol.least}"
+    kind = "value" if source.by_value else "dim"
+    divisor = "" if source.divisor == 1 else f" // {source.divisor}"
+    reason = f" because {_quoted(source.reason)}" if source.reason else ""
+    return f"symbol {_symbol(source.symbol)}{least} = {kind} {source.position} of {_name(source.input)}{divisor}{reason}"
+
+
+def _guard_line(guard: Guard) -> str:
+    relation = "==" if guard.kind == "zero" else ">="
+    return f"guard {_symbolic(guard.dim)} {relation} 0 because {_quoted(guard.reason)}"
+
+
+def _constant_line(constant: Constant) -> str:
+    shape = map(str, constant.shape)
+    return f"constant {_name(constant.name)} {_type(constant.dtype, shape)}{_origin(constant.origin)}"
+
+
+def _tensor_lines(keyword: str, tensor: Tensor, outer: Mapping[Atom, str] | None = None) -> list[str]:
+    names = _Names({**(outer or {}), **_own_axes(tensor.axes)})
+    head = f"{keyword} {_name(tensor.name)} {_type(tensor.dtype, names.axes(tensor.axes))}{_origin(tensor.origin)}"
+    return [head, *names.body_lines(tensor.body)]
+
+
+def _own_axes(axes: Sequence[Axis]) -> dict[Atom, str]:
+    return {axis: f"i{position}" for position, axis in enumerate(axes)}
+
+
+def _scan_lines(scan: Scan) -> list[str]:
+    time: dict[Atom, str] = {scan.time: "t0"}
+    lines = [f"scan t0: {_symbolic(scan.time.extent)}{_origin(scan.origin)}"]
+    for state in scan.states:
+        lines.extend("  " + line for line in _state_lines(state))
+    for step in scan.steps:
+        lines.extend("  " + line for line in _tensor_lines("step", step, time))
+    lines.extend(f"  stack {_name(name)} = {_name(step)}" for name, step in scan.stacked)
+    lines.extend(f"  final {_name(name)} = {_name(state)}" for name, state in scan.final)
+    return lines
+
+
+def _state_lines(state: State) -> list[str]:
+    names = _Names(_own_axes(state.axes))
+    head = f"state {_name(state.name)} {_type(state.dtype, names.axes(state.axes))} updated by {_name(state.update)}"
+    return [head, *names.body_lines(state.initial)]
+
+
+class _Names:
+    """The text of dims and expressions of one tensor: what its axes and its named sub-expressions are called."""
+
+    def __init__(self, names: Mapping[Atom, str]) -> None:
+        self.names = dict(names)
+        self.done: dict[Expr, str] = {}
+        self.dtype = DType.F32
+
+    def axes(self, axes: Sequence[Axis]) -> list[str]:
+        return [f"{self.names[axis]}: {self.dim(axis.extent)}" for axis in axes]
+
+    def body_lines(self, body: Expr) -> list[str]:
+        self.dtype = body.dtype
+        users = Counter(child for node in walk(body) for child in _children(node))
+        reduced = list(dict.fromkeys(axis for node in walk(body) if isinstance(node, Reduce) for axis in node.axes))
+        self.names.update({axis: f"r{position}" for position, axis in enumerate(reduced)})
+        lines = [f"  over {', '.join(self.axes(reduced))}"] if reduced else []
+        count = 0
+        for node in walk(body):
+            text = self._expression(node)
+            shared = users[node] > 1 and not isinstance(node, Const | Index)
+            if node is not body and (shared or len(text) > LINE):
+                lines.append(f"  %{count} = {text}")
+                text = f"%{count}"
+                count += 1
+            self.done[node] = text
+        return [*lines, f"  = {self.done[body]}"]
+
+    def _expression(self, node: Expr) -> str:
+        if isinstance(node, Const):
+            return self._literal(node)
+        if isinstance(node, Index):
+            return f"index({self.dim(node.dim)})"
+        if isinstance(node, Load):
+            text = ", ".join(map(self.dim, node.indices))
+            if node.fill is not None:
+                guards = ", ".join(f"{self.dim(guard)} >= 0" for guard in node.guards)
+                text = f"{text} if {guards} else {self.done[node.fill]}".lstrip()
+            return f"{_name(node.tensor)}[{text}]"
+        operands = ", ".join(self.done[operand] for operand in node.operands)
+        if isinstance(node, Unary | Binary):
+            return f"{node.op}({operands})"
+        if isinstance(node, Select):
+            return f"select({operands})"
+        if isinstance(node, Cast):
+            return f"{node.dtype.short}({operands})"
+        assert isinstance(node, Reduce)
+        return f"{node.kind}<{', '.join(self.names[axis] for axis in node.axes)}>({operands})"
+
+    def _literal(self, node: Const) -> str:
+        if node.dtype is DType.BOOL:
+            return "true" if node.value else "false"
+        text = repr(node.value)
+        return text if node.dtype is self.dtype else f"{text}:{node.dtype.short}"
+
+    def dim(self, dim: Dim) -> str:
+        """A polynomial, its terms in an order that does not depend on what axes are called elsewhere."""
+        terms: list[tuple[int, list[str], int]] = []
+        for monomial, coefficient in dim.terms:
+            factors = sorted(map(self._atom, monomial))
+            terms.append((-len(factors), factors, coefficient))
+        text = ""
+        for _, factors, coefficient in sorted(terms):
+            shown = [str(abs(coefficient)), *factors] if abs(coefficient) != 1 or not factors else factors
+            sign = (" - " if coefficient < 0 else " + ") if text else ("-" if coefficient < 0 else "")
+            text += sign + "*".join(shown)
+        return text or "0"
+
+    def _atom(self, atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return _symbol(atom)
+        if isinstance(atom, FloorDiv | Mod):
+            sign = "//" if isinstance(atom, FloorDiv) else "%"
+            return f"({self._operand(atom.left)} {sign} {self._operand(atom.right)})"
+        if isinstance(atom, Min | Max):
+            operands = ", ".join(sorted((self.dim(atom.left), self.dim(atom.right))))
+            return f"{'min' if isinstance(atom, Min) else 'max'}({operands})"
+        if isinstance(atom, Value):
+            return f"at({self.done[atom.expr]}, {self.dim(atom.extent)})"
+        return self.names.get(atom, f"?{atom.text}")
+
+    def _operand(self, dim: Dim) -> str:
+        return f"({self.dim(dim)})" if len(dim.terms) > 1 else self.dim(dim)
+
+
+def _children(node: Expr) -> tuple[Expr, ...]:
+    values = (atom.expr for dim in dims_of(node) for atom in atoms_of(dim) if isinstance(atom, Value))
+    return (*node.operands, *values)

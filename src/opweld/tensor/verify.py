@@ -1,0 +1,244 @@
+"""The invariants of tensor programs; every stage that makes one may be checked with `verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, TypeAlias
+
+from opweld.errors import OpweldError
+from opweld.tensor.dim import Atom, Axis, Dim, Symbol, Value, as_dim, atoms_of
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import (
+    COMPARISONS,
+    Binary,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Unary,
+    dims_of,
+    free_atoms,
+    walk,
+)
+from opweld.tensor.program import Scan, State, Tensor, TensorProgram
+
+Signature: TypeAlias = "tuple[DType, tuple[Dim, ...]]"
+
+_ANY_NUMBER_UNARY = frozenset({"neg", "abs", "sign", "floor", "ceil", "round", "isnan", "isinf"})
+_LOGICAL = frozenset({"and", "or", "xor"})
+_BITWISE = frozenset({"bitand", "bitor", "bitxor", "shl", "shr"})
+
+
+def verify(program: TensorProgram) -> None:
+    """Checks names, order of definition, ranks, dtypes, axes, symbols, guards and outputs.
+
+    Raises OpweldError naming the tensor and what is wrong with it."""
+    _Verifier(program).run()
+
+
+class _Verifier:
+    def __init__(self, program: TensorProgram) -> None:
+        self.program = program
+        self.symbols: frozenset[Atom] = frozenset(source.symbol for source in program.symbols)
+        self.names: set[str] = set()
+        self.visible: dict[str, Signature] = {}
+
+    def run(self) -> None:
+        program = self.program
+        for value in program.inputs:
+            self._define(value.name, value.dtype, value.shape)
+            self._check_dims(f"input {value.name!r}", value.shape, frozenset())
+        for value in program.constants:
+            if any(size < 0 for size in value.shape):
+                self._fail(f"constant {value.name!r}", f"has the negative shape {value.shape}")
+            self._define(value.name, value.dtype, tuple(as_dim(size) for size in value.shape))
+        self._check_symbols()
+        for guard in program.guards:
+            if guard.kind not in ("zero", "least"):
+                self._fail(f"guard {guard.dim}", f"has the kind {guard.kind!r}; expected 'zero' or 'least'")
+            self._check_dims(f"guard {guard.dim} ({guard.reason})", (guard.dim,), frozenset())
+        for item in program.items:
+            if isinstance(item, Scan):
+                self._check_scan(item)
+            else:
+                self._check_tensor(item, self.visible)
+                self._define(item.name, item.dtype, item.shape)
+        public: set[str] = set()
+        for name, value in program.outputs:
+            if name in public:
+                self._fail(f"output {name!r}", "is there twice")
+            public.add(name)
+            if value not in self.visible:
+                self._fail(f"output {name!r}", f"is the value {value!r}, which nothing defines")
+
+    def _fail(self, what: str, why: str) -> NoReturn:
+        raise OpweldError(f"tensor program {self.program.name!r}: {what} {why}")
+
+    def _define(self, name: str, dtype: DType, shape: tuple[Dim, ...], inner: bool = False) -> None:
+        if name in self.names:
+            self._fail(f"value {name!r}", "is defined twice")
+        self.names.add(name)
+        if not inner:
+            self.visible[name] = (dtype, shape)
+
+    def _check_symbols(self) -> None:
+        inputs = {value.name: value for value in self.program.inputs}
+        for source in self.program.symbols:
+            what = f"symbol {source.symbol}"
+            found = inputs.get(source.input)
+            if found is None:
+                self._fail(what, f"comes from {source.input!r}, which is no input")
+            if source.divisor < 1:
+                self._fail(what, f"has the divisor {source.divisor}")
+            if source.by_value and not found.dtype.is_integer:
+                self._fail(what, f"is an element of {source.input!r}, which is {found.dtype!r} and not an integer")
+            if source.position < 0 or (not source.by_value and source.position >= len(found.shape)):
+                self._fail(what, f"is at position {source.position} of {source.input!r} of rank {len(found.shape)}")
+
+    def _check_dims(self, what: str, dims: Sequence[Dim], axes: frozenset[Atom]) -> None:
+        """Every atom is a known symbol or one of the axes; run-time values only where axes may stand."""
+        for dim in dims:
+            for atom in atoms_of(dim):
+                if isinstance(atom, Symbol) and atom not in self.symbols:
+                    self._fail(what, f"uses the symbol {atom}, which no input gives")
+                if isinstance(atom, Axis | Value) and not axes:
+                    self._fail(what, f"has the size {dim}, which depends on {atom}")
+
+    def _check_axes(self, what: str, axes: Sequence[Axis]) -> None:
+        if len(set(axes)) != len(axes):
+            self._fail(what, "has an axis twice")
+        self._check_dims(what, [axis.extent for axis in axes], frozenset())
+
+    def _check_tensor(self, tensor: Tensor, visible: Mapping[str, Signature], outer: tuple[Axis, ...] = ()) -> None:
+        what = _label(tensor.name, tensor.origin)
+        self._check_axes(what, tensor.axes)
+        if tensor.body.dtype is not tensor.dtype:
+            self._fail(what, f"is {tensor.dtype!r}, but its body is {tensor.body.dtype!r}")
+        self._check_body(what, tensor.body, (*outer, *tensor.axes), visible)
+
+    def _check_body(self, what: str, body: Expr, axes: tuple[Axis, ...], visible: Mapping[str, Signature]) -> None:
+        for atom in free_atoms(body):
+            if isinstance(atom, Axis) and atom not in axes:
+                self._fail(what, f"depends on the axis {atom}, which is not one of its axes")
+            if isinstance(atom, Symbol) and atom not in self.symbols:
+                self._fail(what, f"uses the symbol {atom}, which no input gives")
+        bound: dict[Expr, frozenset[Axis]] = {}
+        for node in walk(body):
+            inside: frozenset[Axis] = frozenset()
+            values = (atom for dim in dims_of(node) for atom in atoms_of(dim) if isinstance(atom, Value))
+            for child in (*node.operands, *(value.expr for value in values)):
+                inside |= bound[child]
+            if isinstance(node, Reduce):
+                self._check_axes(what, node.axes)
+                captured = [axis for axis in node.axes if axis in inside or axis in axes]
+                if captured:
+                    self._fail(what, f"reduces over the axis {captured[0]}, which is bound inside or around already")
+                inside |= frozenset(node.axes)
+            bound[node] = inside
+            problem = _type_problem(node, visible)
+            if problem is not None:
+                self._fail(what, problem)
+
+    def _check_scan(self, scan: Scan) -> None:
+        what = _label(f"scan over {scan.time}", scan.origin)
+        self._check_axes(what, (scan.time,))
+        inner = dict(self.visible)
+        for state in scan.states:
+            self._check_state(state, scan)
+            self._define(state.name, state.dtype, state.shape, inner=True)
+            inner[state.name] = (state.dtype, state.shape)
+        for step in scan.steps:
+            self._check_tensor(step, inner, (scan.time,))
+            self._define(step.name, step.dtype, step.shape, inner=True)
+            inner[step.name] = (step.dtype, step.shape)
+        steps = {step.name: step for step in scan.steps}
+        states = {state.name: state for state in scan.states}
+        for state in scan.states:
+            update = steps.get(state.update)
+            if update is None:
+                self._fail(what, f"updates {state.name!r} by {state.update!r}, which is none of its steps")
+            if update.dtype is not state.dtype or update.shape != state.shape:
+                self._fail(
+                    what,
+                    f"updates {state.name!r}, {state.dtype!r}{list(state.shape)}, "
+                    f"by {update.name!r}, {update.dtype!r}{list(update.shape)}",
+                )
+        for name, step in scan.stacked:
+            if step not in steps:
+                self._fail(what, f"stacks {step!r} as {name!r}, which is none of its steps")
+            self._define(name, steps[step].dtype, (scan.time.extent, *steps[step].shape))
+        for name, state in scan.final:
+            if state not in states:
+                self._fail(what, f"gives {state!r} as {name!r}, which is none of its states")
+            self._define(name, states[state].dtype, states[state].shape)
+
+    def _check_state(self, state: State, scan: Scan) -> None:
+        what = _label(state.name, scan.origin)
+        self._check_axes(what, state.axes)
+        if state.initial.dtype is not state.dtype:
+            self._fail(what, f"is {state.dtype!r}, but its initial value is {state.initial.dtype!r}")
+        self._check_body(what, state.initial, state.axes, self.visible)
+
+
+def _label(name: str, origin: tuple[str, ...]) -> str:
+    return f"tensor {name!r}" + (f" (from {', '.join(origin)})" if origin else "")
+
+
+def _type_problem(node: Expr, visible: Mapping[str, Signature]) -> str | None:
+    """What is wrong with one node, whose operands are right; None when nothing is."""
+    for dim in dims_of(node):
+        for atom in atoms_of(dim):
+            if isinstance(atom, Value) and not atom.expr.dtype.is_integer:
+                return f"uses {atom.expr!r} of {atom.expr.dtype!r} as an index"
+    if isinstance(node, Load):
+        return _load_problem(node, visible)
+    if isinstance(node, Unary):
+        return None if _unary_fits(node) else f"applies {node.op} to {node.x.dtype!r} in {node!r}"
+    if isinstance(node, Binary):
+        fits = node.x.dtype is node.y.dtype and _binary_fits(node)
+        return None if fits else f"applies {node.op} to {node.x.dtype!r} and {node.y.dtype!r} in {node!r}"
+    if isinstance(node, Select):
+        fits = node.condition.dtype is DType.BOOL and node.x.dtype is node.y.dtype is node.dtype
+        return None if fits else f"selects {node.x.dtype!r} or {node.y.dtype!r} by {node.condition.dtype!r} in {node!r}"
+    if isinstance(node, Reduce):
+        fits = (node.body.dtype is DType.BOOL) == (node.kind in ("any", "all"))
+        return None if fits else f"reduces {node.body.dtype!r} by {node.kind} in {node!r}"
+    if isinstance(node, Const) and not isinstance(node.value, bool) and node.dtype is DType.BOOL:
+        return f"has the bool literal {node.value!r}"
+    return None
+
+
+def _load_problem(node: Load, visible: Mapping[str, Signature]) -> str | None:
+    if node.tensor not in visible:
+        return f"loads {node.tensor!r}, which nothing defines before"
+    dtype, shape = visible[node.tensor]
+    if dtype is not node.dtype:
+        return f"loads {node.tensor!r} as {node.dtype!r}, but it is {dtype!r}"
+    if len(shape) != len(node.indices):
+        return f"loads {node.tensor!r} of rank {len(shape)} at {len(node.indices)} indices"
+    if bool(node.guards) != (node.fill is not None):
+        return f"loads {node.tensor!r} with {len(node.guards)} guards and the fill {node.fill}"
+    if node.fill is not None and node.fill.dtype is not node.dtype:
+        return f"fills a load of {node.dtype!r} with {node.fill.dtype!r}"
+    return None
+
+
+def _unary_fits(node: Unary) -> bool:
+    dtype = node.x.dtype
+    if node.op == "not":
+        return dtype is DType.BOOL
+    if node.op == "bitnot":
+        return dtype.is_integer
+    return dtype.is_float or (node.op in _ANY_NUMBER_UNARY and dtype.is_integer)
+
+
+def _binary_fits(node: Binary) -> bool:
+    dtype = node.x.dtype
+    if node.op in _LOGICAL:
+        return dtype is DType.BOOL
+    if node.op in _BITWISE:
+        return dtype.is_integer
+    if node.op == "atan2":
+        return dtype.is_float
+    return dtype is not DType.BOOL or node.op in COMPARISONS
