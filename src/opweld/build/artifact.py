@@ -1,0 +1,308 @@
+"""The artifact: a folder with the compiled model and a manifest that says what it is. Written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import types
+import typing
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+from opweld.errors import ArtifactError
+from opweld.interface import ModelMetadata, TensorInfo
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+MODULE: Final = "module.so"
+RUNTIME: Final = "runtime.so"
+WEIGHTS: Final = "weights.bin"
+LEDGER: Final = "ledger.json"
+SOURCES: Final = "source"
+HEADERS: Final = "include"
+
+_MAX_MANIFEST_BYTES = 64 << 20
+_AGAIN = "compile the model again"
+
+
+@dataclass(frozen=True)
+class VariantInfo:
+    """One compiled variant: its name, the conditions it assumes, and how many steps and kernels it has."""
+
+    name: str
+    guards: tuple[str, ...] = ()
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """Size in bytes and SHA-256 of a file of the artifact."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an artifact is.
+
+    Attributes:
+        opweld: version of the compiler. target, level: what the model was compiled for, and how far.
+        threads: default number of threads, 0 for all that the machine has.
+        inputs, outputs: as the model declares them, in its order.
+        metadata: what the model says about itself.
+        variants: the compiled variants, tried in this order.
+        nodes: of the optimised graph. kernels: distinct compiled functions.
+        features: what the processor must have, as the isa of the module names it.
+        files: size and digest of module.so, runtime.so and weights.bin; `write` fills it in.
+        format: version of this schema.
+    """
+
+    opweld: str
+    target: str
+    level: str
+    threads: int
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    metadata: ModelMetadata = ModelMetadata()
+    variants: tuple[VariantInfo, ...] = ()
+    nodes: int = 0
+    kernels: int = 0
+    features: str = ""
+    files: dict[str, FileInfo] = field(default_factory=dict[str, FileInfo])
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """The text of manifest.json."""
+        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Manifest:
+        """Parses `to_json`. Raises ArtifactError naming the field that is wrong."""
+        try:
+            data = cast(object, json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise ArtifactError(f"{MANIFEST} is no JSON ({error}); {_AGAIN}") from error
+        version = cast(dict[str, object], data).get("format") if isinstance(data, dict) else None
+        if version != FORMAT:
+            raise ArtifactError(f"{MANIFEST} has format {version!r}, this opweld reads {FORMAT}; {_AGAIN}")
+        return cast(Manifest, _parse(Manifest, cast(object, data), MANIFEST))
+
+
+def _parse(kind: Any, data: object, where: str) -> Any:
+    """`data`, from JSON, as a value of the type `kind`: str, int, tuple, dict, a union or a dataclass of these."""
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(data, dict):
+            raise _mismatch(where, "an object", data)
+        given = cast(dict[str, object], data)
+        values: dict[str, Any] = {}
+        hints = typing.get_type_hints(kind)
+        for entry in dataclasses.fields(kind):
+            if entry.name in given:
+                values[entry.name] = _parse(hints[entry.name], given[entry.name], f"{where}: {entry.name}")
+            elif entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING:
+                raise ArtifactError(f"{where} lacks {entry.name!r}; {_AGAIN}")
+        return cast(type, kind)(**values)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise _mismatch(where, "a list", data)
+        return tuple(_parse(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(cast(list[object], data)))
+    if origin is dict:
+        if not isinstance(data, dict):
+            raise _mismatch(where, "an object", data)
+        items = cast(dict[str, object], data).items()
+        return {key: _parse(arguments[1], item, f"{where}[{key!r}]") for key, item in items}
+    if origin in (types.UnionType, typing.Union):
+        for choice in arguments:
+            with contextlib.suppress(ArtifactError):
+                return _parse(choice, data, where)
+        raise _mismatch(where, " or ".join(getattr(choice, "__name__", str(choice)) for choice in arguments), data)
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind is int):
+        raise _mismatch(where, cast(type, kind).__name__, data)
+    return data
+
+
+def _mismatch(where: str, expected: str, data: object) -> ArtifactError:
+    return ArtifactError(f"{where} should be {expected}, but is {str(data)[:80]!r}; {_AGAIN}")
+
+
+# ---- writing ----
+
+
+def write(
+    folder: Path,
+    *,
+    manifest: Manifest,
+    module_so: Path,
+    runtime_so: Path,
+    weights: Path | Iterable[bytes | memoryview],
+    ledger_json: str,
+    sources: Mapping[str, str],
+    headers: Mapping[str, str] | None = None,
+) -> Manifest:
+    """Writes the artifact `folder`, replacing an artifact that is there, and returns the manifest with its `files`.
+
+    The folder appears complete or not at all: it is written beside its place and renamed. A model that still runs
+    from the replaced one is not disturbed.
+
+    Args:
+        folder: where; its parent is made.
+        manifest: what it is; `files` is filled in here.
+        module_so, runtime_so: shared objects, copied.
+        weights: the packed constants: a file, copied, or pieces, one after the other.
+        ledger_json, sources: what was decided, and the generated text by file name.
+        headers: for callers in C, by file name.
+
+    Raises ArtifactError when the place cannot be written, or holds something that is no artifact.
+    """
+    for name in (*sources, *(headers or {})):
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise ArtifactError(f"{name!r} is no name for a file of an artifact: expected letters without a path")
+    with _replacing(folder) as workspace:
+        _copy(module_so, workspace / MODULE)
+        _copy(runtime_so, workspace / RUNTIME)
+        _write_weights(weights, workspace / WEIGHTS)
+        (workspace / LEDGER).write_text(ledger_json, encoding="utf-8")
+        for place, texts in ((SOURCES, sources), (HEADERS, headers or {})):
+            (workspace / place).mkdir()
+            for name, text in texts.items():
+                (workspace / place / name).write_text(text, encoding="utf-8")
+        files = {name: _describe(workspace / name) for name in (MODULE, RUNTIME, WEIGHTS)}
+        manifest = dataclasses.replace(manifest, files=files)
+        (workspace / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    return manifest
+
+
+def copy(source: Path, folder: Path) -> None:
+    """Copies the artifact `source` to `folder`, as `write` would have written it there; same errors.
+
+    Raises ArtifactError also when `source` is damaged.
+    """
+    read(source)
+    if source.absolute() == folder.absolute():
+        return
+    with _replacing(folder) as workspace:
+        shutil.copytree(source, workspace, dirs_exist_ok=True)
+
+
+@contextlib.contextmanager
+def _replacing(folder: Path) -> Generator[Path]:
+    """An empty folder that takes the place of `folder` when the block ends well, and vanishes when it does not."""
+    folder = folder.absolute()
+    if folder.is_symlink() or (folder.exists() and not _replaceable(folder)):
+        raise ArtifactError(f"{folder} exists and is no opweld artifact; remove it, or name another place")
+    workspace: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        workspace = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}-", dir=folder.parent))
+        yield workspace
+        workspace.chmod(0o755)
+        _rename(workspace, folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    finally:
+        if workspace is not None:
+            shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _replaceable(folder: Path) -> bool:
+    """An artifact, however damaged, or an empty folder."""
+    return folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))
+
+
+def _unwritable(folder: Path, error: OSError) -> ArtifactError:
+    reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+    return ArtifactError(f"cannot write {folder}: {reason}; name another place, or make room there")
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)
+    target.chmod(0o755)
+
+
+def _write_weights(weights: Path | Iterable[bytes | memoryview], target: Path) -> None:
+    if isinstance(weights, Path):
+        shutil.copyfile(weights, target)
+        return
+    with target.open("wb") as file:
+        for piece in weights:
+            file.write(piece)
+
+
+def _describe(path: Path) -> FileInfo:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return FileInfo(path.stat().st_size, digest)
+
+
+def _rename(workspace: Path, folder: Path) -> None:
+    """Puts `workspace` in the place of `folder`. Between two steps an old artifact may be absent, never half there."""
+    try:
+        os.rename(workspace, folder)  # succeeds where nothing is there, or an empty folder
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}-old-", dir=folder.parent))
+    try:
+        os.rename(folder, old)
+        try:
+            os.rename(workspace, folder)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.rename(old, folder)
+            raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+# ---- reading ----
+
+
+def read(folder: Path, *, verify: bool = False) -> Manifest:
+    """The manifest of the artifact `folder`, its files checked: by size, and with `verify` by digest.
+
+    Raises ArtifactError, naming what is missing or damaged and what to do.
+    """
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise ArtifactError(f"{folder} {what}; an artifact is a folder that `opweld compile MODEL -o {folder}` writes")
+    try:
+        if path.stat().st_size > _MAX_MANIFEST_BYTES:
+            raise ArtifactError(f"{path} is too large for a manifest; {_AGAIN}")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{folder} has no {MANIFEST}: it is no artifact, or damaged; {_AGAIN}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"cannot read {path} ({error}); {_AGAIN}") from error
+    try:
+        manifest = Manifest.from_json(text)
+    except ArtifactError as error:
+        raise ArtifactError(f"{folder}: {error}") from None
+    for name in (MODULE, RUNTIME, WEIGHTS):
+        _check_file(folder / name, manifest.files.get(name), verify)
+    return manifest
+
+
+def _check_file(path: Path, expected: FileInfo | None, verify: bool) -> None:
+    if expected is None:
+        raise ArtifactError(f"{path.parent / MANIFEST} does not describe {path.name}; {_AGAIN}")
+    try:
+        size = path.stat().st_size
+        actual = _describe(path) if verify else FileInfo(size, expected.sha256)
+    except OSError as error:
+        raise ArtifactError(f"cannot read {path}: {error.strerror}; {_AGAIN}") from error
+    if actual.bytes != expected.bytes:
+        raise ArtifactError(f"{path} has {actual.bytes} bytes, expected {expected.bytes}: it is damaged; {_AGAIN}")
+    if actual.sha256 != expected.sha256:
+        raise ArtifactError(f"{path} has another content than when it was written: it is damaged; {_AGAIN}")

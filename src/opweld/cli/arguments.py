@@ -1,0 +1,102 @@
+"""Arguments that several commands share, and how their texts become values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opweld.errors import OptionError
+from opweld.options import Options, available_cores
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+AnyModelArgument = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="An ONNX file, or a folder that `opweld compile` wrote.", show_default=False),
+]
+TargetOption = Annotated[
+    str, typer.Option(metavar="NAME", help="The machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64.")
+]
+LevelOption = Annotated[str, typer.Option(metavar="LEVEL", help="How much to optimise: none, basic, extended or all.")]
+PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="Arithmetic of the compiled model: fp32.")]
+TuneOption = Annotated[str, typer.Option(metavar="EFFORT", help="Measure alternatives on this machine: off.")]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Threads that run the model; all cores where not given.", show_default=False),
+]
+DisableOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ID", help="Keep a decision, rule or stage at its baseline; repeat for more.", show_default=False
+    ),
+]
+FixedDimOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", metavar="NAME=N", help="Make a symbolic dim a constant; repeat for more.", show_default=False
+    ),
+]
+InputDimOption = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.", show_default=False),
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=VALUE",
+        help="A .npy file, a number, or a shape such as 1x3x640x640 to fill at random; repeat for more.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout alone.", show_default=False),
+]
+SeedOption = Annotated[int, typer.Option(metavar="N", help="Seed of made-up inputs.")]
+
+
+def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """Splits `NAME=VALUE` texts. Raises OptionError on one without `=`, or on a name given twice."""
+    values: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise OptionError(f"{option} {text!r} is not NAME=VALUE")
+        if name in values:
+            raise OptionError(f"{option} gives {name!r} twice")
+        values[name] = value
+    return values
+
+
+def sizes(texts: list[str] | None) -> dict[str, int]:
+    """The `--dim NAME=N` texts as numbers. Raises OptionError on one that is no positive whole number."""
+    dims: dict[str, int] = {}
+    for name, value in pairs(texts, "--dim").items():
+        if not value.isascii() or not value.isdigit() or int(value) < 1:
+            raise OptionError(f"--dim {name}={value}: expected a positive whole number")
+        dims[name] = int(value)
+    return dims
+
+
+def options(
+    *,
+    target: str = "native",
+    precision: str = "fp32",
+    level: str = "all",
+    threads: int | None = None,
+    dims: dict[str, int] | None = None,
+    disable: list[str] | None = None,
+    tune: str = "off",
+) -> Options:
+    """Checked options from what the command line gave."""
+    return Options(
+        target=target,
+        precision=precision,
+        level=level,
+        threads=available_cores() if threads is None else threads,
+        dims=dims or {},
+        disable=tuple(disable or ()),
+        tune=tune,
+    )

@@ -1,0 +1,91 @@
+"""`opweld bench`: how fast, against whom, and what the optimiser is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opweld.cli import arguments, show
+from opweld.errors import OptionError
+from opweld.ledger import printable
+from opweld.options import LEVELS
+
+
+def bench(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.", show_default=False)],
+    vs: Annotated[
+        str, typer.Option("--vs", metavar="NAMES", help="Runtimes to compare with: onnxruntime, openvino; or none.")
+    ] = "onnxruntime",
+    levels: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Compare levels too, as none,all: one row each.", show_default=False),
+    ] = None,
+    values: arguments.InputOption = None,
+    dim: arguments.InputDimOption = None,
+    threads: arguments.ThreadsOption = None,
+    disable: arguments.DisableOption = None,
+    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Blocks of runs each contestant gets.")] = 7,
+    seed: arguments.SeedOption = 0,
+    json: arguments.JsonOption = None,
+) -> None:
+    """Time a model against other runtimes on the same inputs and threads: alternating blocks, medians.
+
+    \b
+    opweld bench model.onnx --threads 2
+    opweld bench a.onnx b.onnx --vs onnxruntime,openvino --json bench.json
+    opweld bench model.onnx --dim height=640 --dim width=640
+    opweld bench model.onnx --levels none,all --vs none   what is fusion worth?
+
+    The ratio is the first other runtime's time by opweld's: above 1, opweld is faster. The error is the largest
+    difference to that runtime's outputs, as a part of each output's scale.
+    """
+    from opweld.cli.contest import Row, contest
+    from opweld.cli.inputs import make_inputs
+    from opweld.cli.peers import PEERS
+
+    peers = [] if vs == "none" else _names(vs, "--vs")
+    for peer in peers:
+        if peer not in PEERS:
+            raise OptionError(f"--vs {peer!r}: expected some of {', '.join(PEERS)}; or none")
+    chosen = _names(levels, "--levels") if levels else ["all"]
+    for level in chosen:
+        if level not in LEVELS:
+            raise OptionError(f"--levels {level!r}: expected some of {', '.join(LEVELS)}")
+    rows: list[Row] = []
+    for model in models:
+        variants = {level: arguments.options(level=level, threads=threads, disable=disable) for level in chosen}
+
+        def feeds(declared: Sequence[Any]) -> dict[str, Any]:
+            given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
+            return make_inputs(declared, given=given, dims=dims, seed=seed)
+
+        rows += contest(model, model.stem, variants, peers, feeds, rounds)
+    if json is not None:
+        show.write_json({"rows": [row.to_json() for row in rows]}, json)
+    if json is None or str(json) != "-":
+        print_rows(rows, peers)
+
+
+def _names(text: str, option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) != len(names):
+        raise OptionError(f"{option} {text!r}: expected names separated by commas, each once")
+    return names
+
+
+def print_rows(rows: Sequence[Any], peers: Sequence[str]) -> None:
+    """Prints the rows of one or more contests as one table."""
+    many = len({row.level for row in rows}) > 1
+    columns = ["model", *(["level"] if many else []), "nodes -> kernels", "max error", "opweld ms"]
+    columns += [*(f"{peer} ms" for peer in peers), *(["ratio"] if peers else []), "arena", "all tensors"]
+    table: list[list[str]] = []
+    for row in rows:
+        cells = [printable(row.model), *([row.level] if many else []), f"{row.nodes} -> {row.kernels}"]
+        cells += ["-" if row.error is None else f"{row.error:.1e}", show.milliseconds(row.timings["opweld"].median_s)]
+        cells += [show.milliseconds(row.timings[peer].median_s) for peer in peers]
+        cells += [f"{row.ratio:.2f}"] if row.ratio is not None else []
+        table.append([*cells, show.byte_count(row.arena_bytes), show.byte_count(row.tensor_bytes)])
+    show.table("", columns, table)

@@ -1,0 +1,59 @@
+"""`opweld compile`: a model in, an artifact folder out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opweld.cli import arguments, show
+from opweld.errors import OptionError
+
+
+def compile_command(
+    model: arguments.ModelArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="OUT.opweld", help="The artifact; MODEL's name with .opweld where not given."
+        ),
+    ] = None,
+    target: arguments.TargetOption = "native",
+    precision: arguments.PrecisionOption = "fp32",
+    level: arguments.LevelOption = "all",
+    dim: arguments.FixedDimOption = None,
+    threads: arguments.ThreadsOption = None,
+    tune: arguments.TuneOption = "off",
+    disable: arguments.DisableOption = None,
+) -> None:
+    """Compile a model into an artifact: a folder that runs without ONNX and without a compiler.
+
+    \b
+    opweld compile model.onnx -o model.opweld
+    opweld compile model.onnx --target x86-64-v3          for any machine with AVX2
+    opweld compile model.onnx --dim batch=1 --dim seq=128 for one size only
+    opweld compile model.onnx --level none                one kernel a node, to compare with
+
+    Symbolic dims stay symbolic unless --dim fixes them: one artifact serves every size. It also holds a C header.
+    """
+    options = arguments.options(
+        target=target,
+        precision=precision,
+        level=level,
+        threads=threads,
+        dims=arguments.sizes(dim),
+        disable=disable,
+        tune=tune,
+    )
+    out = output or Path(f"{model.stem}.opweld")
+    if out.exists() and not (out / "manifest.json").is_file():
+        raise OptionError(f"--output {out}: is there already and is no artifact; name another folder")
+    from opweld.compile import compile_model, load
+
+    start = time.perf_counter()
+    with show.progress() as progress:
+        folder = compile_model(model, options, progress)
+    load(folder).save(out)
+    print(f"{out}  ({time.perf_counter() - start:.1f} s)")

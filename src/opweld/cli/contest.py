@@ -1,0 +1,122 @@
+"""One model, several contestants: opweld at one or more levels, and other runtimes, on the same inputs and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from opweld.interface import TensorInfo
+from opweld.cli import show
+from opweld.cli.measure import Timing, alternate
+from opweld.cli.open import open_model
+from opweld.cli.peers import Run, prepare
+from opweld.errors import OptionError
+from opweld.options import Options
+from opweld.verify.compare import compare
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a contest says of one model at one level.
+
+    Attributes:
+        model, level: whose.
+        inputs: shapes by name.
+        threads: of every contestant.
+        nodes: of the ONNX file, its subgraphs included, but no Constants. kernels: steps of one run.
+        error: the largest difference to the first peer's outputs, as a part of each output's scale; None without peers.
+        timings: by contestant; `opweld` is this row's.
+        arena_bytes: memory of intermediate values. tensor_bytes: what they would take without sharing.
+    """
+
+    model: str
+    level: str
+    inputs: dict[str, list[int]]
+    threads: int
+    nodes: int
+    kernels: int
+    error: float | None
+    timings: dict[str, Timing]
+    arena_bytes: int
+    tensor_bytes: int
+
+    @property
+    def ratio(self) -> float | None:
+        """The first peer's time by opweld's: above 1, opweld is faster."""
+        peers = [timing for name, timing in self.timings.items() if name != "opweld"]
+        return peers[0].median_s / self.timings["opweld"].median_s if peers else None
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        return asdict(self) | {"ratio": self.ratio}
+
+
+def contest(
+    model: Path,
+    name: str,
+    variants: Mapping[str, Options],
+    peers: Sequence[str],
+    make_feeds: Callable[[Sequence[TensorInfo]], Mapping[str, Array]],
+    rounds: int,
+) -> list[Row]:
+    """Compiles `model` once per variant (options by level), times variants and peers in turn; answers their rows."""
+    if model.is_dir():
+        raise OptionError(f"{model} is a folder: bench takes ONNX files, which the other runtimes can read too")
+    opened = {level: open_model(model, options) for level, options in variants.items()}
+    first = next(iter(opened.values()))
+    threads = next(iter(variants.values())).threads
+    feeds = make_feeds(first.inputs)
+    runs: dict[str, Run] = {f"opweld {level}": _run(one.session.run, feeds) for level, one in opened.items()}
+    answers = {contestant: run() for contestant, run in runs.items()}
+    for peer in peers:
+        runs[peer] = prepare(peer, model, feeds, threads)
+        answers[peer] = runs[peer]()
+    with show.progress() as progress:
+        timings = alternate(
+            runs, rounds=rounds, progress=progress and (lambda done, total: progress(f"timing {name}", done, total))
+        )
+    rows: list[Row] = []
+    for level, one in opened.items():
+        plan = one.session.plan(feeds)
+        mine = answers[f"opweld {level}"]
+        row = Row(
+            model=name,
+            level=level,
+            inputs={key: list(value.shape) for key, value in feeds.items()},
+            threads=threads,
+            nodes=count_nodes(model),
+            kernels=len(plan.steps),
+            error=_error(first.session.output_names, mine, answers[peers[0]]) if peers else None,
+            timings={"opweld": timings[f"opweld {level}"]} | {peer: timings[peer] for peer in peers},
+            arena_bytes=plan.arena,
+            tensor_bytes=plan.total,
+        )
+        rows.append(row)
+    return rows
+
+
+def _run(session_run: Callable[[Mapping[str, Array]], list[Array]], feeds: Mapping[str, Array]) -> Run:
+    return lambda: session_run(feeds)
+
+
+def _error(names: Sequence[str], mine: Sequence[Array], theirs: Sequence[Array]) -> float:
+    return max((compare(n, a, b).error for n, a, b in zip(names, mine, theirs, strict=True)), default=0.0)
+
+
+def count_nodes(model: Path) -> int:
+    """How many nodes an ONNX file has, its subgraphs included; Constants are values, so they do not count."""
+    import onnx
+
+    graphs = [onnx.load(model, load_external_data=False).graph]
+    count = 0
+    while graphs:
+        for node in graphs.pop().node:
+            count += node.op_type != "Constant"
+            graphs += [a.g for a in node.attribute if a.HasField("g")]
+    return count

@@ -1,0 +1,122 @@
+"""Inputs for a model that was given none: by declared dtype and shape, the same every time for one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opweld.errors import InputError, OptionError
+from opweld.runtime import dtypes
+
+Array = NDArray[Any]
+
+_MAX_ELEMENTS = 1 << 30
+
+
+class Declared(Protocol):
+    """What a model declares of an input: `opweld.interface.TensorInfo` is one."""
+
+    @property
+    def name(self) -> str:
+        """The input's name."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype, by a name of `opweld.runtime.dtypes.CODES`."""
+        ...
+
+    @property
+    def shape(self) -> Sequence[int | str] | None:
+        """Sizes and names of symbolic dims, which are negative or empty where they have none; None for any rank."""
+        ...
+
+
+def make_inputs(
+    declared: Sequence[Declared], *, given: Mapping[str, str], dims: Mapping[str, int], seed: int = 0
+) -> dict[str, Array]:
+    """Arrays for all inputs of a model.
+
+    Args:
+        declared: the model's inputs.
+        given: texts by input name: a `.npy` file, a number that fills the input, or a shape such as `1x3x224x224`.
+        dims: sizes of symbolic dims by name; others get a usual size.
+        seed: of the random values: floats normally distributed, integers 0 or 1, which every vocabulary has.
+
+    Raises InputError or OptionError naming the input.
+    """
+    names = [value.name for value in declared]
+    for name in given:
+        if name not in names:
+            raise OptionError(f"--input {name!r}: the model's inputs are {', '.join(names)}")
+    known = {dim for value in declared for dim in value.shape or () if isinstance(dim, str)}
+    for name in dims:
+        if name not in known:
+            raise OptionError(f"--dim {name!r}: the inputs' symbolic dims are {', '.join(sorted(known)) or 'none'}")
+    random = np.random.default_rng(seed)
+    return {value.name: _make(value, given.get(value.name), dims, random) for value in declared}
+
+
+def _make(value: Declared, text: str | None, dims: Mapping[str, int], random: np.random.Generator) -> Array:
+    if text is not None and text.endswith(".npy"):
+        return _load(value.name, Path(text))
+    if value.shape is None:
+        raise InputError(f"input {value.name!r} has no declared rank: give it as --input {value.name}=FILE.npy")
+    dtype = dtypes.numpy_dtype(value.dtype)
+    rank = len(value.shape)
+    shape = tuple(_size(dim, i, rank, dtype.kind == "f", dims) for i, dim in enumerate(value.shape))
+    if text is None:
+        return _random(value.name, shape, dtype, random)
+    if _is_shape(text):
+        shape = tuple(int(size) for size in text.split("x"))
+        if len(shape) != rank:
+            raise InputError(f"--input {value.name}={text}: the model declares rank {rank}, this is rank {len(shape)}")
+        return _random(value.name, shape, dtype, random)
+    try:
+        return np.full(shape, float(text) if dtype.kind == "f" else int(text), dtype)
+    except (ValueError, OverflowError) as error:
+        raise OptionError(
+            f"--input {value.name}={text}: expected a .npy file, a {dtype} number, or a shape such as 1x128"
+        ) from error
+
+
+def _is_shape(text: str) -> bool:
+    parts = text.split("x")
+    return len(parts) > 1 and all(part.isascii() and part.isdigit() for part in parts)
+
+
+def _load(name: str, path: Path) -> Array:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"--input {name}={path}: no array in that file: {error}") from error
+
+
+def _size(dim: int | str, axis: int, rank: int, floating: bool, dims: Mapping[str, int]) -> int:
+    """The size of a dim: as declared or given, else what models of this rank usually take."""
+    if isinstance(dim, int) and dim >= 0:
+        return dim
+    if isinstance(dim, str) and dim in dims:
+        return dims[dim]
+    if axis == 0:
+        return 1
+    if rank == 4 and axis >= 2:
+        return 320  # height and width: a multiple of 32, as feature pyramids want
+    if rank == 2:
+        return 512 if floating else 64  # samples of sound, or words
+    return 3 if rank == 4 else 64
+
+
+def _random(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], random: np.random.Generator) -> Array:
+    elements = 1
+    for size in shape:
+        elements *= size
+    if elements > _MAX_ELEMENTS:
+        raise InputError(f"input {name!r} of shape {list(shape)} has {elements} elements; give it as a .npy file")
+    if dtype.kind == "f":
+        return random.standard_normal(shape, np.float32).astype(dtype)
+    return random.integers(0, 2, shape).astype(dtype)

@@ -1,0 +1,77 @@
+"""The `opweld` command. Exit status: 0 all is well, 1 opweld refuses or a check fails, 2 a wrong command line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import opweld
+from opweld.cli.bench import bench
+from opweld.cli.compile import compile_command
+from opweld.cli.explain import explain
+from opweld.cli.run import run
+from opweld.cli.verify import verify
+from opweld.errors import OptionError, OpweldError
+from opweld.options import Environment
+
+app = typer.Typer(
+    name="opweld",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+app.command("compile")(compile_command)
+app.command("run")(run)
+app.command("bench")(bench)
+app.command("verify")(verify)
+app.command("explain")(explain)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"opweld {opweld.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def opweld_command(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Compile ONNX models into few fused native kernels, and see what was done and why.
+
+    \b
+    opweld compile model.onnx -o model.opweld   make an artifact that needs neither ONNX nor a compiler
+    opweld run model.opweld --input x=x.npy     run it
+    opweld verify model.onnx                    is the answer right?
+    opweld bench model.onnx                     is it fast?
+    opweld explain model.onnx                   what was fused, what was not, and why?
+
+    \b
+    Environment: OPWELD_CACHE=FOLDER  compiled models are kept there instead of ~/.cache/opweld
+                 OPWELD_CC=PROGRAM    the C compiler instead of zig
+                 OPWELD_DUMP=FOLDER   write a numbered file a stage
+                 OPWELD_DEBUG=1       verify every stage, show tracebacks
+    """
+
+
+def main() -> None:
+    """Runs the command line; every error that opweld raises on purpose becomes one plain message."""
+    debug = False
+    try:
+        debug = Environment.read().debug
+        app(prog_name="opweld")
+    except OpweldError as error:
+        if debug:
+            raise
+        print(f"opweld: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, OptionError) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A model as commands use it: an ONNX file, compiled on the way, or an artifact, opened as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from opweld.build.artifact import LEDGER
+from opweld.cli import show
+from opweld.errors import ArtifactError
+from opweld.interface import TensorInfo
+from opweld.ledger import Ledger
+from opweld.options import Options
+from opweld.runtime.session import Session
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A session, and what the commands ask of it."""
+
+    session: Session
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """The inputs as the model declares them."""
+        return self.session.manifest.inputs
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """All outputs by name, in the model's order."""
+        return dict(zip(self.session.output_names, self.session.run(feeds), strict=True))
+
+
+def open_model(model: Path, options: Options) -> Opened:
+    """Opens an artifact, or compiles an ONNX file with a progress bar and opens the result."""
+    return Opened(Session(_artifact(model, options), threads=options.threads))
+
+
+def read_ledger(model: Path, options: Options) -> Ledger:
+    """The ledger of an artifact, or of an ONNX file once compiled."""
+    file = _artifact(model, options) / LEDGER
+    try:
+        return Ledger.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"cannot read {file} ({error}); compile the model again") from error
+
+
+def _artifact(model: Path, options: Options) -> Path:
+    if model.is_dir():
+        return model
+    # Compiling brings in onnx and the whole compiler; opening an artifact must not.
+    from opweld.compile import compile_model
+
+    with show.progress() as progress:
+        return compile_model(model, options, progress)

@@ -1,0 +1,68 @@
+"""Other runtimes on the same model, inputs and threads, behind one call. Each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opweld.errors import OptionError
+
+Array = NDArray[Any]
+Run = Callable[[], list[Array]]
+"""Runs a prepared model once and answers its outputs in the model's order."""
+
+
+def prepare(name: str, model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
+    """Opens a model in the runtime `name` (a key of `PEERS`).
+
+    Raises OptionError for a runtime that is not installed, or cannot open the model.
+    """
+    try:
+        return PEERS[name](model, feeds, threads)
+    except ImportError as error:
+        raise OptionError(f"{name} is not installed: pip install 'opweld[{name}]'") from error
+    except Exception as error:  # Each runtime has errors of its own.
+        summary = " ".join(str(error).split())[:300]
+        raise OptionError(f"{name} cannot open {model.name}: {summary}; leave it out with --vs") from error
+
+
+def _onnxruntime(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
+    import onnxruntime
+
+    runtime = cast("Any", onnxruntime)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, feeds)
+
+
+def _openvino(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
+    import openvino
+
+    core: Any = openvino.Core()
+    # Its default on processors with bf16 is bf16: compare like with like.
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    network: Any = core.read_model(str(model))
+    # Static shapes are the peer at its best: it plans once for them, as opweld binds once.
+    network.reshape({name: list(values.shape) for name, values in feeds.items()})
+    compiled: Any = core.compile_model(network, "CPU", settings)
+    request: Any = compiled.create_infer_request()
+
+    def run() -> list[Array]:
+        answer: Any = request.infer(feeds, share_inputs=True, share_outputs=True)
+        return [np.asarray(answer[output]) for output in compiled.outputs]
+
+    return run
+
+
+PEERS: dict[str, Callable[[Path, Mapping[str, Array], int], Run]] = {
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+}
+"""The runtimes that can be compared with, by the name of their package and extra."""

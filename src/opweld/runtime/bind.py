@@ -1,0 +1,182 @@
+"""An open module and its plans: input shapes in, a remembered plan out."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from opweld.errors import ArtifactError, AssumptionError, InputError, OpweldError
+from opweld.runtime import dtypes
+from opweld.runtime.library import (
+    INVALID_INPUT,
+    MESSAGE_BYTES,
+    NO_VARIANT,
+    OK,
+    TOO_LARGE,
+    Tensor,
+    address,
+    load,
+)
+
+Array = npt.NDArray[Any]
+
+PLAN_CAPACITY: Final = 256
+"""How many plans a module remembers; beyond it, the longest unused one is dropped."""
+
+
+def runtime_error(status: int, message: bytes) -> OpweldError:
+    """The error for a status other than OK."""
+    text = message.decode(errors="replace")
+    if status == NO_VARIANT:
+        return AssumptionError(text)
+    if status in (INVALID_INPUT, TOO_LARGE):
+        return InputError(text)
+    return OpweldError(text)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A plan for one set of input shapes. Of use only while its module is open.
+
+    Attributes:
+        handle: the opw_plan. outputs: shape and dtype of each output.
+    """
+
+    handle: int
+    outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of a plan.
+
+    Attributes:
+        name: of the kernel.
+        origin: names of the graph nodes it computes.
+        threads: how many threads it uses, 0 where its grid is empty.
+    """
+
+    name: str
+    origin: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class PlanDescription:
+    """What a plan does with one set of input shapes.
+
+    Attributes:
+        outputs: shape and dtype of each output.
+        variant: name of the compiled variant it uses.
+        arena: bytes of intermediate values at the peak. total: of all together. live: the lower bound of any plan.
+        scratch: bytes of scratch memory a thread. threads: the most that a step uses.
+        steps: the kernels, in order.
+    """
+
+    outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    variant: str
+    arena: int
+    total: int
+    live: int
+    scratch: int
+    threads: int
+    steps: tuple[Step, ...]
+
+
+class Module:
+    """An artifact folder, opened by the C runtime, and its plans. Thread-safe. Closed when nothing refers to it."""
+
+    def __init__(self, folder: Path, runtime: Path) -> None:
+        """Raises ArtifactError when the folder's module does not load, or not on this machine."""
+        library = load(runtime)
+        message = ctypes.create_string_buffer(MESSAGE_BYTES)
+        handle = library.opw_open(bytes(folder.absolute()), message, MESSAGE_BYTES)
+        if not handle:
+            raise ArtifactError(message.value.decode(errors="replace"))
+        self.library = library
+        self.handle: int = handle
+        # At exit the threads of the pool may still compute: the operating system takes the memory then.
+        weakref.finalize(self, library.opw_close, handle).atexit = False
+        inputs = range(library.opw_input_count(handle))
+        self.input_dtypes: tuple[int, ...] = tuple(library.opw_input_dtype(handle, i) for i in inputs)
+        self.input_ranks: tuple[int, ...] = tuple(library.opw_input_rank(handle, i) for i in inputs)
+        self.by_value = tuple(i for i in inputs if library.opw_input_by_value(handle, i))
+        self.n_outputs: int = library.opw_output_count(handle)
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, key: Any) -> Plan | None:
+        """The plan remembered under `key`, or None."""
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is not None:
+                self._plans.move_to_end(key)
+            return plan
+
+    def make(self, key: Any, arrays: list[Array], threads: int) -> Plan:
+        """Makes a plan and remembers it under `key`.
+
+        Args:
+            key: of the shapes of `arrays`, and of the bytes of those that are by value.
+            arrays: one an input, of its dtype, C-contiguous.
+            threads: at most so many, 0 for all available processors; the same in all calls.
+
+        Raises AssumptionError when no variant fits, InputError when a rank is wrong or the plan needs too much memory.
+        """
+        plan = self._bind(arrays, threads)
+        with self._lock:
+            self._plans[key] = plan
+            while len(self._plans) > PLAN_CAPACITY:
+                self._plans.popitem(last=False)
+        return plan
+
+    def _bind(self, arrays: list[Array], threads: int) -> Plan:
+        tensors = (Tensor * len(arrays))()
+        for tensor, array, dtype in zip(tensors, arrays, self.input_dtypes, strict=True):
+            tensor.data = address(array)
+            tensor.dtype = dtype
+            tensor.rank = array.ndim
+            tensor.shape[: array.ndim] = array.shape
+        handle = ctypes.c_void_p()
+        message = ctypes.create_string_buffer(MESSAGE_BYTES)
+        status = self.library.opw_bind(self.handle, tensors, threads, ctypes.byref(handle), message, MESSAGE_BYTES)
+        if status != OK or handle.value is None:
+            raise runtime_error(status, message.value)
+        outputs: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
+        tensor = Tensor()
+        for i in range(self.n_outputs):
+            self.library.opw_plan_output(handle, i, ctypes.byref(tensor))
+            outputs.append((tuple(tensor.shape[: tensor.rank]), dtypes.numpy_dtype(dtypes.NAMES[tensor.dtype])))
+        plan = Plan(handle.value, tuple(outputs))
+        weakref.finalize(plan, self.library.opw_plan_release, handle.value).atexit = False
+        return plan
+
+    def describe(self, plan: Plan) -> PlanDescription:
+        """What a plan of this module does."""
+        library, handle = self.library, plan.handle
+        steps = tuple(
+            Step(
+                library.opw_plan_step_name(handle, i).decode(errors="replace"),
+                library.opw_plan_step_origin(handle, i).decode(errors="replace"),
+                library.opw_plan_step_threads(handle, i),
+            )
+            for i in range(library.opw_plan_steps(handle))
+        )
+        return PlanDescription(
+            outputs=plan.outputs,
+            variant=library.opw_plan_variant_name(handle).decode(errors="replace"),
+            arena=library.opw_plan_arena(handle),
+            total=library.opw_plan_sum(handle),
+            live=library.opw_plan_live(handle),
+            scratch=library.opw_plan_scratch(handle),
+            threads=library.opw_plan_threads(handle),
+            steps=steps,
+        )

@@ -1,0 +1,92 @@
+/* Checks a module's tables once, at open, so that binding and running may index without looking. */
+#include "runtime.h"
+
+static bool known_dtype(int32_t dtype) { return opw_dtype_size(dtype) > 0; }
+
+static bool check_buffers(const opw_module *module, const opw_variant *variant, char *message, size_t capacity) {
+    for (int32_t id = 0; id < variant->n_buffers; id++) {
+        const opw_buffer *buffer = &variant->buffers[id];
+        bool good = false;
+        switch (buffer->kind) {
+        case OPW_INPUT: good = buffer->index >= 0 && buffer->index < module->n_inputs; break;
+        case OPW_OUTPUT: good = buffer->index >= 0 && buffer->index < module->n_outputs; break;
+        case OPW_CONSTANT: good = buffer->offset >= 0 && buffer->offset <= module->weights_bytes; break;
+        case OPW_ARENA:
+            good = buffer->size_slot >= 0 && buffer->size_slot < variant->n_slots && buffer->first_step >= 0 &&
+                   buffer->first_step <= buffer->last_step && buffer->last_step < variant->n_steps;
+            break;
+        case OPW_ALIAS:
+            good = buffer->index >= 0 && buffer->index < id && buffer->offset_slot < variant->n_slots;
+            break;
+        default: break;
+        }
+        if (good) continue;
+        opw_message(message, capacity, "variant '%s': buffer %d (kind %d, index %d) is inconsistent", variant->name,
+                    (int)id, (int)buffer->kind, (int)buffer->index);
+        return false;
+    }
+    return true;
+}
+
+/* A step may touch an arena buffer only while it lives: outside, the memory belongs to another value. */
+static bool lives(const opw_variant *variant, int32_t id, int32_t step) {
+    while (variant->buffers[id].kind == OPW_ALIAS) id = variant->buffers[id].index;
+    const opw_buffer *buffer = &variant->buffers[id];
+    return buffer->kind != OPW_ARENA || (buffer->first_step <= step && step <= buffer->last_step);
+}
+
+static bool check_step(const opw_variant *variant, int32_t number, char *message, size_t capacity) {
+    const opw_step *step = &variant->steps[number];
+    bool good = step->kernel && step->name && step->origin && step->n_buffers >= 0 && step->n_params >= 0 &&
+                step->grid_slot >= 0 && step->grid_slot < variant->n_slots && step->work_slot >= 0 &&
+                step->work_slot < variant->n_slots && step->scratch_slot < variant->n_slots;
+    for (int32_t i = 0; good && i < step->n_params; i++)
+        good = step->params[i] >= 0 && step->params[i] < variant->n_slots;
+    for (int32_t i = 0; good && i < step->n_buffers; i++) {
+        int32_t id = step->buffers[i];
+        good = id >= 0 && id < variant->n_buffers;
+        if (good && !lives(variant, id, number)) {
+            opw_message(message, capacity, "variant '%s', step %d (%s): buffer %d is outside its lifetime",
+                        variant->name, (int)number, step->name, (int)id);
+            return false;
+        }
+    }
+    if (!good)
+        opw_message(message, capacity, "variant '%s': step %d is inconsistent", variant->name, (int)number);
+    return good;
+}
+
+static bool check_variant(const opw_module *module, const opw_variant *variant, char *message, size_t capacity) {
+    bool good = variant->name && variant->bind && variant->n_slots >= 0 && variant->n_outputs == module->n_outputs &&
+                variant->n_buffers >= 0 && variant->n_steps >= 0 && variant->n_guards >= 0;
+    for (int32_t i = 0; good && i < variant->n_outputs; i++) {
+        const opw_output *output = &variant->outputs[i];
+        good = known_dtype(output->dtype) && output->rank >= 0 && output->rank <= OPW_MAX_RANK;
+        for (int32_t axis = 0; good && axis < output->rank; axis++)
+            good = output->shape[axis] >= 0 && output->shape[axis] < variant->n_slots;
+    }
+    if (!good) {
+        opw_message(message, capacity, "variant '%s' is inconsistent", variant->name ? variant->name : "?");
+        return false;
+    }
+    if (!check_buffers(module, variant, message, capacity)) return false;
+    for (int32_t step = 0; step < variant->n_steps; step++)
+        if (!check_step(variant, step, message, capacity)) return false;
+    return true;
+}
+
+bool opw_check_module(const opw_module *module, char *message, size_t capacity) {
+    if (module->n_inputs < 0 || module->n_outputs < 0 || module->n_variants < 1 || module->weights_bytes < 0) {
+        opw_message(message, capacity, "the module's counts are inconsistent");
+        return false;
+    }
+    for (int32_t i = 0; i < module->n_inputs; i++) {
+        const opw_input *input = &module->inputs[i];
+        if (input->name && known_dtype(input->dtype) && input->rank >= -1 && input->rank <= OPW_MAX_RANK) continue;
+        opw_message(message, capacity, "input %d of the module is inconsistent", (int)i);
+        return false;
+    }
+    for (int32_t i = 0; i < module->n_variants; i++)
+        if (!check_variant(module, &module->variants[i], message, capacity)) return false;
+    return true;
+}

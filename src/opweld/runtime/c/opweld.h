@@ -1,0 +1,94 @@
+/* opweld: run a compiled model from C. Link with the runtime.so of the artifact.
+ *
+ *   char message[1024];
+ *   opw_model *model = opw_open("m.opweld", message, sizeof message);
+ *   const opw_plan *plan;
+ *   opw_bind(model, inputs, 0, &plan, message, sizeof message);      shapes -> plan, remembered
+ *   opw_plan_output(plan, 0, &output);                               dtype, rank, shape of output 0
+ *   opw_run(model, plan, input_data, output_data, message, sizeof message);
+ *   opw_plan_release(plan);
+ *   opw_close(model);
+ *
+ * Every function may be called from any thread. Calls that can fail return a status (or NULL) and write one line to
+ * `message` (cut to `capacity` bytes; NULL and 0 are allowed). */
+#ifndef OPWELD_H
+#define OPWELD_H
+
+#include "opweld_abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OPW_API __attribute__((visibility("default")))
+
+typedef struct opw_model opw_model;
+typedef struct opw_plan opw_plan;
+
+typedef enum {
+    OPW_OK = 0,
+    OPW_INVALID_INPUT = 1, /* an input has the wrong dtype, rank, shape or values, or a pointer is missing */
+    OPW_NO_VARIANT = 2,    /* the inputs violate an assumption of every compiled variant */
+    OPW_TOO_LARGE = 3,     /* a size overflows, or the plan needs more memory than the machine has */
+    OPW_NO_MEMORY = 4,     /* an allocation failed */
+    OPW_KERNEL_ERROR = 5,  /* a kernel met a bad index or a division by zero */
+    OPW_BAD_MODULE = 6     /* the module contradicts itself: a defect of the compiler */
+} opw_status;
+
+/* The version of this library, and of the interface it speaks. */
+OPW_API const char *opw_version(void);
+
+/* Opens an artifact folder: loads module.so, maps weights.bin, checks interface and processor. NULL on failure. */
+OPW_API opw_model *opw_open(const char *folder, char *message, size_t capacity);
+/* Frees the model, its memory and its plans. No run of it may be under way. */
+OPW_API void opw_close(opw_model *model);
+
+OPW_API int32_t opw_input_count(const opw_model *model);
+OPW_API const char *opw_input_name(const opw_model *model, int32_t i);
+OPW_API int32_t opw_input_dtype(const opw_model *model, int32_t i);
+OPW_API int32_t opw_input_rank(const opw_model *model, int32_t i); /* -1: any */
+OPW_API int32_t opw_input_by_value(const opw_model *model, int32_t i);
+OPW_API int32_t opw_output_count(const opw_model *model);
+OPW_API const char *opw_output_name(const opw_model *model, int32_t i);
+/* Bytes of one element, 0 for an unknown code. */
+OPW_API int64_t opw_dtype_size(int32_t dtype);
+
+/* Finds or makes the plan for these input shapes, and for the values of inputs that are `by_value` (only theirs are
+ * read: `data` of the others may be NULL). `threads`: at most so many; 0: one per available processor. On success
+ * *plan holds a reference that opw_plan_release gives back. */
+OPW_API int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, const opw_plan **plan,
+                         char *message, size_t capacity);
+OPW_API void opw_plan_release(const opw_plan *plan);
+
+/* Writes dtype, rank and shape of output i; leaves `data` NULL. */
+OPW_API void opw_plan_output(const opw_plan *plan, int32_t i, opw_tensor *output);
+OPW_API int64_t opw_plan_arena(const opw_plan *plan);   /* bytes of the arena: the planned peak */
+OPW_API int64_t opw_plan_sum(const opw_plan *plan);     /* bytes of all arena buffers together */
+OPW_API int64_t opw_plan_live(const opw_plan *plan);    /* bytes of the largest live set: the lower bound */
+OPW_API int64_t opw_plan_scratch(const opw_plan *plan); /* scratch bytes per thread */
+OPW_API int32_t opw_plan_threads(const opw_plan *plan); /* the most threads that a step uses */
+OPW_API int32_t opw_plan_variant(const opw_plan *plan);
+OPW_API const char *opw_plan_variant_name(const opw_plan *plan);
+OPW_API int32_t opw_plan_steps(const opw_plan *plan);
+OPW_API const char *opw_plan_step_name(const opw_plan *plan, int32_t step);
+OPW_API const char *opw_plan_step_origin(const opw_plan *plan, int32_t step);
+OPW_API int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step); /* 0: skipped, its grid is empty */
+
+/* Runs the plan. `inputs` and `outputs`: one pointer each, to dense row-major data; outputs overlap nothing. */
+OPW_API int32_t opw_run(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
+                        char *message, size_t capacity);
+/* The same, and writes the nanoseconds of each of the opw_plan_steps steps, waiting for threads included. */
+OPW_API int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
+                              int64_t *step_ns, char *message, size_t capacity);
+
+/* The planner alone. Places n buffers of `sizes` bytes, alive in steps first..last inclusive, at 64-byte aligned
+ * `offsets`, so that buffers alive together never overlap. totals: [0] peak, [1] sum of sizes, [2] largest live set,
+ * all of sizes rounded up to 64 bytes. */
+OPW_API int32_t opw_arena_plan(int32_t n, const int64_t *sizes, const int32_t *first, const int32_t *last,
+                               int64_t *offsets, int64_t *totals);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,105 @@
+/* The contract between a generated module (module.so) and the runtime (runtime.so).
+ *
+ * A module describes itself with constant tables: buffers, steps, and for each variant a `bind` that evaluates every
+ * size of a call into an array of integers, the *slots*. The runtime owns memory, threads and errors. */
+#ifndef OPWELD_ABI_H
+#define OPWELD_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define OPW_ABI 1
+#define OPW_MAX_RANK 8
+
+/* Element types are the codes of ONNX TensorProto. */
+enum {
+    OPW_FLOAT32 = 1, OPW_UINT8 = 2, OPW_INT8 = 3, OPW_UINT16 = 4, OPW_INT16 = 5, OPW_INT32 = 6, OPW_INT64 = 7,
+    OPW_BOOL = 9, OPW_FLOAT16 = 10, OPW_FLOAT64 = 11, OPW_UINT32 = 12, OPW_UINT64 = 13, OPW_BFLOAT16 = 16
+};
+
+/* A dense row-major tensor. */
+typedef struct {
+    void *data;
+    int32_t dtype;
+    int32_t rank;
+    int64_t shape[OPW_MAX_RANK];
+} opw_tensor;
+
+/* Codes that a kernel may leave in its error word; 0 is success, other positive codes are reported as numbers. */
+enum { OPW_BAD_INDEX = 1, OPW_DIVISION_BY_ZERO = 2 };
+
+/* Computes iterations begin..end of the linearised grid. `p`: the integer parameters of the step; `scratch`: 64-byte
+ * aligned memory of the calling thread; `*error`: a word of the calling thread, 0 on entry. */
+typedef void (*opw_kernel)(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, char *scratch,
+                           int64_t *error);
+
+enum { OPW_INPUT, OPW_OUTPUT, OPW_CONSTANT, OPW_ARENA, OPW_ALIAS };
+
+typedef struct {
+    int32_t kind;
+    int32_t index;       /* INPUT, OUTPUT: position; ALIAS: id of the parent buffer, smaller than the own id */
+    int64_t offset;      /* CONSTANT: byte offset in weights.bin */
+    int32_t offset_slot; /* ALIAS: slot with the byte offset within the parent, or -1 for 0 */
+    int32_t size_slot;   /* ARENA: slot with the size in bytes */
+    int32_t first_step;  /* ARENA: lifetime, inclusive, covering that of its aliases */
+    int32_t last_step;
+} opw_buffer;
+
+typedef struct {
+    opw_kernel kernel;
+    int32_t n_buffers;
+    const int32_t *buffers; /* buffer ids */
+    int32_t n_params;
+    const int32_t *params; /* slots */
+    int32_t grid_slot;     /* number of grid iterations; 0 skips the step */
+    int32_t work_slot;     /* estimated nanoseconds of the step on one core */
+    int32_t scratch_slot;  /* scratch bytes per thread, or -1 */
+    int32_t max_threads;   /* 0: any; 1: serial */
+    const char *name;      /* of the kernel */
+    const char *origin;    /* names of the graph nodes it came from */
+} opw_step;
+
+typedef struct {
+    int32_t dtype, rank;
+    const int32_t *shape; /* slots */
+} opw_output;
+
+typedef struct {
+    const char *name;
+    int32_t n_slots;
+    /* Checks the guards and evaluates every size. `slots` starts as zeros. Returns 0, or 1 + the number of the failed
+     * guard, or -1 when a size overflows. */
+    int32_t (*bind)(const opw_tensor *inputs, int64_t *slots);
+    int32_t n_guards;
+    const char *const *guards;
+    int32_t n_buffers;
+    const opw_buffer *buffers;
+    int32_t n_steps;
+    const opw_step *steps;
+    int32_t n_outputs;
+    const opw_output *outputs;
+} opw_variant;
+
+typedef struct {
+    const char *name;
+    int32_t dtype;
+    int32_t rank;     /* -1: any */
+    int32_t by_value; /* 1: the values take part in bind (a small integer input) */
+} opw_input;
+
+typedef struct {
+    int32_t abi;
+    const char *isa; /* needed processor features, e.g. "x86-64-v4 avx512vnni"; separators: space, comma, plus */
+    int64_t weights_bytes;
+    int32_t n_inputs;
+    const opw_input *inputs;
+    int32_t n_outputs;
+    const char *const *output_names;
+    int32_t n_variants;
+    const opw_variant *variants;
+} opw_module;
+
+/* The only symbol a module exports: const opw_module *opw_module_entry(void); */
+typedef const opw_module *(*opw_entry)(void);
+
+#endif

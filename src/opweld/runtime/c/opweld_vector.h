@@ -1,0 +1,397 @@
+/* The vector vocabulary of generated kernels: types, memory, selection, casts, order, reductions.
+ *
+ * Every type holds the same number of lanes, OPW_LANES (16 for AVX-512, 8 for AVX2, 4 elsewhere), so that one lane is one
+ * element whatever its width: vi64 takes two registers where vf32 takes one. A bool is a byte 0 or 1 in memory (b8) and a
+ * vi32 mask of 0 or -1 in registers. float16 and bfloat16 exist in memory only; loading one gives vf32.
+ *
+ * Names are opw_OP_DTYPE. Memory, for f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 b8 f16 bf16:
+ *   splat(s)                                   every lane is s (as stored: bits for f16, 0 or 1 for b8)
+ *   load(p)              store(p, v)           OPW_LANES consecutive elements, any alignment
+ *   load_strided(p, s)   store_strided(p, v, s)   lane i is p[i * s], s in elements
+ *   gather(p, index)     scatter(p, v, index)     lane i is p[index[i]]; later lanes win
+ *   each with _first(..., n): the first n lanes (0 <= n <= OPW_LANES), or _masked(..., mask): the lanes that are set.
+ *   Other lanes load as zero, and their memory is never touched.
+ * Values, for f32 .. u64:
+ *   select(mask, a, b)   a where the mask is set     min max   a NaN in either operand wins; give a constant first
+ *   abs sign             reduce_sum reduce_prod reduce_min reduce_max: scalars, in the order of a balanced tree
+ *   cast_FROM_TO(v)      as NumPy casts: floats truncate, integers wrap   from_mask_DTYPE(mask): 1 where set
+ * Masks: OPW_MASK(a < b) opw_first(n) opw_any(m) opw_all(m). Arithmetic, comparison and bits are the C operators.
+ */
+#ifndef OPWELD_VECTOR_H
+#define OPWELD_VECTOR_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define OPW_WIDEST 16
+#elif defined(__AVX2__) && defined(__FMA__)
+#define OPW_WIDEST 8
+#else
+#define OPW_WIDEST 4
+#endif
+
+#ifndef OPW_LANES
+#define OPW_LANES OPW_WIDEST
+#endif
+
+#if OPW_LANES == 16 && OPW_WIDEST == 16
+#define OPW_AVX512 1
+#elif OPW_LANES == 8 && OPW_WIDEST >= 8
+#define OPW_AVX2 1
+#endif
+#if defined(OPW_AVX512) || defined(OPW_AVX2)
+#include <immintrin.h>
+#endif
+
+#define OPW_INLINE static inline __attribute__((always_inline, unused))
+
+/* Vectors are never passed through a real call, so their calling convention does not matter. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
+/* OPW_LIST(F, x, y) is F(0, x, y), F(1, x, y), ..., one for each lane: for initialisers and shuffle indices. */
+#define OPW_LIST_4(F, i, x, y) F((i), x, y), F((i) + 1, x, y), F((i) + 2, x, y), F((i) + 3, x, y)
+#if OPW_LANES == 16
+#define OPW_LIST(F, x, y) OPW_LIST_4(F, 0, x, y), OPW_LIST_4(F, 4, x, y), OPW_LIST_4(F, 8, x, y), OPW_LIST_4(F, 12, x, y)
+#elif OPW_LANES == 8
+#define OPW_LIST(F, x, y) OPW_LIST_4(F, 0, x, y), OPW_LIST_4(F, 4, x, y)
+#elif OPW_LANES == 4
+#define OPW_LIST(F, x, y) OPW_LIST_4(F, 0, x, y)
+#else
+#error "OPW_LANES must be 4, 8 or 16"
+#endif
+#define OPW_LANE_NUMBER(i, x, y) i
+#define OPW_LANE_STRIDED(i, p, stride) (p)[(i) * (stride)]
+#define OPW_LANE_INDEXED(i, p, index) (p)[(index)[i]]
+#define OPW_LANE_ROTATED(i, by, y) ((i) + (by)) % OPW_LANES
+#define OPW_ROTATE(v, by) __builtin_shufflevector(v, v, OPW_LIST(OPW_LANE_ROTATED, by, 0))
+
+/* X(dtype, C element type, integer vector of the same element width, bytes of an element) */
+#define OPW_FLOAT_DTYPES(X) X(f32, float, vi32, 4) X(f64, double, vi64, 8)
+#define OPW_SIGNED_DTYPES(X) X(i8, int8_t, vi8, 1) X(i16, int16_t, vi16, 2) X(i32, int32_t, vi32, 4) X(i64, int64_t, vi64, 8)
+#define OPW_UNSIGNED_DTYPES(X) \
+    X(u8, uint8_t, vi8, 1) X(u16, uint16_t, vi16, 2) X(u32, uint32_t, vi32, 4) X(u64, uint64_t, vi64, 8)
+#define OPW_INTEGER_DTYPES(X) OPW_SIGNED_DTYPES(X) OPW_UNSIGNED_DTYPES(X)
+#define OPW_DTYPES(X) OPW_FLOAT_DTYPES(X) OPW_INTEGER_DTYPES(X)
+
+/* vT is the register type; opw_memory_T is the same without any promise about alignment or aliasing. */
+#define OPW_DEFINE_TYPE(T, element, integer, bytes) \
+    typedef element v##T __attribute__((vector_size(OPW_LANES * bytes))); \
+    typedef element opw_memory_##T __attribute__((vector_size(OPW_LANES * bytes), aligned(1), may_alias));
+OPW_DTYPES(OPW_DEFINE_TYPE)
+
+/* ------------------------------------------------------------------------------------------------------------ masks */
+
+/* The mask of a comparison of any two vectors. */
+#define OPW_MASK(comparison) __builtin_convertvector(comparison, vi32)
+
+OPW_INLINE vi64 opw_iota(void) { return (vi64){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
+OPW_INLINE vi32 opw_iota_i32(void) { return (vi32){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
+OPW_INLINE vi32 opw_first(int64_t n) { return opw_iota_i32() < ((int32_t)n - (vi32){0}); }
+
+/* A selection of lanes in the form that memory instructions want: a mask register where there is one. */
+#if defined(OPW_AVX512)
+typedef __mmask16 opw_lanes;
+OPW_INLINE opw_lanes opw_lanes_masked(vi32 mask) { return _mm512_movepi32_mask((__m512i)mask); }
+OPW_INLINE opw_lanes opw_lanes_first(int64_t n) { return (opw_lanes)_bzhi_u32(0xffffu, (uint32_t)n); }
+OPW_INLINE int32_t opw_any(vi32 mask) { return opw_lanes_masked(mask) != 0; }
+OPW_INLINE int32_t opw_all(vi32 mask) { return opw_lanes_masked(mask) == 0xffff; }
+#define OPW_HAS_LANE(lanes, i) ((lanes) >> (i) & 1)
+#else
+typedef vi32 opw_lanes;
+OPW_INLINE opw_lanes opw_lanes_masked(vi32 mask) { return mask; }
+OPW_INLINE opw_lanes opw_lanes_first(int64_t n) { return opw_first(n); }
+#if defined(OPW_AVX2)
+OPW_INLINE int32_t opw_any(vi32 mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
+OPW_INLINE int32_t opw_all(vi32 mask) { return _mm256_movemask_ps((__m256)mask) == 0xff; }
+#else
+OPW_INLINE int32_t opw_any(vi32 mask) {
+    if (OPW_LANES > 8) mask |= OPW_ROTATE(mask, 8);
+    if (OPW_LANES > 4) mask |= OPW_ROTATE(mask, 4);
+    mask |= OPW_ROTATE(mask, 2);
+    return (mask[0] | mask[1]) != 0;
+}
+OPW_INLINE int32_t opw_all(vi32 mask) { return !opw_any(~mask); }
+#endif
+#define OPW_HAS_LANE(lanes, i) (lanes)[i]
+#endif
+
+/* ----------------------------------------------------------------------------------- memory, by bytes of an element */
+
+#define OPW_EACH(lanes, statement) \
+    for (int64_t i = 0; i < OPW_LANES; i++) { \
+        if (OPW_HAS_LANE(lanes, i)) statement; \
+    }
+#define OPW_DEFINE_MASKED(bytes, V, element) \
+    OPW_INLINE V opw_load_lanes_##bytes(const void *p, opw_lanes lanes) { \
+        V v = {0}; \
+        OPW_EACH(lanes, v[i] = ((const element *)p)[i]) \
+        return v; \
+    } \
+    OPW_INLINE void opw_store_lanes_##bytes(void *p, V v, opw_lanes lanes) { OPW_EACH(lanes, ((element *)p)[i] = v[i]) }
+#define OPW_DEFINE_INDEXED(bytes, V, element) \
+    OPW_INLINE V opw_gather_##bytes(const void *p, vi64 index) { \
+        return (V){OPW_LIST(OPW_LANE_INDEXED, (const element *)p, index)}; \
+    } \
+    OPW_INLINE V opw_strided_##bytes(const void *p, int64_t stride) { \
+        return (V){OPW_LIST(OPW_LANE_STRIDED, (const element *)p, stride)}; \
+    } \
+    OPW_INLINE V opw_gather_lanes_##bytes(const void *p, vi64 index, opw_lanes lanes) { \
+        V v = {0}; \
+        OPW_EACH(lanes, v[i] = ((const element *)p)[index[i]]) \
+        return v; \
+    } \
+    OPW_INLINE void opw_scatter_##bytes(void *p, V v, vi64 index) { \
+        for (int64_t i = 0; i < OPW_LANES; i++) ((element *)p)[index[i]] = v[i]; \
+    } \
+    OPW_INLINE void opw_scatter_lanes_##bytes(void *p, V v, vi64 index, opw_lanes lanes) { \
+        OPW_EACH(lanes, ((element *)p)[index[i]] = v[i]) \
+    }
+typedef int8_t opw_any_i8 __attribute__((may_alias));
+typedef int16_t opw_any_i16 __attribute__((may_alias));
+typedef int32_t opw_any_i32 __attribute__((may_alias));
+typedef int64_t opw_any_i64 __attribute__((may_alias));
+OPW_DEFINE_INDEXED(1, vi8, opw_any_i8)
+OPW_DEFINE_INDEXED(2, vi16, opw_any_i16)
+
+#if defined(OPW_AVX512)
+typedef int32_t opw_half_i32 __attribute__((vector_size(32)));
+typedef int64_t opw_half_i64 __attribute__((vector_size(64)));
+#define OPW_JOIN(low, high) __builtin_shufflevector(low, high, OPW_LIST(OPW_LANE_NUMBER, 0, 0))
+#define OPW_LOW(v) __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7)
+#define OPW_HIGH(v) __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)
+OPW_INLINE vi8 opw_load_lanes_1(const void *p, opw_lanes k) { return (vi8)_mm_maskz_loadu_epi8(k, p); }
+OPW_INLINE vi16 opw_load_lanes_2(const void *p, opw_lanes k) { return (vi16)_mm256_maskz_loadu_epi16(k, p); }
+OPW_INLINE vi32 opw_load_lanes_4(const void *p, opw_lanes k) { return (vi32)_mm512_maskz_loadu_epi32(k, p); }
+OPW_INLINE vi64 opw_load_lanes_8(const void *p, opw_lanes k) {
+    opw_half_i64 low = (opw_half_i64)_mm512_maskz_loadu_epi64((__mmask8)k, p);
+    opw_half_i64 high = (opw_half_i64)_mm512_maskz_loadu_epi64((__mmask8)(k >> 8), (const char *)p + 64);
+    return OPW_JOIN(low, high);
+}
+OPW_INLINE void opw_store_lanes_1(void *p, vi8 v, opw_lanes k) { _mm_mask_storeu_epi8(p, k, (__m128i)v); }
+OPW_INLINE void opw_store_lanes_2(void *p, vi16 v, opw_lanes k) { _mm256_mask_storeu_epi16(p, k, (__m256i)v); }
+OPW_INLINE void opw_store_lanes_4(void *p, vi32 v, opw_lanes k) { _mm512_mask_storeu_epi32(p, k, (__m512i)v); }
+OPW_INLINE void opw_store_lanes_8(void *p, vi64 v, opw_lanes k) {
+    _mm512_mask_storeu_epi64(p, (__mmask8)k, (__m512i)OPW_LOW(v));
+    _mm512_mask_storeu_epi64((char *)p + 64, (__mmask8)(k >> 8), (__m512i)OPW_HIGH(v));
+}
+OPW_INLINE vi32 opw_gather_lanes_4(const void *p, vi64 index, opw_lanes k) {
+    __m256i zero = _mm256_setzero_si256();
+    __m256i low = _mm512_mask_i64gather_epi32(zero, (__mmask8)k, (__m512i)OPW_LOW(index), p, 4);
+    __m256i high = _mm512_mask_i64gather_epi32(zero, (__mmask8)(k >> 8), (__m512i)OPW_HIGH(index), p, 4);
+    return OPW_JOIN((opw_half_i32)low, (opw_half_i32)high);
+}
+OPW_INLINE vi64 opw_gather_lanes_8(const void *p, vi64 index, opw_lanes k) {
+    __m512i zero = _mm512_setzero_si512();
+    __m512i low = _mm512_mask_i64gather_epi64(zero, (__mmask8)k, (__m512i)OPW_LOW(index), p, 8);
+    __m512i high = _mm512_mask_i64gather_epi64(zero, (__mmask8)(k >> 8), (__m512i)OPW_HIGH(index), p, 8);
+    return OPW_JOIN((opw_half_i64)low, (opw_half_i64)high);
+}
+OPW_INLINE vi32 opw_gather_4(const void *p, vi64 index) { return opw_gather_lanes_4(p, index, 0xffff); }
+OPW_INLINE vi64 opw_gather_8(const void *p, vi64 index) { return opw_gather_lanes_8(p, index, 0xffff); }
+OPW_INLINE vi32 opw_strided_4(const void *p, int64_t stride) { return opw_gather_4(p, opw_iota() * stride); }
+OPW_INLINE vi64 opw_strided_8(const void *p, int64_t stride) { return opw_gather_8(p, opw_iota() * stride); }
+OPW_INLINE void opw_scatter_lanes_4(void *p, vi32 v, vi64 index, opw_lanes k) {
+    _mm512_mask_i64scatter_epi32(p, (__mmask8)k, (__m512i)OPW_LOW(index), (__m256i)OPW_LOW(v), 4);
+    _mm512_mask_i64scatter_epi32(p, (__mmask8)(k >> 8), (__m512i)OPW_HIGH(index), (__m256i)OPW_HIGH(v), 4);
+}
+OPW_INLINE void opw_scatter_lanes_8(void *p, vi64 v, vi64 index, opw_lanes k) {
+    _mm512_mask_i64scatter_epi64(p, (__mmask8)k, (__m512i)OPW_LOW(index), (__m512i)OPW_LOW(v), 8);
+    _mm512_mask_i64scatter_epi64(p, (__mmask8)(k >> 8), (__m512i)OPW_HIGH(index), (__m512i)OPW_HIGH(v), 8);
+}
+OPW_INLINE void opw_scatter_4(void *p, vi32 v, vi64 index) { opw_scatter_lanes_4(p, v, index, 0xffff); }
+OPW_INLINE void opw_scatter_8(void *p, vi64 v, vi64 index) { opw_scatter_lanes_8(p, v, index, 0xffff); }
+#else
+OPW_DEFINE_MASKED(1, vi8, opw_any_i8)
+OPW_DEFINE_MASKED(2, vi16, opw_any_i16)
+OPW_DEFINE_INDEXED(4, vi32, opw_any_i32)
+OPW_DEFINE_INDEXED(8, vi64, opw_any_i64)
+#if defined(OPW_AVX2)
+#define OPW_LOW(mask) _mm256_cvtepi32_epi64(_mm256_castsi256_si128((__m256i)mask))
+#define OPW_HIGH(mask) _mm256_cvtepi32_epi64(_mm256_extracti128_si256((__m256i)mask, 1))
+typedef long long opw_any_long __attribute__((may_alias));
+OPW_INLINE vi32 opw_load_lanes_4(const void *p, opw_lanes m) { return (vi32)_mm256_maskload_epi32(p, (__m256i)m); }
+OPW_INLINE void opw_store_lanes_4(void *p, vi32 v, opw_lanes m) { _mm256_maskstore_epi32(p, (__m256i)m, (__m256i)v); }
+OPW_INLINE vi64 opw_load_lanes_8(const void *p, opw_lanes m) {
+    typedef int64_t half __attribute__((vector_size(32)));
+    half low = (half)_mm256_maskload_epi64((const opw_any_long *)p, OPW_LOW(m));
+    half high = (half)_mm256_maskload_epi64((const opw_any_long *)p + 4, OPW_HIGH(m));
+    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+OPW_INLINE void opw_store_lanes_8(void *p, vi64 v, opw_lanes m) {
+    _mm256_maskstore_epi64((opw_any_long *)p, OPW_LOW(m), (__m256i)__builtin_shufflevector(v, v, 0, 1, 2, 3));
+    _mm256_maskstore_epi64((opw_any_long *)p + 4, OPW_HIGH(m), (__m256i)__builtin_shufflevector(v, v, 4, 5, 6, 7));
+}
+#else
+OPW_DEFINE_MASKED(4, vi32, opw_any_i32)
+OPW_DEFINE_MASKED(8, vi64, opw_any_i64)
+#endif
+#endif
+
+/* ----------------------------------------------------------------------------------------------- memory, by dtype */
+
+/* splat subtracts zero, because s - 0 is s for every s; 0 + s is not for s = -0, and would cost a real addition. */
+#define OPW_DEFINE_MEMORY(T, element, integer, bytes) \
+    OPW_INLINE v##T opw_splat_##T(element s) { return s - (v##T){0}; } \
+    OPW_INLINE v##T opw_load_##T(const element *p) { return *(const opw_memory_##T *)p; } \
+    OPW_INLINE void opw_store_##T(element *p, v##T v) { *(opw_memory_##T *)p = v; } \
+    OPW_INLINE v##T opw_load_strided_##T(const element *p, int64_t stride) { return (v##T)opw_strided_##bytes(p, stride); } \
+    OPW_INLINE void opw_store_strided_##T(element *p, v##T v, int64_t stride) { \
+        opw_scatter_##bytes(p, (integer)v, opw_iota() * stride); \
+    } \
+    OPW_INLINE v##T opw_gather_##T(const element *p, vi64 index) { return (v##T)opw_gather_##bytes(p, index); } \
+    OPW_INLINE void opw_scatter_##T(element *p, v##T v, vi64 index) { opw_scatter_##bytes(p, (integer)v, index); } \
+    OPW_DEFINE_MEMORY_PART(T, element, integer, bytes, first, int64_t) \
+    OPW_DEFINE_MEMORY_PART(T, element, integer, bytes, masked, vi32)
+#define OPW_DEFINE_MEMORY_PART(T, element, integer, bytes, part, PART) \
+    OPW_INLINE v##T opw_load_##part##_##T(const element *p, PART lanes) { \
+        return (v##T)opw_load_lanes_##bytes(p, opw_lanes_##part(lanes)); \
+    } \
+    OPW_INLINE void opw_store_##part##_##T(element *p, v##T v, PART lanes) { \
+        opw_store_lanes_##bytes(p, (integer)v, opw_lanes_##part(lanes)); \
+    } \
+    OPW_INLINE v##T opw_load_strided_##part##_##T(const element *p, int64_t stride, PART lanes) { \
+        return (v##T)opw_gather_lanes_##bytes(p, opw_iota() * stride, opw_lanes_##part(lanes)); \
+    } \
+    OPW_INLINE void opw_store_strided_##part##_##T(element *p, v##T v, int64_t stride, PART lanes) { \
+        opw_scatter_lanes_##bytes(p, (integer)v, opw_iota() * stride, opw_lanes_##part(lanes)); \
+    } \
+    OPW_INLINE v##T opw_gather_##part##_##T(const element *p, vi64 index, PART lanes) { \
+        return (v##T)opw_gather_lanes_##bytes(p, index, opw_lanes_##part(lanes)); \
+    } \
+    OPW_INLINE void opw_scatter_##part##_##T(element *p, v##T v, vi64 index, PART lanes) { \
+        opw_scatter_lanes_##bytes(p, (integer)v, index, opw_lanes_##part(lanes)); \
+    }
+OPW_DTYPES(OPW_DEFINE_MEMORY)
+
+/* --------------------------------------------------------------------------------------------------- values, by dtype */
+
+#define OPW_BLEND(T, integer, m, a, b) ((v##T)(((integer)(m) & (integer)(a)) | (~(integer)(m) & (integer)(b))))
+#define OPW_DEFINE_SELECT(T, element, integer, bytes) \
+    OPW_INLINE v##T opw_select_##T(vi32 mask, v##T a, v##T b) { \
+        integer m = __builtin_convertvector(mask, integer); \
+        return OPW_BLEND(T, integer, m, a, b); \
+    } \
+    OPW_INLINE v##T opw_from_mask_##T(vi32 mask) { return __builtin_convertvector(mask & 1, v##T); }
+OPW_DTYPES(OPW_DEFINE_SELECT)
+
+/* `a > b ? a : b` is one vmaxps and gives b when either is NaN; only a NaN in a needs the second selection. */
+#define OPW_DEFINE_FLOAT_ORDER(T, element, integer, bytes) \
+    OPW_INLINE v##T opw_max_##T(v##T a, v##T b) { \
+        v##T larger = OPW_BLEND(T, integer, a > b, a, b); \
+        return OPW_BLEND(T, integer, a != a, a, larger); \
+    } \
+    OPW_INLINE v##T opw_min_##T(v##T a, v##T b) { \
+        v##T smaller = OPW_BLEND(T, integer, a < b, a, b); \
+        return OPW_BLEND(T, integer, a != a, a, smaller); \
+    } \
+    OPW_INLINE v##T opw_copysign_##T(v##T size, v##T sign) { \
+        return OPW_BLEND(T, integer, opw_splat_##T((element)-0.0), sign, size); \
+    } \
+    OPW_INLINE v##T opw_abs_##T(v##T a) { return opw_copysign_##T(a, (v##T){0}); } \
+    OPW_INLINE v##T opw_sign_##T(v##T a) { \
+        v##T unit = opw_copysign_##T(opw_splat_##T(1), a); \
+        return OPW_BLEND(T, integer, (integer)(a < 0) | (integer)(a > 0), unit, a); \
+    } \
+    OPW_INLINE vi32 opw_isnan_##T(v##T a) { return OPW_MASK(a != a); } \
+    OPW_INLINE vi32 opw_isinf_##T(v##T a) { return OPW_MASK(opw_abs_##T(a) == (element)__builtin_inf()); }
+OPW_FLOAT_DTYPES(OPW_DEFINE_FLOAT_ORDER)
+
+#define OPW_DEFINE_INTEGER_ORDER(T, element, integer, bytes) \
+    OPW_INLINE v##T opw_max_##T(v##T a, v##T b) { return OPW_BLEND(T, integer, a > b, a, b); } \
+    OPW_INLINE v##T opw_min_##T(v##T a, v##T b) { return OPW_BLEND(T, integer, a < b, a, b); }
+OPW_INTEGER_DTYPES(OPW_DEFINE_INTEGER_ORDER)
+#define OPW_DEFINE_SIGNED(T, element, integer, bytes) \
+    OPW_INLINE v##T opw_abs_##T(v##T a) { return OPW_BLEND(T, integer, a < 0, -a, a); } \
+    OPW_INLINE v##T opw_sign_##T(v##T a) { return (v##T)((integer)(a < 0) - (integer)(a > 0)); }
+OPW_SIGNED_DTYPES(OPW_DEFINE_SIGNED)
+#define OPW_DEFINE_UNSIGNED(T, element, integer, bytes) \
+    OPW_INLINE v##T opw_abs_##T(v##T a) { return a; } \
+    OPW_INLINE v##T opw_sign_##T(v##T a) { return (v##T) - (integer)(a != 0); }
+OPW_UNSIGNED_DTYPES(OPW_DEFINE_UNSIGNED)
+
+#define OPW_ADD(T, a, b) ((a) + (b))
+#define OPW_MUL(T, a, b) ((a) * (b))
+#define OPW_MIN(T, a, b) opw_min_##T(a, b)
+#define OPW_MAX(T, a, b) opw_max_##T(a, b)
+#define OPW_DEFINE_TREE(kind, T, element, OP) \
+    OPW_INLINE element opw_reduce_##kind##_##T(v##T v) { \
+        if (OPW_LANES > 8) v = OP(T, v, OPW_ROTATE(v, 8)); \
+        if (OPW_LANES > 4) v = OP(T, v, OPW_ROTATE(v, 4)); \
+        v = OP(T, v, OPW_ROTATE(v, 2)); \
+        v = OP(T, v, OPW_ROTATE(v, 1)); \
+        return v[0]; \
+    }
+#define OPW_DEFINE_REDUCE(T, element, integer, bytes) \
+    OPW_DEFINE_TREE(sum, T, element, OPW_ADD) \
+    OPW_DEFINE_TREE(prod, T, element, OPW_MUL) \
+    OPW_DEFINE_TREE(min, T, element, OPW_MIN) \
+    OPW_DEFINE_TREE(max, T, element, OPW_MAX)
+OPW_DTYPES(OPW_DEFINE_REDUCE)
+
+/* ------------------------------------------------------------------------------------------------------------ casts */
+
+/* A float becomes a narrow integer through a wider one, so that it wraps instead of being undefined. */
+#define OPW_DEFINE_CAST(FROM, TO, VIA) \
+    OPW_INLINE v##TO opw_cast_##FROM##_##TO(v##FROM v) { \
+        return __builtin_convertvector(__builtin_convertvector(v, VIA), v##TO); \
+    }
+#define OPW_DEFINE_CAST_ALL(T, element, integer, bytes) \
+    OPW_DEFINE_CAST(T, f32, vf32) OPW_DEFINE_CAST(T, f64, vf64) OPW_DEFINE_CAST(T, i32, vi32) \
+    OPW_DEFINE_CAST(T, i64, vi64) OPW_DEFINE_CAST(T, u64, vu64) OPW_DEFINE_CAST(T, u32, vi64) \
+    OPW_DEFINE_CAST(T, i8, vi32) OPW_DEFINE_CAST(T, i16, vi32) OPW_DEFINE_CAST(T, u8, vi32) OPW_DEFINE_CAST(T, u16, vi32)
+OPW_DTYPES(OPW_DEFINE_CAST_ALL)
+
+/* Half precision rounds to nearest even; a NaN stays a NaN. `round` is what storing and loading again would give. */
+typedef _Float16 opw_float16 __attribute__((vector_size(OPW_LANES * 2)));
+OPW_INLINE vf32 opw_widen_f16(vu16 bits) { return __builtin_convertvector((opw_float16)bits, vf32); }
+OPW_INLINE vu16 opw_narrow_f16(vf32 v) { return (vu16)__builtin_convertvector(v, opw_float16); }
+OPW_INLINE vf32 opw_widen_bf16(vu16 bits) { return (vf32)(__builtin_convertvector(bits, vu32) << 16); }
+OPW_INLINE vu32 opw_nearest_bf16(vf32 v) {
+    vu32 bits = (vu32)v;
+    return opw_select_u32(opw_isnan_f32(v), bits | 0x400000, bits + 0x7fff + ((bits >> 16) & 1));
+}
+OPW_INLINE vu16 opw_narrow_bf16(vf32 v) { return __builtin_convertvector(opw_nearest_bf16(v) >> 16, vu16); }
+OPW_INLINE vf32 opw_round_f16(vf32 v) { return opw_widen_f16(opw_narrow_f16(v)); }
+OPW_INLINE vf32 opw_round_bf16(vf32 v) { return (vf32)(opw_nearest_bf16(v) & 0xffff0000u); }
+OPW_INLINE vi32 opw_widen_b8(vu8 bytes) { return OPW_MASK(bytes != 0); }
+OPW_INLINE vu8 opw_narrow_b8(vi32 mask) { return __builtin_convertvector(mask & 1, vu8); }
+
+/* ------------------------------------------------------------------- dtypes that registers hold as another: b8 f16 bf16 */
+
+#define OPW_DEFINE_STORED(T, V, U, element) \
+    OPW_INLINE V opw_splat_##T(element s) { return opw_widen_##T(opw_splat_##U(s)); } \
+    OPW_INLINE V opw_load_##T(const element *p) { return opw_widen_##T(opw_load_##U(p)); } \
+    OPW_INLINE void opw_store_##T(element *p, V v) { opw_store_##U(p, opw_narrow_##T(v)); } \
+    OPW_INLINE V opw_load_strided_##T(const element *p, int64_t s) { return opw_widen_##T(opw_load_strided_##U(p, s)); } \
+    OPW_INLINE void opw_store_strided_##T(element *p, V v, int64_t s) { opw_store_strided_##U(p, opw_narrow_##T(v), s); } \
+    OPW_INLINE V opw_gather_##T(const element *p, vi64 index) { return opw_widen_##T(opw_gather_##U(p, index)); } \
+    OPW_INLINE void opw_scatter_##T(element *p, V v, vi64 index) { opw_scatter_##U(p, opw_narrow_##T(v), index); } \
+    OPW_DEFINE_STORED_PART(T, V, U, element, first, int64_t) \
+    OPW_DEFINE_STORED_PART(T, V, U, element, masked, vi32)
+#define OPW_DEFINE_STORED_PART(T, V, U, element, part, PART) \
+    OPW_INLINE V opw_load_##part##_##T(const element *p, PART lanes) { \
+        return opw_widen_##T(opw_load_##part##_##U(p, lanes)); \
+    } \
+    OPW_INLINE void opw_store_##part##_##T(element *p, V v, PART lanes) { \
+        opw_store_##part##_##U(p, opw_narrow_##T(v), lanes); \
+    } \
+    OPW_INLINE V opw_load_strided_##part##_##T(const element *p, int64_t s, PART lanes) { \
+        return opw_widen_##T(opw_load_strided_##part##_##U(p, s, lanes)); \
+    } \
+    OPW_INLINE void opw_store_strided_##part##_##T(element *p, V v, int64_t s, PART lanes) { \
+        opw_store_strided_##part##_##U(p, opw_narrow_##T(v), s, lanes); \
+    } \
+    OPW_INLINE V opw_gather_##part##_##T(const element *p, vi64 index, PART lanes) { \
+        return opw_widen_##T(opw_gather_##part##_##U(p, index, lanes)); \
+    } \
+    OPW_INLINE void opw_scatter_##part##_##T(element *p, V v, vi64 index, PART lanes) { \
+        opw_scatter_##part##_##U(p, opw_narrow_##T(v), index, lanes); \
+    }
+OPW_DEFINE_STORED(b8, vi32, u8, uint8_t)
+OPW_DEFINE_STORED(f16, vf32, u16, uint16_t)
+OPW_DEFINE_STORED(bf16, vf32, u16, uint16_t)
+
+#endif

@@ -1,0 +1,330 @@
+/* Makes a plan: chooses the variant, evaluates its sizes, places its buffers, divides its work among threads. */
+#include "runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NANOSECONDS_PER_THREAD 4000 /* less work than this does not repay a barrier */
+
+int64_t opw_dtype_size(int32_t dtype) {
+    switch (dtype) {
+    case OPW_UINT8: case OPW_INT8: case OPW_BOOL: return 1;
+    case OPW_UINT16: case OPW_INT16: case OPW_FLOAT16: case OPW_BFLOAT16: return 2;
+    case OPW_FLOAT32: case OPW_INT32: case OPW_UINT32: return 4;
+    case OPW_INT64: case OPW_FLOAT64: case OPW_UINT64: return 8;
+    default: return 0;
+    }
+}
+
+/* Bytes of a dense tensor, or -1 when a dim is negative or the product overflows. */
+static int64_t tensor_bytes(const opw_tensor *tensor) {
+    int64_t bytes = opw_dtype_size(tensor->dtype);
+    bool empty = false;
+    for (int32_t axis = 0; axis < tensor->rank; axis++) {
+        if (tensor->shape[axis] < 0) return -1;
+        if (tensor->shape[axis] == 0) empty = true;
+        else if (__builtin_mul_overflow(bytes, tensor->shape[axis], &bytes)) return -1;
+    }
+    return empty ? 0 : bytes;
+}
+
+/* ---- variant ---- */
+
+/* Appends to a message that may already be full. */
+static void append(char *message, size_t capacity, const char *before, const char *name, const char *text) {
+    if (!message || !capacity) return;
+    size_t used = strlen(message);
+    snprintf(message + used, capacity - used, "%s'%s' needs %s", before, name, text);
+}
+
+static int32_t choose_variant(const opw_module *module, const opw_tensor *inputs, opw_plan *plan, char *message,
+                              size_t capacity) {
+    opw_message(message, capacity, "no compiled variant fits these inputs:");
+    bool overflow = false;
+    for (int32_t i = 0; i < module->n_variants; i++) {
+        const opw_variant *variant = &module->variants[i];
+        plan->slots = calloc((size_t)variant->n_slots + 1, sizeof *plan->slots);
+        if (!plan->slots) return OPW_NO_MEMORY;
+        int32_t result = variant->bind(inputs, plan->slots);
+        if (result == 0) {
+            plan->variant = variant;
+            plan->variant_index = i;
+            return OPW_OK;
+        }
+        free(plan->slots);
+        plan->slots = NULL;
+        bool guard = result > 0 && result <= variant->n_guards;
+        overflow |= result < 0;
+        append(message, capacity, i ? "; " : " ", variant->name,
+               guard ? variant->guards[result - 1] : result < 0 ? "sizes below 2^63" : "an unnamed condition");
+    }
+    return overflow ? OPW_TOO_LARGE : OPW_NO_VARIANT;
+}
+
+/* ---- memory ---- */
+
+/* A size that overflowed, or that no machine has. */
+static int32_t too_large(const opw_plan *plan, const char *what, int32_t number, char *message, size_t capacity) {
+    opw_message(message, capacity, "variant '%s': the size of %s %d is negative or too large for these input shapes",
+                plan->variant->name, what, (int)number);
+    return OPW_TOO_LARGE;
+}
+
+static int32_t evaluate_outputs(opw_plan *plan, char *message, size_t capacity) {
+    const opw_variant *variant = plan->variant;
+    for (int32_t i = 0; i < variant->n_outputs; i++) {
+        opw_tensor *output = &plan->outputs[i];
+        output->dtype = variant->outputs[i].dtype;
+        output->rank = variant->outputs[i].rank;
+        for (int32_t axis = 0; axis < output->rank; axis++)
+            output->shape[axis] = plan->slots[variant->outputs[i].shape[axis]];
+        plan->output_bytes[i] = tensor_bytes(output);
+        if (plan->output_bytes[i] < 0) return too_large(plan, "output", i, message, capacity);
+    }
+    return OPW_OK;
+}
+
+typedef struct {
+    int32_t n;
+    int32_t *ids, *first, *last;
+    int64_t *sizes, *offsets;
+} arena_request;
+
+/* Offsets of the arena buffers, by buffer id. */
+static int32_t place_arena(opw_plan *plan, int64_t *offset_of, char *message, size_t capacity) {
+    const opw_variant *variant = plan->variant;
+    size_t room = (size_t)variant->n_buffers + 1;
+    arena_request request = {.ids = malloc(room * sizeof(int32_t)), .first = malloc(room * sizeof(int32_t)),
+                             .last = malloc(room * sizeof(int32_t)), .sizes = malloc(room * sizeof(int64_t)),
+                             .offsets = malloc(room * sizeof(int64_t))};
+    int32_t status = OPW_NO_MEMORY;
+    if (!request.ids || !request.first || !request.last || !request.sizes || !request.offsets) goto done;
+    for (int32_t id = 0; id < variant->n_buffers; id++) {
+        const opw_buffer *buffer = &variant->buffers[id];
+        if (buffer->kind != OPW_ARENA) continue;
+        int32_t n = request.n++;
+        request.ids[n] = id;
+        request.first[n] = buffer->first_step;
+        request.last[n] = buffer->last_step;
+        request.sizes[n] = plan->slots[buffer->size_slot];
+        if (request.sizes[n] < 0) {
+            status = too_large(plan, "buffer", id, message, capacity);
+            goto done;
+        }
+    }
+    int64_t totals[3];
+    status = opw_arena_plan(request.n, request.sizes, request.first, request.last, request.offsets, totals);
+    if (status != OPW_OK) {
+        opw_message(message, capacity, "variant '%s': the intermediate values of these input shapes do not fit any memory",
+                    variant->name);
+        goto done;
+    }
+    for (int32_t i = 0; i < request.n; i++) offset_of[request.ids[i]] = request.offsets[i];
+    plan->arena = totals[0];
+    plan->sum = totals[1];
+    plan->live = totals[2];
+done:
+    free(request.ids);
+    free(request.first);
+    free(request.last);
+    free(request.sizes);
+    free(request.offsets);
+    return status;
+}
+
+/* Where each buffer lies, aliases followed to their root. `sizes`: bytes from there to the end of the root. */
+static int32_t resolve_buffers(opw_plan *plan, const opw_module *module, opw_source *sources, int64_t *sizes,
+                               const int64_t *arena_offset, char *message, size_t capacity) {
+    const opw_variant *variant = plan->variant;
+    for (int32_t id = 0; id < variant->n_buffers; id++) {
+        const opw_buffer *buffer = &variant->buffers[id];
+        sources[id] = (opw_source){buffer->kind, buffer->index, 0};
+        switch (buffer->kind) {
+        case OPW_INPUT: sizes[id] = plan->input_bytes[buffer->index]; break;
+        case OPW_OUTPUT: sizes[id] = plan->output_bytes[buffer->index]; break;
+        case OPW_CONSTANT:
+            sources[id].offset = buffer->offset;
+            sizes[id] = module->weights_bytes - buffer->offset;
+            break;
+        case OPW_ARENA:
+            sources[id].offset = arena_offset[id];
+            sizes[id] = plan->slots[buffer->size_slot];
+            break;
+        default: {
+            int64_t shift = buffer->offset_slot < 0 ? 0 : plan->slots[buffer->offset_slot];
+            if (shift < 0 || shift > sizes[buffer->index]) {
+                opw_message(message, capacity, "variant '%s': alias %d starts at byte %lld of a buffer of %lld",
+                            variant->name, (int)id, (long long)shift, (long long)sizes[buffer->index]);
+                return OPW_BAD_MODULE;
+            }
+            sources[id] = sources[buffer->index];
+            sources[id].offset += shift;
+            sizes[id] = sizes[buffer->index] - shift;
+        }
+        }
+    }
+    return OPW_OK;
+}
+
+/* ---- steps ---- */
+
+static int32_t threads_of(const opw_step *step, int64_t grid, int64_t work, int32_t threads) {
+    int64_t useful = work / NANOSECONDS_PER_THREAD;
+    if (step->max_threads > 0 && useful > step->max_threads) useful = step->max_threads;
+    if (useful > grid) useful = grid;
+    if (useful > threads) useful = threads;
+    return useful < 1 ? 1 : (int32_t)useful;
+}
+
+/* Pointers of inputs and outputs change with every call; the others stay with the arena. */
+static void add_source(opw_plan *plan, opw_source source) {
+    if (source.kind == OPW_INPUT || source.kind == OPW_OUTPUT) plan->external[plan->n_external++] = plan->n_sources;
+    plan->sources[plan->n_sources++] = source;
+}
+
+static int32_t bind_steps(opw_plan *plan, const opw_source *resolved, int32_t threads, char *message, size_t capacity) {
+    const opw_variant *variant = plan->variant;
+    int64_t n_params = 0;
+    bool parallel = false; /* the step before ran on several threads */
+    plan->threads = 1;
+    for (int32_t i = 0; i < variant->n_steps; i++) {
+        const opw_step *step = &variant->steps[i];
+        int64_t grid = plan->slots[step->grid_slot];
+        int64_t scratch = step->scratch_slot < 0 ? 0 : plan->slots[step->scratch_slot];
+        if (grid < 0 || scratch < 0 || scratch > INT64_MAX - OPW_ALIGNMENT)
+            return too_large(plan, "step", i, message, capacity);
+        if (grid == 0) continue;
+        int32_t wanted = threads_of(step, grid, plan->slots[step->work_slot], threads);
+        plan->steps[plan->n_steps++] = (opw_bound_step){
+            .kernel = step->kernel, .params = plan->params + n_params, .grid = grid,
+            .first_pointer = plan->n_sources, .threads = wanted, .step = i, .barrier = parallel || wanted > 1};
+        plan->step_threads[i] = wanted;
+        parallel = wanted > 1;
+        if (wanted > plan->threads) plan->threads = wanted;
+        scratch = (scratch + OPW_ALIGNMENT - 1) / OPW_ALIGNMENT * OPW_ALIGNMENT;
+        if (scratch > plan->scratch) plan->scratch = scratch;
+        for (int32_t j = 0; j < step->n_params; j++) plan->params[n_params++] = plan->slots[step->params[j]];
+        for (int32_t j = 0; j < step->n_buffers; j++) add_source(plan, resolved[step->buffers[j]]);
+    }
+    if (plan->n_steps) plan->steps[0].barrier = false;
+    return OPW_OK;
+}
+
+/* Refuses what the machine cannot hold, before anything is allocated. */
+static int32_t check_memory(const opw_plan *plan, char *message, size_t capacity) {
+    int64_t total, limit = opw_memory_limit();
+    bool overflow = __builtin_mul_overflow(plan->scratch, (int64_t)plan->threads, &total) ||
+                    __builtin_add_overflow(total, plan->arena, &total);
+    for (int32_t i = 0; i < plan->variant->n_outputs; i++)
+        overflow = overflow || __builtin_add_overflow(total, plan->output_bytes[i], &total);
+    if (!overflow && total <= limit) return OPW_OK;
+    opw_message(message, capacity,
+                "variant '%s' needs %.3g GB for these input shapes (%.3g GB of intermediate values), but this process may "
+                "use %.3g GB: feed smaller inputs",
+                plan->variant->name, overflow ? 9.2e9 : (double)total / 1e9, (double)plan->arena / 1e9,
+                (double)limit / 1e9);
+    return OPW_TOO_LARGE;
+}
+
+static int32_t fill_plan(const opw_model *model, const opw_tensor *inputs, int32_t threads, opw_plan *plan,
+                         char *message, size_t capacity) {
+    const opw_module *module = model->module;
+    plan->model = model;
+    plan->input_bytes = malloc(((size_t)module->n_inputs + 1) * sizeof(int64_t));
+    plan->output_bytes = malloc(((size_t)module->n_outputs + 1) * sizeof(int64_t));
+    plan->outputs = calloc((size_t)module->n_outputs + 1, sizeof(opw_tensor));
+    if (!plan->input_bytes || !plan->output_bytes || !plan->outputs) return OPW_NO_MEMORY;
+    for (int32_t i = 0; i < module->n_inputs; i++) plan->input_bytes[i] = tensor_bytes(&inputs[i]);
+    int32_t status = choose_variant(module, inputs, plan, message, capacity);
+    if (status != OPW_OK) return status;
+
+    const opw_variant *variant = plan->variant;
+    size_t n_params = 1, n_sources = 1, n_steps = (size_t)variant->n_steps + 1, n_buffers = (size_t)variant->n_buffers + 1;
+    for (int32_t i = 0; i < variant->n_steps; i++) {
+        n_params += (size_t)variant->steps[i].n_params;
+        n_sources += (size_t)variant->steps[i].n_buffers;
+    }
+    plan->steps = calloc(n_steps, sizeof *plan->steps);
+    plan->step_threads = calloc(n_steps, sizeof *plan->step_threads);
+    plan->params = calloc(n_params, sizeof *plan->params);
+    plan->sources = calloc(n_sources, sizeof *plan->sources);
+    plan->external = calloc(n_sources, sizeof *plan->external);
+    opw_source *resolved = calloc(n_buffers, sizeof *resolved);
+    int64_t *sizes = calloc(n_buffers, sizeof *sizes), *arena_offset = calloc(n_buffers, sizeof *arena_offset);
+    status = OPW_NO_MEMORY;
+    if (plan->steps && plan->step_threads && plan->params && plan->sources && plan->external && resolved && sizes &&
+        arena_offset) {
+        status = evaluate_outputs(plan, message, capacity);
+        if (status == OPW_OK) status = place_arena(plan, arena_offset, message, capacity);
+        if (status == OPW_OK)
+            status = resolve_buffers(plan, module, resolved, sizes, arena_offset, message, capacity);
+        if (status == OPW_OK) status = bind_steps(plan, resolved, threads, message, capacity);
+        if (status == OPW_OK) status = check_memory(plan, message, capacity);
+    }
+    free(resolved);
+    free(sizes);
+    free(arena_offset);
+    return status;
+}
+
+int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t threads, opw_plan **made, char *message,
+                      size_t capacity) {
+    static atomic_uint_fast64_t ids;
+    opw_plan *plan = calloc(1, sizeof *plan);
+    int32_t status = plan ? fill_plan(model, inputs, threads, plan, message, capacity) : OPW_NO_MEMORY;
+    if (status == OPW_NO_MEMORY) opw_message(message, capacity, "no memory for the plan");
+    if (status != OPW_OK) {
+        opw_plan_free(plan);
+        return status;
+    }
+    opw_message(message, capacity, "%s", "");
+    plan->id = atomic_fetch_add(&ids, 1) + 1;
+    *made = plan;
+    return OPW_OK;
+}
+
+void opw_plan_free(opw_plan *plan) {
+    if (!plan) return;
+    free(plan->steps);
+    free(plan->slots);
+    free(plan->params);
+    free(plan->step_threads);
+    free(plan->sources);
+    free(plan->external);
+    free(plan->input_bytes);
+    free(plan->output_bytes);
+    free(plan->outputs);
+    free(plan->key);
+    free(plan->values);
+    free(plan);
+}
+
+/* ---- what a plan tells about itself ---- */
+
+static bool in_range(int32_t i, int32_t n) { return i >= 0 && i < n; }
+
+void opw_plan_output(const opw_plan *plan, int32_t i, opw_tensor *output) {
+    *output = in_range(i, plan->variant->n_outputs) ? plan->outputs[i] : (opw_tensor){0};
+}
+
+int64_t opw_plan_arena(const opw_plan *plan) { return plan->arena; }
+int64_t opw_plan_sum(const opw_plan *plan) { return plan->sum; }
+int64_t opw_plan_live(const opw_plan *plan) { return plan->live; }
+int64_t opw_plan_scratch(const opw_plan *plan) { return plan->scratch; }
+int32_t opw_plan_threads(const opw_plan *plan) { return plan->threads; }
+int32_t opw_plan_variant(const opw_plan *plan) { return plan->variant_index; }
+const char *opw_plan_variant_name(const opw_plan *plan) { return plan->variant->name; }
+int32_t opw_plan_steps(const opw_plan *plan) { return plan->variant->n_steps; }
+
+const char *opw_plan_step_name(const opw_plan *plan, int32_t step) {
+    return in_range(step, plan->variant->n_steps) ? plan->variant->steps[step].name : NULL;
+}
+
+const char *opw_plan_step_origin(const opw_plan *plan, int32_t step) {
+    return in_range(step, plan->variant->n_steps) ? plan->variant->steps[step].origin : NULL;
+}
+
+int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step) {
+    return in_range(step, plan->variant->n_steps) ? plan->step_threads[step] : 0;
+}

@@ -1,0 +1,136 @@
+/* What the files of the runtime share with each other. */
+#ifndef OPWELD_RUNTIME_H
+#define OPWELD_RUNTIME_H
+
+#include "opweld.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define OPW_ALIGNMENT 64
+#define OPW_MAX_THREADS 1024
+#define OPW_MAX_PLANS 256
+
+/* ---- plan.c: one shape of inputs, everything evaluated ---- */
+
+typedef struct {
+    opw_kernel kernel;
+    const int64_t *params;
+    int64_t grid;
+    int64_t first_pointer; /* of its buffers, in the pointer table */
+    int32_t threads;
+    int32_t step;  /* position in the variant: empty steps are left out of a plan */
+    bool barrier;  /* all threads meet before this step */
+} opw_bound_step;
+
+/* Where a pointer of the table comes from: `kind` is INPUT, OUTPUT, CONSTANT or ARENA. */
+typedef struct {
+    int32_t kind;
+    int32_t index;
+    int64_t offset;
+} opw_source;
+
+struct opw_plan {
+    uint64_t id; /* never used twice in a process, unlike an address */
+    atomic_int references;
+    const opw_model *model;
+    const opw_variant *variant;
+    int32_t variant_index;
+
+    int32_t n_steps;
+    opw_bound_step *steps;
+    int64_t *slots;
+    int64_t *params;
+    int32_t *step_threads;
+    int64_t n_sources;
+    opw_source *sources;
+    int64_t n_external; /* positions of the pointers to inputs and outputs */
+    int64_t *external;
+
+    int32_t threads;
+    int64_t arena, sum, live, scratch;
+    int64_t *input_bytes;
+    int64_t *output_bytes;
+    opw_tensor *outputs;
+
+    /* the memo's key: threads, shapes, and the bytes of by-value inputs */
+    uint64_t hash;
+    uint64_t last_used;
+    size_t key_bytes;
+    char *key;
+    const char **values; /* per input: its bytes within `key`, NULL where not by value */
+};
+
+/* ---- model.c ---- */
+
+/* Memory of one call: arena, then scratch of each thread; and the pointer table of the plan it served last. */
+typedef struct opw_block {
+    struct opw_block *next;
+    char *memory;
+    size_t capacity;
+    void **pointers;
+    size_t pointer_capacity;
+    uint64_t plan_id; /* whose pointers the table holds, 0: none */
+} opw_block;
+
+struct opw_model {
+    struct opw_model *next; /* all open models */
+    char *module_path;
+    uint64_t device, inode; /* of module.so */
+    void *library;
+    const opw_module *module;
+    const char *weights;
+
+    /* guarded by opw_lock */
+    opw_block *blocks;
+    int32_t n_plans;
+    uint64_t clock;
+    opw_plan *plans[OPW_MAX_PLANS];
+};
+
+/* ---- shared services ---- */
+
+/* Writes one formatted line. */
+void opw_message(char *message, size_t capacity, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The one lock of the process: held for a few instructions at a time, and across fork, so that a child finds it free. */
+void opw_lock(void);
+void opw_unlock(void);
+
+/* limits.c */
+int32_t opw_processors(void);  /* that this process may use: affinity and cgroup quota */
+int64_t opw_memory_limit(void); /* bytes: the least of physical memory, cgroup limit and address-space limit */
+int64_t opw_now(void);         /* monotonic nanoseconds */
+
+/* cpu.c: copies the first feature of `isa` that this processor lacks to `missing` and returns false. */
+bool opw_cpu_supports(const char *isa, char *missing, size_t capacity);
+
+/* check.c: does the module keep the contract? */
+bool opw_check_module(const opw_module *module, char *message, size_t capacity);
+
+/* plan.c */
+int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t threads, opw_plan **plan,
+                      char *message, size_t capacity);
+void opw_plan_free(opw_plan *plan);
+
+/* ---- threads.c ---- */
+
+/* A word that threads wait on: they spin, then sleep. Each on a cache line of its own. */
+typedef struct {
+    _Alignas(OPW_ALIGNMENT) atomic_uint value;
+    atomic_uint sleepers;
+} opw_word;
+
+typedef struct {
+    _Alignas(OPW_ALIGNMENT) atomic_uint arrived;
+    opw_word generation;
+} opw_barrier;
+
+void opw_barrier_wait(opw_barrier *barrier, uint32_t threads);
+
+/* Calls work(job, 0) here and work(job, 1..n-1) on the workers of the process-wide pool; returns when all are done.
+ * `*threads` is set, before work starts, to n: at most the wish it held, fewer where threads cannot be made, 1 while
+ * another call has the pool. */
+void opw_parallel(void (*work)(void *job, int32_t worker), void *job, int32_t *threads);
+
+#endif

@@ -1,0 +1,75 @@
+"""What may be fed to a model, and written to: what is clearly meant is converted, the rest refused by name."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from opweld.errors import InputError
+from opweld.runtime.bind import Array
+from opweld.runtime.library import MAX_RANK
+
+
+def prepare(name: str, value: object, dtype: np.dtype[Any]) -> Array:
+    """`value` as a C-contiguous, aligned array of exactly `dtype`, in native byte order.
+
+    Arrays must have the right dtype already: a silent conversion would hide a mistake. Python numbers and lists have no
+    dtype of their own; they become `dtype` where no value changes its kind.
+
+    Raises InputError naming the input.
+    """
+    array = cast(Array, value) if isinstance(value, np.ndarray) else _from_python(name, value, dtype)
+    if array.dtype.newbyteorder("=") != dtype:
+        raise InputError(
+            f"input {name!r}: expected dtype {dtype}, got {array.dtype}; convert it with .astype({dtype.name!r})"
+        )
+    if np.ma.isMaskedArray(array):
+        raise InputError(f"input {name!r}: a masked array has no value where it is masked; fill it first")
+    # Not ascontiguousarray, which gives a scalar array a dimension.
+    return np.require(np.asarray(array), dtype, ["C_CONTIGUOUS", "ALIGNED"])
+
+
+def _from_python(name: str, value: object, dtype: np.dtype[Any]) -> Array:
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever an unknown object's conversion raises
+        raise InputError(f"input {name!r}: {type(value).__name__} does not convert to an array: {error}") from error
+    if isinstance(value, (np.generic, np.ndarray)) or hasattr(value, "__array__"):
+        return array
+    if array.size == 0 or (array.dtype.kind == dtype.kind and np.can_cast(array.dtype, dtype, "same_kind")):
+        with np.errstate(over="ignore"):
+            converted = array.astype(dtype)
+        if dtype.kind not in "iu" or np.array_equal(converted, array):
+            return converted
+    raise InputError(f"input {name!r}: expected an array of dtype {dtype}, got {type(value).__name__} of {array.dtype}")
+
+
+def check_shape(name: str, shape: tuple[int, ...], rank: int, declared: tuple[int | str, ...] | None) -> None:
+    """Compares a feed's shape with the rank that was compiled (-1: any) and the dims that the model fixes.
+
+    Raises InputError naming the input, the shape expected and the one given.
+    """
+    if len(shape) > MAX_RANK:
+        raise InputError(f"input {name!r}: expected at most {MAX_RANK} dimensions, got {len(shape)}")
+    wrong_rank = rank >= 0 and len(shape) != rank
+    wrong_dim = (
+        declared is not None
+        and len(declared) == len(shape)
+        and any(isinstance(dim, int) and dim >= 0 and dim != size for dim, size in zip(declared, shape, strict=True))
+    )
+    if wrong_rank or wrong_dim:
+        expected = f"{rank} dimensions" if declared is None else "[" + ", ".join(str(dim) for dim in declared) + "]"
+        raise InputError(f"input {name!r}: expected shape {expected}, got {list(shape)}")
+
+
+def check_target(name: str, array: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """`array`, when the output `name` of this shape and dtype can be written to it directly; else raises InputError."""
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"output {name!r}: expected an array to write to, got {type(array).__name__}")
+    target = cast(Array, array)
+    if target.shape != shape or target.dtype.newbyteorder("=") != dtype:
+        raise InputError(f"output {name!r}: expected {dtype} {shape}, got {target.dtype} {target.shape}")
+    if not target.flags.carray or not target.dtype.isnative:
+        raise InputError(f"output {name!r}: the array must be writable, C-contiguous, aligned, in native byte order")
+    return target

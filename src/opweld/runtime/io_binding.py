@@ -1,0 +1,194 @@
+"""Inputs and outputs bound to memory before a run, the way onnxruntime does it. Nothing is copied."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from opweld.errors import InputError
+from opweld.runtime import dtypes
+from opweld.runtime.bind import Array
+from opweld.runtime.library import address
+
+TYPE_NAMES = {"float32": "float", "float64": "double"}
+"""Where onnxruntime's name of an element type differs."""
+
+
+def type_name(dtype: str) -> str:
+    """The type of a tensor as onnxruntime spells it: tensor(float)."""
+    return f"tensor({TYPE_NAMES.get(dtype, dtype)})"
+
+
+def _dtype_of(element_type: object) -> np.dtype[Any]:
+    """From a numpy type, a TensorProto code or a name."""
+    if isinstance(element_type, int) and element_type in dtypes.NAMES:
+        return dtypes.numpy_dtype(dtypes.NAMES[element_type])
+    if element_type == "bfloat16":
+        return dtypes.numpy_dtype("bfloat16")
+    try:
+        return np.dtype(cast(Any, element_type))
+    except TypeError as error:
+        raise InputError(f"{element_type!r} is no element type") from error
+
+
+def _check_device(device: str) -> None:
+    if device.lower() != "cpu":
+        raise InputError(f"device {device!r}: this session runs on 'cpu'")
+
+
+def _array_at(pointer: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """The caller's memory as an array. The caller keeps it alive."""
+    count = int(np.prod(shape, dtype=object)) if len(shape) else 1
+    if any(dim < 0 for dim in shape):
+        raise InputError(f"shape {list(shape)} has a negative dim")
+    if not pointer or not count:
+        if count:
+            raise InputError("a buffer's address is 0")
+        return np.empty(tuple(shape), dtype)
+    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(pointer)
+    return np.frombuffer(cast(Any, memory), dtype).reshape(tuple(shape))
+
+
+class OrtValue:
+    """A tensor in memory that stays where it is between runs."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    @staticmethod
+    def ortvalue_from_numpy(numpy_obj: Array, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+        """Wraps the array, uncopied where it is C-contiguous."""
+        _check_device(device_type)
+        return OrtValue(np.require(numpy_obj, requirements=["C_CONTIGUOUS", "ALIGNED"]))
+
+    @staticmethod
+    def ortvalue_from_shape_and_type(
+        shape: Sequence[int], element_type: object, device_type: str = "cpu", device_id: int = 0
+    ) -> OrtValue:
+        """Memory of this shape and type, not initialised."""
+        _check_device(device_type)
+        return OrtValue(np.empty(tuple(shape), _dtype_of(element_type)))
+
+    def numpy(self) -> Array:
+        """The array itself, not a copy."""
+        return self._array
+
+    def update_inplace(self, np_arr: Array) -> None:
+        """Copies `np_arr`, of equal shape and dtype, into this memory."""
+        if np_arr.shape != self._array.shape or np_arr.dtype != self._array.dtype:
+            raise InputError(f"expected {self._array.dtype} {self._array.shape}, got {np_arr.dtype} {np_arr.shape}")
+        self._array[...] = np_arr
+
+    def shape(self) -> list[int]:
+        """The dims."""
+        return list(self._array.shape)
+
+    def data_type(self) -> str:
+        """The type, as in tensor(float)."""
+        return type_name(self._array.dtype.name)
+
+    def element_type(self) -> int:
+        """The type as a TensorProto code."""
+        return dtypes.CODES[self._array.dtype.name]
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return address(self._array)
+
+    def device_name(self) -> str:
+        """Always cpu."""
+        return "cpu"
+
+    def is_tensor(self) -> bool:
+        """Always true."""
+        return True
+
+    def has_value(self) -> bool:
+        """Always true."""
+        return True
+
+
+class IOBinding:
+    """Which memory the inputs and outputs of a session's runs use. Made by `InferenceSession.io_binding`."""
+
+    def __init__(self, output_names: Sequence[str]) -> None:
+        self._output_names = tuple(output_names)
+        self.feeds: dict[str, Array] = {}
+        self.targets: dict[str, Array | None] = {}
+        """Bound outputs in the order of binding; None where the run makes the memory."""
+        self.results: dict[str, Array] = {}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
+        """Feeds the array, which is not copied where it is C-contiguous."""
+        self.feeds[name] = arr_on_cpu
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: object,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Feeds the memory at `buffer_ptr`."""
+        _check_device(device_type)
+        self.feeds[name] = _array_at(buffer_ptr, shape, _dtype_of(element_type))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Feeds the value's memory, as it is when the run starts."""
+        self.feeds[name] = ortvalue.numpy()
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: object = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Has runs write the output to the memory at `buffer_ptr`, or to new memory where None."""
+        _check_device(device_type)
+        self._check_output(name)
+        if buffer_ptr is None:
+            self.targets[name] = None
+            return
+        if shape is None or element_type is None:
+            raise InputError(f"output {name!r}: an address needs an element_type and a shape")
+        self.targets[name] = _array_at(buffer_ptr, shape, _dtype_of(element_type))
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Has runs write the output to the value's memory."""
+        self._check_output(name)
+        self.targets[name] = ortvalue.numpy()
+
+    def _check_output(self, name: str) -> None:
+        if name not in self._output_names:
+            raise InputError(f"{name!r} is no output of the model; its outputs are {', '.join(self._output_names)}")
+
+    def synchronize_inputs(self) -> None:
+        """Nothing to wait for on a CPU."""
+
+    def synchronize_outputs(self) -> None:
+        """Nothing to wait for on a CPU."""
+
+    def copy_outputs_to_cpu(self) -> list[Array]:
+        """The outputs of the last run, in the order of binding; on a CPU they are there already, and not copied."""
+        return [self.results[name] for name in self.targets if name in self.results]
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the last run, in the order of binding."""
+        return [OrtValue(array) for array in self.copy_outputs_to_cpu()]
+
+    def clear_binding_inputs(self) -> None:
+        """Forgets the inputs."""
+        self.feeds.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forgets the outputs."""
+        self.targets.clear()
+        self.results.clear()

@@ -1,0 +1,202 @@
+"""Runs an artifact: checks feeds, finds the plan of their shapes, calls the compiled code. Imports numpy only."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from opweld.build import artifact
+from opweld.errors import ArtifactError, AssumptionError, InputError
+from opweld.runtime import dtypes
+from opweld.runtime.bind import Array, Module, Plan, PlanDescription, Step, runtime_error
+from opweld.runtime.feed import check_shape, check_target, prepare
+from opweld.runtime.library import MESSAGE_BYTES, OK, address
+
+_USABLE: Final = 0x101
+"""Array flags C_CONTIGUOUS and ALIGNED, as `flags.num` has them."""
+
+
+class _Call:
+    """The pointer arrays and the message of one call; used again by later calls of the same session."""
+
+    __slots__ = ("inputs", "message", "outputs")
+
+    def __init__(self, n_inputs: int, n_outputs: int) -> None:
+        self.inputs = (ctypes.c_void_p * n_inputs)()
+        self.outputs = (ctypes.c_void_p * n_outputs)()
+        self.message = ctypes.create_string_buffer(MESSAGE_BYTES)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One timed run: its outputs, its plan, and the nanoseconds of every step, waiting for threads included."""
+
+    outputs: list[Array]
+    plan: PlanDescription
+    nanoseconds: tuple[int, ...]
+
+    def steps(self) -> list[tuple[Step, int]]:
+        """Each step with its nanoseconds."""
+        return list(zip(self.plan.steps, self.nanoseconds, strict=True))
+
+
+class Session:
+    """An open artifact. Any number of threads may run it at the same time; calls release the GIL.
+
+    Attributes:
+        folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all available processors.
+        input_names: the names that feeds must have. output_names: of what `run` returns, in its order.
+    """
+
+    def __init__(self, folder: str | Path, *, threads: int | None = None, verify: bool = False) -> None:
+        """Opens the artifact `folder`.
+
+        Args:
+            folder: what `opweld compile` wrote.
+            threads: at most so many a run; 0 for one per available processor; the manifest's default where None.
+            verify: check the digests of its files, not only their sizes.
+
+        Raises ArtifactError when it is missing, damaged, of another format, or for another processor.
+        """
+        self.folder = Path(folder)
+        self.manifest = artifact.read(self.folder, verify=verify)
+        self.threads = self.manifest.threads if threads is None else threads
+        self._module = Module(self.folder, self.folder / artifact.RUNTIME)
+        codes = self._module.input_dtypes
+        if (len(codes), self._module.n_outputs) != (len(self.manifest.inputs), len(self.manifest.outputs)):
+            raise ArtifactError(f"{self.folder}: manifest and module disagree on inputs; compile the model again")
+        self.input_names = tuple(info.name for info in self.manifest.inputs)
+        self.output_names = tuple(info.name for info in self.manifest.outputs)
+        self._inputs = [
+            (name, dtypes.numpy_dtype(dtypes.NAMES[code])) for name, code in zip(self.input_names, codes, strict=True)
+        ]
+        self._calls: list[_Call] = []
+        self._run = self._module.library.opw_run
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Computes all outputs, in the model's order, as new arrays.
+
+        Args:
+            feeds: an array for every input name, of the model's dtype and rank. Arrays that are not C-contiguous,
+                aligned and of native byte order are copied first.
+
+        Raises InputError when a feed is missing, unknown or wrong; AssumptionError when the shapes violate what the
+        model was compiled under; OpweldError naming the node when a kernel meets a bad index.
+        """
+        arrays, plan = self._bind(feeds)
+        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        self._execute(plan, arrays, outputs)
+        return outputs
+
+    def run_into(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> list[Array]:
+        """Like `run`, but writes into the arrays of `outputs`, by name; nothing is copied. Other outputs are new.
+
+        Raises InputError also when such an array is of an unknown name, of another shape or dtype than the output,
+        read-only, not C-contiguous, or overlaps an input or another output.
+        """
+        arrays, plan = self._bind(feeds)
+        targets = self._check_outputs(plan, arrays, outputs)
+        self._execute(plan, arrays, targets)
+        return targets
+
+    def plan(self, feeds: Mapping[str, Array]) -> PlanDescription:
+        """What `run(feeds)` does: output shapes, memory, steps. Runs nothing."""
+        return self._module.describe(self._bind(feeds)[1])
+
+    def profile(self, feeds: Mapping[str, Array]) -> Profile:
+        """Like `run`, with the time of every step."""
+        arrays, plan = self._bind(feeds)
+        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        description = self._module.describe(plan)
+        nanoseconds = (ctypes.c_int64 * len(description.steps))()
+        library, handle = self._module.library, self._module.handle
+        call = _Call(len(arrays), len(outputs))
+        call.inputs[:] = [address(array) for array in arrays]
+        call.outputs[:] = [address(array) for array in outputs]
+        status = library.opw_run_timed(
+            handle, plan.handle, call.inputs, call.outputs, nanoseconds, call.message, MESSAGE_BYTES
+        )
+        if status != OK:
+            raise runtime_error(status, call.message.value)
+        return Profile(outputs, description, tuple(nanoseconds))
+
+    # ---- the light path: what every run does ----
+
+    def _bind(self, feeds: Mapping[str, Array]) -> tuple[list[Array], Plan]:
+        arrays: list[Array] = []
+        shapes: list[Any] = []
+        for name, dtype in self._inputs:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.flags.num & _USABLE != _USABLE:
+                array = self._prepare(feeds, name, dtype)
+            arrays.append(array)
+            shapes.append(array.shape)
+        if len(feeds) != len(arrays):
+            self._refuse_unknown(feeds)
+        for i in self._module.by_value:
+            shapes.append(arrays[i].tobytes())
+        key = tuple(shapes)
+        plan = self._module.find(key)
+        return arrays, plan or self._make_plan(key, arrays)
+
+    def _execute(self, plan: Plan, arrays: list[Array], outputs: list[Array]) -> None:
+        try:
+            call = self._calls.pop()
+        except IndexError:
+            call = _Call(len(arrays), len(outputs))
+        pointers = call.inputs
+        for i, array in enumerate(arrays):
+            pointers[i] = address(array)
+        pointers = call.outputs
+        for i, array in enumerate(outputs):
+            pointers[i] = address(array)
+        status = self._run(self._module.handle, plan.handle, call.inputs, call.outputs, call.message, MESSAGE_BYTES)
+        if status != OK:
+            raise runtime_error(status, call.message.value)
+        self._calls.append(call)
+
+    # ---- what only some runs do ----
+
+    def _prepare(self, feeds: Mapping[str, Array], name: str, dtype: np.dtype[Any]) -> Array:
+        if name not in feeds:
+            raise InputError(f"input {name!r} is missing; the model's inputs are {_list(self.input_names)}")
+        return prepare(name, feeds[name], dtype)
+
+    def _refuse_unknown(self, feeds: Mapping[str, Array]) -> None:
+        known = set(self.input_names)
+        for name in feeds:
+            if name not in known:
+                raise InputError(f"{name!r} is no input of the model; its inputs are {_list(self.input_names)}")
+
+    def _make_plan(self, key: Any, arrays: list[Array]) -> Plan:
+        for info, rank, array in zip(self.manifest.inputs, self._module.input_ranks, arrays, strict=True):
+            check_shape(info.name, array.shape, rank, info.shape)
+        try:
+            return self._module.make(key, arrays, self.threads)
+        except AssumptionError as error:
+            shapes = ", ".join(f"{name} {array.shape}" for (name, _), array in zip(self._inputs, arrays, strict=True))
+            raise AssumptionError(f"{error}; the inputs are {shapes}") from None
+
+    def _check_outputs(self, plan: Plan, arrays: list[Array], outputs: Mapping[str, Array]) -> list[Array]:
+        unknown = next((name for name in outputs if name not in self.output_names), None)
+        if unknown is not None:
+            raise InputError(f"{unknown!r} is no output of the model; its outputs are {_list(self.output_names)}")
+        targets: list[Array] = []
+        for name, (shape, dtype) in zip(self.output_names, plan.outputs, strict=True):
+            if name in outputs:
+                target = check_target(name, outputs[name], shape, dtype)
+                if any(np.may_share_memory(target, other) for other in (*arrays, *targets)):
+                    raise InputError(f"output {name!r}: its memory overlaps that of an input or another output")
+            else:
+                target = np.empty(shape, dtype)
+            targets.append(target)
+        return targets
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"

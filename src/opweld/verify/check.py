@@ -1,0 +1,98 @@
+"""A compiled model's outputs against the best reference there is for its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opweld.errors import UnsupportedError
+from opweld.verify.compare import SCALE_TOLERANCE, Array, Comparison, compare, relative_error
+from opweld.verify.reference import float64_outputs, onnxruntime_outputs
+
+DISAGREEMENT = 1e-2
+"""More than rounding does to a float32 model, as a part of an output's scale."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The comparison of all outputs, and in words what they were compared with."""
+
+    comparisons: tuple[Comparison, ...]
+    reference: str
+    notes: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every output is within its tolerance."""
+        return all(c.passed for c in self.comparisons)
+
+    @property
+    def error(self) -> float:
+        """The largest error of any output, as a part of its scale."""
+        return max((c.error for c in self.comparisons), default=0.0)
+
+
+def check_outputs(
+    model: Path,
+    feeds: Mapping[str, Array],
+    names: Sequence[str],
+    outputs: Sequence[Array],
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> Check:
+    """Compares outputs with the model's in float64, or with ONNX Runtime's where float64 cannot be had.
+
+    Without float64, twice what ONNX Runtime's own optimiser changes stands in for its error, which nobody then knows.
+
+    Args:
+        model: the ONNX file.
+        feeds: the inputs, by name.
+        names: the outputs' names, in the model's order.
+        outputs: what the compiled model answered for `feeds`.
+        rtol: tolerance as a part of each output's scale; by dtype and by ONNX Runtime's error where None.
+        atol: tolerance of the difference itself.
+
+    Raises UnsupportedError when there is neither reference.
+    """
+    notes: list[str] = []
+    peer: list[Array] | None = None
+    try:
+        peer = onnxruntime_outputs(model, feeds)
+    except UnsupportedError as error:
+        notes.append(str(error))
+    try:
+        reference = float64_outputs(model, feeds)
+        _require_agreement(names, reference, peer)
+    except UnsupportedError as error:
+        if peer is None:
+            raise UnsupportedError(f"nothing to compare with. {error}. {'. '.join(notes)}") from error
+        notes.append(str(error))
+        optimised = onnxruntime_outputs(model, feeds, optimised=True)
+        comparisons = tuple(
+            _against_peer(name, output, plain, other, rtol, atol)
+            for name, output, plain, other in zip(names, outputs, peer, optimised, strict=True)
+        )
+        return Check(comparisons, "ONNX Runtime, unoptimised", tuple(notes))
+    comparisons = tuple(
+        compare(name, output, right, None if peer is None else peer[i], rtol=rtol, atol=atol)
+        for i, (name, output, right) in enumerate(zip(names, outputs, reference, strict=True))
+    )
+    return Check(comparisons, "float64", tuple(notes))
+
+
+def _require_agreement(names: Sequence[str], reference: Sequence[Array], peer: Sequence[Array] | None) -> None:
+    """Raises UnsupportedError where float64 and ONNX Runtime disagree: one is wrong, and would tolerate anything."""
+    for name, right, other in zip(names, reference, peer or reference, strict=True):
+        if right.shape != other.shape or relative_error(other, right)[0] > DISAGREEMENT:
+            raise UnsupportedError(f"the float64 reference and ONNX Runtime disagree about output {name!r}")
+
+
+def _against_peer(
+    name: str, output: Array, plain: Array, other: Array, rtol: float | None, atol: float | None
+) -> Comparison:
+    if plain.shape == other.shape and rtol is None and atol is None and plain.dtype.kind == "f":
+        spread, _ = relative_error(other, plain)
+        rtol = 2 * max(SCALE_TOLERANCE[str(plain.dtype)], spread)
+    return compare(name, output, plain, rtol=rtol, atol=atol)

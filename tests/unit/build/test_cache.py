@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opweld.build import cache as cache_module
+from opweld.build.cache import Cache
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def temporary_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh temporary folder for what the cache cannot hold."""
+    cache_module._temporary_root.cache_clear()
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    yield folder
+    cache_module._temporary_root.cache_clear()
+
+
+@pytest.fixture
+def unwritable(tmp_path: Path) -> Cache:
+    """A cache whose root is a file, so that nothing can be made below it, not even by root."""
+    (tmp_path / "file").touch()
+    return Cache(tmp_path / "file")
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_files_are_found_by_key_and_kind(cache: Cache, tmp_path: Path) -> None:
+    assert cache.find_file("objects", "abcd", ".o") is None
+    place = cache.publish_file("objects", "abcd", ".o", write(tmp_path / "x", "content"))
+    assert place.read_text() == "content"
+    assert cache.find_file("objects", "abcd", ".o") == place
+    assert cache.find_file("objects", "abcd", ".so") is None
+    assert cache.find_file("others", "abcd", ".o") is None
+    assert cache.find_file("objects", "abc", ".o") is None, "a part of a key is another key"
+
+
+@pytest.mark.parametrize("damage", [b"", b"conten", b"Content", b"contentcontent"])
+def test_a_damaged_file_is_not_found_and_can_be_published_again(cache: Cache, tmp_path: Path, damage: bytes) -> None:
+    source = write(tmp_path / "x", "content")
+    place = cache.publish_file("objects", "abcd", ".o", source)
+    place.write_bytes(damage)
+    assert cache.find_file("objects", "abcd", ".o") is None
+    assert not place.exists()
+    cache.publish_file("objects", "abcd", ".o", source)
+    assert cache.find_file("objects", "abcd", ".o") == place
+
+
+def test_publishing_leaves_nothing_half_done(cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    source = write(tmp_path / "x", "content")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", interrupt)
+        cache.publish_file("objects", "abcd", ".o", source)
+    assert [p for p in cache.root.rglob("*") if p.is_file()] == []
+    assert cache.find_file("objects", "abcd", ".o") is None
+
+
+def test_folders_appear_complete(cache: Cache) -> None:
+    def fill(folder: Path) -> None:
+        assert cache.find_folder("models", "key") is None
+        (folder / "a").write_text("1")
+
+    place = cache.publish_folder("models", "key", fill)
+    assert place == cache.find_folder("models", "key")
+    assert (place / "a").read_text() == "1"
+    assert [p.name for p in place.parent.iterdir()] == ["key"]
+
+
+def test_a_failed_folder_leaves_nothing(cache: Cache) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "a").write_text("1")
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        cache.publish_folder("models", "key", fail)
+    assert [p for p in cache.root.rglob("*") if p.is_file()] == []
+
+
+def test_the_first_of_two_processes_wins(cache: Cache) -> None:
+    def second(folder: Path) -> None:
+        cache.publish_folder("models", "key", lambda first: write(first / "a", "first") and None)
+        (folder / "a").write_text("second")
+
+    place = cache.publish_folder("models", "key", second)
+    assert (place / "a").read_text() == "first"
+
+
+def test_discarded_folders_are_gone(cache: Cache) -> None:
+    cache.publish_folder("models", "key", lambda folder: write(folder / "a", "1") and None)
+    cache.discard("models", "key")
+    assert cache.find_folder("models", "key") is None
+    assert [p for p in cache.root.rglob("*") if p.is_file()] == []
+    cache.discard("models", "key")
+
+
+def test_an_unwritable_root_falls_back_to_a_temporary_one(
+    unwritable: Cache, tmp_path: Path, temporary_root: Path
+) -> None:
+    source = write(tmp_path / "x", "content")
+    place = unwritable.publish_file("objects", "abcd", ".o", source)
+    assert place.is_relative_to(temporary_root)
+    assert unwritable.find_file("objects", "abcd", ".o") == place
+    folder = unwritable.publish_folder("models", "key", lambda folder: write(folder / "a", "1") and None)
+    assert folder.is_relative_to(temporary_root)
+    assert unwritable.find_folder("models", "key") == folder
+    assert unwritable.writable_folder("zig").is_relative_to(temporary_root)
+
+
+def test_a_full_disk_falls_back_to_a_temporary_one(
+    cache: Cache, tmp_path: Path, temporary_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = os.replace
+
+    def full(source: str, target: Path) -> None:
+        if cache.root in Path(target).parents:
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    place = cache.publish_file("objects", "abcd", ".o", write(tmp_path / "x", "content"))
+    assert place.is_relative_to(temporary_root)
+    assert [p for p in cache.root.rglob("*") if p.is_file()] == []
+
+
+def test_digests_are_those_of_the_content(cache: Cache, tmp_path: Path) -> None:
+    file = write(tmp_path / "x", "content")
+    assert cache.file_digest(file) == "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
+
+
+def test_digests_of_old_files_are_remembered_until_they_change(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "x", "content")
+    old = time.time_ns() - 10**10
+    os.utime(file, ns=(old, old))
+    first = cache.file_digest(file)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("read again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hashlib.file_digest", refuse)
+        assert cache.file_digest(file) == first
+    file.write_text("CONTENT")
+    os.utime(file, ns=(old, old))  # the same size, the same time of change: only the inode's own time tells
+    assert cache.file_digest(file) != first
+
+
+def test_digests_of_fresh_files_are_not_remembered(cache: Cache, tmp_path: Path) -> None:
+    cache.file_digest(write(tmp_path / "x", "content"))
+    assert not (cache.root / "digests").exists()
+
+
+def test_damaged_digests_are_computed_again(cache: Cache, tmp_path: Path) -> None:
+    file = write(tmp_path / "x", "content")
+    old = time.time_ns() - 10**10
+    os.utime(file, ns=(old, old))
+    right = cache.file_digest(file)
+    (entry,) = [p for p in (cache.root / "digests").rglob("*") if p.is_file()]
+    for damage in ("", "one line", entry.read_text()[:-10], "\x00\n\x00\n"):
+        entry.write_text(damage)
+        assert cache.file_digest(file) == right
+
+
+def test_root_comes_from_the_environment(cache_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert Cache.open().root == cache_folder
+    monkeypatch.delenv("OPWELD_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Cache.open().root == tmp_path / "opweld"
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert Cache.open().root == Path("/home/somebody/.cache/opweld")

@@ -1,0 +1,179 @@
+"""The command line as a user calls it: in a process of its own, on a small model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+def opweld(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs `opweld ARGUMENTS` on a pipe."""
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)} | variables
+    command = [sys.executable, "-m", "opweld.cli.main", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """relu(x @ w + b), x of shape [batch, 8]."""
+    random = np.random.default_rng(0)
+    weights = {"w": random.standard_normal((8, 4), np.float32), "b": random.standard_normal(4, np.float32)}
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["t"], name="product"),
+            helper.make_node("Add", ["t", "b"], ["u"], name="bias"),
+            helper.make_node("Relu", ["u"], ["y"], name="relu"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def test_help_teaches_with_examples() -> None:
+    top = opweld("--help")
+    assert top.returncode == 0
+    for command in ("compile", "run", "bench", "verify", "explain"):
+        assert command in top.stdout
+        page = opweld(command, "--help")
+        assert page.returncode == 0
+        assert f"opweld {command} model.onnx" in page.stdout
+
+
+def test_version() -> None:
+    answer = opweld("--version")
+    assert (answer.returncode, answer.stdout) == (0, "opweld 0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["compile"], "Missing argument 'MODEL'"),
+        (["compile", "m.onnx", "--target", "riscv"], "target is 'riscv', expected one of native"),
+        (["compile", "m.onnx", "--dim", "batch"], "--dim 'batch' is not NAME=VALUE"),
+        (["compile", "m.onnx", "--dim", "batch=-1"], "--dim batch=-1: expected a positive whole number"),
+        (["compile", "m.onnx", "--dim", "a=1", "--dim", "a=2"], "--dim gives 'a' twice"),
+        (["run", "m.onnx", "--threads", "0"], "threads is 0"),
+        (["run", "m.onnx", "--threads", "two"], "Invalid value for '--threads'"),
+        (["bench", "m.onnx", "--levels", "some"], "--levels 'some': expected some of none, basic, extended, all"),
+        (["bench", "m.onnx", "--vs", "onnxruntime,,"], "expected names separated by commas"),
+        (["bench", "m.onnx", "--rounds", "0"], "Invalid value for '--rounds'"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2(arguments: list[str], message: str) -> None:
+    answer = opweld(*arguments)
+    assert answer.returncode == 2
+    # Long usage errors are broken into lines of a box.
+    assert message in " ".join(answer.stderr.replace("│", " ").split())
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_bad_environment_exits_with_2() -> None:
+    answer = opweld("--version", OPWELD_DEBUG="maybe")
+    assert (answer.returncode, answer.stderr) == (2, "opweld: OPWELD_DEBUG is 'maybe', expected 0 or 1\n")
+
+
+@pytest.mark.parametrize("command", ["compile", "run", "verify", "explain", "bench"])
+def test_a_missing_model_is_one_plain_line(command: str, tmp_path: Path) -> None:
+    answer = opweld(command, tmp_path / "absent.onnx")
+    assert answer.returncode == 1
+    assert answer.stdout == ""
+    assert answer.stderr.startswith("opweld: ") and "absent.onnx" in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_folder_that_is_no_artifact_is_refused(tmp_path: Path) -> None:
+    answer = opweld("run", tmp_path)
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("opweld: ")
+
+
+def test_compile_then_run_the_artifact(model: Path, tmp_path: Path) -> None:
+    artifact = tmp_path / "small.opweld"
+    compiled = opweld("compile", model, "-o", artifact)
+    assert compiled.returncode == 0, compiled.stderr
+    assert str(artifact) in compiled.stdout
+    assert compiled.stderr == "", "no progress bar on a pipe"
+    x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)
+    np.save(tmp_path / "x.npy", x)
+    answer = opweld("run", artifact, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out", "--json", "-")
+    assert answer.returncode == 0, answer.stderr
+    (output,) = json.loads(answer.stdout)["outputs"]
+    assert (output["name"], output["dtype"], output["shape"]) == ("y", "float32", [3, 4])
+    y = np.load(output["file"])
+    weights = {t.name: numpy_helper.to_array(t) for t in onnx.load(model).graph.initializer}
+    assert np.allclose(y, np.maximum(x @ weights["w"] + weights["b"], 0), atol=1e-6)
+
+
+def test_compile_does_not_overwrite_what_is_no_artifact(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("x")
+    answer = opweld("compile", model, "-o", tmp_path)
+    assert answer.returncode == 2
+    assert "is no artifact" in answer.stderr
+    assert (tmp_path / "precious").read_text() == "x"
+
+
+def test_verify_prints_the_error_and_passes(model: Path, tmp_path: Path) -> None:
+    answer = opweld("verify", model, "--dim", "batch=5", "--json", tmp_path / "v.json")
+    assert answer.returncode == 0, answer.stderr + answer.stdout
+    assert "against float64" in answer.stdout and "right" in answer.stdout
+    data = json.loads((tmp_path / "v.json").read_text())
+    assert data["passed"] is True
+    assert data["outputs"][0]["shape"] == [5, 4]
+    assert 0 <= data["outputs"][0]["error"] <= data["outputs"][0]["tolerance"]
+
+
+def test_verify_fails_outside_the_tolerance(model: Path) -> None:
+    answer = opweld("verify", model, "--dim", "batch=50", "--rtol", "0")
+    assert answer.returncode == 1
+    assert "WRONG" in answer.stdout and "tolerance 0.00e+00" in answer.stdout
+
+
+def test_explain_lists_decisions_with_ids(model: Path) -> None:
+    answer = opweld("explain", model)
+    assert answer.returncode == 0, answer.stderr
+    decisions = json.loads(opweld("explain", model, "--json", "-").stdout)
+    assert decisions
+    assert all(d["id"] in answer.stdout for d in decisions)
+    one = opweld("explain", model, "--node", decisions[0]["site"][0])
+    assert one.returncode == 0 and decisions[0]["id"] in one.stdout
+    assert opweld("explain", model, "--node", "of no such name").returncode == 2
+
+
+def test_bench_compares_levels_and_runtimes(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    answer = opweld(
+        "bench", model, "--levels", "none,all", "--rounds", "1", "--threads", "1", "--json", tmp_path / "b.json"
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "nodes -> kernels" in answer.stdout and "onnxruntime ms" in answer.stdout
+    none, full = json.loads((tmp_path / "b.json").read_text())["rows"]
+    assert (none["level"], full["level"]) == ("none", "all")
+    assert none["nodes"] == full["nodes"] == 3
+    assert none["kernels"] == 3
+    assert full["kernels"] == 1, "bias and activation are in the product's epilogue"
+    for row in (none, full):
+        assert row["error"] < 1e-5
+        assert row["timings"]["opweld"]["median_s"] > 0
+        assert row["ratio"] == row["timings"]["onnxruntime"]["median_s"] / row["timings"]["opweld"]["median_s"]
+
+
+def test_bench_names_a_runtime_that_is_not_there(model: Path) -> None:
+    answer = opweld("bench", model, "--vs", "tensorrt")
+    assert answer.returncode == 2
+    assert "--vs 'tensorrt': expected some of onnxruntime, openvino" in answer.stderr

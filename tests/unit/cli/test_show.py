@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opweld.cli import show
+from opweld.errors import OptionError
+
+
+def test_tables_on_a_pipe_are_plain_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+    show.table("title", ("name", "ms"), [("a", "1.0"), ("long name", "12.5")], ["a note"])
+    assert capsys.readouterr().out.splitlines() == [
+        "title",
+        "name         ms",
+        "---------  ----",
+        "a           1.0",
+        "long name  12.5",
+        "a note",
+    ]
+
+
+def test_tables_on_a_terminal_take_names_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    show.table("", ("name", "ms"), [("[bold]x[/bold]", "1.0")])
+    assert "[bold]x[/bold]" in capsys.readouterr().out
+
+
+def test_progress_is_silent_on_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with show.progress() as progress:
+        assert progress is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_json_goes_to_a_file_or_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show.write_json({"a": [1]}, tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": [1]}
+    show.write_json([2], Path("-"))
+    assert json.loads(capsys.readouterr().out) == [2]
+    with pytest.raises(OptionError, match="cannot write there"):
+        show.write_json([], tmp_path / "no" / "a.json")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(62.3e-6, "0.062"), (6.2134e-3, "6.21"), (81.26e-3, "81.3")])
+def test_milliseconds_have_three_digits(seconds: float, text: str) -> None:
+    assert show.milliseconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(None, "-"), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 40, "5120.0 GiB")],
+)
+def test_byte_counts(count: int | None, text: str) -> None:
+    assert show.byte_count(count) == text

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of
+
+from opweld.errors import UnsupportedError
+
+
+def pool(x: Any, kernel: int, stride: int, pads: tuple[int, int], ceil: bool, dilation: int, kind: str) -> Any:
+    """A 1-D pool by loops: kind is max, mean (elements only) or padded (elements and padding count)."""
+    size, reach = x.shape[2], (kernel - 1) * dilation + 1
+    room = size + sum(pads) - reach
+    out = (-(-room // stride) if ceil else room // stride) + 1
+    if ceil and (out - 1) * stride >= size + pads[0]:
+        out -= 1
+    result = np.zeros((*x.shape[:2], out), x.dtype)
+    for place in range(out):
+        taps = [place * stride - pads[0] + k * dilation for k in range(kernel)]
+        inside = [t for t in taps if 0 <= t < size]
+        if kind == "max":
+            result[..., place] = x[..., inside].max(-1)
+            continue
+        counted = len(inside) if kind == "mean" else len([t for t in taps if t < size + pads[1]])
+        result[..., place] = (x[..., inside].astype(np.float64).sum(-1) / counted).astype(x.dtype)
+    return result
+
+
+GRID = list(itertools.product([1, 2, 3], [1, 2, 3], [(0, 0), (1, 1), (0, 1)], [0, 1], [1, 2]))
+
+
+@pytest.mark.parametrize("kind", ["max", "mean", "padded"])
+@pytest.mark.parametrize(("kernel", "stride", "pads", "ceil", "dilation"), GRID)
+def test_pool(kind: str, kernel: int, stride: int, pads: tuple[int, int], ceil: int, dilation: int) -> None:
+    if max(pads) >= kernel:
+        return
+    attributes: dict[str, Any] = {"count_include_pad": 1} if kind == "padded" else {}
+    for size in (7, 10):
+        check(
+            "MaxPool" if kind == "max" else "AveragePool",
+            [normal(2, 3, size) - 5],
+            kernel_shape=[kernel],
+            strides=[stride],
+            pads=pads,
+            ceil_mode=ceil,
+            dilations=[dilation],
+            reference=lambda x: pool(x, kernel, stride, pads, bool(ceil), dilation, kind),
+            **attributes,
+        )
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+def test_pool_2d(op_type: str, auto_pad: str) -> None:
+    check(op_type, [normal(2, 3, 8, 7)], kernel_shape=[3, 2], strides=[2, 1], auto_pad=auto_pad)
+
+
+def test_dynamic_pool() -> None:
+    for ceil in (0, 1):
+        check(
+            "MaxPool",
+            [normal(1, 2, 9)],
+            dims={0: ("N", 2, "L")},
+            more=[[normal(2, 2, 8)], [normal(1, 2, 1)], [normal(1, 2, 2)]],
+            kernel_shape=[3],
+            strides=[2],
+            pads=[1, 1],
+            ceil_mode=ceil,
+            reference=lambda x, ceil=ceil: pool(x, 3, 2, (1, 1), bool(ceil), 1, "max"),
+        )
+
+
+def test_pool_of_integers() -> None:
+    check("MaxPool", [integers(1, 2, 9, dtype=np.int8)], kernel_shape=[3], pads=[1, 1])
+
+
+@pytest.mark.parametrize("op_type", ["GlobalAveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (2, 3, 7), (1, 2, 3, 4, 5)])
+def test_global_pool(op_type: str, shape: tuple[int, ...]) -> None:
+    reduce = np.mean if op_type == "GlobalAveragePool" else np.max
+    axes = tuple(range(2, len(shape)))
+    check(op_type, [normal(*shape)], reference=lambda x: reduce(x, axis=axes, keepdims=True))
+
+
+def test_dynamic_global_pool() -> None:
+    more = [[normal(2, 3, 1, 1)], [normal(1, 3, 5, 2)]]
+    check(
+        "GlobalAveragePool",
+        [normal(1, 3, 4, 4)],
+        dims={0: ("N", 3, "H", "W")},
+        more=more,
+        reference=lambda x: x.mean(axis=(2, 3), keepdims=True),
+    )
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_norm_pool(p: int) -> None:
+    def reference(x: Any) -> Any:
+        windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), 3, axis=2)[:, :, ::2]
+        return ((np.abs(windows) ** p).sum(-1) ** (1 / p)).astype(np.float32)
+
+    check("LpPool", [normal(2, 3, 9)], kernel_shape=[3], strides=[2], p=p, reference=reference)
+    check(
+        "GlobalLpPool",
+        [normal(2, 3, 9)],
+        p=p,
+        reference=lambda x: ((np.abs(x) ** p).sum(-1, keepdims=True) ** (1 / p)).astype(np.float32),
+    )
+
+
+def test_indices_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="indices"):
+        programs_of(make_model("MaxPool", [normal(1, 1, 4)], outputs=2, kernel_shape=[2]))

@@ -1,0 +1,74 @@
+"""The runtime and a module written by hand, compiled once a test session, and artifacts of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opweld.build import artifact
+from opweld.build.artifact import Manifest
+from opweld.build.toolchain import build_shared
+from opweld.runtime.build import build_runtime
+from opweld.runtime.library import c_headers, public_headers
+from opweld.runtime.session import Session
+from opweld.target import Target
+from tests.unit.runtime.fake_model import MANIFEST, SOURCE, WEIGHTS, Build
+
+
+@pytest.fixture(scope="session")
+def runtime_so(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """runtime.so, compiled as products are."""
+    out = tmp_path_factory.mktemp("runtime") / "runtime.so"
+    build_runtime(out, Target.native())
+    return out
+
+
+@pytest.fixture(scope="session")
+def module_so(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Compiles fake_model.c with macros, once for each set of them."""
+    cache: dict[tuple[tuple[str, object], ...], Path] = {}
+
+    def build(**macros: object) -> Path:
+        key = tuple(sorted(macros.items()))
+        if key not in cache:
+            out = tmp_path_factory.mktemp("module") / "module.so"
+            flags = ("-Wall", "-Wextra", "-Werror", *(f"-D{name}={value}" for name, value in key))
+            source = {"fake_model.c": SOURCE.read_text()}
+            build_shared(source, out, target=Target.native(), headers=c_headers(), flags=flags)
+            cache[key] = out
+        return cache[key]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def write_artifact(module_so: Build, runtime_so: Path) -> Build:
+    """Writes an artifact of the module, with macros, at a path."""
+
+    def write(folder: Path, *, weights: bytes = WEIGHTS, manifest: Manifest = MANIFEST, **macros: object) -> Path:
+        artifact.write(
+            folder,
+            manifest=manifest,
+            module_so=module_so(**macros),
+            runtime_so=runtime_so,
+            weights=[weights[:10], memoryview(weights)[10:]],
+            ledger_json="[]",
+            sources={"fake_model.c": "int x;\n"},
+            headers=public_headers(),
+        )
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def folder(write_artifact: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact that no test changes."""
+    return write_artifact(tmp_path_factory.mktemp("artifact") / "fake.opweld")
+
+
+@pytest.fixture(scope="session")
+def session(folder: Path) -> Session:
+    """A session of it."""
+    return Session(folder)

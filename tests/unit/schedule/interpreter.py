@@ -1,0 +1,336 @@
+"""Runs tile programs in NumPy, statement by statement, and catches what compiled code would not tell.
+
+Every access must be in bounds, every element that is read must have been written, and no grid iteration may touch what
+another one changes: iterations run on different threads in any order. (Writing the same value again is allowed.)
+
+Inside a tile all existing indices are worked on at once: an expression is an array with one dimension for each enclosing
+tile, and indices beyond the limit are simply not there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
+from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary
+from opweld.tensor.semantics import apply_binary, apply_cast, apply_reduce, apply_unary, fails_on_zero, neutral
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(eq=False)
+class Block:
+    """Flat memory: what is in it, which elements were written, and which iterations last wrote and read each."""
+
+    name: str
+    data: Array
+    written: Array
+    writer: Array = field(init=False)
+    reader: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.forget()
+
+    @staticmethod
+    def filled(name: str, data: Array) -> Block:
+        """Memory that holds these values."""
+        return Block(name, data, np.ones(data.size, bool))
+
+    @staticmethod
+    def empty(name: str, dtype: DType, elements: int) -> Block:
+        """Memory that holds nothing yet."""
+        return Block(name, np.zeros(elements, dtype.numpy), np.zeros(elements, bool))
+
+    def forget(self) -> None:
+        """Starts another kernel: what was written before it is safe to touch."""
+        self.writer = np.full(self.data.size, -1)
+        self.reader = np.full(self.data.size, -1)
+
+    def read(self, offsets: Array, mask: Array, iteration: int) -> Array:
+        """The elements at the offsets where the mask holds, anything elsewhere."""
+        bad = mask & ((offsets < 0) | (offsets >= self.data.size))
+        assert not bad.any(), f"{self.name}: reads element {offsets[bad][:4]} of {self.data.size}"
+        at = offsets[mask]
+        unwritten = ~self.written[at]
+        assert not unwritten.any(), f"{self.name}: reads elements {at[unwritten][:4]}, which nothing wrote"
+        foreign = (self.writer[at] >= 0) & (self.writer[at] != iteration)
+        assert not foreign.any(), f"{self.name}: iteration {iteration} reads {at[foreign][:4]}, which another one writes"
+        self.reader[at] = np.where(self.reader[at] == -1, iteration, np.where(self.reader[at] == iteration, iteration, -2))
+        return self.data[np.where(mask, offsets, 0)] if self.data.size else np.zeros(offsets.shape, self.data.dtype)
+
+    def write(self, offsets: Array, values: Array, mask: Array, iteration: int) -> None:
+        """Stores the values at the offsets where the mask holds."""
+        bad = mask & ((offsets < 0) | (offsets >= self.data.size))
+        assert not bad.any(), f"{self.name}: writes element {offsets[bad][:4]} of {self.data.size}"
+        at, new = offsets[mask], values[mask]
+        assert len(np.unique(at)) == len(at), f"{self.name}: one store writes an element twice"
+        same = self.written[at] & _equal(self.data[at], new)
+        foreign = (self.writer[at] >= 0) & (self.writer[at] != iteration) & ~same
+        assert not foreign.any(), f"{self.name}: iteration {iteration} rewrites {at[foreign][:4]} of another one"
+        foreign = (self.reader[at] != -1) & (self.reader[at] != iteration) & ~same
+        assert not foreign.any(), f"{self.name}: iteration {iteration} changes {at[foreign][:4]}, which another one reads"
+        self.data[at], self.written[at], self.writer[at] = new, True, iteration
+
+
+def _equal(x: Array, y: Array) -> Array:
+    return np.asarray((x == y) | ((x != x) & (y != y)))
+
+
+@dataclass(eq=False)
+class Accumulator:
+    """One element for each index of `over`; the arg kinds keep the extreme value and where it was."""
+
+    over: tuple[Axis, ...]
+    data: Array
+    best: Array | None = None
+    seen: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """What is known at a statement: the enclosing tiles with their existing indices, loop indices and sizes."""
+
+    tiles: tuple[tuple[Axis, Array], ...]
+    values: Mapping[Atom, int]
+    iteration: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(indices) for _, indices in self.tiles)
+
+    def with_tile(self, axis: Axis, indices: Array) -> Scope:
+        return Scope((*self.tiles, (axis, indices)), self.values, self.iteration)
+
+    def with_value(self, axis: Axis, value: int) -> Scope:
+        return Scope(self.tiles, {**self.values, axis: value}, self.iteration)
+
+
+def run_kernel(kernel: Kernel, memory: Mapping[str, Block], sizes: Mapping[Atom, int]) -> None:
+    """Executes all iterations of a kernel's grid. `memory` has a block for every buffer of the kernel."""
+    for buffer in kernel.buffers:
+        block = memory[buffer.name]
+        assert block.data.dtype == buffer.dtype.numpy, f"{buffer.name}: {block.data.dtype} is no {buffer.dtype}"
+        block.forget()
+    known = {symbol: sizes[symbol] for symbol in kernel.sizes}
+    extents = [range(axis.extent.evaluate(known)) for axis in kernel.grid]
+    for iteration, position in enumerate(itertools.product(*extents)):
+        scratch = {
+            block.name: Block.empty(block.name, block.dtype, block.elements.evaluate(known)) for block in kernel.scratch
+        }
+        values: dict[Atom, int] = {**known, **dict(zip(kernel.grid, position, strict=True))}
+        buffers = {buffer.name: memory[buffer.name] for buffer in kernel.buffers}
+        roles = {buffer.name: buffer.role for buffer in kernel.buffers}
+        _Thread({**buffers, **scratch}, roles).block(kernel.body, Scope((), values, iteration))
+
+
+class _Thread:
+    """One grid iteration: its registers and the memory it sees."""
+
+    def __init__(self, memory: Mapping[str, Block], roles: Mapping[str, str]) -> None:
+        self.memory = memory
+        self.roles = roles
+        self.registers: dict[str, Accumulator | tuple[tuple[Axis, ...], Array]] = {}
+
+    def block(self, body: Iterable[Statement], scope: Scope) -> None:
+        for statement in body:
+            self.statement(statement, scope)
+
+    def statement(self, statement: Statement, scope: Scope) -> None:
+        if isinstance(statement, Loop):
+            for value in range(_number(statement.lower, scope), _number(statement.end, scope)):
+                self.block(statement.body, scope.with_value(statement.axis, value))
+        elif isinstance(statement, Tile):
+            indices = np.arange(statement.width)
+            if statement.limit is not None:
+                indices = indices[indices + _number(statement.base, scope) < _number(statement.limit, scope)]
+            if len(indices):
+                self.block(statement.body, scope.with_tile(statement.axis, indices))
+        elif isinstance(statement, Declare):
+            shape = tuple(int(axis.extent) for axis in statement.over)
+            value = self.value(statement.initial, Scope((), scope.values, scope.iteration))
+            data = np.full(shape, value, statement.dtype.numpy)
+            self.registers[statement.name] = Accumulator(statement.over, data)
+        elif isinstance(statement, Accumulate):
+            self.accumulate(statement, scope)
+        elif isinstance(statement, Collapse):
+            _collapse(self.accumulator(statement.name), statement.kind)
+        elif isinstance(statement, Let):
+            axes = tuple(axis for axis, _ in scope.tiles)
+            self.registers[statement.name] = axes, self.value(statement.value, scope)
+        else:
+            assert self.roles.get(statement.buffer) != "read", f"{statement.buffer} is stored to, but only read"
+            mask = np.ones(scope.shape, bool)
+            for guard in statement.guards:
+                mask &= np.broadcast_to(self.dim(guard, scope, mask) >= 0, scope.shape)
+            offsets = np.broadcast_to(self.dim(statement.offset, scope, mask), scope.shape)
+            values = np.broadcast_to(self.value(statement.value, scope, mask), scope.shape)
+            self.memory[statement.buffer].write(offsets, values, mask, scope.iteration)
+
+    def accumulator(self, name: str) -> Accumulator:
+        found = self.registers[name]
+        assert isinstance(found, Accumulator), f"{name} is no accumulator"
+        return found
+
+    def accumulate(self, statement: Accumulate, scope: Scope) -> None:
+        target = self.accumulator(statement.name)
+        value = np.broadcast_to(self.value(statement.value, scope), scope.shape)
+        known = dict(scope.tiles)
+        assert set(known) == set(target.over), f"{statement.name} is accumulated over other axes than it has"
+        order = [[axis for axis, _ in scope.tiles].index(axis) for axis in target.over]
+        value = value.transpose(order)
+        where = np.ix_(*(known[axis] for axis in target.over)) if target.over else ()
+        if statement.kind.startswith("arg"):
+            assert statement.position is not None
+            position = np.broadcast_to(self.dim(statement.position, scope), scope.shape).transpose(order)
+            if target.best is None or target.seen is None:
+                target.best = np.zeros(target.data.shape, value.dtype)
+                target.seen = np.zeros(target.data.shape, bool)
+            better = ~target.seen[where] | _precedes(
+                statement.kind, value, position, target.best[where], target.data[where]
+            )
+            target.best[where] = np.where(better, value, target.best[where])
+            target.data[where] = np.where(better, position, target.data[where])
+            target.seen[where] = True
+            return
+        pair = np.stack([target.data[where], value.astype(target.data.dtype)], -1)
+        target.data[where] = apply_reduce(statement.kind, pair)
+
+    # values
+
+    def value(self, root: Expr, scope: Scope, mask: Array | None = None) -> Array:
+        """The expression where the mask holds; what it is elsewhere does not matter."""
+        mask = np.ones(scope.shape, bool) if mask is None else mask
+        with np.errstate(all="ignore"):
+            return self._value(root, scope, mask)
+
+    def _value(self, node: Expr, scope: Scope, mask: Array) -> Array:
+        if isinstance(node, Const):
+            return np.asarray(node.value, node.dtype.numpy)
+        if isinstance(node, Index):
+            return np.asarray(self.dim(node.dim, scope, mask), np.int64)
+        if isinstance(node, Load):
+            return self._load(node, scope, mask)
+        if isinstance(node, Unary):
+            return apply_unary(node.op, self._value(node.x, scope, mask))
+        if isinstance(node, Cast):
+            return apply_cast(self._value(node.x, scope, mask), node.dtype.numpy)
+        if isinstance(node, Binary):
+            x, y = self._value(node.x, scope, mask), self._value(node.y, scope, mask)
+            if fails_on_zero(node.op, y.dtype):
+                assert not (mask & np.broadcast_to(y == 0, scope.shape)).any(), "divides an integer by zero"
+            return apply_binary(node.op, x, y)
+        if isinstance(node, Select):
+            chosen = np.broadcast_to(self._value(node.condition, scope, mask), scope.shape)
+            x, y = self._value(node.x, scope, mask & chosen), self._value(node.y, scope, mask & ~chosen)
+            return np.where(chosen, x, y)
+        raise AssertionError(f"{type(node).__name__} is no expression of a tile program")
+
+    def _load(self, node: Load, scope: Scope, mask: Array) -> Array:
+        if not node.indices:
+            return self._register(node, scope)
+        assert len(node.indices) == 1, f"{node} has {len(node.indices)} indices"
+        assert self.roles.get(node.tensor) != "write", f"{node.tensor} is read, but only written"
+        inside = mask
+        for guard in node.guards:
+            inside = inside & np.broadcast_to(self.dim(guard, scope, mask) >= 0, scope.shape)
+        offsets = np.broadcast_to(self.dim(node.indices[0], scope, inside), scope.shape)
+        found = self.memory[node.tensor].read(offsets, inside, scope.iteration)
+        assert found.dtype == node.dtype.numpy, f"{node} is loaded from {found.dtype}"
+        if node.fill is None:
+            return found
+        return np.where(inside, found, self._value(node.fill, scope, mask & ~inside))
+
+    def _register(self, node: Load, scope: Scope) -> Array:
+        found = self.registers[node.tensor]
+        axes, data = (found.over, found.data) if isinstance(found, Accumulator) else found
+        assert data.dtype == node.dtype.numpy, f"{node} is of dtype {data.dtype}"
+        known = [axis for axis, _ in scope.tiles]
+        if isinstance(found, Accumulator):
+            if any(axis not in known for axis in axes):
+                # collapsed: every lane holds the same
+                first = data.reshape(-1)[:1]
+                assert _equal(data.reshape(-1), first).all(), f"{node.tensor} is read outside of its tile"
+                return first.reshape(())
+            data = data[np.ix_(*(dict(scope.tiles)[axis] for axis in axes))] if axes else data
+        else:
+            assert all(axis in known for axis in axes), f"{node.tensor} is read outside of its tile"
+        data = np.broadcast_to(data, np.broadcast_shapes(data.shape, (1,) * len(axes)))
+        inner = [axis for axis in known if axis in axes]
+        data = data.transpose([axes.index(axis) for axis in inner]) if data.ndim == len(axes) else data
+        shape = iter(data.shape)
+        return data.reshape([next(shape) if axis in axes else 1 for axis in known])
+
+    def dim(self, dim: Dim, scope: Scope, mask: Array | None = None) -> Array:
+        """The integer of a polynomial at every index of the enclosing tiles."""
+        mask = np.ones(scope.shape, bool) if mask is None else mask
+        total = np.zeros(scope.shape, np.int64)
+        for monomial, coefficient in dim.terms:
+            term = np.full(scope.shape, coefficient, np.int64)
+            for atom in monomial:
+                term = term * self._atom(atom, scope, mask)
+            total = total + term
+        return total
+
+    def _atom(self, atom: Atom, scope: Scope, mask: Array) -> Array | int:
+        if atom in scope.values:
+            return scope.values[atom]
+        for position, (axis, indices) in enumerate(scope.tiles):
+            if axis is atom:
+                return indices.reshape([-1 if p == position else 1 for p in range(len(scope.tiles))])
+        if isinstance(atom, FloorDiv | Mod | Min | Max):
+            left, right = self.dim(atom.left, scope, mask), self.dim(atom.right, scope, mask)
+            if isinstance(atom, FloorDiv):
+                return left // right
+            if isinstance(atom, Mod):
+                return left % right
+            return np.minimum(left, right) if isinstance(atom, Min) else np.maximum(left, right)
+        if isinstance(atom, Value):
+            index = np.broadcast_to(self._value(atom.expr, scope, mask), scope.shape).astype(np.int64)
+            outside = mask & ((index < 0) | (index >= self.dim(atom.extent, scope, mask)))
+            if outside.any():
+                raise IndexError(f"index {index[outside][0]} is out of range")
+            return index
+        raise AssertionError(f"{atom} is not known here")
+
+
+def _number(dim: Dim, scope: Scope) -> int:
+    return dim.evaluate(scope.values)
+
+
+def _precedes(kind: str, x: Array, x_at: Array, y: Array, y_at: Array) -> Array:
+    """Whether element x at its position is chosen over element y: NaN is extreme, ties go to the first (or last)."""
+    x_nan, y_nan = x != x, y != y
+    beats = (x > y) if kind.startswith("argmax") else (x < y)
+    beats = (x_nan & ~y_nan) | (beats & ~y_nan)
+    ties = (x == y) | (x_nan & y_nan)
+    earlier = x_at > y_at if kind.endswith("_last") else x_at < y_at
+    return np.asarray(beats | (ties & earlier))
+
+
+def _collapse(target: Accumulator, kind: str) -> None:
+    """Reduces the last axis, which is the lanes."""
+    if not kind.startswith("arg"):
+        target.data[...] = apply_reduce(kind, target.data)[..., None]
+        return
+    assert target.best is not None and target.seen is not None, "nothing was accumulated"
+    assert len(target.over) == 1
+    found: tuple[Any, Any] | None = None
+    for best, at in _seen(target.best, target.data, target.seen):
+        if found is None or bool(_precedes(kind, np.asarray(best), at, np.asarray(found[0]), found[1])):
+            found = best, at
+    assert found is not None
+    target.best[...], target.data[...], target.seen[...] = found[0], found[1], True
+
+
+def _seen(best: Array, data: Array, seen: Array) -> Iterator[tuple[Any, Any]]:
+    return ((b, d) for b, d, s in zip(best, data, seen, strict=True) if s)
+
+
+__all__ = ["Block", "neutral", "run_kernel"]

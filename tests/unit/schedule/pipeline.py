@@ -1,0 +1,185 @@
+"""From a tensor program to its results, through fusion, placement and schedules, with tile programs interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from opweld.fuse.outputs import literal_constants, own_outputs
+from opweld.fuse.partition import partition
+from opweld.fuse.region import Regions
+from opweld.ledger import Ledger
+from opweld.place.layout import place
+from opweld.place.pack import pack
+from opweld.place.placed import Placed
+from opweld.place.storage import lay_out
+from opweld.schedule.assemble import assemble
+from opweld.schedule.check import check_kernel
+from opweld.schedule.kernels import Scheduled, schedule
+from opweld.target import Target
+from opweld.tensor.dim import Atom
+from opweld.tensor.interpret import bind_symbols, interpret
+from opweld.tensor.parse import parse_program
+from opweld.tensor.program import TensorProgram
+from opweld.tensor.verify import verify
+from tests.unit.schedule.interpreter import Block, run_kernel
+
+Array = np.ndarray[Any, Any]
+
+# Eight lanes, as AVX2 has.
+TARGET = Target.of("x86-64-v3")
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A program and every stage's result for it."""
+
+    program: TensorProgram
+    regions: Regions
+    placed: Placed
+    kernels: list[Scheduled]
+    ledger: Ledger
+
+    @property
+    def names(self) -> list[str]:
+        """The kernels' kinds, in order of launch."""
+        return [item.kernel.name.partition("_")[2] for item in self.kernels]
+
+
+def compile_text(
+    text: str, target: Target = TARGET, level: str = "all", disable: tuple[str, ...] = (), seed: int = 0
+) -> Compiled:
+    """The kernels of a program in text, its constants random."""
+    return compile_program(with_data(parse_program(text), seed), target, level, disable)
+
+
+def with_data(program: TensorProgram, seed: int = 0) -> TensorProgram:
+    """The program with random data in all constants."""
+    random = np.random.default_rng(seed)
+    constants = []
+    for constant in program.constants:
+        data = random_array(random, constant.dtype.numpy, constant.shape)
+        constants.append(replace(constant, read=lambda data=data: data))
+    return replace(program, constants=tuple(constants))
+
+
+def random_array(random: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Normal floats, small integers that serve as indices below three, or coin tosses."""
+    if dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(bool)
+    if dtype.kind in "iu":
+        return random.integers(0, 3, shape).astype(dtype)
+    return random.standard_normal(shape).astype(dtype)
+
+
+def compile_program(
+    program: TensorProgram, target: Target = TARGET, level: str = "all", disable: tuple[str, ...] = ()
+) -> Compiled:
+    """The kernels of a program, each checked."""
+    verify(program)
+    ledger = Ledger(disable)
+    program = literal_constants(own_outputs(program))
+    regions = partition(program, level, ledger)
+    verify(regions.program)
+    placed = pack(place(regions, target, ledger), target, ledger)
+    kernels = schedule(placed, target)
+    for item in kernels:
+        check_kernel(item.kernel, target)
+    return Compiled(program, regions, placed, kernels, ledger)
+
+
+def run(compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of all kernels run one after another. Memory exists only while the variant says that it lives."""
+    program, placed = compiled.program, compiled.placed
+    sizes: dict[Atom, int] = bind_symbols(program, feeds)
+    images: list[Array] = []
+
+    def keep(key: str, image: Any) -> int:
+        images.append(image())
+        return len(images) - 1
+
+    variant = assemble("test", program, placed, compiled.kernels, keep)
+    blocks: list[Block | None] = [None] * len(variant.memory)
+    outputs: dict[str, Array] = {}
+    for position, memory in enumerate(variant.memory):
+        if memory.kind == "input":
+            blocks[position] = Block.filled(memory.name, feeds[program.inputs[memory.index].name].reshape(-1).copy())
+        elif memory.kind == "constant":
+            assert memory.offset is not None
+            blocks[position] = Block.filled(memory.name, images[int(memory.offset)])
+        elif memory.kind == "output":
+            value = program.outputs[memory.index][1]
+            elements = placed.storages[value].elements.evaluate(sizes)
+            blocks[position] = Block.empty(value, program.dtype_of(value), elements)
+    for step, launch in enumerate(variant.launches):
+        for position, memory in enumerate(variant.memory):
+            if memory.kind == "arena" and memory.first == step:
+                assert memory.size is not None
+                storage = placed.storages[memory.name]
+                elements = storage.elements.evaluate(sizes)
+                assert memory.size.evaluate(sizes) >= elements * storage.dtype.bytes
+                blocks[position] = Block.empty(memory.name, storage.dtype, elements)
+        bound: dict[str, Block] = {}
+        for buffer, position in zip(launch.kernel.buffers, launch.memory, strict=True):
+            block = blocks[position]
+            assert block is not None, f"{launch.kernel.name} uses {buffer.name} outside of its lifetime"
+            bound[buffer.name] = block
+        own = {
+            symbol: size.evaluate(sizes) for symbol, size in zip(launch.kernel.sizes, launch.sizes, strict=True)
+        }
+        run_kernel(launch.kernel, bound, own)
+        for position, memory in enumerate(variant.memory):
+            if memory.kind == "arena" and memory.last == step:
+                blocks[position] = None
+    for position, memory in enumerate(variant.memory):
+        if memory.kind == "output":
+            public, value = program.outputs[memory.index]
+            block = blocks[position]
+            assert block is not None and block.written.all(), f"not all of output {public} is written"
+            outputs[public] = block.data.reshape([d.evaluate(sizes) for d in program.shape_of(value)])
+    return outputs
+
+
+def check(
+    text: str,
+    sizes: Mapping[str, int] | None = None,
+    target: Target = TARGET,
+    level: str = "all",
+    disable: tuple[str, ...] = (),
+    seed: int = 0,
+    feeds: Mapping[str, Array] | None = None,
+) -> Compiled:
+    """Compiles a program, runs it on random inputs, and compares with the tensor interpreter in float64."""
+    program = with_data(parse_program(text), seed)
+    compiled = compile_program(program, target, level, disable)
+    check_compiled(program, compiled, sizes or {}, seed, feeds)
+    return compiled
+
+
+def check_compiled(
+    program: TensorProgram,
+    compiled: Compiled,
+    sizes: Mapping[str, int],
+    seed: int = 0,
+    feeds: Mapping[str, Array] | None = None,
+) -> None:
+    """Runs what was compiled at these sizes, and compares with the tensor interpreter in float64."""
+    random = np.random.default_rng(seed + 1)
+    known: dict[Atom, int] = {source.symbol: sizes[source.symbol.name] for source in program.symbols}
+    made: dict[str, Array] = dict(feeds or {})
+    for value in program.inputs:
+        if value.name not in made:
+            shape = tuple(dim.evaluate(known) for dim in value.shape)
+            made[value.name] = random_array(random, value.dtype.numpy, shape)
+    expected = interpret(program, made, float64=True)
+    found = run(compiled, made)
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        assert array.shape == expected[name].shape
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(array, expected[name], rtol=2e-4, atol=2e-5, err_msg=name)
+        else:
+            np.testing.assert_array_equal(array, expected[name], err_msg=name)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from opweld.errors import UnsupportedError
+from opweld.verify.check import check_outputs
+from opweld.verify.compare import relative_error
+from opweld.verify.reference import float64_outputs, onnxruntime_outputs
+
+
+def model(nodes: list[onnx.NodeProto], path: Path, **weights: Any) -> Path:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+THIRD = np.array([1 / 3], np.float32)
+
+
+def test_the_reference_is_computed_in_float64(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value_float=1.5),
+        helper.make_node("Mul", ["x", "w"], ["a"]),
+        helper.make_node("Cast", ["a"], ["b"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["b", "c"], ["y"]),
+    ]
+    x = np.array([1e-7, 3], np.float32)
+    (y,) = float64_outputs(model(nodes, tmp_path / "m.onnx", w=THIRD), {"x": x})
+    assert y.dtype == np.float64
+    assert np.array_equal(y, x.astype(np.float64) * THIRD.astype(np.float64) + 1.5)
+
+
+def test_subgraphs_are_widened_too(tmp_path: Path) -> None:
+    branch = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["z"])],
+        "t",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n"])],
+    )
+    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)]
+    (y,) = float64_outputs(model(nodes, tmp_path / "m.onnx", w=THIRD, c=np.array(True)), {"x": THIRD})
+    assert y.dtype == np.float64
+    assert y[0] == float(THIRD[0]) ** 2
+
+
+def test_an_unknown_operator_is_refused(tmp_path: Path) -> None:
+    path = model([helper.make_node("Nonsense", ["x"], ["y"], domain="nowhere")], tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match="no float64 reference"):
+        float64_outputs(path, {"x": THIRD})
+
+
+def test_right_and_wrong_outputs_are_told_apart(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = model([helper.make_node("Exp", ["x"], ["y"])], tmp_path / "m.onnx")
+    feeds = {"x": np.linspace(-3, 3, 50, dtype=np.float32)}
+    (y,) = onnxruntime_outputs(path, feeds)
+    check = check_outputs(path, feeds, ["y"], [y])
+    assert check.reference == "float64"
+    assert check.passed
+    assert 0 < check.error < 1e-6
+    wrong = y.copy()
+    wrong[7] *= 1.01
+    assert not check_outputs(path, feeds, ["y"], [wrong]).passed
+
+
+def image_model(path: Path, opset: int, node: onnx.NodeProto, rank: int, **weights: Any) -> Path:
+    shape = [1, 2, *[5] * (rank - 2)]
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("opset", [9, 14])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_operators_that_onnx_has_wrong_are_right(opset: int, rank: int, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, 2, *[5] * (rank - 2)), np.float32)
+    weights = {name: random.uniform(0.5, 2, 2).astype(np.float32) for name in ("s", "b", "m", "v")}
+    batch = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"], momentum=0.9)
+    pool = helper.make_node("GlobalMaxPool", ["x"], ["y"])
+    for node, constants in ((batch, weights), (pool, {})):
+        path = image_model(tmp_path / "m.onnx", opset, node, rank, **constants)
+        (right,), (plain,) = float64_outputs(path, {"x": x}), onnxruntime_outputs(path, {"x": x})
+        assert right.dtype == np.float64
+        assert relative_error(plain, right)[0] < 1e-6
+
+
+def test_a_reference_that_disagrees_with_onnx_runtime_tolerates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    path = model([helper.make_node("Exp", ["x"], ["y"])], tmp_path / "m.onnx")
+    feeds = {"x": np.linspace(-3, 3, 50, dtype=np.float32)}
+    (y,) = onnxruntime_outputs(path, feeds)
+    monkeypatch.setattr("opweld.verify.check.float64_outputs", lambda *_: [y.astype(np.float64) * 2])
+    check = check_outputs(path, feeds, ["y"], [y])
+    assert check.reference == "ONNX Runtime, unoptimised"
+    assert check.passed
+    assert check.notes == ("the float64 reference and ONNX Runtime disagree about output 'y'",)
+    assert not check_outputs(path, feeds, ["y"], [y * np.float32(1.001)]).passed
