@@ -1,0 +1,41 @@
+"""Operators: importing the package registers every family."""
+
+from opweld.ops import (
+    constant,
+    control,
+    conv,
+    conv_transpose,
+    cumulative,
+    elementwise,
+    gather,
+    matmul,
+    movement,
+    normalization,
+    pool,
+    recurrent,
+    reduction,
+    resize,
+    shape,
+    slicing,
+    softmax,
+)
+
+__all__ = [
+    "constant",
+    "control",
+    "conv",
+    "conv_transpose",
+    "cumulative",
+    "elementwise",
+    "gather",
+    "matmul",
+    "movement",
+    "normalization",
+    "pool",
+    "recurrent",
+    "reduction",
+    "resize",
+    "shape",
+    "slicing",
+    "softmax",
+]

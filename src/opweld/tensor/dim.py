@@ -421,6 +421,11 @@ def _floordiv_atom(remainder: Dim, b: Dim) -> Dim:
     inner = remainder.atom
     if isinstance(inner, FloorDiv):
         return floordiv(inner.left, inner.right * b)
+    # (x // d + c) // b is (x + c * d) // (d * b). Only among sizes: an index keeps its remainder's partner.
+    if len(remainder.terms) == 2 and not remainder.terms[1][0] and not axes_of(remainder):
+        whole = remainder - remainder.terms[1][1]
+        if isinstance(whole.atom, FloorDiv):
+            return floordiv(whole.atom.left + whole.atom.right * remainder.terms[1][1], whole.atom.right * b)
     return FloorDiv(remainder, b).dim
 
 

@@ -52,7 +52,10 @@ def parse_program(text: str, constants: Data | None = None) -> TensorProgram:
 
     Raises OpweldError with the line of what is not understood.
     """
-    return _Parser(text, constants or {}).program()
+    try:
+        return _Parser(text, constants or {}).program()
+    except RecursionError:
+        raise OpweldError("tensor program: an expression is nested too deeply; name its parts (%0 = ..)") from None
 
 
 class _Parser:
@@ -364,7 +367,7 @@ class _Parser:
         if name in _DTYPES and len(operands) == 1:
             return cast(operands[0], _DTYPES[name])
         self.position = start
-        self._fail("an operator with operands of its types")
+        return self._fail("an operator with operands of its types")
 
     def _known_axis(self) -> Axis:
         name = self._take("name", "an axis")
@@ -400,7 +403,7 @@ class _Parser:
                 operator = floordiv if self._accept("//") else mod
                 if operator is mod:
                     self._expect("%")
-                left = operator(left, self._dim())
+                left = operator(left, self._divisor())
             self._expect(")")
             return left
         if self._kind() == "string":
@@ -421,6 +424,14 @@ class _Parser:
             self._expect(")")
             return Value(expr, extent).dim
         return self.axes[name].dim if name in self.axes else self._symbol(name)
+
+    def _divisor(self) -> Dim:
+        start = self.position
+        divisor = self._dim()
+        if divisor.constant is not None and divisor.constant <= 0:
+            self.position = start
+            self._fail("a divisor above zero")
+        return divisor
 
     def _symbol(self, name: str) -> Dim:
         if name not in self.symbols:

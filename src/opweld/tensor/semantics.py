@@ -99,7 +99,9 @@ def _divide(x: Array, y: Array) -> Array:
 
 def _power(x: Array, y: Array) -> Array:
     if is_floating(x.dtype):
-        return np.power(x, y)
+        # NumPy takes the square root for the exponent 0.5, which C's pow does not: of -inf it is inf, of -0.0 0.0
+        odd = (y == 0.5) & ((x == 0) | (x == -np.inf))
+        return np.where(odd, np.abs(x), np.power(x, y)) if np.any(odd) else np.power(x, y)
     negative = y < 0
     if not np.any(negative):
         return np.power(x, y)

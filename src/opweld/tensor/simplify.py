@@ -45,7 +45,8 @@ def simplify_program(program: TensorProgram, report: Report = _silent) -> Tensor
             report(name, why)
 
     for _ in range(_ROUNDS):
-        following = _fold(_simplify_bodies(program), report_once)
+        # folding comes first: what depends on constants through several tensors is still exact there
+        following = _simplify_bodies(_fold(program, report_once))
         for step in (_forward_copies, _merge_constants, _merge_tensors, _remove_dead):
             following = step(following)
         if following is program:

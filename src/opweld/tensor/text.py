@@ -81,7 +81,8 @@ def _symbol_line(source: SymbolSource) -> str:
     kind = "value" if source.by_value else "dim"
     divisor = "" if source.divisor == 1 else f" // {source.divisor}"
     reason = f" because {_quoted(source.reason)}" if source.reason else ""
-    return f"symbol {_symbol(source.symbol)}{least} = {kind} {source.position} of {_name(source.input)}{divisor}{reason}"
+    origin = f"{kind} {source.position} of {_name(source.input)}{divisor}"
+    return f"symbol {_symbol(source.symbol)}{least} = {origin}{reason}"
 
 
 def _guard_line(guard: Guard) -> str:

@@ -55,8 +55,8 @@ class _Verifier:
             self._define(value.name, value.dtype, tuple(as_dim(size) for size in value.shape))
         self._check_symbols()
         for guard in program.guards:
-            if guard.kind not in ("zero", "least"):
-                self._fail(f"guard {guard.dim}", f"has the kind {guard.kind!r}; expected 'zero' or 'least'")
+            if guard.kind not in ("zero", "nonzero", "least"):
+                self._fail(f"guard {guard.dim}", f"has the kind {guard.kind!r}; expected 'zero', 'nonzero' or 'least'")
             self._check_dims(f"guard {guard.dim} ({guard.reason})", (guard.dim,), frozenset())
         for item in program.items:
             if isinstance(item, Scan):

@@ -1,4 +1,4 @@
-/* What generated kernels need beside vectors and mathematics: index arithmetic, masked memory, rounding to half. */
+/* What generated kernels need beside vectors and mathematics: index arithmetic, positions of extremes, single elements. */
 #ifndef OPWELD_KERNEL_H
 #define OPWELD_KERNEL_H
 
@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "opweld_abi.h"
+#include "opweld_bind.h"
 #include "opweld_math.h"
 #include "opweld_vector.h"
 
@@ -19,17 +20,8 @@
 /* What a load reads instead of memory that its guards exclude. */
 static const char opw_zeros[16384] __attribute__((aligned(64), unused));
 
-/* ------------------------------------------------------------------------------------------------------- integers */
+/* -------------------------------------------------------------------------------------------------------- indices */
 
-OPW_INLINE int64_t opw_min(int64_t a, int64_t b) { return a < b ? a : b; }
-OPW_INLINE int64_t opw_max(int64_t a, int64_t b) { return a > b ? a : b; }
-/* Division rounded towards minus infinity, b > 0. */
-OPW_INLINE int64_t opw_floordiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-/* The remainder in [0, b), b > 0. */
-OPW_INLINE int64_t opw_mod(int64_t a, int64_t b) {
-    int64_t r = a % b;
-    return r < 0 ? r + b : r;
-}
 OPW_INLINE vi64 opw_index_floordiv(vi64 a, vi64 b) { return a / b + (vi64)(a % b < 0); }
 OPW_INLINE vi64 opw_index_mod(vi64 a, vi64 b) {
     vi64 r = a % b;
@@ -37,99 +29,107 @@ OPW_INLINE vi64 opw_index_mod(vi64 a, vi64 b) {
 }
 OPW_INLINE vi64 opw_index_min(vi64 a, vi64 b) { return opw_min_i64(a, b); }
 OPW_INLINE vi64 opw_index_max(vi64 a, vi64 b) { return opw_max_i64(a, b); }
-
-/* ---------------------------------------------------------------------------------------------------------- masks */
-
-#if defined(OPW_AVX512)
-OPW_INLINE int opw_any(vi32 m) { return _mm512_movepi32_mask((__m512i)m) != 0; }
-#elif defined(OPW_AVX2)
-OPW_INLINE int opw_any(vi32 m) { return _mm256_movemask_ps((__m256)m) != 0; }
-#else
-OPW_INLINE int opw_any(vi32 m) { return opw_reduce_or_b8(m); }
-#endif
 /* The lanes whose index is not in [0, extent). */
 OPW_INLINE vi32 opw_outside(vi64 index, int64_t extent) {
     return opw_lt_i64(index, (vi64){0}) | opw_ge_i64(index, opw_splat_i64(extent));
 }
+/* The lanes whose guard is not negative. */
+OPW_INLINE vi32 opw_inside(vi64 guard) { return opw_ge_i64(guard, (vi64){0}); }
 
-/* ------------------------------------------------------------------------------------------------- masked memory */
+/* ------------------------------------------------------------------------------------------ memory of masked lanes */
 
-/* Lanes whose mask is not set are zero, and their memory is not touched. */
-#define OPW_DEFINE_MASKED(T, element, mask, bytes)                                                                     \
-    OPW_INLINE v##T opw_gather_masked_##T(const element *p, vi64 index, vi32 m) {                                      \
-        v##T v = {0};                                                                                                  \
-        for (int64_t i = 0; i < OPW_LANES; i++)                                                                        \
-            if (m[i]) v[i] = p[index[i]];                                                                              \
-        return v;                                                                                                      \
-    }                                                                                                                  \
-    OPW_INLINE void opw_scatter_masked_##T(element *p, v##T v, vi64 index, vi32 m) {                                   \
-        for (int64_t i = 0; i < OPW_LANES; i++)                                                                        \
-            if (m[i]) p[index[i]] = v[i];                                                                              \
-    }
-OPW_DTYPES(OPW_DEFINE_MASKED)
-
-#define OPW_DEFINE_MASKED_RUN(T, element, mask, bytes)                                                                 \
-    OPW_INLINE v##T opw_load_masked_##T(const element *p, vi32 m) {                                                    \
-        return opw_gather_masked_##T(p, opw_lane_i64(), m);                                                            \
-    }                                                                                                                  \
-    OPW_INLINE void opw_store_masked_##T(element *p, v##T v, vi32 m) {                                                 \
-        opw_scatter_masked_##T(p, v, opw_lane_i64(), m);                                                               \
-    }
 #if defined(OPW_AVX512)
-#define OPW_DEFINE_MASKED_WORD(T, element, mask, bytes)                                                                \
-    OPW_INLINE v##T opw_load_masked_##T(const element *p, vi32 m) {                                                    \
-        return (v##T)_mm512_maskz_loadu_epi32(_mm512_movepi32_mask((__m512i)m), p);                                    \
-    }                                                                                                                  \
-    OPW_INLINE void opw_store_masked_##T(element *p, v##T v, vi32 m) {                                                 \
-        _mm512_mask_storeu_epi32(p, _mm512_movepi32_mask((__m512i)m), (__m512i)v);                                     \
-    }
-OPW_DEFINE_MASKED_WORD(f32, float, vi32, 4)
-OPW_DEFINE_MASKED_WORD(i32, int32_t, vi32, 4)
-OPW_DEFINE_MASKED_WORD(u32, uint32_t, vi32, 4)
+OPW_INLINE int opw_any(vi32 mask) { return opw_lanes_of(mask) != 0; }
+#elif defined(OPW_AVX2)
+OPW_INLINE int opw_any(vi32 mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
 #else
-OPW_DEFINE_MASKED_RUN(f32, float, vi32, 4)
-OPW_DEFINE_MASKED_RUN(i32, int32_t, vi32, 4)
-OPW_DEFINE_MASKED_RUN(u32, uint32_t, vi32, 4)
+OPW_INLINE int opw_any(vi32 mask) { return opw_reduce_or_b8(mask); }
 #endif
-OPW_DEFINE_MASKED_RUN(f64, double, vi64, 8)
-OPW_DEFINE_MASKED_RUN(i64, int64_t, vi64, 8)
-OPW_DEFINE_MASKED_RUN(u64, uint64_t, vi64, 8)
-OPW_DEFINE_MASKED_RUN(i16, int16_t, vi16, 2)
-OPW_DEFINE_MASKED_RUN(u16, uint16_t, vi16, 2)
-OPW_DEFINE_MASKED_RUN(i8, int8_t, vi8, 1)
-OPW_DEFINE_MASKED_RUN(u8, uint8_t, vi8, 1)
 
-/* Types whose memory form is another type: `from` and `to` convert a vector. */
-#define OPW_DEFINE_STORED_AS(T, V, element, raw, from, to)                                                             \
-    OPW_INLINE V opw_load_masked_##T(const element *p, vi32 m) { return from(opw_load_masked_##raw(p, m)); }           \
-    OPW_INLINE V opw_gather_masked_##T(const element *p, vi64 index, vi32 m) {                                         \
-        return from(opw_gather_masked_##raw(p, index, m));                                                             \
+/* Lanes whose mask is not set load as zero; their memory is never touched. */
+#define OPW_DEFINE_MASKED_MEMORY(T, V, element, integer, bytes, from, to)                                              \
+    OPW_INLINE V opw_load_masked_##T(const element *p, vi32 mask) {                                                    \
+        return from(opw_load_lanes_##bytes(p, opw_lanes_of(mask)));                                                    \
     }                                                                                                                  \
-    OPW_INLINE void opw_store_masked_##T(element *p, V v, vi32 m) { opw_store_masked_##raw(p, to(v), m); }             \
+    OPW_INLINE void opw_store_masked_##T(element *p, V v, vi32 mask) {                                                 \
+        opw_store_lanes_##bytes(p, (integer)to(v), opw_lanes_of(mask));                                                \
+    }                                                                                                                  \
+    OPW_INLINE V opw_gather_masked_##T(const element *p, vi64 index, vi32 mask) {                                      \
+        return from(opw_gather_lanes_##bytes(p, index, opw_lanes_of(mask)));                                           \
+    }                                                                                                                  \
+    OPW_INLINE void opw_scatter_masked_##T(element *p, V v, vi64 index, vi32 mask) {                                   \
+        opw_scatter_lanes_##bytes(p, (integer)to(v), index, opw_lanes_of(mask));                                       \
+    }                                                                                                                  \
+    OPW_INLINE V opw_load_strided_masked_##T(const element *p, int64_t stride, vi32 mask) {                            \
+        return opw_gather_masked_##T(p, opw_lane_i64() * stride, mask);                                                \
+    }                                                                                                                  \
+    OPW_INLINE void opw_store_strided_masked_##T(element *p, V v, int64_t stride, vi32 mask) {                         \
+        opw_scatter_masked_##T(p, v, opw_lane_i64() * stride, mask);                                                   \
+    }
+#define OPW_DEFINE_MASKED_PLAIN(T, element, integer, bytes)                                                            \
+    OPW_DEFINE_MASKED_MEMORY(T, v##T, element, integer, bytes, (v##T), (integer))
+OPW_DTYPES(OPW_DEFINE_MASKED_PLAIN)
+#define OPW_BYTES_B8(v) opw_from_bytes_b8((vu8)(v))
+#define OPW_BITS_F16(v) opw_from_bits_f16((vu16)(v))
+#define OPW_BITS_BF16(v) opw_from_bits_bf16((vu16)(v))
+OPW_DEFINE_MASKED_MEMORY(b8, vi32, uint8_t, vi8, 1, OPW_BYTES_B8, opw_to_bytes_b8)
+OPW_DEFINE_MASKED_MEMORY(f16, vf32, uint16_t, vi16, 2, OPW_BITS_F16, opw_to_bits_f16)
+OPW_DEFINE_MASKED_MEMORY(bf16, vf32, uint16_t, vi16, 2, OPW_BITS_BF16, opw_to_bits_bf16)
+
+#define OPW_DEFINE_SCATTER(T, V, element, raw, to)                                                                     \
     OPW_INLINE void opw_scatter_##T(element *p, V v, vi64 index) { opw_scatter_##raw(p, to(v), index); }               \
     OPW_INLINE void opw_scatter_partial_##T(element *p, V v, vi64 index, int64_t n) {                                  \
         opw_scatter_partial_##raw(p, to(v), index, n);                                                                 \
-    }                                                                                                                  \
-    OPW_INLINE void opw_scatter_masked_##T(element *p, V v, vi64 index, vi32 m) {                                      \
-        opw_scatter_masked_##raw(p, to(v), index, m);                                                                  \
     }
-OPW_DEFINE_STORED_AS(b8, vi32, uint8_t, u8, opw_from_bytes_b8, opw_to_bytes_b8)
-OPW_DEFINE_STORED_AS(f16, vf32, uint16_t, u16, opw_from_bits_f16, opw_to_bits_f16)
-OPW_DEFINE_STORED_AS(bf16, vf32, uint16_t, u16, opw_from_bits_bf16, opw_to_bits_bf16)
-
-/* The element that a scalar store writes: that of lane 0. */
-#define OPW_DEFINE_ELEMENT(T, element, mask, bytes)                                                                    \
-    OPW_INLINE element opw_element_##T(v##T v) { return v[0]; }
-OPW_DTYPES(OPW_DEFINE_ELEMENT)
-OPW_INLINE uint8_t opw_element_b8(vi32 m) { return (uint8_t)(m[0] & 1); }
-OPW_INLINE uint16_t opw_element_f16(vf32 v) { return opw_to_bits_f16(v)[0]; }
-OPW_INLINE uint16_t opw_element_bf16(vf32 v) { return opw_to_bits_bf16(v)[0]; }
+OPW_DEFINE_SCATTER(b8, vi32, uint8_t, u8, opw_to_bytes_b8)
+OPW_DEFINE_SCATTER(f16, vf32, uint16_t, u16, opw_to_bits_f16)
+OPW_DEFINE_SCATTER(bf16, vf32, uint16_t, u16, opw_to_bits_bf16)
 
 /* ----------------------------------------------------------------------------------------------- half precision */
 
 OPW_INLINE vf32 opw_splat_f16(uint16_t bits) { return opw_from_bits_f16(opw_splat_u16(bits)); }
 OPW_INLINE vf32 opw_splat_bf16(uint16_t bits) { return opw_from_bits_bf16(opw_splat_u16(bits)); }
+/* What storing and loading again would give. */
 OPW_INLINE vf32 opw_round_f16(vf32 v) { return opw_from_bits_f16(opw_to_bits_f16(v)); }
 OPW_INLINE vf32 opw_round_bf16(vf32 v) { return opw_from_bits_bf16(opw_to_bits_bf16(v)); }
+
+/* ------------------------------------------------------------------------------------------------ single elements */
+
+/* What a store outside lane tiles writes: the element of lane 0. */
+#define OPW_DEFINE_ELEMENT(T, element, integer, bytes)                                                                 \
+    OPW_INLINE element opw_element_##T(v##T v) { return v[0]; }
+OPW_DTYPES(OPW_DEFINE_ELEMENT)
+OPW_INLINE uint8_t opw_element_b8(vi32 mask) { return (uint8_t)(mask[0] & 1); }
+OPW_INLINE uint16_t opw_element_f16(vf32 v) { return opw_to_bits_f16(v)[0]; }
+OPW_INLINE uint16_t opw_element_bf16(vf32 v) { return opw_to_bits_bf16(v)[0]; }
+
+/* ------------------------------------------------------------------------------------------- positions of extremes */
+
+/* Keeps, lane by lane, the more extreme of two elements with its position; of equal ones the first (or last). NaN is more
+ * extreme than any number. `collapse` does the same for the lanes of one vector and leaves the result in all of them. */
+#define OPW_DEFINE_POSITIONS(T, element, integer, bytes)                                                               \
+    OPW_INLINE int opw_precedes_##T(element a, int64_t i, element b, int64_t j, int greatest, int last) {              \
+        int nan_a = a != a, nan_b = b != b;                                                                            \
+        if (nan_a != nan_b) return nan_a;                                                                              \
+        if (!nan_a && a != b) return greatest ? a > b : a < b;                                                         \
+        return last ? i > j : i < j;                                                                                   \
+    }                                                                                                                  \
+    OPW_INLINE void opw_merge_positions_##T(v##T *best, vi64 *position, v##T other, vi64 place, int greatest,          \
+                                            int last) {                                                                \
+        for (int i = 0; i < OPW_LANES; i++)                                                                            \
+            if (opw_precedes_##T(other[i], place[i], (*best)[i], (*position)[i], greatest, last)) {                    \
+                (*best)[i] = other[i];                                                                                 \
+                (*position)[i] = place[i];                                                                             \
+            }                                                                                                          \
+    }                                                                                                                  \
+    OPW_INLINE void opw_collapse_positions_##T(v##T *best, vi64 *position, int greatest, int last) {                   \
+        int chosen = 0;                                                                                                \
+        for (int i = 1; i < OPW_LANES; i++)                                                                            \
+            if (opw_precedes_##T((*best)[i], (*position)[i], (*best)[chosen], (*position)[chosen], greatest, last))    \
+                chosen = i;                                                                                            \
+        *best = opw_splat_##T((*best)[chosen]);                                                                        \
+        *position = opw_splat_i64((*position)[chosen]);                                                                \
+    }
+OPW_DTYPES(OPW_DEFINE_POSITIONS)
 
 #endif

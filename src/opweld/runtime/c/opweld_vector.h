@@ -1,21 +1,23 @@
 /* The vector vocabulary of generated kernels: types, memory, selection, casts, order, reductions.
  *
- * Every type holds the same number of lanes, OPW_LANES (16 for AVX-512, 8 for AVX2, 4 elsewhere), so that one lane is one
- * element whatever its width: vi64 takes two registers where vf32 takes one. A bool is a byte 0 or 1 in memory (b8) and a
- * vi32 mask of 0 or -1 in registers. float16 and bfloat16 exist in memory only; loading one gives vf32.
+ * Every type holds the same number of lanes, OPW_LANES (16 for AVX-512, 8 for AVX2, 4 elsewhere), so that one lane is
+ * one element whatever its width: vi64 takes two registers where vf32 takes one. A bool is a byte 0 or 1 in memory (b8)
+ * and a vi32 mask of 0 or -1 in registers. float16 and bfloat16 exist in memory only; loading one gives vf32.
  *
- * Names are opw_OP_DTYPE. Memory, for f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 b8 f16 bf16:
- *   splat(s)                                   every lane is s (as stored: bits for f16, 0 or 1 for b8)
- *   load(p)              store(p, v)           OPW_LANES consecutive elements, any alignment
- *   load_strided(p, s)   store_strided(p, v, s)   lane i is p[i * s], s in elements
- *   gather(p, index)     scatter(p, v, index)     lane i is p[index[i]]; later lanes win
- *   each with _first(..., n): the first n lanes (0 <= n <= OPW_LANES), or _masked(..., mask): the lanes that are set.
- *   Other lanes load as zero, and their memory is never touched.
- * Values, for f32 .. u64:
- *   select(mask, a, b)   a where the mask is set     min max   a NaN in either operand wins; give a constant first
- *   abs sign             reduce_sum reduce_prod reduce_min reduce_max: scalars, in the order of a balanced tree
- *   cast_FROM_TO(v)      as NumPy casts: floats truncate, integers wrap   from_mask_DTYPE(mask): 1 where set
- * Masks: OPW_MASK(a < b) opw_first(n) opw_any(m) opw_all(m). Arithmetic, comparison and bits are the C operators.
+ * Names are opw_OP_DTYPE, DTYPE one of f32 f64 i8 i16 i32 i64 u8 u16 u32 u64, and for memory also b8 f16 bf16.
+ *   splat(s)                              every lane is s
+ *   load(p)             store(p, v)       OPW_LANES consecutive elements, any alignment
+ *   load_strided(p, s)  store_strided(p, v, s)   lane i is p[i * s], s in elements
+ *   gather(p, index)    scatter(p, v, index)     lane i is p[index[i]]; later lanes win
+ *   each with _partial(..., n): the first n lanes, 0 <= n <= OPW_LANES. The others load as zero; their memory is never
+ *   touched. The functions by bytes of an element (load_lanes_4, ...) take any set of lanes.
+ *   select(mask, a, b)                    a where the mask is set
+ *   eq ne lt le gt ge (a, b)              masks; for floats also isnan isinf
+ *   min max (a, b)                        a NaN in either operand wins; a constant first costs one instruction less
+ *   abs sign copysign
+ *   reduce_add reduce_mul reduce_min reduce_max (v)   scalars, always in the order of a balanced tree
+ *   convert_FROM_TO(v)                    as NumPy casts: floats truncate, integers wrap; b8 too
+ * Arithmetic, shifts and bits are the C operators; checked and rarer ones are in opweld_math.h.
  */
 #ifndef OPWELD_VECTOR_H
 #define OPWELD_VECTOR_H
@@ -46,15 +48,18 @@
 
 #define OPW_INLINE static inline __attribute__((always_inline, unused))
 
-/* Vectors are never passed through a real call, so their calling convention does not matter. */
+/* Vectors never pass through a real call, so their calling convention does not matter; and what is written once for all
+ * integer types compares unsigned ones with zero. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wpsabi"
+#pragma GCC diagnostic ignored "-Wtype-limits"
 #endif
 
 /* OPW_LIST(F, x, y) is F(0, x, y), F(1, x, y), ..., one for each lane: for initialisers and shuffle indices. */
 #define OPW_LIST_4(F, i, x, y) F((i), x, y), F((i) + 1, x, y), F((i) + 2, x, y), F((i) + 3, x, y)
 #if OPW_LANES == 16
-#define OPW_LIST(F, x, y) OPW_LIST_4(F, 0, x, y), OPW_LIST_4(F, 4, x, y), OPW_LIST_4(F, 8, x, y), OPW_LIST_4(F, 12, x, y)
+#define OPW_LIST(F, x, y) \
+    OPW_LIST_4(F, 0, x, y), OPW_LIST_4(F, 4, x, y), OPW_LIST_4(F, 8, x, y), OPW_LIST_4(F, 12, x, y)
 #elif OPW_LANES == 8
 #define OPW_LIST(F, x, y) OPW_LIST_4(F, 0, x, y), OPW_LIST_4(F, 4, x, y)
 #elif OPW_LANES == 4
@@ -70,7 +75,8 @@
 
 /* X(dtype, C element type, integer vector of the same element width, bytes of an element) */
 #define OPW_FLOAT_DTYPES(X) X(f32, float, vi32, 4) X(f64, double, vi64, 8)
-#define OPW_SIGNED_DTYPES(X) X(i8, int8_t, vi8, 1) X(i16, int16_t, vi16, 2) X(i32, int32_t, vi32, 4) X(i64, int64_t, vi64, 8)
+#define OPW_SIGNED_DTYPES(X) \
+    X(i8, int8_t, vi8, 1) X(i16, int16_t, vi16, 2) X(i32, int32_t, vi32, 4) X(i64, int64_t, vi64, 8)
 #define OPW_UNSIGNED_DTYPES(X) \
     X(u8, uint8_t, vi8, 1) X(u16, uint16_t, vi16, 2) X(u32, uint32_t, vi32, 4) X(u64, uint64_t, vi64, 8)
 #define OPW_INTEGER_DTYPES(X) OPW_SIGNED_DTYPES(X) OPW_UNSIGNED_DTYPES(X)
@@ -87,34 +93,22 @@ OPW_DTYPES(OPW_DEFINE_TYPE)
 /* The mask of a comparison of any two vectors. */
 #define OPW_MASK(comparison) __builtin_convertvector(comparison, vi32)
 
-OPW_INLINE vi64 opw_iota(void) { return (vi64){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
-OPW_INLINE vi32 opw_iota_i32(void) { return (vi32){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
-OPW_INLINE vi32 opw_first(int64_t n) { return opw_iota_i32() < ((int32_t)n - (vi32){0}); }
+OPW_INLINE vi64 opw_lane_i64(void) { return (vi64){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
+OPW_INLINE vi32 opw_lane_i32(void) { return (vi32){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
+OPW_INLINE vf32 opw_lane_f32(void) { return (vf32){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
+/* The mask of the first n lanes. */
+OPW_INLINE vi32 opw_first_lanes(int64_t n) { return opw_lane_i32() < ((int32_t)n - (vi32){0}); }
 
 /* A selection of lanes in the form that memory instructions want: a mask register where there is one. */
 #if defined(OPW_AVX512)
 typedef __mmask16 opw_lanes;
-OPW_INLINE opw_lanes opw_lanes_masked(vi32 mask) { return _mm512_movepi32_mask((__m512i)mask); }
+OPW_INLINE opw_lanes opw_lanes_of(vi32 mask) { return _mm512_movepi32_mask((__m512i)mask); }
 OPW_INLINE opw_lanes opw_lanes_first(int64_t n) { return (opw_lanes)_bzhi_u32(0xffffu, (uint32_t)n); }
-OPW_INLINE int32_t opw_any(vi32 mask) { return opw_lanes_masked(mask) != 0; }
-OPW_INLINE int32_t opw_all(vi32 mask) { return opw_lanes_masked(mask) == 0xffff; }
 #define OPW_HAS_LANE(lanes, i) ((lanes) >> (i) & 1)
 #else
 typedef vi32 opw_lanes;
-OPW_INLINE opw_lanes opw_lanes_masked(vi32 mask) { return mask; }
-OPW_INLINE opw_lanes opw_lanes_first(int64_t n) { return opw_first(n); }
-#if defined(OPW_AVX2)
-OPW_INLINE int32_t opw_any(vi32 mask) { return _mm256_movemask_ps((__m256)mask) != 0; }
-OPW_INLINE int32_t opw_all(vi32 mask) { return _mm256_movemask_ps((__m256)mask) == 0xff; }
-#else
-OPW_INLINE int32_t opw_any(vi32 mask) {
-    if (OPW_LANES > 8) mask |= OPW_ROTATE(mask, 8);
-    if (OPW_LANES > 4) mask |= OPW_ROTATE(mask, 4);
-    mask |= OPW_ROTATE(mask, 2);
-    return (mask[0] | mask[1]) != 0;
-}
-OPW_INLINE int32_t opw_all(vi32 mask) { return !opw_any(~mask); }
-#endif
+OPW_INLINE opw_lanes opw_lanes_of(vi32 mask) { return mask; }
+OPW_INLINE opw_lanes opw_lanes_first(int64_t n) { return opw_first_lanes(n); }
 #define OPW_HAS_LANE(lanes, i) (lanes)[i]
 #endif
 
@@ -124,7 +118,7 @@ OPW_INLINE int32_t opw_all(vi32 mask) { return !opw_any(~mask); }
     for (int64_t i = 0; i < OPW_LANES; i++) { \
         if (OPW_HAS_LANE(lanes, i)) statement; \
     }
-#define OPW_DEFINE_MASKED(bytes, V, element) \
+#define OPW_DEFINE_LANES(bytes, V, element) \
     OPW_INLINE V opw_load_lanes_##bytes(const void *p, opw_lanes lanes) { \
         V v = {0}; \
         OPW_EACH(lanes, v[i] = ((const element *)p)[i]) \
@@ -191,8 +185,8 @@ OPW_INLINE vi64 opw_gather_lanes_8(const void *p, vi64 index, opw_lanes k) {
 }
 OPW_INLINE vi32 opw_gather_4(const void *p, vi64 index) { return opw_gather_lanes_4(p, index, 0xffff); }
 OPW_INLINE vi64 opw_gather_8(const void *p, vi64 index) { return opw_gather_lanes_8(p, index, 0xffff); }
-OPW_INLINE vi32 opw_strided_4(const void *p, int64_t stride) { return opw_gather_4(p, opw_iota() * stride); }
-OPW_INLINE vi64 opw_strided_8(const void *p, int64_t stride) { return opw_gather_8(p, opw_iota() * stride); }
+OPW_INLINE vi32 opw_strided_4(const void *p, int64_t stride) { return opw_gather_4(p, opw_lane_i64() * stride); }
+OPW_INLINE vi64 opw_strided_8(const void *p, int64_t stride) { return opw_gather_8(p, opw_lane_i64() * stride); }
 OPW_INLINE void opw_scatter_lanes_4(void *p, vi32 v, vi64 index, opw_lanes k) {
     _mm512_mask_i64scatter_epi32(p, (__mmask8)k, (__m512i)OPW_LOW(index), (__m256i)OPW_LOW(v), 4);
     _mm512_mask_i64scatter_epi32(p, (__mmask8)(k >> 8), (__m512i)OPW_HIGH(index), (__m256i)OPW_HIGH(v), 4);
@@ -204,8 +198,8 @@ OPW_INLINE void opw_scatter_lanes_8(void *p, vi64 v, vi64 index, opw_lanes k) {
 OPW_INLINE void opw_scatter_4(void *p, vi32 v, vi64 index) { opw_scatter_lanes_4(p, v, index, 0xffff); }
 OPW_INLINE void opw_scatter_8(void *p, vi64 v, vi64 index) { opw_scatter_lanes_8(p, v, index, 0xffff); }
 #else
-OPW_DEFINE_MASKED(1, vi8, opw_any_i8)
-OPW_DEFINE_MASKED(2, vi16, opw_any_i16)
+OPW_DEFINE_LANES(1, vi8, opw_any_i8)
+OPW_DEFINE_LANES(2, vi16, opw_any_i16)
 OPW_DEFINE_INDEXED(4, vi32, opw_any_i32)
 OPW_DEFINE_INDEXED(8, vi64, opw_any_i64)
 #if defined(OPW_AVX2)
@@ -225,8 +219,8 @@ OPW_INLINE void opw_store_lanes_8(void *p, vi64 v, opw_lanes m) {
     _mm256_maskstore_epi64((opw_any_long *)p + 4, OPW_HIGH(m), (__m256i)__builtin_shufflevector(v, v, 4, 5, 6, 7));
 }
 #else
-OPW_DEFINE_MASKED(4, vi32, opw_any_i32)
-OPW_DEFINE_MASKED(8, vi64, opw_any_i64)
+OPW_DEFINE_LANES(4, vi32, opw_any_i32)
+OPW_DEFINE_LANES(8, vi64, opw_any_i64)
 #endif
 #endif
 
@@ -237,36 +231,35 @@ OPW_DEFINE_MASKED(8, vi64, opw_any_i64)
     OPW_INLINE v##T opw_splat_##T(element s) { return s - (v##T){0}; } \
     OPW_INLINE v##T opw_load_##T(const element *p) { return *(const opw_memory_##T *)p; } \
     OPW_INLINE void opw_store_##T(element *p, v##T v) { *(opw_memory_##T *)p = v; } \
-    OPW_INLINE v##T opw_load_strided_##T(const element *p, int64_t stride) { return (v##T)opw_strided_##bytes(p, stride); } \
+    OPW_INLINE v##T opw_load_strided_##T(const element *p, int64_t stride) { \
+        return (v##T)opw_strided_##bytes(p, stride); \
+    } \
     OPW_INLINE void opw_store_strided_##T(element *p, v##T v, int64_t stride) { \
-        opw_scatter_##bytes(p, (integer)v, opw_iota() * stride); \
+        opw_scatter_##bytes(p, (integer)v, opw_lane_i64() * stride); \
     } \
     OPW_INLINE v##T opw_gather_##T(const element *p, vi64 index) { return (v##T)opw_gather_##bytes(p, index); } \
     OPW_INLINE void opw_scatter_##T(element *p, v##T v, vi64 index) { opw_scatter_##bytes(p, (integer)v, index); } \
-    OPW_DEFINE_MEMORY_PART(T, element, integer, bytes, first, int64_t) \
-    OPW_DEFINE_MEMORY_PART(T, element, integer, bytes, masked, vi32)
-#define OPW_DEFINE_MEMORY_PART(T, element, integer, bytes, part, PART) \
-    OPW_INLINE v##T opw_load_##part##_##T(const element *p, PART lanes) { \
-        return (v##T)opw_load_lanes_##bytes(p, opw_lanes_##part(lanes)); \
+    OPW_INLINE v##T opw_load_partial_##T(const element *p, int64_t n) { \
+        return (v##T)opw_load_lanes_##bytes(p, opw_lanes_first(n)); \
     } \
-    OPW_INLINE void opw_store_##part##_##T(element *p, v##T v, PART lanes) { \
-        opw_store_lanes_##bytes(p, (integer)v, opw_lanes_##part(lanes)); \
+    OPW_INLINE void opw_store_partial_##T(element *p, v##T v, int64_t n) { \
+        opw_store_lanes_##bytes(p, (integer)v, opw_lanes_first(n)); \
     } \
-    OPW_INLINE v##T opw_load_strided_##part##_##T(const element *p, int64_t stride, PART lanes) { \
-        return (v##T)opw_gather_lanes_##bytes(p, opw_iota() * stride, opw_lanes_##part(lanes)); \
+    OPW_INLINE v##T opw_load_strided_partial_##T(const element *p, int64_t stride, int64_t n) { \
+        return (v##T)opw_gather_lanes_##bytes(p, opw_lane_i64() * stride, opw_lanes_first(n)); \
     } \
-    OPW_INLINE void opw_store_strided_##part##_##T(element *p, v##T v, int64_t stride, PART lanes) { \
-        opw_scatter_lanes_##bytes(p, (integer)v, opw_iota() * stride, opw_lanes_##part(lanes)); \
+    OPW_INLINE void opw_store_strided_partial_##T(element *p, v##T v, int64_t stride, int64_t n) { \
+        opw_scatter_lanes_##bytes(p, (integer)v, opw_lane_i64() * stride, opw_lanes_first(n)); \
     } \
-    OPW_INLINE v##T opw_gather_##part##_##T(const element *p, vi64 index, PART lanes) { \
-        return (v##T)opw_gather_lanes_##bytes(p, index, opw_lanes_##part(lanes)); \
+    OPW_INLINE v##T opw_gather_partial_##T(const element *p, vi64 index, int64_t n) { \
+        return (v##T)opw_gather_lanes_##bytes(p, index, opw_lanes_first(n)); \
     } \
-    OPW_INLINE void opw_scatter_##part##_##T(element *p, v##T v, vi64 index, PART lanes) { \
-        opw_scatter_lanes_##bytes(p, (integer)v, index, opw_lanes_##part(lanes)); \
+    OPW_INLINE void opw_scatter_partial_##T(element *p, v##T v, vi64 index, int64_t n) { \
+        opw_scatter_lanes_##bytes(p, (integer)v, index, opw_lanes_first(n)); \
     }
 OPW_DTYPES(OPW_DEFINE_MEMORY)
 
-/* --------------------------------------------------------------------------------------------------- values, by dtype */
+/* ----------------------------------------------------------------------------------------------- values, by dtype */
 
 #define OPW_BLEND(T, integer, m, a, b) ((v##T)(((integer)(m) & (integer)(a)) | (~(integer)(m) & (integer)(b))))
 #define OPW_DEFINE_SELECT(T, element, integer, bytes) \
@@ -274,7 +267,12 @@ OPW_DTYPES(OPW_DEFINE_MEMORY)
         integer m = __builtin_convertvector(mask, integer); \
         return OPW_BLEND(T, integer, m, a, b); \
     } \
-    OPW_INLINE v##T opw_from_mask_##T(vi32 mask) { return __builtin_convertvector(mask & 1, v##T); }
+    OPW_INLINE vi32 opw_eq_##T(v##T a, v##T b) { return OPW_MASK(a == b); } \
+    OPW_INLINE vi32 opw_ne_##T(v##T a, v##T b) { return OPW_MASK(a != b); } \
+    OPW_INLINE vi32 opw_lt_##T(v##T a, v##T b) { return OPW_MASK(a < b); } \
+    OPW_INLINE vi32 opw_le_##T(v##T a, v##T b) { return OPW_MASK(a <= b); } \
+    OPW_INLINE vi32 opw_gt_##T(v##T a, v##T b) { return OPW_MASK(a > b); } \
+    OPW_INLINE vi32 opw_ge_##T(v##T a, v##T b) { return OPW_MASK(a >= b); }
 OPW_DTYPES(OPW_DEFINE_SELECT)
 
 /* `a > b ? a : b` is one vmaxps and gives b when either is NaN; only a NaN in a needs the second selection. */
@@ -325,8 +323,8 @@ OPW_UNSIGNED_DTYPES(OPW_DEFINE_UNSIGNED)
         return v[0]; \
     }
 #define OPW_DEFINE_REDUCE(T, element, integer, bytes) \
-    OPW_DEFINE_TREE(sum, T, element, OPW_ADD) \
-    OPW_DEFINE_TREE(prod, T, element, OPW_MUL) \
+    OPW_DEFINE_TREE(add, T, element, OPW_ADD) \
+    OPW_DEFINE_TREE(mul, T, element, OPW_MUL) \
     OPW_DEFINE_TREE(min, T, element, OPW_MIN) \
     OPW_DEFINE_TREE(max, T, element, OPW_MAX)
 OPW_DTYPES(OPW_DEFINE_REDUCE)
@@ -335,63 +333,62 @@ OPW_DTYPES(OPW_DEFINE_REDUCE)
 
 /* A float becomes a narrow integer through a wider one, so that it wraps instead of being undefined. */
 #define OPW_DEFINE_CAST(FROM, TO, VIA) \
-    OPW_INLINE v##TO opw_cast_##FROM##_##TO(v##FROM v) { \
+    OPW_INLINE v##TO opw_convert_##FROM##_##TO(v##FROM v) { \
         return __builtin_convertvector(__builtin_convertvector(v, VIA), v##TO); \
     }
 #define OPW_DEFINE_CAST_ALL(T, element, integer, bytes) \
     OPW_DEFINE_CAST(T, f32, vf32) OPW_DEFINE_CAST(T, f64, vf64) OPW_DEFINE_CAST(T, i32, vi32) \
     OPW_DEFINE_CAST(T, i64, vi64) OPW_DEFINE_CAST(T, u64, vu64) OPW_DEFINE_CAST(T, u32, vi64) \
-    OPW_DEFINE_CAST(T, i8, vi32) OPW_DEFINE_CAST(T, i16, vi32) OPW_DEFINE_CAST(T, u8, vi32) OPW_DEFINE_CAST(T, u16, vi32)
+    OPW_DEFINE_CAST(T, i8, vi32) OPW_DEFINE_CAST(T, i16, vi32) \
+    OPW_DEFINE_CAST(T, u8, vi32) OPW_DEFINE_CAST(T, u16, vi32)
 OPW_DTYPES(OPW_DEFINE_CAST_ALL)
+#define OPW_DEFINE_CAST_BOOL(T, element, integer, bytes) \
+    OPW_INLINE vi32 opw_convert_##T##_b8(v##T v) { return OPW_MASK(v != 0); } \
+    OPW_INLINE v##T opw_convert_b8_##T(vi32 mask) { return __builtin_convertvector(mask & 1, v##T); }
+OPW_DTYPES(OPW_DEFINE_CAST_BOOL)
+OPW_INLINE vi32 opw_convert_b8_b8(vi32 mask) { return mask; }
 
-/* Half precision rounds to nearest even; a NaN stays a NaN. `round` is what storing and loading again would give. */
+/* ------------------------------------------------------------- dtypes that registers hold as another: b8 f16 bf16 */
+
+OPW_INLINE vi32 opw_splat_b8(int32_t truth) { return opw_splat_i32(truth ? -1 : 0); }
+OPW_INLINE vi32 opw_from_bytes_b8(vu8 bytes) { return OPW_MASK(bytes != 0); }
+OPW_INLINE vu8 opw_to_bytes_b8(vi32 mask) { return __builtin_convertvector(mask & 1, vu8); }
+OPW_INLINE vi32 opw_select_b8(vi32 mask, vi32 a, vi32 b) { return opw_select_i32(mask, a, b); }
+OPW_INLINE vi32 opw_eq_b8(vi32 a, vi32 b) { return ~(a ^ b); }
+OPW_INLINE vi32 opw_ne_b8(vi32 a, vi32 b) { return a ^ b; }
+OPW_INLINE int32_t opw_reduce_or_b8(vi32 mask) { return opw_reduce_min_i32(mask) != 0; }
+OPW_INLINE int32_t opw_reduce_and_b8(vi32 mask) { return opw_reduce_max_i32(mask) != 0; }
+
+/* Half precision is the 16 bits of an element; rounding is to nearest even, and a NaN stays a NaN. */
 typedef _Float16 opw_float16 __attribute__((vector_size(OPW_LANES * 2)));
-OPW_INLINE vf32 opw_widen_f16(vu16 bits) { return __builtin_convertvector((opw_float16)bits, vf32); }
-OPW_INLINE vu16 opw_narrow_f16(vf32 v) { return (vu16)__builtin_convertvector(v, opw_float16); }
-OPW_INLINE vf32 opw_widen_bf16(vu16 bits) { return (vf32)(__builtin_convertvector(bits, vu32) << 16); }
-OPW_INLINE vu32 opw_nearest_bf16(vf32 v) {
+OPW_INLINE vf32 opw_from_bits_f16(vu16 bits) { return __builtin_convertvector((opw_float16)bits, vf32); }
+OPW_INLINE vu16 opw_to_bits_f16(vf32 v) { return (vu16)__builtin_convertvector(v, opw_float16); }
+OPW_INLINE vf32 opw_from_bits_bf16(vu16 bits) { return (vf32)(__builtin_convertvector(bits, vu32) << 16); }
+OPW_INLINE vu16 opw_to_bits_bf16(vf32 v) {
     vu32 bits = (vu32)v;
-    return opw_select_u32(opw_isnan_f32(v), bits | 0x400000, bits + 0x7fff + ((bits >> 16) & 1));
+    vu32 nearest = opw_select_u32(opw_isnan_f32(v), bits | 0x400000, bits + 0x7fff + ((bits >> 16) & 1));
+    return __builtin_convertvector(nearest >> 16, vu16);
 }
-OPW_INLINE vu16 opw_narrow_bf16(vf32 v) { return __builtin_convertvector(opw_nearest_bf16(v) >> 16, vu16); }
-OPW_INLINE vf32 opw_round_f16(vf32 v) { return opw_widen_f16(opw_narrow_f16(v)); }
-OPW_INLINE vf32 opw_round_bf16(vf32 v) { return (vf32)(opw_nearest_bf16(v) & 0xffff0000u); }
-OPW_INLINE vi32 opw_widen_b8(vu8 bytes) { return OPW_MASK(bytes != 0); }
-OPW_INLINE vu8 opw_narrow_b8(vi32 mask) { return __builtin_convertvector(mask & 1, vu8); }
 
-/* ------------------------------------------------------------------- dtypes that registers hold as another: b8 f16 bf16 */
-
-#define OPW_DEFINE_STORED(T, V, U, element) \
-    OPW_INLINE V opw_splat_##T(element s) { return opw_widen_##T(opw_splat_##U(s)); } \
-    OPW_INLINE V opw_load_##T(const element *p) { return opw_widen_##T(opw_load_##U(p)); } \
-    OPW_INLINE void opw_store_##T(element *p, V v) { opw_store_##U(p, opw_narrow_##T(v)); } \
-    OPW_INLINE V opw_load_strided_##T(const element *p, int64_t s) { return opw_widen_##T(opw_load_strided_##U(p, s)); } \
-    OPW_INLINE void opw_store_strided_##T(element *p, V v, int64_t s) { opw_store_strided_##U(p, opw_narrow_##T(v), s); } \
-    OPW_INLINE V opw_gather_##T(const element *p, vi64 index) { return opw_widen_##T(opw_gather_##U(p, index)); } \
-    OPW_INLINE void opw_scatter_##T(element *p, V v, vi64 index) { opw_scatter_##U(p, opw_narrow_##T(v), index); } \
-    OPW_DEFINE_STORED_PART(T, V, U, element, first, int64_t) \
-    OPW_DEFINE_STORED_PART(T, V, U, element, masked, vi32)
-#define OPW_DEFINE_STORED_PART(T, V, U, element, part, PART) \
-    OPW_INLINE V opw_load_##part##_##T(const element *p, PART lanes) { \
-        return opw_widen_##T(opw_load_##part##_##U(p, lanes)); \
+#define OPW_DEFINE_STORED(T, V, U, element, FROM, TO) \
+    OPW_INLINE V opw_load_##T(const element *p) { return FROM(opw_load_##U(p)); } \
+    OPW_INLINE void opw_store_##T(element *p, V v) { opw_store_##U(p, TO(v)); } \
+    OPW_INLINE V opw_load_strided_##T(const element *p, int64_t s) { return FROM(opw_load_strided_##U(p, s)); } \
+    OPW_INLINE void opw_store_strided_##T(element *p, V v, int64_t s) { opw_store_strided_##U(p, TO(v), s); } \
+    OPW_INLINE V opw_gather_##T(const element *p, vi64 index) { return FROM(opw_gather_##U(p, index)); } \
+    OPW_INLINE V opw_load_partial_##T(const element *p, int64_t n) { return FROM(opw_load_partial_##U(p, n)); } \
+    OPW_INLINE void opw_store_partial_##T(element *p, V v, int64_t n) { opw_store_partial_##U(p, TO(v), n); } \
+    OPW_INLINE V opw_load_strided_partial_##T(const element *p, int64_t s, int64_t n) { \
+        return FROM(opw_load_strided_partial_##U(p, s, n)); \
     } \
-    OPW_INLINE void opw_store_##part##_##T(element *p, V v, PART lanes) { \
-        opw_store_##part##_##U(p, opw_narrow_##T(v), lanes); \
+    OPW_INLINE void opw_store_strided_partial_##T(element *p, V v, int64_t s, int64_t n) { \
+        opw_store_strided_partial_##U(p, TO(v), s, n); \
     } \
-    OPW_INLINE V opw_load_strided_##part##_##T(const element *p, int64_t s, PART lanes) { \
-        return opw_widen_##T(opw_load_strided_##part##_##U(p, s, lanes)); \
-    } \
-    OPW_INLINE void opw_store_strided_##part##_##T(element *p, V v, int64_t s, PART lanes) { \
-        opw_store_strided_##part##_##U(p, opw_narrow_##T(v), s, lanes); \
-    } \
-    OPW_INLINE V opw_gather_##part##_##T(const element *p, vi64 index, PART lanes) { \
-        return opw_widen_##T(opw_gather_##part##_##U(p, index, lanes)); \
-    } \
-    OPW_INLINE void opw_scatter_##part##_##T(element *p, V v, vi64 index, PART lanes) { \
-        opw_scatter_##part##_##U(p, opw_narrow_##T(v), index, lanes); \
+    OPW_INLINE V opw_gather_partial_##T(const element *p, vi64 index, int64_t n) { \
+        return FROM(opw_gather_partial_##U(p, index, n)); \
     }
-OPW_DEFINE_STORED(b8, vi32, u8, uint8_t)
-OPW_DEFINE_STORED(f16, vf32, u16, uint16_t)
-OPW_DEFINE_STORED(bf16, vf32, u16, uint16_t)
+OPW_DEFINE_STORED(b8, vi32, u8, uint8_t, opw_from_bytes_b8, opw_to_bytes_b8)
+OPW_DEFINE_STORED(f16, vf32, u16, uint16_t, opw_from_bits_f16, opw_to_bits_f16)
+OPW_DEFINE_STORED(bf16, vf32, u16, uint16_t, opw_from_bits_bf16, opw_to_bits_bf16)
 
 #endif

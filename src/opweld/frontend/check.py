@@ -1,0 +1,156 @@
+"""What must hold of an ONNX file before anything else reads it: the file is data that nobody vouches for.
+
+Every check raises a ModelError that names the value or node. Nothing is allocated for what a tensor merely declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from pathlib import Path
+
+import onnx
+from onnx import AttributeProto, TensorProto
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.frontend.external import check_external, external_length
+
+OLDEST_OPSET, NEWEST_OPSET = 7, 26
+MAX_RANK = 8
+MAX_IR_VERSION = 13
+
+_ITEM_BITS = {
+    TensorProto.FLOAT: 32, TensorProto.UINT8: 8, TensorProto.INT8: 8, TensorProto.UINT16: 16, TensorProto.INT16: 16,
+    TensorProto.INT32: 32, TensorProto.INT64: 64, TensorProto.BOOL: 8, TensorProto.FLOAT16: 16, TensorProto.DOUBLE: 64,
+    TensorProto.UINT32: 32, TensorProto.UINT64: 64, TensorProto.BFLOAT16: 16, TensorProto.UINT4: 4,
+    TensorProto.INT4: 4, TensorProto.FLOAT8E4M3FN: 8, TensorProto.FLOAT8E5M2: 8, TensorProto.COMPLEX64: 64,
+    TensorProto.COMPLEX128: 128, TensorProto.FLOAT8E4M3FNUZ: 8, TensorProto.FLOAT8E5M2FNUZ: 8,
+}  # fmt: skip
+_TYPED_FIELD = {
+    TensorProto.FLOAT: "float_data", TensorProto.DOUBLE: "double_data", TensorProto.INT64: "int64_data",
+    TensorProto.UINT32: "uint64_data", TensorProto.UINT64: "uint64_data", TensorProto.STRING: "string_data",
+    TensorProto.UINT8: "int32_data", TensorProto.INT8: "int32_data", TensorProto.UINT16: "int32_data",
+    TensorProto.INT16: "int32_data", TensorProto.INT32: "int32_data", TensorProto.BOOL: "int32_data",
+    TensorProto.FLOAT16: "int32_data", TensorProto.BFLOAT16: "int32_data",
+}  # fmt: skip
+
+
+def check_header(model: onnx.ModelProto) -> int:
+    """Checks IR version and opset; returns the opset of the default domain."""
+    if not 3 <= model.ir_version <= MAX_IR_VERSION:
+        raise ModelError(
+            f"IR version {model.ir_version} is not supported; opweld reads 3 to {MAX_IR_VERSION}. "
+            "If the file is an ONNX model, save it with another version of onnx."
+        )
+    if not model.HasField("graph") or not model.graph.node and not model.graph.output:
+        raise ModelError("the model has no graph: it is empty, truncated, or no ONNX model")
+    if not model.graph.output:
+        raise ModelError("the graph has no outputs, so there is nothing to compute")
+    versions = {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import}
+    if "" not in versions:
+        raise ModelError("the model does not say which opset of the default domain it uses (opset_import)")
+    if not OLDEST_OPSET <= versions[""] <= NEWEST_OPSET:
+        raise ModelError(
+            f"opset {versions['']} is not supported; opweld reads {OLDEST_OPSET} to {NEWEST_OPSET}. "
+            "Export the model again with an opset in that range."
+        )
+    return versions[""]
+
+
+def check_tensors(model: onnx.ModelProto, path: Path | None) -> None:
+    """Checks that each stored tensor has a sane shape and exactly the data it declares."""
+    for tensor in tensors_of(model):
+        _check_tensor(tensor, path)
+
+
+def tensors_of(model: onnx.ModelProto) -> Iterator[TensorProto]:
+    """Every tensor stored in a model: initializers and attributes, bodies and functions included."""
+    yield from _graph_tensors(model.graph)
+    for function in model.functions:
+        yield from _node_tensors(function.node)
+
+
+def _graph_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise UnsupportedError(f"initializer {name[:200]!r} is sparse, which is not supported yet. Export it dense.")
+    yield from graph.initializer
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS):
+                raise UnsupportedError(f"node {node.name[:200]!r}: sparse tensors are not supported yet. Export it dense.")
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            if attribute.HasField("g"):
+                yield from _graph_tensors(attribute.g)
+            for graph in attribute.graphs:
+                yield from _graph_tensors(graph)
+
+
+def _check_tensor(tensor: TensorProto, path: Path | None) -> None:
+    title = f"tensor {tensor.name[:200]!r}"
+    if len(tensor.dims) > MAX_RANK:
+        raise ModelError(f"{title} has rank {len(tensor.dims)}; opweld supports ranks up to {MAX_RANK}")
+    if any(dim < 0 for dim in tensor.dims):
+        raise ModelError(f"{title} has a negative dim: {list(tensor.dims)}")
+    count = prod(tensor.dims)
+    if tensor.HasField("segment"):
+        raise ModelError(f"{title} is stored in segments, which ONNX never defined")
+    bits = _ITEM_BITS.get(tensor.data_type)
+    if bits is None and tensor.data_type != TensorProto.STRING:
+        raise ModelError(f"{title} has element type {tensor.data_type}, which is not supported")
+    if tensor.data_location == TensorProto.EXTERNAL:
+        check_external(tensor, path)
+        declared = external_length(tensor)
+        if bits is not None and declared is not None and declared != (count * bits + 7) // 8:
+            raise ModelError(f"{title} of shape {list(tensor.dims)} needs {(count * bits + 7) // 8} bytes; its file part has {declared}")
+        return
+    if tensor.HasField("raw_data"):
+        if bits is None or len(tensor.raw_data) != (count * bits + 7) // 8:
+            raise ModelError(f"{title} of shape {list(tensor.dims)} has {len(tensor.raw_data)} bytes of data, which do not fit")
+        return
+    field = _TYPED_FIELD.get(tensor.data_type)
+    if field is not None and len(getattr(tensor, field)) != count:
+        raise ModelError(f"{title} of shape {list(tensor.dims)} has {len(getattr(tensor, field))} elements in {field}")
+
+
+def check_nodes(nodes: Iterable[onnx.NodeProto], opset: int, local: Mapping[tuple[str, str], object]) -> None:
+    """Checks nodes of the default domain against the operators' schemas: operator, number of inputs, attributes."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                check_nodes(graph.node, opset, local)
+        if node.domain in ("", "ai.onnx") and ("", node.op_type) not in local:
+            _check_node(node, opset)
+
+
+def _check_node(node: onnx.NodeProto, opset: int) -> None:
+    title = f"node {node.name[:200]!r} ({node.op_type[:100]})"
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+    except onnx.defs.SchemaError:
+        raise ModelError(f"{title}: opset {opset} has no operator {node.op_type[:100]!r}") from None
+    if schema.deprecated:
+        raise ModelError(f"{title}: the operator is deprecated in opset {opset}")
+    if not schema.min_input <= len(node.input) <= schema.max_input:
+        raise ModelError(f"{title}: expected {schema.min_input} to {schema.max_input} inputs, got {len(node.input)}")
+    if len(node.output) > schema.max_output or len(node.output) < schema.min_output:
+        raise ModelError(f"{title}: expected {schema.min_output} to {schema.max_output} outputs, got {len(node.output)}")
+    for name, formal in zip(node.input, schema.inputs, strict=False):
+        if not name and formal.option == onnx.defs.OpSchema.FormalParameterOption.Single:
+            raise ModelError(f"{title}: input {formal.name!r} is missing")
+    known = schema.attributes
+    for attribute in node.attribute:
+        if attribute.name not in known:
+            raise ModelError(f"{title}: opset {opset} knows no attribute {attribute.name[:100]!r} of this operator")
+        if attribute.type != known[attribute.name].type.value and not attribute.ref_attr_name:
+            raise ModelError(f"{title}: attribute {attribute.name!r} has the wrong type")
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in known.items():
+        if attribute.required and name not in given:
+            raise ModelError(f"{title}: attribute {name!r} is missing")

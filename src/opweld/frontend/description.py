@@ -1,0 +1,70 @@
+"""What a model says about itself: names, declared shapes, metadata, the files it refers to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from opweld.interface import ModelMetadata, TensorInfo
+from opweld.tensor.dtype import DType
+
+
+@dataclass(frozen=True)
+class Description:
+    """Inputs and outputs as declared, metadata, and the number of nodes with bodies of control flow included."""
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    metadata: ModelMetadata
+    nodes: int
+
+
+def describe(model: ir.Model) -> Description:
+    """The description of a loaded model."""
+    graph = model.graph
+    metadata = ModelMetadata(
+        producer=model.producer_name or "",
+        graph=graph.name or "",
+        domain=model.domain or "",
+        description=model.doc_string or "",
+        graph_description=graph.doc_string or "",
+        version=model.model_version or 0,
+        custom=dict(model.metadata_props),
+    )
+    return Description(
+        tuple(map(_info, graph.inputs)),
+        tuple(map(_info, graph.outputs)),
+        metadata,
+        sum(1 for _ in graph.all_nodes()),
+    )
+
+
+def _info(value: ir.Value) -> TensorInfo:
+    dtype = DType.of_onnx(int(value.dtype)) if value.dtype is not None else DType.F32
+    shape: tuple[int | str, ...] | None = None
+    if value.shape is not None:
+        shape = tuple(dim if isinstance(dim, int) else (dim.value or "") for dim in value.shape)
+    return TensorInfo(value.name or "", str(dtype.numpy), shape)
+
+
+def external_files(model: Any) -> tuple[str, ...]:
+    """The files beside an ONNX file that hold its weights, by relative name."""
+    if not isinstance(model, str | Path):
+        return ()
+    import onnx
+    from onnx.external_data_helper import uses_external_data
+
+    from opweld.frontend.check import tensors_of
+
+    proto = onnx.load_model(str(model), load_external_data=False)
+    found = {
+        entry.value
+        for tensor in tensors_of(proto)
+        if uses_external_data(tensor)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    return tuple(sorted(found))

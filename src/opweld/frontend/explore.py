@@ -1,0 +1,175 @@
+"""The variants of a model: inference repeated, with one more assumption each time, until it needs none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.frontend.assume import Assumptions
+from opweld.frontend.infer import Again, Fork, Trace, free_symbols
+from opweld.frontend.interface import Interface, check_interface, interface_of, may_be_shape
+from opweld.ops.fact import Fact
+from opweld.ops.registry import Refine
+from opweld.tensor.dim import Symbol, symbols_of
+from opweld.tensor.program import Guard, SymbolSource
+
+MAX_VARIANTS = 16
+MAX_RESTARTS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A model under assumptions: a flat list of nodes, with the chosen bodies of Ifs in place of the Ifs.
+
+    `aliases` maps outputs of such Ifs to the values of their bodies. `outputs` are (public name, value). `refused` says
+    why other outcomes of conditions have no variant.
+    """
+
+    name: str
+    graph: ir.Graph
+    nodes: tuple[ir.Node, ...]
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[tuple[str, ir.Value], ...]
+    facts: Mapping[ir.Value, Fact]
+    aliases: Mapping[ir.Value, ir.Value]
+    symbols: tuple[SymbolSource, ...]
+    guards: tuple[Guard, ...]
+    refused: tuple[str, ...] = ()
+
+    def resolve(self, value: ir.Value) -> ir.Value:
+        """The value itself, or what it is another name of."""
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value
+
+
+def variants(model: ir.Model, dims: Mapping[str, int] | None = None) -> list[Variant]:
+    """All variants of a loaded model, the likeliest first; `dims` fixes dynamic dims by name.
+
+    A condition on sizes or on small integer inputs forks: both outcomes are tried, those that contradict the model are
+    dropped. Raises ModelError or UnsupportedError of the first outcome when none is left.
+    """
+    return _Exploration(model, dims or {}).run()
+
+
+class _Exploration:
+    def __init__(self, model: ir.Model, dims: Mapping[str, int]) -> None:
+        self.graph, self.dims = model.graph, dims
+        self.by_value: set[str] = set()
+        self.todo: list[Assumptions] = []
+        self.general: list[Assumptions] = []
+        self.found: list[Variant] = []
+        self.errors: list[ModelError | UnsupportedError] = []
+
+    def run(self) -> list[Variant]:
+        check_interface(self.graph)
+        while True:
+            self.todo, self.general, self.found, self.errors = [Assumptions()], [], [], []
+            try:
+                while self.todo:
+                    self._settle(self.todo.pop())
+                while self.general and self.found and len(self.found) < MAX_VARIANTS:
+                    self.todo.append(self.general.pop(0))
+                    while self.todo:
+                        self._settle(self.todo.pop())
+            except _ByValue as demand:
+                self.by_value |= demand.inputs
+                continue
+            break
+        if not self.found:
+            raise self.errors[0]
+        refused = tuple(str(error) for error in self.errors)
+        only = len(self.found) == 1
+        return [
+            replace(variant, name="main" if only else f"variant{number}", refused=refused)
+            for number, variant in enumerate(self.found)
+        ]
+
+    def _settle(self, assumptions: Assumptions) -> None:
+        """Infers until no further assumption is needed, and keeps the variant, or the error that ended it."""
+        interface = interface_of(self.graph, self.dims, self.by_value)
+        for _ in range(MAX_RESTARTS):
+            trace = Trace(assumptions)
+            try:
+                trace.run(self.graph, interface.facts)
+            except Again as again:
+                if again.assumptions.divides and not assumptions.divides:
+                    # Multiples make the simplest program; sizes that fit by rounding alone get one of their own.
+                    self.general.append(replace(assumptions, general=True))
+                assumptions = again.assumptions
+            except Refine as refine:
+                for symbol, dim in refine.mapping.items():
+                    assumptions = assumptions.replacing(symbol, dim, refine.reason)
+            except Fork as fork:
+                self._fork(assumptions, fork)
+                assumptions = assumptions.decided(fork.kind, fork.dim, True, fork.reason)
+            except (ModelError, UnsupportedError) as error:
+                self._demand_values(trace)
+                self.errors.append(error)
+                return
+            else:
+                self.found.append(self._variant(trace, interface))
+                return
+        raise UnsupportedError(f"the sizes of this model need more than {MAX_RESTARTS} assumptions")
+
+    def _fork(self, assumptions: Assumptions, fork: Fork) -> None:
+        if len(self.todo) + len(self.found) + 1 >= MAX_VARIANTS:
+            raise UnsupportedError(
+                f"{fork.reason}: the model has more than {MAX_VARIANTS} variants that hang on sizes or small inputs. "
+                "Fix some dims (--dim NAME=N)."
+            )
+        negation = {"zero": "!=", "least": "<"}[fork.kind]
+        reason = fork.reason.replace("== 0", "!= 0") if fork.kind == "zero" else fork.reason.replace(">= 0", f"{negation} 0")
+        self.todo.append(assumptions.decided(fork.kind, fork.dim, False, reason))
+
+    def _demand_values(self, trace: Trace) -> None:
+        """Starts all over when the failed node depends on small integer inputs whose values are not tracked yet."""
+        if trace.current is None:
+            return
+        wanted = {value.name for value in _integer_ancestors(trace) if value.is_graph_input() and may_be_shape(value)}
+        missing = {name for name in wanted if name is not None} - self.by_value
+        if missing:
+            raise _ByValue(missing)
+
+    def _variant(self, trace: Trace, interface: Interface) -> Variant:
+        guards = (*trace.assumptions.guards(), *trace.guards)
+        used: frozenset[Symbol] = free_symbols(trace.facts)
+        for guard in guards:
+            used |= symbols_of(guard.dim)
+        return Variant(
+            name="",
+            graph=self.graph,
+            nodes=tuple(trace.nodes),
+            inputs=tuple(self.graph.inputs),
+            outputs=tuple((value.name or "", value) for value in self.graph.outputs),
+            facts=trace.facts,
+            aliases=trace.aliases,
+            symbols=interface.sources(trace.assumptions, used),
+            guards=guards,
+        )
+
+
+class _ByValue(Exception):
+    def __init__(self, inputs: set[str]) -> None:
+        super().__init__()
+        self.inputs = inputs
+
+
+def _integer_ancestors(trace: Trace) -> set[ir.Value]:
+    """The integer and bool values that the failed node depends on, through integer and bool values only."""
+    assert trace.current is not None
+    seen: set[ir.Value] = set()
+    stack = [value for value in trace.current.inputs if value is not None]
+    while stack:
+        value = trace.aliases.get(stack[-1], stack.pop())
+        fact = trace.facts.get(value)
+        if value in seen or fact is None or fact.dtype.is_float:
+            continue
+        seen.add(value)
+        producer = value.producer()
+        if producer is not None:
+            stack.extend(parent for parent in producer.inputs if parent is not None)
+    return seen

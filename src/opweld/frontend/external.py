@@ -1,0 +1,60 @@
+"""External data: weights in files beside a model. A model may name only files inside its own folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from opweld.errors import ModelError
+
+_REMEDY = "A model may only read files inside its own folder; move the data file beside the model and save the model again."
+
+
+def check_external(tensor: onnx.TensorProto, model: Path | None) -> None:
+    """Refuses a reference to external data that leaves the model's folder or does not fit its file.
+
+    A symbolic link is followed; it may lead anywhere below the folder of the model, or below the folder where a linked
+    model really lies. Raises ModelError naming the tensor.
+    """
+    fields = {entry.key: entry.value for entry in tensor.external_data}
+    title = f"tensor {tensor.name[:200]!r}"
+    location = fields.get("location", "")
+    if model is None:
+        raise ModelError(
+            f"{title}: its data is in the external file {location[:200]!r}, which is known only for a model loaded from a file. "
+            "Pass the path of the model, or load the external data first."
+        )
+    if not location or "\0" in location or "\\" in location:
+        raise ModelError(f"{title}: {location[:200]!r} is no external data file. {_REMEDY}")
+    relative = Path(location)
+    if relative.is_absolute() or ".." in relative.parts:
+        raise ModelError(f"{title}: external data {location[:200]!r} is outside of the model's folder. {_REMEDY}")
+    path = (model.parent / relative).resolve()
+    homes = (model.parent.resolve(), model.resolve().parent)
+    if not any(path.is_relative_to(home) for home in homes):
+        raise ModelError(f"{title}: external data {location[:200]!r} leads out of the model's folder to {path}. {_REMEDY}")
+    if not path.is_file():
+        raise ModelError(f"{title}: external data file {location[:200]!r} does not exist in {model.parent}.")
+    _check_extent(title, fields, path.stat().st_size)
+
+
+def _check_extent(title: str, fields: dict[str, str], size: int) -> None:
+    try:
+        offset = int(fields.get("offset") or 0)
+        length = int(fields["length"]) if fields.get("length") else size - offset
+    except ValueError:
+        raise ModelError(f"{title}: offset and length of its external data must be integers") from None
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ModelError(
+            f"{title}: bytes {offset} to {offset + length} of its external data are outside of the file, which has {size}. "
+            "The file is truncated or belongs to another model."
+        )
+
+
+def external_length(tensor: onnx.TensorProto) -> int | None:
+    """The declared number of bytes of external data; None when the model does not say."""
+    for entry in tensor.external_data:
+        if entry.key == "length" and entry.value:
+            return int(entry.value)
+    return None

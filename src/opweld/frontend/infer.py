@@ -1,0 +1,294 @@
+"""One pass of inference: the facts of every value, under the assumptions made so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.errors import ModelError, OpweldError, UnsupportedError
+from opweld.frontend.assume import Assumptions, primitive
+from opweld.ops.elements import evaluate_elements, from_array, static_shape, to_array
+from opweld.ops.fact import Elements, Fact
+from opweld.ops.operands import describe
+from opweld.ops.registry import Refine, inference_of
+from opweld.tensor.dim import ONE, Dim, Symbol, as_dim, nonnegative, product, symbols_of
+from opweld.tensor.dtype import DType
+from opweld.tensor.program import Guard
+
+MAX_RANK = 8
+MAX_ELEMENTS = 1 << 62
+"""Values whose known dims already multiply to more elements than this are refused."""
+
+SMALL_FLOATS = 64
+"""Float constants up to this number of elements take part in shape arithmetic (scales)."""
+
+
+class Again(Exception):
+    """Inference must start again with these assumptions."""
+
+    def __init__(self, assumptions: Assumptions) -> None:
+        super().__init__()
+        self.assumptions = assumptions
+
+
+class Fork(Exception):
+    """A condition that the assumptions leave open: both outcomes are to be tried."""
+
+    def __init__(self, kind: str, dim: Dim, reason: str) -> None:
+        super().__init__(reason)
+        self.kind, self.dim, self.reason = kind, dim, reason
+
+
+class Trace:
+    """The `Inference` that operators see. After `run`, `facts`, `nodes`, `aliases` and `guards` describe one variant."""
+
+    def __init__(self, assumptions: Assumptions) -> None:
+        self.assumptions = assumptions
+        self.facts: dict[ir.Value, Fact] = {}
+        self.nodes: list[ir.Node] = []
+        self.aliases: dict[ir.Value, ir.Value] = {}
+        self.guards: list[Guard] = []
+        self.current: ir.Node | None = None
+        self._floats: dict[ir.Value, Elements] = {}
+        self._unknown: dict[Symbol, ir.Node] = {}
+        self._inside: list[ir.Node] = []
+
+    def run(self, graph: ir.Graph, inputs: Mapping[ir.Value, Fact]) -> None:
+        """Infers the graph for these facts of its inputs. Raises `Again`, `Fork`, ModelError, UnsupportedError."""
+        for value, fact in inputs.items():
+            self.facts[value] = self._rewritten(fact)
+        self._walk(graph)
+        for value in graph.outputs:
+            self.fact(value)
+        if self._unknown:
+            node = next(iter(self._unknown.values()))
+            raise UnsupportedError(
+                f"{describe(node)}: the size of its output is known only after it has run, which is not supported yet. "
+                "Replace the operator by one with a fixed output size."
+            )
+
+    # ------------------------------------------------------------------------------------------- what operators ask
+
+    def fact(self, value: ir.Value | None) -> Fact:
+        """The fact of a value; ModelError when an optional input is absent that the operator needs."""
+        if value is None:
+            title = "the graph" if self.current is None else describe(self.current)
+            raise ModelError(f"{title}: an input is missing")
+        found = self.facts.get(value)
+        if found is None:
+            raise ModelError(f"value {value.name!r} is used before anything defines it")
+        return found
+
+    def same(self, a: Dim, b: Dim, node: ir.Node, why: str) -> Dim:
+        """See `Inference.same`."""
+        a, b = self.assumptions.rewrite(a), self.assumptions.rewrite(b)
+        if a is b:
+            return a
+        difference = primitive(a - b)
+        if nonnegative(difference - 1) or nonnegative(-difference - 1):
+            raise ModelError(f"{describe(node)}: {a} and {b} can never be equal ({why})")
+        if self.assumptions.states(difference):
+            return a if len(a.terms) <= len(b.terms) else b
+        raise Again(self.assumptions.equal(difference, f"{describe(node)}: {a} == {b} ({why})"))
+
+    def broadcast(self, shapes: Sequence[tuple[Dim, ...]], node: ir.Node) -> tuple[Dim, ...]:
+        """See `Inference.broadcast`."""
+        rank = max((len(shape) for shape in shapes), default=0)
+        result: list[Dim] = []
+        for position in range(rank):
+            dim = ONE
+            for shape in shapes:
+                offset = position - rank + len(shape)
+                if offset < 0 or shape[offset] is ONE:
+                    continue
+                dim = shape[offset] if dim is ONE else self.same(dim, shape[offset], node, "broadcasting")
+            result.append(dim)
+        return tuple(result)
+
+    def at_least(self, dim: Dim, bound: int, node: ir.Node, why: str) -> None:
+        """See `Inference.at_least`."""
+        dim = self.assumptions.rewrite(dim)
+        symbol = dim.atom
+        if isinstance(symbol, Symbol) and symbol.least is None and bound in (0, 1):
+            raise Again(self.assumptions.sized(symbol))
+        margin = dim - bound
+        answer = self.assumptions.answer("least", margin)
+        if answer is False:
+            raise ModelError(f"{describe(node)}: {dim} is less than {bound} ({why})")
+        if answer is None and all(guard.dim is not margin for guard in self.guards):
+            self.guards.append(Guard("least", margin, f"{describe(node)}: {dim} >= {bound} ({why})"))
+
+    def decide(self, condition: Dim, kind: str, node: ir.Node, why: str) -> bool:
+        """See `Inference.decide`."""
+        dim = self.assumptions.rewrite(condition)
+        if dim.constant is not None:
+            return dim.constant == 0 if kind == "zero" else dim.constant >= 0
+        answer = self.assumptions.answer(kind, dim)
+        if answer is None:
+            relation = "==" if kind == "zero" else ">="
+            raise Fork(kind, dim, f"{describe(node)}: {dim} {relation} 0 ({why})")
+        return answer
+
+    def symbol(self, hint: str) -> Dim:
+        """See `Inference.symbol`."""
+        assert self.current is not None
+        symbol = Symbol(f"unknown_{len(self._unknown)}")
+        self._unknown[symbol] = self.current
+        return symbol.dim
+
+    def subgraph(self, graph: ir.Graph, arguments: Mapping[ir.Value, Fact]) -> list[Fact]:
+        """See `Inference.subgraph`. The nodes of the body do not become nodes of the variant."""
+        for value, fact in arguments.items():
+            self.facts[value] = self._rewritten(fact)
+        outside, self.nodes = self.nodes, []
+        self._walk(graph)
+        self.nodes = outside
+        return [self.fact(value) for value in graph.outputs]
+
+    def inline(self, node: ir.Node, graph: ir.Graph) -> list[Fact]:
+        """See `Inference.inline`."""
+        self._walk(graph)
+        for output, inner in zip(node.outputs, graph.outputs, strict=True):
+            self.aliases[output] = inner
+        return [self.fact(value) for value in graph.outputs]
+
+    # -------------------------------------------------------------------------------------------------------- the walk
+
+    def _walk(self, graph: ir.Graph) -> None:
+        for value in graph.initializers.values():
+            self.facts[value] = constant_fact(value)
+        for node in graph:
+            outside, self.current = self.current, node
+            self._visit(node)
+            # After a failure `current` stays at the node that failed: the driver asks what it depends on.
+            self.current = outside
+
+    def _visit(self, node: ir.Node) -> None:
+        for value in node.inputs:
+            if value is not None and value.name != "" and value not in self.facts:
+                raise ModelError(f"{describe(node)}: input {value.name!r} is defined by nothing")
+        try:
+            facts = inference_of(node)(self, node)
+        except (Again, Fork, Refine, OpweldError):
+            raise
+        except (ArithmeticError, IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
+            raise ModelError(
+                f"{describe(node)}: its inputs or attributes do not fit together ({type(error).__name__}: {error})"
+            ) from error
+        present = [(value, fact) for value, fact in zip(node.outputs, facts, strict=False)]
+        for value in node.outputs[len(facts) :]:
+            if value.uses() or value.is_graph_output():
+                raise UnsupportedError(f"{describe(node)}: output {value.name!r} is not supported yet")
+        numbers = self._evaluate(node, facts)
+        for position, (value, fact) in enumerate(present):
+            fact = self._with_numbers(value, fact, None if numbers is None else numbers[position])
+            self.facts[value] = self._checked(self._rewritten(fact), node)
+        if not any(output in self.aliases for output in node.outputs):
+            self.nodes.append(node)
+
+    def _evaluate(self, node: ir.Node, facts: Sequence[Fact]) -> list[Elements] | None:
+        if node.domain not in ("", "ai.onnx") or all(fact.elements is not None for fact in facts):
+            return None
+        inputs = [None if value is None else self._numbers(value) for value in node.inputs]
+        if not any(array is not None for array in inputs):
+            return None
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        operands = [None if value is None else self.facts[value] for value in node.inputs]
+        return evaluate_elements(node.op_type, inputs, attributes, operands, facts)
+
+    def _numbers(self, value: ir.Value) -> Elements | None:
+        fact = self.facts.get(value)
+        if fact is None or fact.elements is not None:
+            return None if fact is None else fact.elements
+        if value not in self._floats and fact.constant is not None and fact.dtype.is_float:
+            shape = static_shape(fact)
+            if shape is not None and int(product(shape)) <= SMALL_FLOATS:
+                self._floats[value] = from_array(fact.constant(), fact.dtype)
+        return self._floats.get(value)
+
+    def _with_numbers(self, value: ir.Value, fact: Fact, numbers: Elements | None) -> Fact:
+        elements = fact.elements
+        if elements is None and numbers is not None:
+            if fact.dtype.is_float:
+                self._floats[value] = numbers
+            else:
+                elements = numbers
+        constant = fact.constant
+        known = elements if elements is not None else numbers
+        if constant is None and known is not None:
+            array = to_array(known, fact.dtype)
+            if array is not None:
+                constant = _reader(array)
+        return Fact(fact.dtype, fact.shape, elements, constant)
+
+    def _rewritten(self, fact: Fact) -> Fact:
+        shape = tuple(self.assumptions.rewrite(dim) for dim in fact.shape)
+        elements = fact.elements
+        if elements is not None and not fact.dtype.is_float and fact.dtype is not DType.BOOL:
+            changed = np.empty(elements.size, object)
+            for position, dim in enumerate(elements.flat):
+                changed[position] = self.assumptions.rewrite(dim)
+            elements = changed.reshape(elements.shape)
+        return Fact(fact.dtype, shape, elements, fact.constant)
+
+    def _checked(self, fact: Fact, node: ir.Node) -> Fact:
+        if fact.rank > MAX_RANK:
+            raise UnsupportedError(f"{describe(node)}: its output has rank {fact.rank}; opweld supports up to {MAX_RANK}")
+        known = 1
+        for dim in fact.shape:
+            if nonnegative(-dim - 1):
+                raise ModelError(f"{describe(node)}: its output would have a negative size {dim}; the inputs are too small")
+            known *= dim.constant if dim.constant is not None else 1
+        if known > MAX_ELEMENTS:
+            raise ModelError(f"{describe(node)}: its output of shape {list(fact.shape)} has more elements than memory can hold")
+        assert fact.elements is None or fact.elements.shape == static_shape(fact), describe(node)
+        return fact
+
+
+def constant_fact(value: ir.Value) -> Fact:
+    """The fact of an initializer, read only when somebody asks; small integer ones are tracked at once."""
+    tensor = value.const_value
+    if tensor is None:
+        raise ModelError(f"initializer {value.name!r} has no data")
+    dtype = dtype_of(value.name, tensor.dtype)
+    shape = tuple(as_dim(int(extent)) for extent in tensor.shape)  # type: ignore[arg-type]
+
+    def read() -> np.ndarray[Any, Any]:
+        return tensor.numpy()
+
+    fact = Fact(dtype, shape, None, read)
+    if dtype.is_float or static_shape(fact) is None:
+        return fact
+    return Fact(dtype, shape, from_array(read(), dtype), read)
+
+
+def dtype_of(name: str | None, onnx: ir.DataType | None) -> DType:
+    """The element type of a value; UnsupportedError names the value when opweld has none."""
+    if onnx is None:
+        raise ModelError(f"value {name!r} has no declared element type")
+    try:
+        return DType.of_onnx(int(onnx))
+    except ValueError:
+        raise UnsupportedError(
+            f"value {name!r} has element type {onnx.name}, which is not supported. Cast it before export."
+        ) from None
+
+
+def _reader(array: np.ndarray[Any, Any]) -> Any:
+    return lambda: array
+
+
+def free_symbols(facts: Mapping[ir.Value, Fact]) -> frozenset[Symbol]:
+    """The symbols that the shapes and elements of values depend on."""
+    found: frozenset[Symbol] = frozenset()
+    for fact in facts.values():
+        for dim in fact.shape:
+            found |= symbols_of(dim)
+        if fact.elements is not None:
+            for element in fact.elements.flat:
+                if isinstance(element, Dim):
+                    found |= symbols_of(element)
+    return found

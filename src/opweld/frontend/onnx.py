@@ -1,0 +1,128 @@
+"""ONNX files in: read, distrusted, brought to one opset, functions inlined, constants as initializers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, RemoveInitializersFromInputsPass
+
+from opweld.errors import ModelError
+from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors
+from opweld.frontend.opset import MARK, Stripped, convert, inline_functions
+from opweld.frontend.order import sort_nodes
+from opweld.ops.registry import OPSET
+
+SOURCE_OPSET = "opweld.source_opset"
+"""Key of `model.meta`: the opset that the model came with."""
+
+IR_VERSION = 11
+"""The IR version that belongs to `OPSET`."""
+
+_NODE_NAME_LIMIT = 200
+
+
+def load(model: str | Path | bytes | onnx.ModelProto) -> ir.Model:
+    """A valid model at opset `OPSET`, ready for inference.
+
+    `model` is a path, the bytes of a file, or a ModelProto (left untouched). Weights stay where they are: in the parsed
+    file, or in external files by reference. Initializers that are graph inputs too become constants. Names of inputs
+    and outputs, their declared dims, and the producer are kept; names of nodes are made unique. Raises ModelError for
+    whatever is malformed or unsafe, UnsupportedError for what is valid but not supported.
+    """
+    proto, path = _read(model)
+    opset = check_header(proto)
+    check_tensors(proto, path)
+    stripped = Stripped(proto)
+    local = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in proto.functions}
+    check_nodes(stripped.proto.graph.node, opset, local)
+    for function in stripped.proto.functions:
+        versions = {entry.domain: entry.version for entry in function.opset_import}
+        check_nodes(function.node, versions.get("", opset), local)
+    sort_nodes(stripped.proto.graph)
+    _check_interface(stripped.proto.graph)
+    converted = convert(inline_functions(stripped.proto), opset)
+    return _finish(converted, stripped, path, opset)
+
+
+def _read(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
+    if isinstance(model, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        return copy, None
+    path = None if isinstance(model, bytes) else Path(model)
+    title = "the model" if path is None else f"{str(path)!r}"
+    try:
+        data = model if isinstance(model, bytes) else Path(model).read_bytes()
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{title} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except (DecodeError, RuntimeError) as error:
+        raise ModelError(f"{title} is no ONNX model: it is truncated or of another format") from error
+    return proto, path
+
+
+def _check_interface(graph: onnx.GraphProto) -> None:
+    stored = {tensor.name for tensor in graph.initializer}
+    for kind, values in (("input", graph.input), ("output", graph.output)):
+        names = [value.name for value in values]
+        if "" in names:
+            raise ModelError(f"the graph has an {kind} without a name")
+        if kind == "input" and len(set(names)) < len(names):
+            raise ModelError("the graph has two inputs of one name")
+        for value in values:
+            _check_rank(value, kind, required=kind == "input" and value.name not in stored)
+
+
+def _check_rank(value: onnx.ValueInfoProto, kind: str, required: bool) -> None:
+    title = f"{kind} {value.name[:200]!r}"
+    which = value.type.WhichOneof("value")
+    if which not in ("tensor_type", None):
+        raise ModelError(f"{title} is a {which.removesuffix('_type')}; opweld takes tensors only")
+    if required and (which is None or not value.type.tensor_type.HasField("shape")):
+        raise ModelError(f"{title} has no declared rank. Declare its dims (dynamic ones by name) before export.")
+    rank = len(value.type.tensor_type.shape.dim)
+    if rank > MAX_RANK:
+        raise ModelError(f"{title} has rank {rank}; opweld supports ranks up to {MAX_RANK}")
+
+
+def _finish(proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset: int) -> ir.Model:
+    proto.ir_version = IR_VERSION
+    try:
+        model = ir.from_proto(proto)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ModelError(f"the graph is malformed: {str(error)[:300]}") from error
+    assert isinstance(model, ir.Model)
+    weights = [_weight(tensor, path) for tensor in stripped.removed]
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for value in graph.initializers.values():
+            value.const_value = _original(value.const_value, weights)
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        node.name = (node.name or "")[:_NODE_NAME_LIMIT] or f"{node.op_type}"
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type is ir.AttributeType.TENSOR and attribute.ref_attr_name is None:
+                node.attributes[name] = ir.AttrTensor(name, _original(attribute.value, weights))
+    RemoveInitializersFromInputsPass()(model)
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    NameFixPass()(model)
+    model.meta[SOURCE_OPSET] = opset
+    assert model.opset_imports[""] == OPSET
+    return model
+
+
+def _weight(tensor: onnx.TensorProto, path: Path | None) -> ir.TensorProtocol:
+    found = ir.serde.deserialize_tensor(tensor)
+    if isinstance(found, ir.ExternalTensor):
+        assert path is not None
+        found.base_dir = path.parent.resolve()
+    return found
+
+
+def _original(tensor: ir.TensorProtocol, weights: list[ir.TensorProtocol]) -> ir.TensorProtocol:
+    if isinstance(tensor, ir.ExternalTensor) and str(tensor.location).startswith(MARK):
+        return weights[int(str(tensor.location)[len(MARK) :])]
+    return tensor

@@ -1,0 +1,131 @@
+"""One opset for every model: onnx's own converter, run on a copy of the model without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+import onnx.inliner
+from onnx import AttributeProto, TensorProto, version_converter
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.frontend.check import check_nodes
+from opweld.ops.registry import OPSET
+
+INLINE_BYTES = 512
+"""Tensors up to this size stay in the copy: the converter reads small ones, such as axes and scales."""
+
+MARK = "#"
+"""Location of a removed tensor in the copy: the mark and its number. `check_external` never sees it."""
+
+
+class Stripped:
+    """A copy of a model without weights, and the weights by number."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.removed: list[TensorProto] = []
+        self.proto = onnx.ModelProto()
+        for field, value in model.ListFields():
+            if field.name not in ("graph", "functions", "training_info"):
+                _copy_field(self.proto, field.name, value)
+        self._graph(model.graph, self.proto.graph)
+        for function in model.functions:
+            copy = self.proto.functions.add()
+            for field, value in function.ListFields():
+                if field.name != "node":
+                    _copy_field(copy, field.name, value)
+            self._nodes(function.node, copy.node)
+
+    def _graph(self, source: onnx.GraphProto, target: onnx.GraphProto) -> None:
+        for field, value in source.ListFields():
+            if field.name == "node":
+                self._nodes(source.node, target.node)
+            elif field.name == "initializer":
+                for tensor in source.initializer:
+                    self._tensor(tensor, target.initializer.add())
+            elif field.name != "value_info":  # stale after conversion, and inferred anew in any case
+                _copy_field(target, field.name, value)
+
+    def _nodes(self, source: Iterable[onnx.NodeProto], target: object) -> None:
+        for node in source:
+            copy = target.add()  # type: ignore[attr-defined]
+            for field, value in node.ListFields():
+                if field.name != "attribute":
+                    _copy_field(copy, field.name, value)
+            for attribute in node.attribute:
+                self._attribute(attribute, copy.attribute.add())
+
+    def _attribute(self, source: AttributeProto, target: AttributeProto) -> None:
+        for field, value in source.ListFields():
+            if field.name == "t":
+                self._tensor(source.t, target.t)
+            elif field.name == "g":
+                target.g.SetInParent()
+                self._graph(source.g, target.g)
+            elif field.name == "graphs":
+                for graph in source.graphs:
+                    self._graph(graph, target.graphs.add())
+            else:
+                _copy_field(target, field.name, value)
+
+    def _tensor(self, source: TensorProto, target: TensorProto) -> None:
+        if source.data_location != TensorProto.EXTERNAL and source.ByteSize() <= INLINE_BYTES + len(source.name):
+            target.CopyFrom(source)
+            return
+        target.name, target.data_type = source.name, source.data_type
+        target.dims.extend(source.dims)
+        target.data_location = TensorProto.EXTERNAL
+        target.external_data.add(key="location", value=f"{MARK}{len(self.removed)}")
+        self.removed.append(source)
+
+
+def _copy_field(target: object, name: str, value: object) -> None:
+    if isinstance(value, int | float | str | bytes):
+        setattr(target, name, value)
+    elif hasattr(value, "CopyFrom"):
+        getattr(target, name).CopyFrom(value)
+    else:
+        getattr(target, name).extend(value)
+
+
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with calls of its own functions replaced by their bodies. ModelError when they call each other in circles."""
+    if not model.functions:
+        return model
+    bodies = {(function.domain, function.name): function for function in model.functions}
+    state: dict[tuple[str, str], bool] = {}
+
+    def visit(key: tuple[str, str]) -> None:
+        if state.get(key):
+            return
+        if key in state:
+            raise ModelError(f"function {key[1][:200]!r} calls itself, directly or through others; such a model never ends")
+        state[key] = False
+        for node in bodies[key].node:
+            if (node.domain, node.op_type) in bodies:
+                visit((node.domain, node.op_type))
+        state[key] = True
+
+    for key in bodies:
+        visit(key)
+    try:
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise ModelError(f"the functions of the model cannot be inlined: {_first_line(error)}") from error
+
+
+def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """The model at `OPSET`. UnsupportedError when onnx cannot convert it, ModelError when the result is not valid."""
+    if opset != OPSET:
+        try:
+            model = version_converter.convert_version(model, OPSET)
+        except (RuntimeError, ValueError, IndexError) as error:  # ConvertError is a RuntimeError
+            raise UnsupportedError(
+                f"the model cannot be converted from opset {opset} to {OPSET}: {_first_line(error)}. Export it again with opset 17 or newer."
+            ) from error
+        check_nodes(model.graph.node, OPSET, {})
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

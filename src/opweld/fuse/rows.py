@@ -1,0 +1,151 @@
+"""Row spaces: tensors that run over the same rows, some of them reducing along the columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from opweld.fuse.region import reductions
+from opweld.tensor.dim import Axis, Dim
+from opweld.tensor.expr import Load, loads
+from opweld.tensor.program import Tensor
+
+
+@dataclass(eq=False)
+class RowSpace:
+    """Rows (axes kept by the reductions) and columns (axes reduced), and the tensors that live on them.
+
+    `places` says, for each tensor, which row or column axis each of its own axes is: ("row", 0), ("column", 1), or
+    None for an axis of extent one."""
+
+    rows: tuple[Dim, ...]
+    columns: tuple[Dim, ...]
+    tensors: list[Tensor] = field(default_factory=list[Tensor])
+    places: dict[str, tuple[tuple[str, int] | None, ...]] = field(
+        default_factory=dict[str, tuple[tuple[str, int] | None, ...]]
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(tensor.name for tensor in self.tensors)
+
+    @staticmethod
+    def of(tensor: Tensor) -> RowSpace:
+        """The space of a first tensor: its own axes are the rows, the axes it reduces the columns."""
+        found = reductions(tensor.body)
+        columns = found[0].axes
+        rows = tuple(axis for axis in tensor.axes if axis.extent.constant != 1)
+        space = RowSpace(tuple(a.extent for a in rows), tuple(a.extent for a in columns))
+        space.tensors.append(tensor)
+        space.places[tensor.name] = tuple(
+            ("row", rows.index(axis)) if axis in rows else None for axis in tensor.axes
+        )
+        return space
+
+    def columns_of(self, tensor: Tensor) -> dict[Axis, tuple[str, int]] | None:
+        """Where each axis of a member (its own and reduced ones) lies; None when it does not fit the space."""
+        known: dict[Axis, tuple[str, int]] = {}
+        for node in loads(tensor.body):
+            if node.tensor in self.places and not self._match(node, known):
+                return None
+        reduced = [axis for reduce in reductions(tensor.body) for axis in reduce.axes]
+        for reduce in reductions(tensor.body):
+            if not self._place_rest(reduce.axes, "column", self.columns, known):
+                return None
+        rest = [axis for axis in tensor.axes if axis.extent.constant != 1 and axis not in known]
+        taken = {place for axis, place in known.items() if axis in tensor.axes}
+        free = [("row", i) for i in range(len(self.rows)) if ("row", i) not in taken]
+        free += [("column", i) for i in range(len(self.columns)) if ("column", i) not in taken and not reduced]
+        for axis in rest:
+            place = next((p for p in free if self._extent(p) is axis.extent), None)
+            if place is None:
+                return None
+            known[axis] = place
+            free.remove(place)
+        return known
+
+    def _extent(self, place: tuple[str, int]) -> Dim:
+        return self.rows[place[1]] if place[0] == "row" else self.columns[place[1]]
+
+    def _match(self, node: Load, known: dict[Axis, tuple[str, int]]) -> bool:
+        if node.guards:
+            return False
+        for dim, place in zip(node.indices, self.places[node.tensor], strict=True):
+            if place is None:
+                if dim.constant != 0:
+                    return False
+                continue
+            axis = dim.atom
+            if not isinstance(axis, Axis) or axis.extent is not self._extent(place):
+                return False
+            if known.setdefault(axis, place) != place:
+                return False
+        return True
+
+    def _place_rest(
+        self, axes: tuple[Axis, ...], role: str, extents: tuple[Dim, ...], known: dict[Axis, tuple[str, int]]
+    ) -> bool:
+        """Reduced axes are exactly the columns, each once."""
+        if len(axes) != len(extents):
+            return False
+        for position, axis in enumerate(axes):
+            place = known.get(axis, (role, position))
+            if place[0] != role or self._extent(place) is not axis.extent:
+                return False
+            known[axis] = place
+        return len({known[axis] for axis in axes}) == len(axes)
+
+    def accepts(self, tensor: Tensor) -> bool:
+        """Whether the tensor runs over exactly these rows, and reads members only at its own place in the row."""
+        known = self.columns_of(tensor)
+        if known is None:
+            return False
+        own = {known[axis] for axis in tensor.axes if axis in known}
+        rows = {("row", i) for i in range(len(self.rows))}
+        columns = {("column", i) for i in range(len(self.columns))}
+        # one element a row (a reduction or a scalar of the row) or all elements of the row
+        return own in (rows, rows | columns) and len(own) == sum(a.extent.constant != 1 for a in tensor.axes)
+
+    def add(self, tensor: Tensor) -> None:
+        """Adds an accepted tensor after those it reads."""
+        known = self.columns_of(tensor)
+        assert known is not None
+        self.tensors.append(tensor)
+        self.places[tensor.name] = tuple(known.get(axis) for axis in tensor.axes)
+
+    def accepts_producer(self, source: Tensor) -> bool:
+        """Whether each load of the source by the first tensor reads it at the current place in the row."""
+        first = self.tensors[0]
+        return self._producer_places(source, first) is not None
+
+    def _producer_places(self, source: Tensor, first: Tensor) -> tuple[tuple[str, int] | None, ...] | None:
+        reduce = reductions(first.body)[0]
+        rows = [axis for axis in first.axes if axis.extent.constant != 1]
+        place_of: dict[Axis, tuple[str, int]] = {axis: ("row", i) for i, axis in enumerate(rows)}
+        place_of |= {axis: ("column", i) for i, axis in enumerate(reduce.axes)}
+        found: tuple[tuple[str, int] | None, ...] | None = None
+        for node in loads(first.body):
+            if node.tensor != source.name:
+                continue
+            places: list[tuple[str, int] | None] = []
+            for dim, axis in zip(node.indices, source.axes, strict=True):
+                if axis.extent.constant == 1:
+                    places.append(None)
+                elif isinstance(dim.atom, Axis) and dim.atom in place_of and dim.atom.extent is axis.extent:
+                    places.append(place_of[dim.atom])
+                else:
+                    return None
+            if node.guards or (found is not None and tuple(places) != found):
+                return None
+            found = tuple(places)
+        if found is None or len({p for p in found if p}) != len(place_of):
+            return None
+        return found
+
+    def add_producer(self, source: Tensor) -> None:
+        """Adds an accepted producer before everything else."""
+        places = self._producer_places(source, self.tensors[0])
+        assert places is not None
+        self.tensors.insert(0, source)
+        self.places[source.name] = places
+
+

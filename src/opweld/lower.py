@@ -1,0 +1,239 @@
+"""The graph of a variant as a tensor program: what each value is, computed or not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.errors import OpweldError
+from opweld.frontend.explore import Variant
+from opweld.ops.elements import to_array
+from opweld.ops.fact import Elements, Fact
+from opweld.ops.operands import describe
+from opweld.ops.registry import fresh_axes, lowering_of
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, DimLike, as_dim
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, at_least_zero, cast, const, index, load, select
+from opweld.tensor.program import Constant, Input, Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
+
+CHAIN_LIMIT = 64
+"""Known elements that are no numbers become a chain of selects up to this number of them."""
+
+
+def to_tensors(variant: Variant) -> TensorProgram:
+    """The tensor program of a variant: only what its outputs need.
+
+    Inputs keep their public names; all other names are generated, safe and unique. Raises UnsupportedError for an
+    operator that cannot be lowered.
+    """
+    return _Lowering(variant).run()
+
+
+class _Lowering:
+    """The `Lowering` that operators see, for one node after the other."""
+
+    node: ir.Node
+
+    def __init__(self, variant: Variant) -> None:
+        self.variant = variant
+        self.inputs = tuple(self._input(value) for value in variant.inputs)
+        self.items: list[Item] = []
+        self.constants: list[Constant] = []
+        self._names: dict[ir.Value, str] = {value: value.name or "" for value in variant.inputs}
+        self._taken = set(self._names.values())
+        self._producers = {value: node for node in variant.nodes for value in node.outputs}
+        self._count = 0
+
+    def run(self) -> TensorProgram:
+        """Lowers what the outputs need, in graph order, and drops what no output came to need."""
+        needed = self._needed()
+        for node in self.variant.nodes:
+            if node in needed and not all(value in self._names for value in node.outputs):
+                self._lower(node)
+        outputs = tuple((name, self.tensor(value)) for name, value in self.variant.outputs)
+        items = _alive(self.items, {name for _, name in outputs})
+        used = {name for _, name in outputs} | {name for item in items for name in item_inputs(item)}
+        return TensorProgram(
+            name=self.variant.name,
+            inputs=self.inputs,
+            constants=tuple(constant for constant in self.constants if constant.name in used),
+            items=items,
+            outputs=outputs,
+            symbols=self.variant.symbols,
+            guards=self.variant.guards,
+        )
+
+    def _needed(self) -> set[ir.Node]:
+        """The nodes that outputs depend on, not counting values whose elements are known."""
+        needed: set[ir.Node] = set()
+        stack = [value for _, value in self.variant.outputs]
+        while stack:
+            value = self.variant.resolve(stack.pop())
+            node = self._producers.get(value)
+            if node is None or node in needed or self._known(value) is not None:
+                continue
+            needed.add(node)
+            stack.extend(parent for parent in node.inputs if parent is not None)
+        return needed
+
+    def _input(self, value: ir.Value) -> Input:
+        fact = self.variant.facts[value]
+        return Input(value.name or "", fact.dtype, fact.shape)
+
+    def _lower(self, node: ir.Node) -> None:
+        outside = getattr(self, "node", None)
+        self.node = node
+        lowering_of(node)(self, node)
+        if outside is not None:
+            self.node = outside
+
+    # ------------------------------------------------------------------------------------------- what operators ask
+
+    def fact(self, value: ir.Value | None) -> Fact:
+        """See `Lowering.fact`."""
+        assert value is not None, f"{describe(self.node)}: an input is missing"
+        return self.variant.facts[self.variant.resolve(value)]
+
+    def tensor(self, value: ir.Value) -> str:
+        """See `Lowering.tensor`."""
+        value = self.variant.resolve(value)
+        name = self._names.get(value)
+        if name is None:
+            name = self._names[value] = self._materialise(value)
+        return name
+
+    def load(
+        self, value: ir.Value, indices: Sequence[DimLike], guards: Sequence[Dim] = (), fill: Expr | None = None
+    ) -> Expr:
+        """See `Lowering.load`. One known element is the literal or the polynomial itself."""
+        value = self.variant.resolve(value)
+        fact = self.variant.facts[value]
+        offset = len(indices) - fact.rank
+        assert offset >= 0, f"{describe(self.node)}: {len(indices)} indices for {value.name!r} of rank {fact.rank}"
+        at = tuple(
+            ZERO if dim is ONE else as_dim(i) for dim, i in zip(fact.shape, indices[offset:], strict=True)
+        )
+        if not guards:
+            single = self._single(value, at)
+            if single is not None:
+                return single
+        return load(self.tensor(value), fact.dtype, at, tuple(guards), fill)
+
+    def emit(self, axes: Sequence[Axis], body: Expr, hint: str = "") -> str:
+        """See `Lowering.emit`."""
+        name = self.unique(hint or self.node.op_type)
+        self.items.append(Tensor(name, body.dtype, tuple(axes), body, (self.node.name or "",)))
+        return name
+
+    def constant(self, array: np.ndarray[Any, Any], hint: str = "") -> str:
+        """See `Lowering.constant`."""
+        name = self.unique(hint or "constant")
+        dtype = DType.of_numpy(array.dtype)
+        self.constants.append(Constant(name, dtype, array.shape, lambda: array, (self.node.name or "",)))
+        return name
+
+    def result(self, value: ir.Value, axes: Sequence[Axis], body: Expr) -> None:
+        """See `Lowering.result`."""
+        fact = self.fact(value)
+        assert body.dtype is fact.dtype, f"{describe(self.node)}: {body.dtype!r} is not {fact.dtype!r}"
+        extents = tuple(axis.extent for axis in axes)
+        assert extents == fact.shape, f"{describe(self.node)}: {extents} is not {fact.shape}"
+        self._names[value] = self.emit(axes, body)
+
+    def alias(self, value: ir.Value, tensor: str) -> None:
+        """See `Lowering.alias`."""
+        self._names[value] = tensor
+
+    def scan(self, scan: Scan) -> None:
+        """See `Lowering.scan`."""
+        self.items.append(scan)
+
+    def unique(self, hint: str) -> str:
+        """See `Lowering.unique`."""
+        plain = re.sub(r"[^a-z0-9]+", "_", hint.lower()).strip("_")[:40]
+        while True:
+            name = f"t{self._count}_{plain}" if plain else f"t{self._count}"
+            self._count += 1
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
+
+    # ------------------------------------------------------------------------------------------------- known elements
+
+    def _known(self, value: ir.Value) -> Elements | None:
+        """Elements from which a value is made without its node."""
+        elements = self.variant.facts[value].elements
+        if elements is None:
+            return None
+        small = elements.size <= CHAIN_LIMIT
+        return elements if small or to_array(elements, self.variant.facts[value].dtype) is not None else None
+
+    def _single(self, value: ir.Value, at: tuple[Dim, ...]) -> Expr | None:
+        fact = self.variant.facts[value]
+        places = tuple(i.constant for i in at)
+        if value in self._names and value.is_graph_input():
+            return None
+        if fact.elements is not None and all(place is not None for place in places):
+            return _element(fact.elements[places], fact.dtype)
+        if fact.constant is not None and fact.rank <= 8 and all(dim is ONE for dim in fact.shape):
+            return const(fact.constant().reshape(-1)[0].item(), fact.dtype)
+        return None
+
+    def _materialise(self, value: ir.Value) -> str:
+        fact = self.variant.facts[value]
+        if fact.constant is not None:
+            return self._stored(value, fact)
+        elements = self._known(value)
+        array = None if elements is None else to_array(elements, fact.dtype)
+        if array is not None:
+            return self._stored(value, Fact(fact.dtype, fact.shape, None, lambda: array))
+        if elements is not None:
+            return self._chosen(value, elements, fact)
+        node = self._producers.get(value)
+        if node is None:
+            raise OpweldError(f"value {value.name!r} is neither an input nor computed")
+        self._lower(node)
+        return self._names[value]
+
+    def _stored(self, value: ir.Value, fact: Fact) -> str:
+        assert fact.constant is not None
+        name = self.unique(value.name or "constant")
+        shape = tuple(int(dim) for dim in fact.shape)
+        self.constants.append(Constant(name, fact.dtype, shape, fact.constant, (value.name or "",)))
+        return name
+
+    def _chosen(self, value: ir.Value, elements: Elements, fact: Fact) -> str:
+        """A tensor that selects each element by its position."""
+        axes = fresh_axes(fact.shape)
+        flat = ZERO
+        for axis in axes:
+            flat = flat * axis.extent + axis.dim
+        flat_elements = list(elements.flat)
+        body = _element(flat_elements[-1], fact.dtype)
+        for position in range(len(flat_elements) - 2, -1, -1):
+            body = select(at_least_zero(position - flat), _element(flat_elements[position], fact.dtype), body)
+        producer = value.producer()
+        name = self.unique("elements")
+        self.items.append(Tensor(name, fact.dtype, axes, body, ((producer.name or "") if producer else "",)))
+        return name
+
+
+def _element(element: Any, dtype: DType) -> Expr:
+    if isinstance(element, Dim):
+        known = element.constant
+        return cast(index(element), dtype) if known is None else const(known, dtype)
+    return const(element, dtype)
+
+
+def _alive(items: Sequence[Item], wanted: set[str]) -> tuple[Item, ...]:
+    """The items that the wanted names depend on, in order."""
+    alive: list[Item] = []
+    for item in reversed(items):
+        if any(name in wanted for name in item_outputs(item)):
+            wanted = wanted | set(item_inputs(item))
+            alive.append(item)
+    return tuple(reversed(alive))

@@ -1,0 +1,130 @@
+"""Operators that make values from nothing but sizes: Constant, ConstantOfShape, Range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.ops.elements import make, static_shape
+from opweld.ops.emitted import define
+from opweld.ops.fact import Fact
+from opweld.ops.known import required_dims
+from opweld.ops.operands import describe, known_numbers, require_same_dtype, required
+from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
+from opweld.tensor.dim import ZERO, Dim, as_dim, ceildiv, maximum, nonnegative, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Scalar, cast, const, index
+
+
+@infers("Constant")
+def infer_constant(scope: Inference, node: ir.Node) -> list[Fact]:
+    """Known data. Loading lifts constants to initializers; what is left is a graph output itself."""
+    array = _constant_array(node)
+    dtype = DType.of_numpy(array.dtype)
+    return [Fact(dtype, tuple(map(as_dim, array.shape)), None, lambda: array)]
+
+
+@lowers("Constant")
+def lower_constant(scope: Lowering, node: ir.Node) -> None:
+    """A constant of the program."""
+    scope.alias(node.outputs[0], scope.constant(_constant_array(node), "constant"))
+
+
+def _constant_array(node: ir.Node) -> np.ndarray[Any, Any]:
+    dtypes: dict[str, type[np.generic]] = {
+        "value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64,
+    }  # fmt: skip
+    for name, value in node.attributes.items():
+        if name == "value":
+            return value.as_tensor().numpy()
+        if name in dtypes:
+            return np.asarray(value.value, dtypes[name])
+    raise UnsupportedError(f"{describe(node)}: only constants of numbers are supported")
+
+
+@infers("ConstantOfShape")
+def infer_constant_of_shape(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The shape is the input; nothing is allocated for it."""
+    dims = required_dims(scope, node, 0, "the shape")
+    for dim in dims:
+        if not nonnegative(dim):
+            scope.at_least(dim, 0, node, "a dim of the shape")
+    dtype, value = _fill(node)
+    fact = Fact(dtype, dims)
+    shape = static_shape(fact)
+    if shape is None or dtype.is_float:
+        return [fact]
+    element: Dim | bool = bool(value) if dtype is DType.BOOL else as_dim(int(value))
+    return [Fact(dtype, dims, make(shape, [element] * int(product(shape))))]
+
+
+@lowers("ConstantOfShape")
+def lower_constant_of_shape(scope: Lowering, node: ir.Node) -> None:
+    """The same literal everywhere."""
+    dtype, value = _fill(node)
+    define(scope, node.outputs[0], lambda _: const(value, dtype))
+
+
+def _fill(node: ir.Node) -> tuple[DType, Scalar]:
+    tensor = attribute(node, "value", None)
+    if tensor is None:
+        return DType.F32, 0.0
+    array = np.asarray(tensor.numpy())
+    if array.size != 1:
+        raise ModelError(f"{describe(node)}: the value must have one element, got shape {list(array.shape)}")
+    return DType.of_numpy(array.dtype), array.reshape(-1)[0].item()
+
+
+@infers("Range")
+def infer_range(scope: Inference, node: ir.Node) -> list[Fact]:
+    """ceil((limit - start) / delta) elements, none when that is negative."""
+    facts = [scope.fact(required(node, position)) for position in range(3)]
+    dtype = require_same_dtype(facts, node)
+    if any(fact.rank and product(fact.shape).constant != 1 for fact in facts):
+        raise ModelError(f"{describe(node)}: start, limit and delta must be scalars")
+    if dtype.is_float:
+        start, limit, delta = _float_bounds(scope, node)
+        if delta == 0 or not np.isfinite([start, limit, delta]).all():
+            raise ModelError(f"{describe(node)}: range from {start} to {limit} by {delta} is not defined")
+        return [Fact(dtype, (as_dim(max(0, int(np.ceil((limit - start) / delta)))),))]
+    first, last, step = (required_dims(scope, node, position, "a bound")[0] for position in range(3))
+    if step.constant is None:
+        raise UnsupportedError(f"{describe(node)}: the step of a range must be a known number, got {step}")
+    if step is ZERO:
+        raise ModelError(f"{describe(node)}: the step of a range must not be 0")
+    distance = last - first if int(step) > 0 else first - last
+    if distance.constant is not None:
+        distance = maximum(distance, ZERO)
+    elif not nonnegative(distance):
+        scope.at_least(distance, 0, node, "a range that is not empty")
+    count = ceildiv(distance, abs(int(step)))
+    fact = Fact(dtype, (count,))
+    shape = static_shape(fact)
+    if shape is None:
+        return [fact]
+    return [Fact(dtype, (count,), make(shape, [first + step * i for i in range(shape[0])]))]
+
+
+@lowers("Range")
+def lower_range(scope: Lowering, node: ir.Node) -> None:
+    """start + position * delta"""
+    dtype = scope.fact(node.outputs[0]).dtype
+    if dtype.is_float:
+        start, _, delta = _float_bounds(scope, node)
+        count = int(scope.fact(node.outputs[0]).shape[0])
+        values = (start + np.arange(count, dtype=np.float64) * delta).astype(dtype.numpy)
+        scope.alias(node.outputs[0], scope.constant(values, "range"))
+        return
+    first, _, step = (required_dims(scope, node, position, "a bound")[0] for position in range(3))
+    define(scope, node.outputs[0], lambda indices: cast(index(first + step * indices[0]), dtype))
+
+
+def _float_bounds(scope: Inference | Lowering, node: ir.Node) -> tuple[float, float, float]:
+    values = [known_numbers(scope, required(node, position)) for position in range(3)]
+    known = [float(value.reshape(-1)[0]) for value in values if value is not None]
+    if len(known) < 3:
+        raise UnsupportedError(f"{describe(node)}: the bounds of a range of floats must be known when compiling")
+    return known[0], known[1], known[2]

@@ -1,0 +1,47 @@
+"""Running totals: CumSum, as a sum over the elements that come before."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from opweld.errors import ModelError
+from opweld.ops.arithmetic import accumulator
+from opweld.ops.emitted import Indices, define
+from opweld.ops.fact import Fact
+from opweld.ops.operands import describe, known_integers, normalize_axis, required
+from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
+from opweld.tensor.dim import Axis
+from opweld.tensor.expr import Expr, cast, reduce
+
+
+@infers("CumSum")
+def infer_cumsum(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The fact of the input."""
+    fact = scope.fact(required(node, 0))
+    _axis(scope, node, fact.rank)
+    return [Fact(fact.dtype, fact.shape)]
+
+
+@lowers("CumSum")
+def lower_cumsum(scope: Lowering, node: ir.Node) -> None:
+    """The sum of the elements up to the index (without it when exclusive, from the end when reverse)."""
+    x = required(node, 0)
+    fact = scope.fact(x)
+    axis = _axis(scope, node, fact.rank)
+    skip = 1 if attribute(node, "exclusive", 0) else 0
+    reverse = bool(attribute(node, "reverse", 0))
+
+    def body(at: Indices) -> Expr:
+        k = Axis("k", fact.shape[axis])
+        distance = k.dim - at[axis] if reverse else at[axis] - k.dim
+        element = scope.load(x, (*at[:axis], k.dim, *at[axis + 1 :]), (distance - skip,))
+        return reduce("sum", (k,), cast(element, accumulator(fact.dtype)))
+
+    define(scope, node.outputs[0], body)
+
+
+def _axis(scope: Inference | Lowering, node: ir.Node, rank: int) -> int:
+    axes = known_integers(scope, node, 1, "the axis")
+    if axes is None or len(axes) != 1:
+        raise ModelError(f"{describe(node)}: expected one axis")
+    return normalize_axis(axes[0], rank, node)

@@ -1,0 +1,209 @@
+"""Element-wise operators with NumPy broadcasting: one expression an element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+
+import onnx_ir as ir
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.ops.activation import UNARY_OPERATORS, formula_of, leaky_relu
+from opweld.ops.arithmetic import div, larger, number, smaller, square
+from opweld.ops.element_algebra import track
+from opweld.ops.fact import Fact
+from opweld.ops.operands import describe, given, require_same_dtype, required
+from opweld.ops.registry import Inference, Lowering, attribute, fresh_axes, infers, lowers, required_attribute
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Const, Expr, binary, cast, select, unary
+
+PAIRS: Mapping[str, str] = {
+    "Add": "add",
+    "And": "and",
+    "BitwiseAnd": "bitand",
+    "BitwiseOr": "bitor",
+    "BitwiseXor": "bitxor",
+    "Div": "div",
+    "Equal": "eq",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Mul": "mul",
+    "Or": "or",
+    "Sub": "sub",
+    "Xor": "xor",
+}
+"""Operators that are one binary expression of two inputs of one dtype."""
+
+PREDICATES = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf"))
+"""Operators that give BOOL whatever they are given."""
+
+VARIADIC: Mapping[str, str] = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
+"""Operators of any number of inputs, folded from the left; Mean divides by their number in the end."""
+
+Body = Callable[[Sequence[Expr]], Expr]
+
+
+@infers(*UNARY_OPERATORS)
+def infer_unary(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The shape stays; predicates give BOOL."""
+    fact = scope.fact(required(node, 0))
+    dtype = DType.BOOL if node.op_type in PREDICATES else fact.dtype
+    return [track(scope, node, Fact(dtype, fact.shape), [fact])]
+
+
+@infers(*PAIRS, *VARIADIC, "PRelu")
+def infer_same_dtype(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The broadcast shape; all inputs have one dtype."""
+    facts = [scope.fact(value) for value in node.inputs]
+    dtype = require_same_dtype(facts, node)
+    shape = scope.broadcast([fact.shape for fact in facts], node)
+    return [track(scope, node, Fact(DType.BOOL if node.op_type in PREDICATES else dtype, shape), facts)]
+
+
+@infers("Mod", "Pow", "BitShift")
+def infer_first_dtype(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The broadcast shape; the dtype of the first input."""
+    facts = [scope.fact(value) for value in node.inputs]
+    shape = scope.broadcast([fact.shape for fact in facts], node)
+    return [track(scope, node, Fact(facts[0].dtype, shape), facts)]
+
+
+@infers("Where")
+def infer_where(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The broadcast shape; the dtype of the two choices."""
+    facts = [scope.fact(value) for value in node.inputs]
+    if facts[0].dtype is not DType.BOOL:
+        raise ModelError(f"{describe(node)}: the condition must be bool, got {facts[0].dtype!r}")
+    dtype = require_same_dtype(facts[1:], node)
+    shape = scope.broadcast([fact.shape for fact in facts], node)
+    return [track(scope, node, Fact(dtype, shape), facts)]
+
+
+@infers("Clip")
+def infer_clip(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The fact of the input; the limits are scalars of its dtype."""
+    fact = scope.fact(required(node, 0))
+    limits = [scope.fact(value) for value in (given(node, 1), given(node, 2)) if value is not None]
+    require_same_dtype([fact, *limits], node)
+    return [Fact(fact.dtype, fact.shape)]
+
+
+@infers("Cast", "CastLike")
+def infer_cast(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The shape stays; the dtype is the attribute's, or that of the second input."""
+    facts = [scope.fact(value) for value in node.inputs]
+    if node.op_type == "CastLike":
+        dtype = facts[1].dtype
+    else:
+        try:
+            dtype = DType.of_onnx(int(required_attribute(node, "to")))
+        except ValueError as error:
+            raise UnsupportedError(f"{describe(node)}: {error}. Cast to another type before export.") from error
+    return [track(scope, node, Fact(dtype, facts[0].shape), facts[:1] if node.op_type == "Cast" else facts)]
+
+
+@lowers(*UNARY_OPERATORS)
+def lower_unary(scope: Lowering, node: ir.Node) -> None:
+    """One formula of one load."""
+    formula = formula_of(node)
+    _lower_map(scope, node, lambda x: formula(x[0]))
+
+
+@lowers(*PAIRS)
+def lower_pair(scope: Lowering, node: ir.Node) -> None:
+    """One binary expression of two loads."""
+    op = PAIRS[node.op_type]
+    _lower_map(scope, node, lambda x: binary(op, x[0], x[1]))
+
+
+@lowers(*VARIADIC)
+def lower_variadic(scope: Lowering, node: ir.Node) -> None:
+    """A chain of binary expressions, in order."""
+    op = VARIADIC[node.op_type]
+    divisor = len(node.inputs) if node.op_type == "Mean" else 1
+
+    def body(x: Sequence[Expr]) -> Expr:
+        total = reduce(lambda a, b: binary(op, a, b), x)
+        return div(total, divisor) if divisor > 1 else total
+
+    _lower_map(scope, node, body)
+
+
+@lowers("PRelu")
+def lower_prelu(scope: Lowering, node: ir.Node) -> None:
+    """x where x >= 0, else slope * x"""
+    _lower_map(scope, node, lambda x: leaky_relu(x[0], x[1]))
+
+
+@lowers("Mod")
+def lower_mod(scope: Lowering, node: ir.Node) -> None:
+    """The remainder: of the divisor's sign, or of the dividend's with fmod."""
+    op = "fmod" if attribute(node, "fmod", 0) else "mod"
+    _lower_map(scope, node, lambda x: binary(op, x[0], x[1]))
+
+
+@lowers("Pow")
+def lower_pow(scope: Lowering, node: ir.Node) -> None:
+    """The power, computed in a float dtype when either side is one, in the dtype of the base."""
+    _lower_map(scope, node, lambda x: power(x[0], x[1]))
+
+
+@lowers("BitShift")
+def lower_shift(scope: Lowering, node: ir.Node) -> None:
+    """Bits moved up or down."""
+    direction = required_attribute(node, "direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise ModelError(f"{describe(node)}: direction must be LEFT or RIGHT, got {direction!r}")
+    _lower_map(scope, node, lambda x: binary("shl" if direction == "LEFT" else "shr", x[0], x[1]))
+
+
+@lowers("Where")
+def lower_where(scope: Lowering, node: ir.Node) -> None:
+    """One of two loads."""
+    _lower_map(scope, node, lambda x: select(x[0], x[1], x[2]))
+
+
+@lowers("Clip")
+def lower_clip(scope: Lowering, node: ir.Node) -> None:
+    """min(max(x, low), high), so that the upper limit wins when the limits cross."""
+    low, high = given(node, 1), given(node, 2)
+
+    def body(x: Sequence[Expr]) -> Expr:
+        clipped = x[0] if low is None else larger(x[0], scope.load(low, ()))
+        return clipped if high is None else smaller(clipped, scope.load(high, ()))
+
+    _lower_map(scope, node, body, inputs=1)
+
+
+@lowers("Cast", "CastLike")
+def lower_cast(scope: Lowering, node: ir.Node) -> None:
+    """A conversion of one load."""
+    dtype = scope.fact(node.outputs[0]).dtype
+    _lower_map(scope, node, lambda x: cast(x[0], dtype), inputs=1)
+
+
+def power(base: Expr, exponent: Expr) -> Expr:
+    """base ** exponent in the dtype of the base; small constant powers are products, which round less and cost less."""
+    known = exponent.value if isinstance(exponent, Const) else None
+    if known == 1:
+        return base
+    if known == 2:
+        return square(base)
+    if known == 3:
+        return binary("mul", square(base), base)
+    if known == -1 and base.dtype.is_float:
+        return unary("reciprocal", base)
+    if known == 0 and base.dtype.is_float:
+        return number(1, base)
+    if base.dtype.is_float or not exponent.dtype.is_float:
+        return binary("pow", base, cast(exponent, base.dtype))
+    return cast(binary("pow", cast(base, DType.F64), cast(exponent, DType.F64)), base.dtype)
+
+
+def _lower_map(scope: Lowering, node: ir.Node, body: Body, inputs: int | None = None) -> None:
+    axes = fresh_axes(scope.fact(node.outputs[0]).shape)
+    indices = [axis.dim for axis in axes]
+    operands = [scope.load(value, indices) for value in node.inputs[:inputs] if value is not None]
+    scope.result(node.outputs[0], axes, body(operands))

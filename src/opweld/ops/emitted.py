@@ -1,0 +1,43 @@
+"""Tensors that one lowering makes for itself, written as functions of their indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from opweld.ops.registry import Lowering, fresh_axes
+from opweld.tensor.dim import Dim, DimLike, as_dim
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, cast, load
+
+Indices: TypeAlias = "tuple[Dim, ...]"
+Body: TypeAlias = "Callable[[Indices], Expr]"
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A tensor of the program: its name and dtype."""
+
+    name: str
+    dtype: DType
+
+    def at(self, indices: Sequence[DimLike]) -> Expr:
+        """The element at indices, as many as the tensor has axes."""
+        return load(self.name, self.dtype, tuple(as_dim(i) for i in indices))
+
+
+def emit(scope: Lowering, shape: Sequence[Dim], body: Body, hint: str) -> Emitted:
+    """Adds a tensor whose element at the indices is the body of them."""
+    axes = fresh_axes(shape)
+    element = body(tuple(axis.dim for axis in axes))
+    return Emitted(scope.emit(axes, element, hint), element.dtype)
+
+
+def define(scope: Lowering, value: ir.Value, body: Body) -> None:
+    """Defines an output of the node by a function of its indices, rounded to the dtype of the output."""
+    fact = scope.fact(value)
+    axes = fresh_axes(fact.shape)
+    scope.result(value, axes, cast(body(tuple(axis.dim for axis in axes)), fact.dtype))

@@ -1,0 +1,35 @@
+"""Inputs that operators need as sizes: polynomials of the symbols, known before anything runs."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.ops.operands import describe, elements_of, given
+from opweld.ops.registry import Inference, Lowering
+from opweld.tensor.dim import Dim
+
+
+def known_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: str) -> tuple[Dim, ...] | None:
+    """A 0-D or 1-D integer input as polynomials; None when it is absent, UnsupportedError when it is data."""
+    value = given(node, position)
+    if value is None:
+        return None
+    fact = scope.fact(value)
+    if not fact.dtype.is_integer or fact.rank > 1:
+        raise ModelError(f"{describe(node)}: {what} (input {value.name!r}) must be a list of integers")
+    elements = elements_of(fact)
+    if elements is None:
+        raise UnsupportedError(
+            f"{describe(node)}: {what} (input {value.name!r}) depends on data, so the output's size is unknown before "
+            "the model runs, which is not supported yet. Make it a constant or a function of the inputs' sizes."
+        )
+    return tuple(elements.flat)
+
+
+def required_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: str) -> tuple[Dim, ...]:
+    """`known_dims` of an input that must be there."""
+    found = known_dims(scope, node, position, what)
+    if found is None:
+        raise ModelError(f"{describe(node)}: {what} (input {position}) is missing")
+    return found

@@ -1,0 +1,227 @@
+"""Normalisations. Each intermediate is a tensor of its own, so that fusion sees it.
+
+The variance is the mean of the squared deviation, never E[x^2] - E[x]^2, which cancels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.ops.arithmetic import add, apply, div, mul, root, square, sub, where, widen
+from opweld.ops.emitted import Body, Emitted, Indices, define, emit
+from opweld.ops.fact import Fact
+from opweld.ops.operands import (
+    describe,
+    given,
+    known_numbers,
+    normalize_axes,
+    normalize_axis,
+    require_float,
+    require_rank,
+    required,
+    wanted,
+)
+from opweld.ops.pool import norm_parts
+from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
+from opweld.ops.rows import rows_along, rows_of_groups
+from opweld.tensor.dim import ONE, Axis, as_dim, floordiv
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, reduce, unary
+
+
+def _epsilon(node: ir.Node) -> float:
+    return float(attribute(node, "epsilon", 1e-5))
+
+
+@infers("BatchNormalization")
+def infer_batch_normalization(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The fact of the input; scale, bias, mean and variance have one element a channel."""
+    if attribute(node, "training_mode", 0) or any(wanted(node, i) is not None for i in range(1, len(node.outputs))):
+        raise UnsupportedError(
+            f"{describe(node)}: it is in training mode, where statistics come from the batch. "
+            f"Export the model for inference (torch: model.eval() before the export)."
+        )
+    x = require_float(require_rank(scope.fact(required(node, 0)), 2, node), node)
+    for position in range(1, 5):
+        fact = require_rank(scope.fact(required(node, position)), 1, node, 1)
+        scope.same(fact.shape[0], x.shape[1], node, f"{describe(node)} has a statistic a channel")
+    return [Fact(x.dtype, x.shape)]
+
+
+@lowers("BatchNormalization")
+def lower_batch_normalization(scope: Lowering, node: ir.Node) -> None:
+    """x * factor + shift with factor = scale / sqrt(variance + epsilon) and shift = bias - mean * factor."""
+    x = required(node, 0)
+    factor, shift = _affine_constants(scope, node) or _affine_tensors(scope, node)
+
+    def body(i: Indices) -> Expr:
+        return add(mul(widen(scope.load(x, i)), factor.at(i[1:2])), shift.at(i[1:2]))
+
+    define(scope, node.outputs[0], body)
+
+
+def _affine_constants(scope: Lowering, node: ir.Node) -> tuple[Emitted, Emitted] | None:
+    """Factor and shift computed in float64 and rounded once, when all statistics are known."""
+    arrays = [known_numbers(scope, required(node, position)) for position in range(1, 5)]
+    known = [np.asarray(array, np.float64) for array in arrays if array is not None]
+    if len(known) < 4:
+        return None
+    scale, bias, mean, variance = known
+    factor = scale / np.sqrt(variance + _epsilon(node))
+    dtype = DType.F64 if scope.fact(node.inputs[0]).dtype is DType.F64 else DType.F32
+    return (
+        Emitted(scope.constant(factor.astype(dtype.numpy), "factor"), dtype),
+        Emitted(scope.constant((bias - mean * factor).astype(dtype.numpy), "shift"), dtype),
+    )
+
+
+def _affine_tensors(scope: Lowering, node: ir.Node) -> tuple[Emitted, Emitted]:
+    """Factor and shift as tensors."""
+    scale, bias, mean, variance = (required(node, position) for position in range(1, 5))
+    channels = scope.fact(node.inputs[0]).shape[1:2]
+
+    def factor_of(i: Indices) -> Expr:
+        return mul(widen(scope.load(scale, i)), unary("rsqrt", add(widen(scope.load(variance, i)), _epsilon(node))))
+
+    factor = emit(scope, channels, factor_of, "factor")
+
+    def shift_of(i: Indices) -> Expr:
+        return sub(widen(scope.load(bias, i)), mul(widen(scope.load(mean, i)), factor.at(i)))
+
+    return factor, emit(scope, channels, shift_of, "shift")
+
+
+@infers("InstanceNormalization", "GroupNormalization")
+def infer_channel_normalization(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The fact of the input; scale and bias have one element a channel."""
+    x = require_float(require_rank(scope.fact(required(node, 0)), 2, node), node)
+    for position in (1, 2):
+        fact = require_rank(scope.fact(required(node, position)), 1, node, 1)
+        scope.same(fact.shape[0], x.shape[1], node, f"{describe(node)} has a scale and a bias a channel")
+    if node.op_type == "GroupNormalization":
+        groups = int(required_attribute(node, "num_groups"))
+        if groups < 1 or x.shape[1].constant is None or x.shape[1].constant % groups:
+            raise ModelError(f"{describe(node)}: {x.shape[1]} channels do not split into {groups} groups")
+    return [Fact(x.dtype, x.shape)]
+
+
+@lowers("InstanceNormalization", "GroupNormalization")
+def lower_channel_normalization(scope: Lowering, node: ir.Node) -> None:
+    """(x - mean) / sqrt(variance + epsilon) over the elements of a group of channels, then scale and bias a channel.
+    Instances are groups of one channel."""
+    x, scale, bias = (required(node, position) for position in range(3))
+    channels = scope.fact(x).shape[1]
+    instance = node.op_type == "InstanceNormalization"
+    groups = channels if instance else as_dim(required_attribute(node, "num_groups"))
+    rows = rows_of_groups(scope, x, groups, ONE if instance else floordiv(channels, groups))
+    _, deviation = rows.deviation()
+    inverse = rows.inverse_root(deviation.at, _epsilon(node))
+
+    def body(i: Indices) -> Expr:
+        normal = mul(deviation.at(i), inverse.at(rows.row(i)))
+        return add(mul(normal, widen(scope.load(scale, i[1:2]))), widen(scope.load(bias, i[1:2])))
+
+    define(scope, node.outputs[0], body)
+
+
+@infers("LayerNormalization", "RMSNormalization")
+def infer_layer_normalization(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The fact of the input; the statistics have ones from the axis on."""
+    x = require_float(require_rank(scope.fact(required(node, 0)), 1, node), node)
+    axis = normalize_axis(int(attribute(node, "axis", -1)), x.rank, node)
+    for value in (required(node, 1), given(node, 2)):
+        if value is not None:
+            shape = scope.broadcast([x.shape, scope.fact(value).shape], node)
+            if len(shape) != x.rank:
+                raise ModelError(f"{describe(node)}: {value.name!r} must broadcast to the input {list(x.shape)}")
+            for extent, size in zip(shape, x.shape, strict=True):
+                scope.same(extent, size, node, f"{describe(node)}: scale and bias broadcast to the input")
+    statistic = Fact(DType.F32, (*x.shape[:axis], *(ONE for _ in x.shape[axis:])))
+    return [Fact(x.dtype, x.shape), *(statistic for _ in node.outputs[1:])]
+
+
+@lowers("LayerNormalization", "RMSNormalization")
+def lower_layer_normalization(scope: Lowering, node: ir.Node) -> None:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the last axes; RMSNormalization has no mean."""
+    x, scale, bias = required(node, 0), required(node, 1), given(node, 2)
+    rank = scope.fact(x).rank
+    axis = normalize_axis(int(attribute(node, "axis", -1)), rank, node)
+    rows = rows_along(scope, x, range(axis, rank))
+    mean: Emitted | None = None
+    centred: Body = rows.element
+    if node.op_type == "LayerNormalization":
+        mean, deviation = rows.deviation()
+        centred = deviation.at
+    inverse = rows.inverse_root(centred, _epsilon(node))
+
+    def body(i: Indices) -> Expr:
+        scaled = mul(mul(centred(i), inverse.at(rows.row(i))), widen(scope.load(scale, i)))
+        return scaled if bias is None else add(scaled, widen(scope.load(bias, i)))
+
+    define(scope, node.outputs[0], body)
+    for statistic, output in ((mean, wanted(node, 1)), (inverse, wanted(node, 2))):
+        if statistic is not None and output is not None:
+            define(scope, output, lambda i, statistic=statistic: statistic.at(i[:axis]))
+
+
+@infers("LpNormalization", "MeanVarianceNormalization", "LRN")
+def infer_scaled(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The fact of the input."""
+    x = require_float(require_rank(scope.fact(required(node, 0)), 1, node), node)
+    return [Fact(x.dtype, x.shape)]
+
+
+@lowers("LpNormalization")
+def lower_lp_normalization(scope: Lowering, node: ir.Node) -> None:
+    """x divided by the p-norm along an axis; zero where the norm is zero."""
+    x = required(node, 0)
+    axis = normalize_axis(int(attribute(node, "axis", -1)), scope.fact(x).rank, node)
+    inner, outer = norm_parts(node, int(attribute(node, "p", 2)))
+    rows = rows_along(scope, x, (axis,))
+    total = rows.total("sum", lambda i: inner(rows.element(i)), "total")
+    norm = rows.per_row(lambda row: outer(total.at(row)), "norm")
+
+    def body(i: Indices) -> Expr:
+        length = norm.at(rows.row(i))
+        return where(apply("eq", length, 0), 0, div(rows.element(i), length))
+
+    define(scope, node.outputs[0], body)
+
+
+@lowers("MeanVarianceNormalization")
+def lower_mean_variance(scope: Lowering, node: ir.Node) -> None:
+    """(x - mean) / (sqrt(variance) + 1e-9) over the axes"""
+    x = required(node, 0)
+    axes = normalize_axes(attribute(node, "axes", None) or (0, 2, 3), scope.fact(x).rank, node)
+    rows = rows_along(scope, x, axes)
+    _, deviation = rows.deviation()
+    variance = rows.mean_square(deviation.at)
+    divisor = rows.per_row(lambda row: add(root(variance.at(row)), 1e-9), "divisor")
+    define(scope, node.outputs[0], lambda i: div(deviation.at(i), divisor.at(rows.row(i))))
+
+
+@lowers("LRN")
+def lower_lrn(scope: Lowering, node: ir.Node) -> None:
+    """x / (bias + alpha / size * sum of x^2 over `size` neighbouring channels) ** beta"""
+    x = required(node, 0)
+    fact = require_rank(scope.fact(x), 2, node)
+    size = int(required_attribute(node, "size"))
+    if size < 1:
+        raise ModelError(f"{describe(node)}: size must be at least 1, got {size}")
+    alpha, beta = float(attribute(node, "alpha", 1e-4)), float(attribute(node, "beta", 0.75))
+
+    def squares(i: Indices) -> Expr:
+        k = Axis("k", as_dim(size))
+        channel = i[1] + k.dim - (size - 1) // 2
+        guards = (channel, fact.shape[1] - 1 - channel)
+        return reduce("sum", (k,), square(widen(scope.load(x, (i[0], channel, *i[2:]), guards))))
+
+    total = emit(scope, fact.shape, squares, "total")
+
+    def body(i: Indices) -> Expr:
+        base = add(mul(total.at(i), alpha / size), float(attribute(node, "bias", 1.0)))
+        return div(widen(scope.load(x, i)), apply("pow", base, beta))
+
+    define(scope, node.outputs[0], body)

@@ -1,0 +1,140 @@
+"""Pooling: the largest, the mean or the norm of the elements under a window, or of all spatial elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.ops.arithmetic import count, div, root, square, widen
+from opweld.ops.conv import convolution_axes, spatial_axes
+from opweld.ops.fact import Fact
+from opweld.ops.operands import describe, require_rank, required, wanted
+from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
+from opweld.ops.window import kernel_shape, require_room, windows_of
+from opweld.tensor.dim import ONE, Axis, Dim, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, cast, const, load, reduce, unary
+
+
+@infers("MaxPool", "AveragePool", "LpPool")
+def infer_pool(scope: Inference, node: ir.Node) -> list[Fact]:
+    """[N, C, spatial...] -> [N, C, places...]"""
+    if wanted(node, 1) is not None:
+        raise UnsupportedError(
+            f"{describe(node)}: the second output (indices of the largest elements) is not supported yet. "
+            f"Remove it from the model if nothing needs it."
+        )
+    x = require_rank(scope.fact(required(node, 0)), 3, node)
+    windows = windows_of(node, x.shape[2:], kernel_shape(node, x.rank - 2))
+    return [Fact(x.dtype, (*x.shape[:2], *require_room(scope, node, windows)))]
+
+
+@lowers("MaxPool")
+def lower_max_pool(scope: Lowering, node: ir.Node) -> None:
+    """The largest element under the window; padding never wins."""
+    dtype = scope.fact(required(node, 0)).dtype
+    axes, taps, element, _ = _windowed(scope, node, lowest(dtype))
+    scope.result(node.outputs[0], axes, reduce("max", taps, element))
+
+
+@lowers("AveragePool")
+def lower_average_pool(scope: Lowering, node: ir.Node) -> None:
+    """The sum under the window, divided by how many taps count."""
+    dtype = scope.fact(required(node, 0)).dtype
+    axes, taps, element, _ = _windowed(scope, node, None)
+    total = scope.emit(axes, reduce("sum", taps, widen(element)), "total")
+    axes, _, _, counted = _windowed(scope, node, None)
+    summed = load(total, widen(element).dtype, tuple(axis.dim for axis in axes))
+    scope.result(node.outputs[0], axes, cast(div(summed, count(product(counted), summed.dtype)), dtype))
+
+
+@lowers("LpPool")
+def lower_lp_pool(scope: Lowering, node: ir.Node) -> None:
+    """The p-norm of the elements under the window."""
+    axes, taps, element, _ = _windowed(scope, node, None)
+    inner, outer = norm_parts(node, int(attribute(node, "p", 2)))
+    _reduced(scope, node, axes, reduce("sum", taps, inner(widen(element))), outer)
+
+
+def _windowed(
+    scope: Lowering, node: ir.Node, fill: Expr | None
+) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Expr, list[Dim]]:
+    """The axes of the output, those of the taps, the element under a tap, and how many taps count on each axis."""
+    value = required(node, 0)
+    x = scope.fact(value)
+    windows = windows_of(node, x.shape[2:], kernel_shape(node, x.rank - 2))
+    axes = n, c, *places = convolution_axes(scope.fact(node.outputs[0]).shape)
+    taps = tuple(spatial_axes("k", [window.kernel for window in windows]))
+    steps = [(window, place.dim, tap.dim) for window, place, tap in zip(windows, places, taps, strict=True)]
+    indices = [n.dim, c.dim, *(window.tap(place, tap) for window, place, tap in steps)]
+    guards = [guard for window, place, tap in steps for guard in window.guards(place, tap)]
+    with_padding = bool(attribute(node, "count_include_pad", 0))
+    counted = [window.taps(place, with_padding) for window, place, _ in steps]
+    return axes, taps, scope.load(value, indices, guards, fill), counted
+
+
+def lowest(dtype: DType) -> Expr:
+    """The value that every maximum replaces."""
+    if dtype.is_float:
+        return const(-math.inf, dtype)
+    return const(False if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).min), dtype)
+
+
+def norm_parts(node: ir.Node, p: int) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
+    """(what is summed, what the sum goes through) for the p-norm, p = 1 or 2."""
+    if p == 1:
+        return (lambda x: unary("abs", x)), (lambda x: x)
+    if p == 2:
+        return square, root
+    raise UnsupportedError(f"{describe(node)}: only the norms p = 1 and p = 2 are supported, not p = {p}")
+
+
+@infers("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def infer_global_pool(scope: Inference, node: ir.Node) -> list[Fact]:
+    """[N, C, spatial...] -> [N, C, 1...]"""
+    x = require_rank(scope.fact(required(node, 0)), 2, node)
+    if node.op_type != "GlobalMaxPool" and not x.dtype.is_float:
+        raise ModelError(f"{describe(node)}: expected a floating-point input, got {x.dtype!r}")
+    return [Fact(x.dtype, (*x.shape[:2], *(ONE for _ in x.shape[2:])))]
+
+
+@lowers("GlobalAveragePool")
+def lower_global_average_pool(scope: Lowering, node: ir.Node) -> None:
+    """The mean over all spatial axes."""
+    axes, summed, element = _global(scope, node)
+    extent = product(axis.extent for axis in summed)
+    _reduced(scope, node, axes, reduce("sum", summed, widen(element)), lambda x: div(x, count(extent, x.dtype)))
+
+
+@lowers("GlobalMaxPool")
+def lower_global_max_pool(scope: Lowering, node: ir.Node) -> None:
+    """The maximum over all spatial axes."""
+    axes, taps, element = _global(scope, node)
+    scope.result(node.outputs[0], axes, reduce("max", taps, element))
+
+
+@lowers("GlobalLpPool")
+def lower_global_lp_pool(scope: Lowering, node: ir.Node) -> None:
+    """The p-norm over all spatial axes."""
+    axes, taps, element = _global(scope, node)
+    inner, outer = norm_parts(node, int(attribute(node, "p", 2)))
+    _reduced(scope, node, axes, reduce("sum", taps, inner(widen(element))), outer)
+
+
+def _global(scope: Lowering, node: ir.Node) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Expr]:
+    value = required(node, 0)
+    axes = n, c, *_ = convolution_axes(scope.fact(node.outputs[0]).shape)
+    taps = tuple(spatial_axes("k", scope.fact(value).shape[2:]))
+    return axes, taps, scope.load(value, [n.dim, c.dim, *(tap.dim for tap in taps)])
+
+
+def _reduced(scope: Lowering, node: ir.Node, axes: Sequence[Axis], total: Expr, finish: Callable[[Expr], Expr]) -> None:
+    """Defines the output as a function of a reduction, which is a tensor of its own."""
+    name = scope.emit(axes, total, "total")
+    axes = convolution_axes([axis.extent for axis in axes])
+    finished = finish(load(name, total.dtype, tuple(axis.dim for axis in axes)))
+    scope.result(node.outputs[0], axes, cast(finished, scope.fact(node.outputs[0]).dtype))

@@ -1,0 +1,135 @@
+"""Where the elements of a resized axis come from, in exact rational arithmetic on dims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from opweld.ops.arithmetic import add, count, div, mul, sub
+from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, floordiv, maximum, minimum, mod
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr
+
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+)
+MAX_DENOMINATOR = 1000
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """numerator / denominator, denominator > 0."""
+
+    numerator: Dim
+    denominator: Dim
+
+    def floor(self) -> Dim:
+        """Rounded down."""
+        return floordiv(self.numerator, self.denominator)
+
+    def ceil(self) -> Dim:
+        """Rounded up."""
+        return ceildiv(self.numerator, self.denominator)
+
+    def round(self, mode: str) -> Dim:
+        """Rounded by one of `ROUNDINGS`; the round modes say where exact halves go."""
+        if mode == "floor":
+            return self.floor()
+        if mode == "ceil":
+            return self.ceil()
+        twice, double = self.numerator * 2, self.denominator * 2
+        if mode == "round_prefer_floor":
+            return Ratio(twice - self.denominator, double).ceil()
+        return Ratio(twice + self.denominator, double).floor()
+
+    def fraction(self, dtype: DType) -> Expr:
+        """What remains above `floor`, in [0, 1), as a value."""
+        return div(count(mod(self.numerator, self.denominator), dtype), count(self.denominator, dtype))
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """One axis: `size` elements become `out`, by the scale `out_units / in_units`."""
+
+    size: Dim
+    out: Dim
+    out_units: Dim
+    in_units: Dim
+    coordinates: str
+
+    @staticmethod
+    def to_size(size: Dim, out: Dim, coordinates: str) -> Resampling:
+        """Scaled to a size that is asked for."""
+        return Resampling(size, out, out, size, coordinates)
+
+    @staticmethod
+    def by_scale(size: Dim, scale: float, coordinates: str) -> Resampling:
+        """Scaled by a number; the size is rounded down."""
+        exact = intended_ratio(scale)
+        out_units, in_units = as_dim(exact.numerator), as_dim(exact.denominator)
+        return Resampling(size, floordiv(size * out_units, in_units), out_units, in_units, coordinates)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every element comes from its own place."""
+        return self.out is self.size and self.out_units is self.in_units
+
+    def source(self, place: Dim) -> Ratio:
+        """The place in the input, not clamped, of a place in the output."""
+        p, q = self.out_units, self.in_units
+        if self.coordinates == "asymmetric":
+            return Ratio(place * q, p)
+        if self.coordinates == "align_corners":
+            return Ratio(ZERO, ONE) if self.out is ONE else Ratio(place * (self.size - 1), self.out - 1)
+        if self.coordinates == "tf_half_pixel_for_nn":
+            return Ratio((place * 2 + 1) * q, p * 2)
+        if self.coordinates == "pytorch_half_pixel" and self.out is ONE:
+            return Ratio(ZERO, ONE)
+        centred = (place * 2 + 1) * q - p
+        if self.coordinates == "half_pixel_symmetric":
+            # half_pixel plus (size - out / scale) / 2: the part of the input that the rounded size cannot cover
+            return Ratio(centred + self.size * p - self.out * q, p * 2)
+        return Ratio(centred, p * 2)
+
+    def clamp(self, index: Dim) -> Dim:
+        """The nearest index that exists."""
+        return minimum(maximum(index, 0), self.size - 1)
+
+    def nearest(self, place: Dim, rounding: str) -> Dim:
+        """The input index of the nearest element."""
+        return self.clamp(self.source(place).round(rounding))
+
+    def taps(self, place: Dim, dtype: DType, cubic: float | None) -> list[tuple[Dim, Expr]]:
+        """(input index, weight) of each element that is mixed: two for linear, four for cubic with its coefficient."""
+        source = self.source(place)
+        base, t = source.floor(), source.fraction(dtype)
+        if cubic is None:
+            return [(self.clamp(base), sub(1, t)), (self.clamp(base + 1), t)]
+        return [(self.clamp(base + k - 1), weight) for k, weight in enumerate(cubic_weights(t, cubic))]
+
+
+def intended_ratio(scale: float) -> Fraction:
+    """The fraction that a float32 scale stands for: 1.3 is 13/10, although the float is a little less, so that ten
+    elements become thirteen. Floats that are no short fraction stand for themselves."""
+    short = Fraction(scale).limit_denominator(MAX_DENOMINATOR)
+    return short if np.float32(float(short)) == np.float32(scale) else Fraction(scale)
+
+
+def cubic_weights(t: Expr, a: float) -> list[Expr]:
+    """Keys' cubic convolution: the weights of the elements at -1, 0, 1 and 2 from the floor, t above it."""
+
+    def outer(x: Expr) -> Expr:
+        return sub(mul(add(mul(sub(mul(x, a), 5 * a), x), 8 * a), x), 4 * a)
+
+    def inner(x: Expr) -> Expr:
+        return add(mul(mul(sub(mul(x, a + 2), a + 3), x), x), 1)
+
+    return [outer(add(t, 1)), inner(t), inner(sub(1, t)), outer(sub(2, t))]

@@ -1,0 +1,98 @@
+"""A value seen as rows that are reduced one by one: which elements make up a row, and statistics of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from opweld.ops.arithmetic import add, count, div, square, sub, widen
+from opweld.ops.emitted import Body, Emitted, Indices, emit
+from opweld.ops.registry import Lowering, fresh_axes
+from opweld.tensor.dim import Dim, product
+from opweld.tensor.expr import Expr, reduce, unary
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`element` is the value at its own indices, widened to the dtype of sums. `outer` are the sizes that name a row,
+    `inner` those of a row's elements; `join` gives an element's indices, `row` the row that an element is in."""
+
+    scope: Lowering
+    shape: tuple[Dim, ...]
+    outer: tuple[Dim, ...]
+    inner: tuple[Dim, ...]
+    element: Body
+    join: Callable[[Indices, Indices], Indices]
+    row: Callable[[Indices], Indices]
+
+    @property
+    def extent(self) -> Dim:
+        """Elements of a row."""
+        return product(self.inner)
+
+    def total(self, kind: str, term: Body, hint: str) -> Emitted:
+        """Emits the reduction of each row of a function of an element's indices."""
+
+        def body(outer: Indices) -> Expr:
+            axes = fresh_axes(self.inner, "r")
+            return reduce(kind, axes, term(self.join(outer, tuple(axis.dim for axis in axes))))
+
+        return emit(self.scope, self.outer, body, hint)
+
+    def per_row(self, body: Body, hint: str) -> Emitted:
+        """Emits one element a row."""
+        return emit(self.scope, self.outer, body, hint)
+
+    def per_element(self, body: Body, hint: str) -> Emitted:
+        """Emits one element an element, in the value's own order of axes."""
+        return emit(self.scope, self.shape, body, hint)
+
+    def mean(self, term: Body, hint: str) -> Emitted:
+        """Emits the mean of each row of a function of an element's indices."""
+        total = self.total("sum", term, f"{hint}_total")
+        return self.per_row(lambda row: div(total.at(row), count(self.extent, total.dtype)), hint)
+
+    def deviation(self) -> tuple[Emitted, Emitted]:
+        """Emits (the mean of each row, each element minus the mean of its row)."""
+        mean = self.mean(self.element, "mean")
+        return mean, self.per_element(lambda i: sub(self.element(i), mean.at(self.row(i))), "deviation")
+
+    def mean_square(self, term: Body) -> Emitted:
+        """Emits the mean of the square of a function of an element's indices: of deviations, the variance."""
+        return self.mean(lambda i: square(term(i)), "variance")
+
+    def inverse_root(self, term: Body, epsilon: float) -> Emitted:
+        """Emits 1 / sqrt(mean square + epsilon) of each row."""
+        variance = self.mean_square(term)
+        return self.per_row(lambda row: unary("rsqrt", add(variance.at(row), epsilon)), "inverse")
+
+
+def rows_along(scope: Lowering, value: ir.Value, axes: Sequence[int]) -> Rows:
+    """The rows of a value along some of its axes."""
+    shape = scope.fact(value).shape
+
+    def join(outer: Indices, inner: Indices) -> Indices:
+        left, right = iter(outer), iter(inner)
+        return tuple(next(right) if i in axes else next(left) for i in range(len(shape)))
+
+    def row(indices: Indices) -> Indices:
+        return tuple(index for i, index in enumerate(indices) if i not in axes)
+
+    inner = tuple(dim for i, dim in enumerate(shape) if i in axes)
+    return Rows(scope, shape, row(shape), inner, lambda i: widen(scope.load(value, i)), join, row)
+
+
+def rows_of_groups(scope: Lowering, value: ir.Value, groups: Dim, size: Dim) -> Rows:
+    """The rows of [N, C, ...] that each hold `size` consecutive channels of one image with all that follows."""
+    shape = scope.fact(value).shape
+
+    def join(outer: Indices, inner: Indices) -> Indices:
+        return (outer[0], outer[1] * size + inner[0], *inner[1:])
+
+    def row(indices: Indices) -> Indices:
+        return (indices[0], indices[1] // size)
+
+    element: Body = lambda i: widen(scope.load(value, i))  # noqa: E731
+    return Rows(scope, shape, (shape[0], groups), (size, *shape[2:]), element, join, row)

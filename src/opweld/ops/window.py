@@ -1,0 +1,108 @@
+"""The geometry of convolution and pooling windows along one spatial axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from opweld.errors import ModelError
+from opweld.ops.operands import describe
+from opweld.ops.registry import Inference, attribute
+from opweld.tensor.dim import ZERO, Dim, as_dim, ceildiv, floordiv, maximum, minimum
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of `kernel` taps, `dilation` apart, moved by `stride` over `size` elements padded at both ends."""
+
+    size: Dim
+    kernel: Dim
+    stride: int = 1
+    dilation: int = 1
+    before: Dim = ZERO
+    after: Dim = ZERO
+    ceil: bool = False
+
+    @property
+    def reach(self) -> Dim:
+        """Elements from the first tap to the last, both included."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def out(self) -> Dim:
+        """How many places the window takes. With `ceil`, the last may hang over the end, but must start on an element
+        or on the padding before it."""
+        room = self.size + self.before + self.after - self.reach
+        if not self.ceil:
+            return floordiv(room, self.stride) + 1
+        return minimum(ceildiv(room, self.stride) + 1, floordiv(self.size + self.before - 1, self.stride) + 1)
+
+    def tap(self, place: Dim, k: Dim) -> Dim:
+        """The element under tap k of the window at a place; out of range on padding."""
+        return place * self.stride + k * self.dilation - self.before
+
+    def guards(self, place: Dim, k: Dim) -> tuple[Dim, ...]:
+        """What must be >= 0 for the tap to be on an element; only ends that a window can cross are guarded."""
+        at = self.tap(place, k)
+        low = () if self.before is ZERO else (at,)
+        return low if self.after is ZERO and not self.ceil else (*low, self.size - 1 - at)
+
+    def taps(self, place: Dim, with_padding: bool) -> Dim:
+        """How many taps of the window at a place are on elements, or on elements and padding."""
+        if not self.ceil and (with_padding or (self.before is ZERO and self.after is ZERO)):
+            return self.kernel
+        start = place * self.stride - self.before
+        end = self.size + self.after if with_padding else self.size
+        low = ZERO if with_padding else maximum(ceildiv(-start, self.dilation), 0)
+        return minimum(self.kernel, ceildiv(end - start, self.dilation)) - low
+
+
+def spatial_numbers(node: ir.Node, name: str, rank: int, default: int) -> tuple[int, ...]:
+    """An attribute with one integer a spatial axis; ModelError when there are not `rank` of them."""
+    values = tuple(int(v) for v in attribute(node, name, None) or (default,) * rank)
+    least = 0 if name in ("pads", "output_padding") else 1
+    if len(values) != rank or (name != "pads" and min(values, default=least) < least):
+        raise ModelError(f"{describe(node)}: {name} {list(values)} must be {rank} integers of at least {least}")
+    return values
+
+
+def windows_of(node: ir.Node, sizes: Sequence[Dim], kernel: Sequence[Dim]) -> list[Window]:
+    """The window along each spatial axis, from the attributes of Conv or a pooling operator."""
+    rank = len(sizes)
+    strides = spatial_numbers(node, "strides", rank, 1)
+    dilations = spatial_numbers(node, "dilations", rank, 1)
+    pads = spatial_numbers(node, "pads", 2 * rank, 0)
+    auto = attribute(node, "auto_pad", "NOTSET")
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise ModelError(f"{describe(node)}: auto_pad {auto!r} is none of NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    ceil = bool(attribute(node, "ceil_mode", 0)) and auto == "NOTSET"
+    windows: list[Window] = []
+    for axis, (size, taps, stride, dilation) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        before, after = as_dim(pads[axis]), as_dim(pads[rank + axis])
+        if auto == "VALID":
+            before = after = ZERO
+        elif auto != "NOTSET":
+            reach = (taps - 1) * dilation + 1
+            total = maximum((ceildiv(size, stride) - 1) * stride + reach - size, 0)
+            small = floordiv(total, 2)
+            before, after = (small, total - small) if auto == "SAME_UPPER" else (total - small, small)
+        windows.append(Window(size, taps, stride, dilation, before, after, ceil))
+    return windows
+
+
+def require_room(scope: Inference, node: ir.Node, windows: Sequence[Window]) -> tuple[Dim, ...]:
+    """The output dims, under the assumption that every window fits its padded input at least once."""
+    for window in windows:
+        room = window.size + window.before + window.after - window.reach
+        scope.at_least(room, 0, node, f"the window of {describe(node)} must fit its padded input")
+    return tuple(window.out for window in windows)
+
+
+def kernel_shape(node: ir.Node, rank: int) -> list[Dim]:
+    """The attribute kernel_shape; ModelError when it is missing or does not fit."""
+    values = attribute(node, "kernel_shape", None)
+    if values is None:
+        raise ModelError(f"{describe(node)}: attribute 'kernel_shape' is missing")
+    return [as_dim(v) for v in spatial_numbers(node, "kernel_shape", rank, 1)]

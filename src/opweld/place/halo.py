@@ -1,0 +1,36 @@
+"""How far beyond the edges of a value a guarded load reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opweld.tensor.dim import Dim, smallest
+from opweld.tensor.expr import Load
+
+WIDEST = 64
+"""A halo wider than this costs more memory traffic than the tests it saves."""
+
+
+def halo_of(node: Load, shape: Sequence[Dim]) -> tuple[tuple[int, int], ...] | None:
+    """Padding before and after each axis that makes the guards unnecessary; None when padding cannot.
+
+    Every guard must say that one index is inside: `index >= 0` or `extent - 1 - index >= 0`."""
+    bounds = {dim: position for position, dim in enumerate(node.indices)}
+    ends = {extent - 1 - dim: p for p, (dim, extent) in enumerate(zip(node.indices, shape, strict=True))}
+    if any(guard not in bounds and guard not in ends for guard in node.guards):
+        return None
+    halo: list[tuple[int, int]] = []
+    for dim, extent in zip(node.indices, shape, strict=True):
+        low = _overhang(dim) if dim in node.guards else 0
+        high = _overhang(extent - 1 - dim) if extent - 1 - dim in node.guards else 0
+        if low is None or high is None or max(low, high) > WIDEST:
+            return None
+        halo.append((low, high))
+    return tuple(halo)
+
+
+def _overhang(dim: Dim) -> int | None:
+    least = smallest(dim)
+    if least is None or least.constant is None:
+        return None
+    return max(0, -least.constant)

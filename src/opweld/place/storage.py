@@ -1,0 +1,124 @@
+"""Where a value lives: the address of each element, apart from what the element is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, floordiv, mod
+from opweld.tensor.dtype import DType
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of an address: stride * ((index[axis] + shift) // divisor % modulus)."""
+
+    axis: int
+    stride: Dim
+    divisor: int = 1
+    modulus: int | None = None
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The address of element [i0, i1, ...], in elements from the start of `root`'s memory.
+
+    `root` is the value that owns the memory: the value itself, or the parent it is a slice or view of. `elements` is the
+    size of the root's memory. `halo` is, for each axis, how many elements of padding lie before and after; they hold
+    `fill`."""
+
+    root: str
+    dtype: DType
+    terms: tuple[Term, ...]
+    offset: Dim
+    elements: Dim
+    halo: tuple[tuple[int, int], ...] = ()
+    fill: float = 0.0
+
+    def address(self, indices: Sequence[Dim]) -> Dim:
+        """The linear position of an element."""
+        total = self.offset
+        for term in self.terms:
+            piece = indices[term.axis] + term.shift
+            if term.divisor != 1:
+                piece = floordiv(piece, term.divisor)
+            if term.modulus is not None:
+                piece = mod(piece, term.modulus)
+            total = total + term.stride * piece
+        return total
+
+    @property
+    def padded(self) -> bool:
+        """Whether any axis has a halo."""
+        return any(low or high for low, high in self.halo)
+
+    def stride(self, axis: int) -> Dim | None:
+        """The distance between neighbours on an axis, or None when the axis is blocked."""
+        terms = [term for term in self.terms if term.axis == axis]
+        if not terms:
+            return ZERO
+        return terms[0].stride if len(terms) == 1 and terms[0].modulus is None and terms[0].divisor == 1 else None
+
+
+def dense(
+    name: str,
+    dtype: DType,
+    shape: Sequence[Dim],
+    order: Sequence[int] | None = None,
+    halo: Sequence[tuple[int, int]] | None = None,
+    fill: float = 0.0,
+) -> Storage:
+    """Memory of its own, axes nested in `order` (outermost first; default row-major), each padded by its halo."""
+    order = tuple(range(len(shape))) if order is None else tuple(order)
+    halo = tuple(halo) if halo is not None else ((0, 0),) * len(shape)
+    terms: list[Term] = []
+    stride = ONE
+    for axis in reversed(order):
+        low, high = halo[axis]
+        if shape[axis].constant != 1 or low or high:
+            terms.append(Term(axis, stride, shift=low))
+        stride = stride * (shape[axis] + low + high)
+    return Storage(name, dtype, tuple(sorted(terms, key=lambda t: t.axis)), ZERO, stride, halo, fill)
+
+
+def blocked(name: str, dtype: DType, shape: Sequence[int], order: Sequence[int], axis: int, block: int) -> Storage:
+    """Constant memory [axis // block][order...][axis % block], the last block padded with zeros: the order in which a
+    contraction reads its packed operand."""
+    terms: list[Term] = [Term(axis, ONE, modulus=block)]
+    stride = as_dim(block)
+    for other in reversed([a for a in order if a != axis]):
+        terms.append(Term(other, stride))
+        stride = stride * shape[other]
+    terms.append(Term(axis, stride, divisor=block))
+    stride = stride * ceildiv(shape[axis], block)
+    return Storage(name, dtype, tuple(terms), ZERO, stride)
+
+
+def slice_of(parent: Storage, axis: int, start: Dim) -> Storage:
+    """A part of a parent that begins at `start` on an axis."""
+    at = [ZERO] * (1 + max((term.axis for term in parent.terms), default=0))
+    at = at + [ZERO] * max(0, axis + 1 - len(at))
+    base = parent.address(at)
+    at[axis] = start
+    moved = parent.address(at) - base
+    return Storage(parent.root, parent.dtype, parent.terms, parent.offset + moved, parent.elements)
+
+
+def lay_out(array: np.ndarray[Any, Any], storage: Storage) -> np.ndarray[Any, Any]:
+    """The flat memory image of a constant under a storage without symbols; padding is zero."""
+    flat = np.zeros(int(storage.elements), storage.dtype.numpy)
+    address = np.zeros((1,) * array.ndim, np.int64)
+    for term in storage.terms:
+        positions = np.arange(array.shape[term.axis], dtype=np.int64) + term.shift
+        piece = positions // term.divisor
+        if term.modulus is not None:
+            piece = piece % term.modulus
+        view = [1] * array.ndim
+        view[term.axis] = -1
+        address = address + (piece * int(term.stride)).reshape(view)
+    flat[(np.broadcast_to(address, array.shape) + int(storage.offset)).reshape(-1)] = array.reshape(-1)
+    return flat

@@ -1,0 +1,20 @@
+/* What a generated module needs to declare its kernels and to evaluate sizes: no vectors, quick to compile. */
+#ifndef OPWELD_BIND_H
+#define OPWELD_BIND_H
+
+#include <stdint.h>
+
+#define OPW_DECLARE_KERNEL(name)                                                                                       \
+    void name(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, char *scratch, int64_t *error)
+
+static inline __attribute__((unused)) int64_t opw_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline __attribute__((unused)) int64_t opw_max(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Division rounded towards minus infinity, b > 0. */
+static inline __attribute__((unused)) int64_t opw_floordiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+/* The remainder in [0, b), b > 0. */
+static inline __attribute__((unused)) int64_t opw_mod(int64_t a, int64_t b) {
+    int64_t r = a % b;
+    return r < 0 ? r + b : r;
+}
+
+#endif

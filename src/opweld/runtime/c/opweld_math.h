@@ -1,0 +1,427 @@
+/* Mathematics on vectors: every function is opw_NAME_DTYPE(v...) -> v.
+ *
+ * float32 functions of the hot path are written here and call nothing: exp log log1p expm1 tanh erf sigmoid softplus gelu
+ * gelu_tanh sqrt rsqrt reciprocal sin cos floor ceil round trunc. Errors, measured against float64 over dense sweeps of the
+ * whole range (tests/unit/runtime_math), in units in the last place: exp 0.9, log 1.0, log1p 1.3, tanh 3.5, erf 1.3,
+ * sigmoid 2, sin and cos 1.3. Infinities, NaN, zeros and subnormal numbers give what libm gives. The rare ones (pow, asin,
+ * fmod, ...) and most of float64 go to libm lane by lane.
+ *
+ * Polynomials are minimax fits by the Remez exchange, computed for this file in 40 digits; each names its function, its
+ * interval and its error, so that it can be fitted again. a * b + c stands in one expression where it should become one
+ * fused operation; no result depends on whether it does.
+ */
+#ifndef OPWELD_MATH_H
+#define OPWELD_MATH_H
+
+#include <math.h>
+
+#include "opweld_vector.h"
+
+/* ---------------------------------------------------------------------------------------- instructions of the machine */
+
+/* OPW_HARDWARE(name, dtype, AVX-512 for 16 f32 or twice 8 f64, AVX2 likewise, scalar) */
+#if defined(OPW_AVX512)
+#define OPW_HARDWARE_F32(name, wide, narrow, scalar) \
+    OPW_INLINE vf32 opw_##name##_f32(vf32 v) { __m512 x = (__m512)v; return (vf32)wide; }
+#elif defined(OPW_AVX2)
+#define OPW_HARDWARE_F32(name, wide, narrow, scalar) \
+    OPW_INLINE vf32 opw_##name##_f32(vf32 v) { __m256 x = (__m256)v; return (vf32)narrow; }
+#else
+#define OPW_HARDWARE_F32(name, wide, narrow, scalar) \
+    OPW_INLINE vf32 opw_##name##_f32(vf32 v) { \
+        for (int i = 0; i < OPW_LANES; i++) v[i] = scalar##f(v[i]); \
+        return v; \
+    }
+#endif
+#define OPW_HARDWARE(name, wide, narrow, scalar) \
+    OPW_HARDWARE_F32(name, wide, narrow, scalar) \
+    OPW_INLINE vf64 opw_##name##_f64(vf64 v) { \
+        for (int i = 0; i < OPW_LANES; i++) v[i] = scalar(v[i]); \
+        return v; \
+    }
+OPW_HARDWARE(sqrt, _mm512_sqrt_ps(x), _mm256_sqrt_ps(x), __builtin_sqrt)
+OPW_HARDWARE(floor, _mm512_roundscale_ps(x, 9), _mm256_round_ps(x, 9), __builtin_floor)
+OPW_HARDWARE(ceil, _mm512_roundscale_ps(x, 10), _mm256_round_ps(x, 10), __builtin_ceil)
+OPW_HARDWARE(trunc, _mm512_roundscale_ps(x, 11), _mm256_round_ps(x, 11), __builtin_trunc)
+OPW_HARDWARE(round, _mm512_roundscale_ps(x, 8), _mm256_round_ps(x, 8), __builtin_rint) /* half to even */
+
+OPW_INLINE vf32 opw_reciprocal_f32(vf32 v) { return 1.0f / v; }
+OPW_INLINE vf64 opw_reciprocal_f64(vf64 v) { return 1.0 / v; }
+OPW_INLINE vf32 opw_rsqrt_f32(vf32 v) { return 1.0f / opw_sqrt_f32(v); }
+OPW_INLINE vf64 opw_rsqrt_f64(vf64 v) { return 1.0 / opw_sqrt_f64(v); }
+
+/* a / b within 1 unit in the last place, for 2^-100 < b < 2^100: a division of 16 lanes costs 16 cycles, this 4. */
+OPW_INLINE vf32 opw_quotient_f32(vf32 a, vf32 b) {
+#if defined(OPW_AVX512)
+    vf32 r = (vf32)_mm512_rcp14_ps((__m512)b);
+    r = r + r * (1.0f - b * r);
+    vf32 q = a * r;
+    return q + r * (a - b * q);
+#else
+    return a / b;
+#endif
+}
+
+/* p * 2^n for whole numbers n in -300..300, rounded once where the result is subnormal. */
+OPW_INLINE vf32 opw_scale_f32(vf32 p, vf32 n) {
+#if defined(OPW_AVX512)
+    return (vf32)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+    vi32 whole = __builtin_convertvector(n, vi32);
+    vi32 part = whole >> 1;
+    return p * (vf32)((part + 127) << 23) * (vf32)((whole - part + 127) << 23);
+#endif
+}
+
+/* The nearest whole number, for |v| < 2^22: adding 1.5 * 2^23 pushes the fraction out of the significand. */
+OPW_INLINE vf32 opw_nearest_f32(vf32 v) {
+#if defined(OPW_AVX512) || defined(OPW_AVX2)
+    return opw_round_f32(v);
+#else
+    return (v + 0x1.8p23f) - 0x1.8p23f;
+#endif
+}
+
+/* ------------------------------------------------------------------------------------------------ exponentials */
+
+/* e^x for -104 <= x <= 89: x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is split in a part of 15 bits, whose
+ * product with n is exact, and the rest. e^r = 1 + r + r^2 P(r), relative error 2^-28.3. */
+OPW_INLINE vf32 opw_exp_core_f32(vf32 x) {
+    vf32 n = opw_nearest_f32(x * 0x1.715476p+0f);
+    vf32 r = x - n * 0x1.62e4p-1f;
+    r = r - n * 0x1.7f7d1cp-20f;
+    vf32 p = 0x1.6a23d2p-10f * r + 0x1.123a2p-7f;
+    p = p * r + 0x1.5558f2p-5f;
+    p = p * r + 0x1.555492p-3f;
+    p = p * r + 0x1.fffffcp-2f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return opw_scale_f32(p, n);
+}
+
+/* Beyond the clamps e^x rounds to 0 or infinity, and so does what the core gives there. */
+OPW_INLINE vf32 opw_exp_f32(vf32 x) {
+    x = opw_min_f32(opw_splat_f32(89.0f), x);
+    return opw_exp_core_f32(opw_max_f32(opw_splat_f32(-104.0f), x));
+}
+
+/* e^x for x <= 0, as softmax needs it. */
+OPW_INLINE vf32 opw_exp_negative_f32(vf32 x) { return opw_exp_core_f32(opw_max_f32(opw_splat_f32(-104.0f), x)); }
+
+/* 1 / (1 + e^-x), through e^-|x| so that nothing overflows. */
+OPW_INLINE vf32 opw_sigmoid_f32(vf32 x) {
+    vf32 small = opw_exp_negative_f32(-opw_abs_f32(x));
+    vf32 numerator = opw_select_f32(x < 0, small, opw_splat_f32(1));
+    return opw_quotient_f32(numerator, small + 1.0f);
+}
+
+/* tanh x = x P(x^2) / Q(x^2) up to 9.02, from where it rounds to 1; relative error 2^-25.5
+ * (by Lawson's iteration, in float64). */
+OPW_INLINE vf32 opw_tanh_f32(vf32 x) {
+    vf32 t = opw_min_f32(opw_splat_f32(9.02f), opw_abs_f32(x));
+    vf32 u = t * t;
+    vf32 p = 0x1.c9a232p-27f * u + 0x1.5954cep-16f;
+    vf32 q = 0x1.a0b758p-21f * u + 0x1.58417ep-12f;
+    p = p * u + 0x1.c9f812p-9f;
+    q = q * u + 0x1.a7df04p-6f;
+    p = p * u + 0x1.120438p-3f;
+    q = q * u + 0x1.de5766p-2f;
+    p = p * u + 1.0f;
+    q = q * u + 1.0f;
+    vf32 y = opw_min_f32(opw_splat_f32(1), opw_quotient_f32(t * p, q));
+    return opw_copysign_f32(y, x);
+}
+
+/* erf x = x + x P(x^2) below 0.875, relative error 2^-26.8; above, 1 - 2^-Q(x) up to 3.93, from where it rounds to 1,
+ * absolute error 2^-29. 2^-q = 2^n 2^r with |r| <= 1/2, relative error 2^-23.7 of what is at most 0.22. */
+OPW_INLINE vf32 opw_erf_f32(vf32 x) {
+    vf32 t = opw_min_f32(opw_splat_f32(3.93f), opw_abs_f32(x));
+    vf32 u = x * x;
+    vf32 p = -0x1.453abp-11f * u + 0x1.49c9fep-8f;
+    p = p * u + -0x1.b6f38ap-6f;
+    p = p * u + 0x1.ce211ep-4f;
+    p = p * u + -0x1.81270cp-2f;
+    p = p * u + 0x1.06eba6p-3f;
+    vf32 near = p * x + x;
+    vf32 q = 0x1.2e676p-12f * t + -0x1.236596p-8f;
+    q = q * t + 0x1.0882dp-5f;
+    q = q * t + -0x1.340582p-3f;
+    q = q * t + -0x1.d664d8p-1f;
+    q = q * t + -0x1.a09034p+0f;
+    q = q * t + -0x1.b4581ap-13f;
+    vf32 n = opw_nearest_f32(q);
+    vf32 r = q - n;
+    vf32 e = 0x1.5c08f4p-10f * r + 0x1.3d0c54p-7f;
+    e = e * r + 0x1.c6b6e4p-5f;
+    e = e * r + 0x1.ebf918p-3f;
+    e = e * r + 0x1.62e428p-1f;
+    e = e * r + 0x1.000002p+0f;
+    vf32 far = opw_copysign_f32(1.0f - opw_scale_f32(e, n), x);
+    return opw_select_f32(t < 0.875f, near, far);
+}
+
+/* ---------------------------------------------------------------------------------------------------- logarithms */
+
+/* log u = e ln 2 + log m with u = 2^e m, sqrt(1/2) <= m < sqrt(2): writes e and m. */
+OPW_INLINE vi32 opw_log_split_f32(vf32 u, vf32 *m) {
+    vi32 subnormal = u < 0x1p-126f;
+    vi32 bits = (vi32)opw_select_f32(subnormal, u * 0x1p23f, u) + (0x3f800000 - 0x3f3504f3);
+    *m = (vf32)((bits & 0x7fffff) + 0x3f3504f3);
+    return (bits >> 23) - 127 - (subnormal & 23);
+}
+
+/* log(1 + f) = f - f^2 / 2 + f^3 P(f), relative error 2^-27.3; plus e ln 2. */
+OPW_INLINE vf32 opw_log_join_f32(vi32 exponent, vf32 f) {
+    vf32 e = __builtin_convertvector(exponent, vf32);
+    vf32 h = f * f;
+    vf32 p = -0x1.38b7bp-4f * f + 0x1.055bf2p-3f;
+    p = p * f + -0x1.0d8508p-3f;
+    p = p * f + 0x1.22da0p-3f;
+    p = p * f + -0x1.547248p-3f;
+    p = p * f + 0x1.99a00ap-3f;
+    p = p * f + -0x1.000226p-2f;
+    p = p * f + 0x1.555554p-2f;
+    p = p * f + -0.5f;
+    vf32 low = p * h + e * 0x1.7f7d1cp-20f;
+    return e * 0x1.62e4p-1f + (f + low);
+}
+
+/* y where 0 < u < infinity, else what the logarithm of u is there. */
+OPW_INLINE vf32 opw_log_limits_f32(vf32 u, vf32 y) {
+    vf32 limit = opw_select_f32(u == 0, opw_splat_f32(-__builtin_inff()), opw_splat_f32(__builtin_nanf("")));
+    limit = opw_select_f32(u > 0, u, limit);
+    return opw_select_f32((u > 0) & (u < __builtin_inff()), y, limit);
+}
+
+OPW_INLINE vf32 opw_log_f32(vf32 x) {
+    vf32 m;
+    vi32 e = opw_log_split_f32(x, &m);
+    return opw_log_limits_f32(x, opw_log_join_f32(e, m - 1.0f));
+}
+
+/* 1 + x = u + c without error, by the two-sum of Knuth; c joins f at the scale of m. Where e > 126, c is far below f. */
+OPW_INLINE vf32 opw_log1p_f32(vf32 x) {
+    vf32 u = 1.0f + x;
+    vf32 x_in_u = u - 1.0f;
+    vf32 c = (1.0f - (u - x_in_u)) + (x - x_in_u);
+    vf32 m;
+    vi32 e = opw_log_split_f32(u, &m);
+    vf32 unit = (vf32)(opw_max_i32((vi32){0}, 127 - e) << 23);
+    vf32 y = opw_log_limits_f32(u, opw_log_join_f32(e, (m - 1.0f) + c * unit));
+    return opw_select_f32(x == 0, x, y); /* -0 */
+}
+
+/* log(1 + e^x) */
+OPW_INLINE vf32 opw_softplus_f32(vf32 x) {
+    return opw_max_f32((vf32){0}, x) + opw_log1p_f32(opw_exp_negative_f32(-opw_abs_f32(x)));
+}
+
+/* ------------------------------------------------------------------------------------------------ trigonometry */
+
+/* The lanes that `mask` names, through libm. */
+#define OPW_BY_LANE(v, mask, function) \
+    for (int i = 0; i < OPW_LANES; i++) { \
+        if ((mask)[i]) (v)[i] = function((v)[i]); \
+    }
+
+/* x = n pi/2 + r, |r| <= pi/4, for |x| < 1e6, where n * (the first 33 bits of pi/2) is exact in float64; sin and cos of r
+ * by polynomials in r^2 (relative errors 2^-28 and 2^-33), chosen and signed by n modulo 4; `quarter` is 0 for sin, 1 for
+ * cos. Larger |x| need more of pi than float64 has: libm. */
+OPW_INLINE vf32 opw_sin_core_f32(vf32 x, int64_t quarter) {
+    vf64 wide = __builtin_convertvector(x, vf64);
+    vf64 shifted = wide * 0x1.45f306dc9c883p-1 + 0x1.8p52;
+    vf64 n = shifted - 0x1.8p52;
+    vf64 rest = wide - n * 0x1.921fb544p+0;
+    rest = rest - n * 0x1.0b4611a626331p-34;
+    vi32 turn = __builtin_convertvector((vi64)shifted + quarter, vi32);
+    vf32 r = __builtin_convertvector(rest, vf32);
+    vf32 u = r * r;
+    vf32 s = -0x1.994e5cp-13f * u + 0x1.11076p-7f;
+    s = s * u + -0x1.555546p-3f;
+    s = (s * u) * r + r;
+    vf32 c = 0x1.9a020ap-16f * u + -0x1.6c0c8ap-10f;
+    c = c * u + 0x1.55554ap-5f;
+    c = c * u + -0.5f;
+    c = c * u + 1.0f;
+    vf32 y = opw_select_f32((turn & 1) != 0, c, s);
+    return (vf32)((vi32)y ^ ((turn & 2) << 30));
+}
+OPW_INLINE vf32 opw_sin_f32(vf32 x) {
+    vf32 y = opw_sin_core_f32(x, 0);
+    vi32 large = opw_abs_f32(x) > 1e6f;
+    y = opw_select_f32((x == 0) | large, x, y); /* -0 */
+    if (opw_reduce_or_b8(large)) OPW_BY_LANE(y, large, sinf)
+    return y;
+}
+OPW_INLINE vf32 opw_cos_f32(vf32 x) {
+    vi32 large = opw_abs_f32(x) > 1e6f;
+    vf32 y = opw_select_f32(large, x, opw_sin_core_f32(x, 1));
+    if (opw_reduce_or_b8(large)) OPW_BY_LANE(y, large, cosf)
+    return y;
+}
+
+/* ------------------------------------------------------------------------------------------------------- through libm */
+
+#define OPW_DEFINE_BY_LANE(name, T, function) \
+    OPW_INLINE v##T opw_##name##_##T(v##T v) { \
+        for (int i = 0; i < OPW_LANES; i++) v[i] = function(v[i]); \
+        return v; \
+    }
+#define OPW_DEFINE_BY_LANE_BOTH(name) OPW_DEFINE_BY_LANE(name, f32, name##f) OPW_DEFINE_BY_LANE(name, f64, name)
+OPW_DEFINE_BY_LANE_BOTH(expm1)
+OPW_DEFINE_BY_LANE_BOTH(tan)
+OPW_DEFINE_BY_LANE_BOTH(asin)
+OPW_DEFINE_BY_LANE_BOTH(acos)
+OPW_DEFINE_BY_LANE_BOTH(atan)
+OPW_DEFINE_BY_LANE_BOTH(sinh)
+OPW_DEFINE_BY_LANE_BOTH(cosh)
+OPW_DEFINE_BY_LANE_BOTH(asinh)
+OPW_DEFINE_BY_LANE_BOTH(acosh)
+OPW_DEFINE_BY_LANE_BOTH(atanh)
+OPW_DEFINE_BY_LANE(exp, f64, exp)
+OPW_DEFINE_BY_LANE(log, f64, log)
+OPW_DEFINE_BY_LANE(log1p, f64, log1p)
+OPW_DEFINE_BY_LANE(tanh, f64, tanh)
+OPW_DEFINE_BY_LANE(erf, f64, erf)
+OPW_DEFINE_BY_LANE(sin, f64, sin)
+OPW_DEFINE_BY_LANE(cos, f64, cos)
+OPW_INLINE vf64 opw_sigmoid_f64(vf64 x) {
+    vf64 small = opw_exp_f64(-opw_abs_f64(x));
+    return opw_select_f64(OPW_MASK(x < 0), small, opw_splat_f64(1)) / (small + 1.0);
+}
+OPW_INLINE vf64 opw_softplus_f64(vf64 x) {
+    return opw_max_f64((vf64){0}, x) + opw_log1p_f64(opw_exp_f64(-opw_abs_f64(x)));
+}
+
+#define OPW_DEFINE_BINARY_BY_LANE(name, T, function) \
+    OPW_INLINE v##T opw_##name##_##T(v##T a, v##T b) { \
+        for (int i = 0; i < OPW_LANES; i++) a[i] = function(a[i], b[i]); \
+        return a; \
+    }
+OPW_DEFINE_BINARY_BY_LANE(pow, f32, powf)
+OPW_DEFINE_BINARY_BY_LANE(pow, f64, pow)
+OPW_DEFINE_BINARY_BY_LANE(atan2, f32, atan2f)
+OPW_DEFINE_BINARY_BY_LANE(atan2, f64, atan2)
+OPW_DEFINE_BINARY_BY_LANE(fmod, f32, fmodf)
+OPW_DEFINE_BINARY_BY_LANE(fmod, f64, fmod)
+
+/* The remainder with the sign of the divisor. */
+#define OPW_DEFINE_FLOAT_MOD(T, element, integer, bytes) \
+    OPW_INLINE v##T opw_mod_##T(v##T a, v##T b) { \
+        v##T r = opw_fmod_##T(a, b); \
+        integer other = (integer)(r != 0) & ((integer)(r < 0) ^ (integer)(b < 0)); \
+        r = OPW_BLEND(T, integer, other, r + b, r); \
+        return OPW_BLEND(T, integer, r == 0, opw_copysign_##T(r, b), r); \
+    }
+OPW_FLOAT_DTYPES(OPW_DEFINE_FLOAT_MOD)
+
+/* x (1 + erf(x / sqrt 2)) / 2, and its approximation through tanh. */
+#define OPW_DEFINE_GELU(T, element, integer, bytes) \
+    OPW_INLINE v##T opw_gelu_##T(v##T x) { \
+        v##T half = x * (element)0.5; \
+        return half * opw_erf_##T(x * (element)0.70710678118654752440) + half; \
+    } \
+    OPW_INLINE v##T opw_gelu_tanh_##T(v##T x) { \
+        v##T half = x * (element)0.5; \
+        v##T inner = (x * x) * (element)0.03567740813636141 + (element)0.7978845608028654; \
+        return half * opw_tanh_##T(x * inner) + half; \
+    }
+OPW_FLOAT_DTYPES(OPW_DEFINE_GELU)
+
+/* ---------------------------------------------------------------------------------------------------------- integers */
+
+/* Quotients truncate; x / 0 is 0 here, the least number / -1 is itself. opw_scalar_div_T also sets *error (where given)
+ * to a positive code on a zero divisor. 8 and 16 bits divide in float32, 32 bits in float64, both exactly: a quotient that
+ * is not whole is further from the next whole number than their rounding. So do 64 bits when both fit 53. */
+#define OPW_DEFINE_SCALAR_DIV(T, element, integer, bytes) \
+    OPW_INLINE element opw_scalar_div_##T(element a, element b, int64_t *error) { \
+        if (b == 0) { \
+            if (error) *error = 2; /* OPW_DIVISION_BY_ZERO */ \
+            return 0; \
+        } \
+        return (element)-1 < 0 && b == (element)-1 ? (element)(0 - (uint64_t)a) : (element)(a / b); \
+    }
+OPW_INTEGER_DTYPES(OPW_DEFINE_SCALAR_DIV)
+
+#define OPW_DEFINE_NARROW_DIV(T, F, WHOLE) \
+    OPW_INLINE v##T opw_div_##T(v##T a, v##T b) { \
+        vi32 zero = OPW_MASK(b == 0); \
+        F divisor = __builtin_convertvector(b - __builtin_convertvector(zero, v##T), F); \
+        F quotient = __builtin_convertvector(a, F) / divisor; \
+        v##T q = __builtin_convertvector(__builtin_convertvector(quotient, WHOLE), v##T); \
+        return opw_select_##T(zero, (v##T){0}, q); \
+    }
+OPW_DEFINE_NARROW_DIV(i8, vf32, vi32)
+OPW_DEFINE_NARROW_DIV(u8, vf32, vi32)
+OPW_DEFINE_NARROW_DIV(i16, vf32, vi32)
+OPW_DEFINE_NARROW_DIV(u16, vf32, vi32)
+OPW_DEFINE_NARROW_DIV(i32, vf64, vi64)
+OPW_DEFINE_NARROW_DIV(u32, vf64, vi64)
+
+OPW_INLINE vi64 opw_div_i64(vi64 a, vi64 b) {
+    vi64 wide = (opw_abs_i64(a) | opw_abs_i64(b)) >> 53;
+    if (opw_reduce_or_b8(OPW_MASK(wide != 0))) {
+        for (int i = 0; i < OPW_LANES; i++) a[i] = opw_scalar_div_i64(a[i], b[i], 0);
+        return a;
+    }
+    vf64 divisor = __builtin_convertvector(b - (vi64)(b == 0), vf64);
+    vi64 q = __builtin_convertvector(__builtin_convertvector(a, vf64) / divisor, vi64);
+    return q & (vi64)(b != 0);
+}
+OPW_INLINE vu64 opw_div_u64(vu64 a, vu64 b) {
+    for (int i = 0; i < OPW_LANES; i++) a[i] = opw_scalar_div_u64(a[i], b[i], 0);
+    return a;
+}
+
+/* fmod has the sign of the dividend, mod that of the divisor; both are 0 where the divisor is. */
+#define OPW_DEFINE_INTEGER_MOD(T, element, integer, bytes) \
+    OPW_INLINE v##T opw_fmod_##T(v##T a, v##T b) { return (a - opw_div_##T(a, b) * b) & (v##T)(b != 0); } \
+    OPW_INLINE v##T opw_mod_##T(v##T a, v##T b) { \
+        v##T r = opw_fmod_##T(a, b); \
+        v##T other = (v##T)((integer)(r != 0) & ((integer)(r < 0) ^ (integer)(b < 0))); \
+        return r + (b & other); \
+    } \
+    OPW_INLINE v##T opw_floordiv_##T(v##T a, v##T b) { \
+        v##T r = opw_fmod_##T(a, b); \
+        return opw_div_##T(a, b) + (v##T)((integer)(r != 0) & ((integer)(r < 0) ^ (integer)(b < 0))); \
+    } \
+    OPW_INLINE element opw_scalar_fmod_##T(element a, element b, int64_t *error) { \
+        return b == 0 ? opw_scalar_div_##T(a, b, error) : (element)((uint64_t)a - (uint64_t)(a / b) * (uint64_t)b); \
+    } \
+    OPW_INLINE element opw_scalar_mod_##T(element a, element b, int64_t *error) { \
+        element r = opw_scalar_fmod_##T(a, b, error); \
+        return (element)(r != 0 && (r < 0) != (b < 0) ? r + b : r); \
+    } \
+    OPW_INLINE element opw_scalar_floordiv_##T(element a, element b, int64_t *error) { \
+        element r = opw_scalar_fmod_##T(a, b, 0); \
+        return (element)(opw_scalar_div_##T(a, b, error) - (r != 0 && (r < 0) != (b < 0))); \
+    } \
+    OPW_INLINE element opw_scalar_pow_##T(element a, element b) { \
+        if (b < 0) return a == 1 ? 1 : a == (element)-1 ? (element)(b & 1 ? -1 : 1) : 0; \
+        uint64_t power = 1, square = (uint64_t)a; \
+        for (uint64_t rest = (uint64_t)b; rest; rest >>= 1, square *= square) power *= rest & 1 ? square : 1; \
+        return (element)power; \
+    } \
+    OPW_DEFINE_BINARY_BY_LANE(pow, T, opw_scalar_pow_##T) \
+    OPW_INLINE v##T opw_shl_##T(v##T a, v##T b) { /* 0 beyond the width */ \
+        v##T count = b & (8 * bytes - 1); \
+        return (a << count) & (v##T)(b == count); \
+    } \
+    OPW_INLINE v##T opw_shr_##T(v##T a, v##T b) { /* 0, or -1 for negative numbers, beyond the width */ \
+        v##T count = b & (8 * bytes - 1); \
+        v##T beyond = (v##T)(a < 0); \
+        return OPW_BLEND(T, integer, b == count, a >> count, beyond); \
+    } \
+    OPW_INLINE v##T opw_floor_##T(v##T a) { return a; } \
+    OPW_INLINE v##T opw_ceil_##T(v##T a) { return a; } \
+    OPW_INLINE v##T opw_round_##T(v##T a) { return a; }
+OPW_INTEGER_DTYPES(OPW_DEFINE_INTEGER_MOD)
+
+/* ------------------------------------------------------------------------------------------------- scalar minimum, maximum */
+
+#define OPW_DEFINE_SCALAR_ORDER(T, element, integer, bytes) \
+    OPW_INLINE element opw_scalar_max_##T(element a, element b) { return a != a ? a : a > b ? a : b; } \
+    OPW_INLINE element opw_scalar_min_##T(element a, element b) { return a != a ? a : a < b ? a : b; }
+OPW_DTYPES(OPW_DEFINE_SCALAR_ORDER)
+
+#endif

@@ -1,0 +1,67 @@
+"""Kernels in order of launch, the memory they are bound to, and how long each piece of it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opweld.place.placed import Placed
+from opweld.place.storage import lay_out
+from opweld.schedule.kernels import Scheduled
+from opweld.schedule.module import Launch, Memory, Variant
+from opweld.tensor.dim import as_dim
+from opweld.tensor.program import TensorProgram
+
+Weights = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
+"""Puts a constant's memory image (made on demand) into the weights file under a key, and returns its byte offset."""
+
+
+def assemble(
+    name: str, program: TensorProgram, placed: Placed, scheduled: Sequence[Scheduled], weights: Weights
+) -> Variant:
+    """The launches of one variant. `program.outputs` each own their memory."""
+    inputs = {value.name: position for position, value in enumerate(program.inputs)}
+    outputs = {value: position for position, (_, value) in enumerate(program.outputs)}
+    roots = {storage.root: storage for storage in placed.storages.values()}
+    lives: dict[str, tuple[int, int]] = {}
+    for step, item in enumerate(scheduled):
+        for buffer in item.kernel.buffers:
+            first, _ = lives.get(buffer.name, (step, step))
+            lives[buffer.name] = first, step
+    memory: list[Memory] = []
+    number: dict[str, int] = {}
+    for root, (first, last) in lives.items():
+        number[root] = len(memory)
+        if root in inputs:
+            memory.append(Memory("input", index=inputs[root], name=root))
+        elif root in placed.constants:
+            memory.append(Memory("constant", offset=as_dim(_write(root, placed, weights)), name=root))
+        elif root in outputs:
+            memory.append(Memory("output", index=outputs[root], name=root))
+        else:
+            size = roots[root].elements * roots[root].dtype.bytes
+            memory.append(Memory("arena", size=size, first=first, last=last, name=root))
+    launches = tuple(
+        Launch(
+            item.kernel,
+            tuple(number[buffer.name] for buffer in item.kernel.buffers),
+            tuple(symbol.dim for symbol in item.kernel.sizes),
+            item.work,
+            item.serial,
+            item.kernel.origin,
+        )
+        for item in scheduled
+    )
+    results = tuple((program.dtype_of(value), program.shape_of(value)) for _, value in program.outputs)
+    return Variant(name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results)
+
+
+def _write(root: str, placed: Placed, weights: Weights) -> int:
+    constant, storage = placed.constants[root], placed.storages[root]
+
+    def image() -> np.ndarray[Any, Any]:
+        return lay_out(np.asarray(constant.read(), storage.dtype.numpy), storage)
+
+    return weights(root, image)

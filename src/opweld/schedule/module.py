@@ -1,0 +1,66 @@
+"""A compiled module before it is text: kernels in order of launch, the memory they use, and how shapes are bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from opweld.schedule.tile import Kernel
+from opweld.tensor.dim import Dim
+from opweld.tensor.dtype import DType
+from opweld.tensor.program import Guard, Input, SymbolSource
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A piece of memory. `size` in bytes (arena). `offset` in bytes: within the weights file (constant, a number) or
+    within the parent (alias, may be symbolic). `first` and `last` are the launches between which an arena piece lives,
+    its aliases' lifetimes included."""
+
+    kind: Literal["input", "output", "constant", "arena", "alias"]
+    index: int = -1
+    parent: int = -1
+    offset: Dim | None = None
+    size: Dim | None = None
+    first: int = 0
+    last: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A kernel and the memory its buffers are bound to; `work` estimates nanoseconds on one core.
+
+    `kernel.sizes` are bound to `sizes`: symbols of the variant, in the same order (identical kernels are shared between
+    launches, so a kernel's own symbols may be other ones)."""
+
+    kernel: Kernel
+    memory: tuple[int, ...]
+    sizes: tuple[Dim, ...]
+    work: Dim
+    serial: bool = False
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """What runs when the guards hold."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    symbols: tuple[SymbolSource, ...]
+    guards: tuple[Guard, ...]
+    memory: tuple[Memory, ...]
+    launches: tuple[Launch, ...]
+    outputs: tuple[tuple[DType, tuple[Dim, ...]], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """Everything of one artifact but its weights."""
+
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    weights_bytes: int
+    cpu_features: tuple[str, ...]

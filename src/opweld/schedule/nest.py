@@ -1,0 +1,140 @@
+"""A region's tensor as a loop nest over memory: loads and the store are linear addresses, axes are split and joined.
+
+    resolve   indices become addresses, guards that a halo makes unnecessary go
+    split     an axis that addresses take apart (y // 2 and y % 2) becomes two, and the divisions are gone
+    join      two axes that every address walks through like one become one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opweld.place.halo import halo_of
+from opweld.place.storage import Storage
+from opweld.tensor.axes import replace_reduced, split
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim
+from opweld.tensor.expr import (
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    dims_of,
+    load,
+    substitute,
+    substitute_loads,
+    walk,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """`axes` are the result's, outermost in memory first, without those of extent one."""
+
+    axes: tuple[Axis, ...]
+    store: Dim
+    body: Expr
+
+    def substitute(self, mapping: Mapping[Atom, Dim]) -> Nest:
+        """Replaces axes in addresses and body; the list of axes is left to the caller."""
+        return replace(self, store=self.store.substitute(mapping), body=substitute(self.body, mapping))
+
+
+def resolve(body: Expr, storages: Mapping[str, Storage], shapes: Mapping[str, Sequence[Dim]]) -> Expr:
+    """The expression with each load addressing the memory of its root."""
+
+    def address(node: Load) -> Expr | None:
+        storage = storages.get(node.tensor)
+        if storage is None:
+            return None
+        guards = () if _in_halo(node, storage, shapes[node.tensor]) else node.guards
+        return load(storage.root, node.dtype, (storage.address(node.indices),), guards, node.fill)
+
+    return substitute_loads(body, address)
+
+
+def _in_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
+    if not node.guards or not storage.padded:
+        return False
+    needed = halo_of(node, shape)
+    return (
+        needed is not None
+        and isinstance(node.fill, Const)
+        and float(node.fill.value) == storage.fill
+        and all(a <= c and b <= d for (a, b), (c, d) in zip(needed, storage.halo, strict=True))
+    )
+
+
+def nest_of(
+    axes: Iterable[Axis],
+    indices: Sequence[Dim],
+    body: Expr,
+    storage: Storage,
+    storages: Mapping[str, Storage],
+    shapes: Mapping[str, Sequence[Dim]],
+) -> Nest:
+    """The nest that computes element [indices] of a value into its storage for all values of the axes, simplified."""
+    single: dict[Atom, Dim] = {axis: ZERO for axis in axes if axis.extent is ONE}
+    own = [axis for axis in axes if axis not in single]
+    store = storage.address([index.substitute(single) for index in indices])
+    own, body, (store,) = split(own, resolve(substitute(body, single), storages, shapes), (store,))
+    nest = join_axes(Nest(own, store, body))
+    return replace(nest, axes=by_stride(nest.axes, nest.store))
+
+
+def by_stride(axes: Sequence[Axis], address: Dim) -> tuple[Axis, ...]:
+    """Axes from the widest step through memory to the narrowest; symbolic steps count as wide."""
+
+    def step(axis: Axis) -> float:
+        stride = address.coefficient(axis)
+        if stride is None:
+            return 1e30
+        if stride.constant is not None:
+            return abs(stride.constant)
+        return 1e12 * max(len(monomial) for monomial, _ in stride.terms) + abs(stride.terms[0][1])
+
+    return tuple(sorted(axes, key=lambda axis: (-step(axis), axes.index(axis))))
+
+
+def join_axes(nest: Nest) -> Nest:
+    """Joins pairs of axes, the result's and the reduced ones, that all addresses walk through like one."""
+    while True:
+        pair = _joinable(nest.axes, (nest.store, *_dims(nest.body)))
+        if pair is None:
+            break
+        outer, inner = pair
+        joined = Axis(inner.name, outer.extent * inner.extent)
+        axes = tuple(joined if axis is inner else axis for axis in nest.axes if axis is not outer)
+        nest = replace(nest.substitute({outer: ZERO, inner: joined.dim}), axes=axes)
+    changed = True
+    while changed:
+        changed = False
+        for node in walk(nest.body):
+            if not isinstance(node, Reduce) or node.kind.startswith("arg"):
+                continue
+            pair = _joinable(node.axes, tuple(_dims(node.body)))
+            if pair is not None:
+                outer, inner = pair
+                joined = Axis(inner.name, outer.extent * inner.extent)
+                mapping: dict[Atom, Dim] = {outer: ZERO, inner: joined.dim}
+                nest = replace(nest, body=replace_reduced(nest.body, pair, (joined,), mapping))
+                changed = True
+                break
+    return nest
+
+
+def _dims(body: Expr) -> list[Dim]:
+    return list(dict.fromkeys(dim for node in walk(body) for dim in dims_of(node)))
+
+
+def _joinable(axes: Sequence[Axis], dims: Sequence[Dim]) -> tuple[Axis, Axis] | None:
+    for outer in axes:
+        for inner in axes:
+            if outer is not inner and all(_walks_as_one(dim, outer, inner) for dim in dims):
+                return outer, inner
+    return None
+
+
+def _walks_as_one(dim: Dim, outer: Axis, inner: Axis) -> bool:
+    a, b = dim.coefficient(outer), dim.coefficient(inner)
+    return a is not None and b is not None and a is b * inner.extent

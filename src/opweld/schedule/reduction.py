@@ -1,0 +1,234 @@
+"""The template of contractions and windows: a register tile of rows x lanes, accumulated over the reduced axes.
+
+    grid   (axes of both operands..., lane tiles, other rows..., row tiles)
+    tile   lanes: the axis that the packed operand and the result run along; rows: an axis of the other operand
+    body   declare accumulators; loop over the reduced axes; accumulate; store epilogue(accumulators)
+
+Lane tiles are outside row tiles: a block of the packed operand stays in cache while all rows pass over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opweld.fuse.region import Kind
+from opweld.place.widths import row_height
+from opweld.schedule.lanes import tile_at
+from opweld.schedule.nest import Nest, by_stride
+from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, Tile
+from opweld.target import Target
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv
+from opweld.tensor.expr import (
+    NEUTRAL,
+    Expr,
+    Load,
+    Reduce,
+    const,
+    dims_of,
+    load,
+    loads,
+    substitute,
+    transform,
+    walk,
+)
+
+UNROLL = 7
+"""A window axis of at most this extent is written out, so that taps of neighbouring rows share their loads."""
+
+
+STEPS = 4
+"""Iterations of the innermost loop that are written one after the other: with few rows, its overhead shows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Which axis plays which part, and how wide and high the register tile is."""
+
+    lane: Axis
+    width: int
+    row: Axis | None
+    height: int
+
+
+def schedule_reduction(
+    nest: Nest, buffer: str, kind: Kind, target: Target
+) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
+    """Grid axes and statements of a contraction or window nest."""
+    node = next(n for n in walk(nest.body) if isinstance(n, Reduce))
+    plan = _plan(nest, node, kind, target)
+    others = [axis for axis in nest.axes if axis not in (plan.lane, plan.row)]
+    shared = [axis for axis in others if _depends(node, axis, plan.lane)]
+    rows = [axis for axis in others if axis not in shared]
+    lane_counter = Axis(plan.lane.name + "t", ceildiv(plan.lane.extent, plan.width))
+    grid: list[Axis] = [*shared, lane_counter, *rows]
+    row_counter = None
+    if plan.row is not None:
+        row_counter = Axis(plan.row.name + "t", ceildiv(plan.row.extent, plan.height))
+        grid.append(row_counter)
+
+    def lane_body(lane: Dim) -> tuple[Statement, ...]:
+        if plan.row is None or row_counter is None:
+            return _accumulate(nest, node, buffer, {plan.lane: lane}, target)
+        row = plan.row
+        return (
+            tile_at(
+                row,
+                "row",
+                plan.height,
+                row_counter.dim,
+                lambda index: _accumulate(nest, node, buffer, {plan.lane: lane, row: index}, target),
+            ),
+        )
+
+    body = (tile_at(plan.lane, "lane", plan.width, lane_counter.dim, lane_body),)
+    trivial: dict[Atom, Dim] = {axis: ZERO for axis in grid if axis.extent is ONE}
+    kept = tuple(axis for axis in grid if axis.extent is not ONE)
+    return kept, substitute_statements(body, trivial) if trivial else body
+
+
+def _plan(nest: Nest, node: Reduce, kind: Kind, target: Target) -> Plan:
+    lanes = target.vector_lanes_f32
+    lane = _lane(nest, node, kind)
+    extent = lane.extent.constant
+    needed = 2 if extent is None else -(-extent // lanes)
+    candidates = [axis for axis in nest.axes if axis is not lane and (kind is Kind.WINDOW or not _with_lane(node, axis, lane))]
+    # Of equally good axes the innermost in memory: neighbouring rows then share cache lines of the other operand.
+    row = max(
+        candidates,
+        key=lambda a: (_slides(node, a), a.extent.constant or 1 << 20, nest.axes.index(a)),
+        default=None,
+    )
+    if kind is Kind.CONTRACTION:
+        count = 1
+        for axis in candidates:
+            count = count * axis.extent.constant if count and axis.extent.constant else 0
+        vectors = min(4, needed) if 0 < count <= 2 else 3 if needed == 3 else min(2, needed)
+        height = row_height(vectors, row.extent.constant, target) if row is not None else 1
+    else:
+        vectors = min(2, needed)
+        height = min(row.extent.constant or 4, 4) if row is not None else 1
+    if row is not None and height == 1 and row.extent.constant == 1:
+        row = None
+    return Plan(lane, vectors * lanes, row, height)
+
+
+def _lane(nest: Nest, node: Reduce, kind: Kind) -> Axis:
+    """The axis along which the result is contiguous, if one operand alone runs along it; see `place.pack`."""
+    best: tuple[tuple[int, ...], Axis] | None = None
+    for axis in nest.axes:
+        strides = [site.indices[0].coefficient(axis) for site in loads(node.body)]
+        running = [s for s in strides if s is None or s.terms]
+        if kind is Kind.CONTRACTION and len(running) != 1:
+            continue
+        unit = sum(s is ONE for s in running) - sum(s is not ONE for s in running)
+        score = (unit, int(nest.store.coefficient(axis) is ONE), axis.extent.constant or 1 << 20)
+        if best is None or score > best[0]:
+            best = (score, axis)
+    if best is None:
+        return nest.axes[-1] if nest.axes else Axis("one", ONE)
+    return best[1]
+
+
+def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
+    """Whether an operand that runs along the lanes also runs along the axis."""
+    return any(
+        any(d.depends_on(axis) for d in dims_of(site)) and any(d.depends_on(lane) for d in dims_of(site))
+        for site in loads(node.body)
+    )
+
+
+def _depends(node: Reduce, axis: Axis, lane: Axis) -> bool:
+    return _with_lane(node, axis, lane)
+
+
+def _slides(node: Reduce, axis: Axis) -> bool:
+    reduced = set(node.axes)
+    return any(
+        d.depends_on(axis) and bool(atoms_of(d) & reduced) and not d.coefficient(axis) is None
+        for site in loads(node.body)
+        for d in dims_of(site)
+    )
+
+
+def _accumulate(
+    nest: Nest, node: Reduce, buffer: str, mapping: dict[Atom, Dim], target: Target
+) -> tuple[Statement, ...]:
+    over = tuple(a for dim in mapping.values() for a in sorted(atoms_of(dim), key=lambda a: a.key) if _is_tile(a))
+    loops = loop_order(node, mapping)
+    dtype = node.dtype
+    inner = accumulate_over(loops, "acc", node.kind, substitute(node.body, mapping), len(loops))
+    result = transform(
+        substitute(nest.body, mapping),
+        lambda n: load("acc", dtype, ()) if isinstance(n, Reduce) else None,
+    )
+    declare = Declare("acc", dtype, over, const(NEUTRAL[node.kind], dtype))
+    return (declare, *inner, Store(buffer, nest.store.substitute(mapping), result))
+
+
+def _is_tile(atom: Atom) -> bool:
+    return isinstance(atom, Axis) and atom.name.endswith(("v", "r"))
+
+
+def loop_order(node: Reduce, mapping: dict[Atom, Dim]) -> tuple[Axis, ...]:
+    """Reduced axes as the operand without lanes walks through memory, widest step first."""
+    sites = loads(node.body)
+    lanes = [a for dim in mapping.values() for a in atoms_of(dim) if isinstance(a, Axis) and a.name.endswith("v")]
+    walked = [s for s in sites if not any(d.depends_on(a) for a in lanes for d in dims_of(s))] or sites
+    address = walked[0].indices[0] if walked else ZERO
+    return by_stride(node.axes, address)
+
+
+def accumulate_over(
+    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, depth: int
+) -> tuple[Statement, ...]:
+    """Loops around one accumulation; short innermost window axes are written out."""
+    if not loops:
+        return (Accumulate(name, kind, value),)
+    axis, rest = loops[0], loops[1:]
+    extent = axis.extent.constant
+    if not rest and extent is not None and extent <= UNROLL and depth > 1:
+        return tuple(
+            statement
+            for position in range(extent)
+            for statement in accumulate_over((), name, kind, substitute(value, {axis: _at(position)}), depth)
+        )
+    unroll = 1 if rest else STEPS
+    return (Loop(axis, accumulate_over(rest, name, kind, value, depth), unroll=unroll),)
+
+
+def _at(position: int) -> Dim:
+    return ZERO + position
+
+
+def substitute_statements(body: tuple[Statement, ...], mapping: dict[Atom, Dim]) -> tuple[Statement, ...]:
+    """Replaces axes in statements at any depth."""
+    from dataclasses import replace
+
+    result: list[Statement] = []
+    for s in body:
+        if isinstance(s, Loop):
+            upper = None if s.upper is None else s.upper.substitute(mapping)
+            lower = s.lower.substitute(mapping)
+            result.append(replace(s, body=substitute_statements(s.body, mapping), lower=lower, upper=upper))
+        elif isinstance(s, Tile):
+            limit = None if s.limit is None else s.limit.substitute(mapping)
+            new = substitute_statements(s.body, mapping)
+            result.append(replace(s, base=s.base.substitute(mapping), limit=limit, body=new))
+        elif isinstance(s, Store):
+            guards = tuple(g.substitute(mapping) for g in s.guards)
+            result.append(
+                replace(s, offset=s.offset.substitute(mapping), value=substitute(s.value, mapping), guards=guards)
+            )
+        elif isinstance(s, Accumulate):
+            position = None if s.position is None else s.position.substitute(mapping)
+            result.append(replace(s, value=substitute(s.value, mapping), position=position))
+        elif isinstance(s, Declare):
+            result.append(replace(s, initial=substitute(s.initial, mapping)))
+        elif hasattr(s, "value"):
+            result.append(replace(s, value=substitute(s.value, mapping)))  # type: ignore[union-attr]
+        else:
+            result.append(s)
+    return tuple(result)
+
+
+__all__ = ["Load", "Plan", "loop_order", "accumulate_over", "schedule_reduction", "substitute_statements"]

@@ -1,0 +1,156 @@
+"""Tile programs: a grid, loops over tiles, and what happens to a tile held in registers.
+
+    Kernel    = buffers, sizes, grid axes, scratch, statements
+    Statement = Loop(axis, lower, upper, body)             a serial loop
+              | Tile(axis, role, base, width, limit, body)  `width` consecutive indices at once, in registers
+              | Declare(name, dtype, over, initial)         an accumulator tile, one register for each index of `over`
+              | Accumulate(name, kind, value, position)     name[...] = name[...] (kind) value
+              | Collapse(name, kind, over)                  reduces an accumulator over its lane axis, in place
+              | Let(name, value)                            names a value for the rest of the block
+              | Store(buffer, offset, value, guards)        writes an element (a vector of them, inside a lane tile)
+
+Expressions are those of `tensor.expr`. A load with one index reads a buffer or scratch at a linear offset, counted in
+elements; a load with no index reads an accumulator or a `Let`. A tile's axis runs over [0, width); the index it stands
+for is `base + axis`, and expressions already say so. Indices at or beyond `limit` do not exist: they are neither loaded
+nor stored. A `row` tile is unrolled in the text, one set of registers for each row; a `lane` tile is the vector of a
+SIMD register, or several. Triton prints both as dimensions of its blocks. Renderers decide nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Symbol, as_dim
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A serial loop of the axis over [lower, upper); `unroll` iterations are written one after the other."""
+
+    axis: Axis
+    body: tuple[Statement, ...]
+    lower: Dim = ZERO
+    upper: Dim | None = None
+    unroll: int = 1
+
+    @property
+    def end(self) -> Dim:
+        """The first index that is not visited."""
+        return self.axis.extent if self.upper is None else self.upper
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """`width` consecutive indices held in registers at once: base + axis, those below `limit` only.
+
+    A lane tile's width is a multiple of the vector length. `limit` None: the tile is always full."""
+
+    axis: Axis
+    role: Literal["row", "lane"]
+    base: Dim
+    body: tuple[Statement, ...]
+    limit: Dim | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of indices of a full tile."""
+        return int(self.axis.extent)
+
+
+@dataclass(frozen=True, eq=False)
+class Declare:
+    """A new accumulator: one register for each index of the enclosing tile axes named in `over`."""
+
+    name: str
+    dtype: DType
+    over: tuple[Axis, ...]
+    initial: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulate:
+    """Combines a value into an accumulator. `position` is the int64 index that the arg kinds remember."""
+
+    name: str
+    kind: str
+    value: Expr
+    position: Dim | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Collapse:
+    """Reduces an accumulator over its lanes; afterwards it holds the same value in every lane."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class Let:
+    """Names a value for the rest of the block."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """Writes a value at a linear offset of a buffer, unless a guard is negative."""
+
+    buffer: str
+    offset: Dim
+    value: Expr
+    guards: tuple[Dim, ...] = ()
+
+
+Statement: TypeAlias = Loop | Tile | Declare | Accumulate | Collapse | Let | Store
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A kernel parameter: memory that is read, written, or both (in place)."""
+
+    name: str
+    dtype: DType
+    role: Literal["read", "write", "update"]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory of one thread, 64-byte aligned, not kept between grid iterations."""
+
+    name: str
+    dtype: DType
+    elements: Dim
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One launch. The grid axes are linearised, last fastest; ranges of it run on different threads in any order."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    sizes: tuple[Symbol, ...]
+    grid: tuple[Axis, ...]
+    body: tuple[Statement, ...]
+    scratch: tuple[Scratch, ...] = ()
+    origin: tuple[str, ...] = ()
+
+    @property
+    def iterations(self) -> Dim:
+        """How many grid iterations there are."""
+        total = ONE
+        for axis in self.grid:
+            total = total * axis.extent
+        return total
+
+    @property
+    def scratch_bytes(self) -> Dim:
+        """Bytes of scratch a thread needs, each block rounded up to 64."""
+        total = ZERO
+        for block in self.scratch:
+            total = total + (as_dim(63) + block.elements * block.dtype.bytes) // 64 * 64
+        return total

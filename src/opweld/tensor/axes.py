@@ -1,0 +1,61 @@
+"""Splits axes that indices take apart: y with y // 2 and y % 2 becomes 2 * y' + dy, and the divisions are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from opweld.tensor.dim import ONE, Atom, Axis, Dim, FloorDiv, Mod, atoms_of, floordiv
+from opweld.tensor.expr import Expr, Reduce, dims_of, reduce, substitute, transform, walk
+
+ROUNDS = 16
+"""An axis is split at most so often; reshapes of reshapes rarely need more than three."""
+
+
+def split(axes: Sequence[Axis], body: Expr, stores: Sequence[Dim]) -> tuple[tuple[Axis, ...], Expr, tuple[Dim, ...]]:
+    """Splits every axis, own or reduced, that an index of the body or a store divides by a factor of its extent.
+
+    Returns the new own axes, the body over them, and the stores over them."""
+    own, places = tuple(axes), tuple(stores)
+    for _ in range(ROUNDS):
+        found = _divided(own, body, places)
+        if found is None:
+            break
+        axis, divisor = found
+        outer, inner = Axis(axis.name + "o", floordiv(axis.extent, divisor)), Axis(axis.name + "i", divisor)
+        mapping: dict[Atom, Dim] = {axis: divisor * outer.dim + inner.dim}
+        if axis in own:
+            position = own.index(axis)
+            own = (*own[:position], outer, inner, *own[position + 1 :])
+            body = substitute(body, mapping)
+            places = tuple(place.substitute(mapping) for place in places)
+        else:
+            body = replace_reduced(body, (axis,), (outer, inner), mapping)
+    return own, body, places
+
+
+def _divided(own: tuple[Axis, ...], body: Expr, stores: tuple[Dim, ...]) -> tuple[Axis, Dim] | None:
+    candidates = {*own, *(axis for node in walk(body) if isinstance(node, Reduce) for axis in node.axes)}
+    for dim in (*stores, *(d for node in walk(body) for d in dims_of(node))):
+        for atom in sorted(atoms_of(dim), key=lambda a: a.key):
+            if not isinstance(atom, FloorDiv | Mod):
+                continue
+            axis, divisor = atom.left.atom, atom.right
+            if not isinstance(axis, Axis) or axis not in candidates or divisor in (ONE, axis.extent):
+                continue
+            if floordiv(axis.extent, divisor) * divisor is axis.extent:
+                return axis, divisor
+    return None
+
+
+def replace_reduced(body: Expr, old: tuple[Axis, ...], new: tuple[Axis, ...], mapping: Mapping[Atom, Dim]) -> Expr:
+    """Reduces over `new` axes instead of `old` ones, which `mapping` expresses by the new."""
+
+    def rewrite(node: Expr) -> Expr | None:
+        if not isinstance(node, Reduce) or not set(old) <= set(node.axes):
+            return None
+        position = node.axes.index(old[0])
+        kept = [axis for axis in node.axes if axis not in old]
+        axes = (*kept[:position], *new, *kept[position:])
+        return reduce(node.kind, axes, substitute(node.body, mapping))
+
+    return transform(body, rewrite)
