@@ -114,9 +114,7 @@ class _Lowering:
         fact = self.variant.facts[value]
         offset = len(indices) - fact.rank
         assert offset >= 0, f"{describe(self.node)}: {len(indices)} indices for {value.name!r} of rank {fact.rank}"
-        at = tuple(
-            ZERO if dim is ONE else as_dim(i) for dim, i in zip(fact.shape, indices[offset:], strict=True)
-        )
+        at = tuple(ZERO if dim is ONE else as_dim(i) for dim, i in zip(fact.shape, indices[offset:], strict=True))
         if not guards:
             single = self._single(value, at)
             if single is not None:

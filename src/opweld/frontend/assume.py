@@ -147,13 +147,24 @@ class Assumptions:
         values = tuple(_fixed(guard, self.symbols) for guard in self.values)
         return (*values, *self.equations, *self.decisions)
 
+    def contradiction(self) -> Guard | None:
+        """A guard that no sizes fulfil, as soon as one is known to be such."""
+        for guard in self.guards():
+            value = self.rewrite(guard.dim).constant if guard.kind != "zero" else guard.dim.constant
+            if value is not None and not Guard(guard.kind, as_dim(value), "").holds({}):
+                return guard
+        return None
+
     def _solved(self) -> Assumptions:
         atoms: dict[Atom, Dim] = {}
         for guard in self.equations:
             dim = guard.dim.substitute(atoms) if atoms else guard.dim
             solved = _solve_atom(dim)
             if solved is not None:
-                atoms = {**{atom: right.substitute(dict([solved])) for atom, right in atoms.items()}, solved[0]: solved[1]}
+                atoms = {
+                    **{atom: right.substitute(dict([solved])) for atom, right in atoms.items()},
+                    solved[0]: solved[1],
+                }
         return replace(self, atoms=atoms)
 
 

@@ -8,25 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, TensorProto
 
 from opweld.errors import ModelError, UnsupportedError
-from opweld.frontend.external import check_external, external_length
+from opweld.frontend.external import external_extent
+from opweld.ops.registry import OPSET
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 26
 MAX_RANK = 8
-MAX_IR_VERSION = 13
+MAX_IR_VERSION = 14
 
-_ITEM_BITS = {
+_ITEM_BITS: dict[int, int] = {
     TensorProto.FLOAT: 32, TensorProto.UINT8: 8, TensorProto.INT8: 8, TensorProto.UINT16: 16, TensorProto.INT16: 16,
     TensorProto.INT32: 32, TensorProto.INT64: 64, TensorProto.BOOL: 8, TensorProto.FLOAT16: 16, TensorProto.DOUBLE: 64,
     TensorProto.UINT32: 32, TensorProto.UINT64: 64, TensorProto.BFLOAT16: 16, TensorProto.UINT4: 4,
     TensorProto.INT4: 4, TensorProto.FLOAT8E4M3FN: 8, TensorProto.FLOAT8E5M2: 8, TensorProto.COMPLEX64: 64,
     TensorProto.COMPLEX128: 128, TensorProto.FLOAT8E4M3FNUZ: 8, TensorProto.FLOAT8E5M2FNUZ: 8,
 }  # fmt: skip
-_TYPED_FIELD = {
+_TYPED_FIELD: dict[int, str] = {
     TensorProto.FLOAT: "float_data", TensorProto.DOUBLE: "double_data", TensorProto.INT64: "int64_data",
     TensorProto.UINT32: "uint64_data", TensorProto.UINT64: "uint64_data", TensorProto.STRING: "string_data",
     TensorProto.UINT8: "int32_data", TensorProto.INT8: "int32_data", TensorProto.UINT16: "int32_data",
@@ -42,13 +44,14 @@ def check_header(model: onnx.ModelProto) -> int:
             f"IR version {model.ir_version} is not supported; opweld reads 3 to {MAX_IR_VERSION}. "
             "If the file is an ONNX model, save it with another version of onnx."
         )
-    if not model.HasField("graph") or not model.graph.node and not model.graph.output:
+    if not model.HasField("graph") or (not model.graph.node and not model.graph.output):
         raise ModelError("the model has no graph: it is empty, truncated, or no ONNX model")
     if not model.graph.output:
         raise ModelError("the graph has no outputs, so there is nothing to compute")
     versions = {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import}
-    if "" not in versions:
+    if "" not in versions and any(node.domain in ("", "ai.onnx") for node in model.graph.node):
         raise ModelError("the model does not say which opset of the default domain it uses (opset_import)")
+    versions.setdefault("", OPSET)
     if not OLDEST_OPSET <= versions[""] <= NEWEST_OPSET:
         raise ModelError(
             f"opset {versions['']} is not supported; opweld reads {OLDEST_OPSET} to {NEWEST_OPSET}. "
@@ -82,7 +85,9 @@ def _node_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS):
-                raise UnsupportedError(f"node {node.name[:200]!r}: sparse tensors are not supported yet. Export it dense.")
+                raise UnsupportedError(
+                    f"node {node.name[:200]!r}: sparse tensors are not supported yet. Export it dense."
+                )
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
@@ -105,14 +110,18 @@ def _check_tensor(tensor: TensorProto, path: Path | None) -> None:
     if bits is None and tensor.data_type != TensorProto.STRING:
         raise ModelError(f"{title} has element type {tensor.data_type}, which is not supported")
     if tensor.data_location == TensorProto.EXTERNAL:
-        check_external(tensor, path)
-        declared = external_length(tensor)
-        if bits is not None and declared is not None and declared != (count * bits + 7) // 8:
-            raise ModelError(f"{title} of shape {list(tensor.dims)} needs {(count * bits + 7) // 8} bytes; its file part has {declared}")
+        extent, needed = external_extent(tensor, path), (count * (bits or 0) + 7) // 8
+        declared = any(entry.key == "length" and entry.value for entry in tensor.external_data)
+        if bits is None or (extent.length != needed if declared else extent.length < needed):
+            raise ModelError(
+                f"{title} of shape {list(tensor.dims)} needs {needed} bytes; its file part has {extent.length}"
+            )
         return
     if tensor.HasField("raw_data"):
         if bits is None or len(tensor.raw_data) != (count * bits + 7) // 8:
-            raise ModelError(f"{title} of shape {list(tensor.dims)} has {len(tensor.raw_data)} bytes of data, which do not fit")
+            raise ModelError(
+                f"{title} of shape {list(tensor.dims)} has {len(tensor.raw_data)} bytes of data, which do not fit"
+            )
         return
     field = _TYPED_FIELD.get(tensor.data_type)
     if field is not None and len(getattr(tensor, field)) != count:
@@ -140,7 +149,9 @@ def _check_node(node: onnx.NodeProto, opset: int) -> None:
     if not schema.min_input <= len(node.input) <= schema.max_input:
         raise ModelError(f"{title}: expected {schema.min_input} to {schema.max_input} inputs, got {len(node.input)}")
     if len(node.output) > schema.max_output or len(node.output) < schema.min_output:
-        raise ModelError(f"{title}: expected {schema.min_output} to {schema.max_output} outputs, got {len(node.output)}")
+        raise ModelError(
+            f"{title}: expected {schema.min_output} to {schema.max_output} outputs, got {len(node.output)}"
+        )
     for name, formal in zip(node.input, schema.inputs, strict=False):
         if not name and formal.option == onnx.defs.OpSchema.FormalParameterOption.Single:
             raise ModelError(f"{title}: input {formal.name!r} is missing")
@@ -148,7 +159,8 @@ def _check_node(node: onnx.NodeProto, opset: int) -> None:
     for attribute in node.attribute:
         if attribute.name not in known:
             raise ModelError(f"{title}: opset {opset} knows no attribute {attribute.name[:100]!r} of this operator")
-        if attribute.type != known[attribute.name].type.value and not attribute.ref_attr_name:
+        kind: Any = known[attribute.name].type
+        if attribute.type != kind.value and not attribute.ref_attr_name:
             raise ModelError(f"{title}: attribute {attribute.name!r} has the wrong type")
     given = {attribute.name for attribute in node.attribute}
     for name, attribute in known.items():

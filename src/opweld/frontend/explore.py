@@ -93,6 +93,10 @@ class _Exploration:
         interface = interface_of(self.graph, self.dims, self.by_value)
         for _ in range(MAX_RESTARTS):
             trace = Trace(assumptions)
+            broken = assumptions.contradiction()
+            if broken is not None:
+                self.errors.append(ModelError(f"{broken.reason}: this contradicts the other sizes"))
+                return
             try:
                 trace.run(self.graph, interface.facts)
             except Again as again:
@@ -122,7 +126,9 @@ class _Exploration:
                 "Fix some dims (--dim NAME=N)."
             )
         negation = {"zero": "!=", "least": "<"}[fork.kind]
-        reason = fork.reason.replace("== 0", "!= 0") if fork.kind == "zero" else fork.reason.replace(">= 0", f"{negation} 0")
+        reason = (
+            fork.reason.replace("== 0", "!= 0") if fork.kind == "zero" else fork.reason.replace(">= 0", f"{negation} 0")
+        )
         self.todo.append(assumptions.decided(fork.kind, fork.dim, False, reason))
 
     def _demand_values(self, trace: Trace) -> None:
@@ -152,7 +158,7 @@ class _Exploration:
         )
 
 
-class _ByValue(Exception):
+class _ByValue(Exception):  # noqa: N818 - control flow, no error
     def __init__(self, inputs: set[str]) -> None:
         super().__init__()
         self.inputs = inputs
@@ -164,7 +170,8 @@ def _integer_ancestors(trace: Trace) -> set[ir.Value]:
     seen: set[ir.Value] = set()
     stack = [value for value in trace.current.inputs if value is not None]
     while stack:
-        value = trace.aliases.get(stack[-1], stack.pop())
+        value = stack.pop()
+        value = trace.aliases.get(value, value)
         fact = trace.facts.get(value)
         if value in seen or fact is None or fact.dtype.is_float:
             continue

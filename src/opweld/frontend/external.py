@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from opweld.errors import ModelError
 
-_REMEDY = "A model may only read files inside its own folder; move the data file beside the model and save the model again."
+_REMEDY = (
+    "A model may only read files inside its own folder; move the data file beside the model and save the model again."
+)
 
 
-def check_external(tensor: onnx.TensorProto, model: Path | None) -> None:
-    """Refuses a reference to external data that leaves the model's folder or does not fit its file.
+@dataclass(frozen=True)
+class Extent:
+    """A run of bytes of a file, links resolved."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+def external_extent(tensor: onnx.TensorProto, model: Path | None) -> Extent:
+    """Where the external data of a tensor is, refused when it leaves the model's folder or does not fit its file.
 
     A symbolic link is followed; it may lead anywhere below the folder of the model, or below the folder where a linked
     model really lies. Raises ModelError naming the tensor.
     """
-    fields = {entry.key: entry.value for entry in tensor.external_data}
+    fields: dict[str, object] = {entry.key: entry.value for entry in tensor.external_data}
+    texts = {key: value for key, value in fields.items() if isinstance(value, str)}
+    if len(texts) < len(fields):
+        raise ModelError(f"tensor {tensor.name[:200]!r}: the description of its external data is not valid UTF-8")
     title = f"tensor {tensor.name[:200]!r}"
-    location = fields.get("location", "")
+    location = texts.get("location", "")
     if model is None:
         raise ModelError(
-            f"{title}: its data is in the external file {location[:200]!r}, which is known only for a model loaded from a file. "
-            "Pass the path of the model, or load the external data first."
+            f"{title}: its data is in the external file {location[:200]!r}, "
+            "which is known only for a model loaded from a file. Pass the path of the model, "
+            "or load the external data first."
         )
     if not location or "\0" in location or "\\" in location:
         raise ModelError(f"{title}: {location[:200]!r} is no external data file. {_REMEDY}")
@@ -33,13 +49,16 @@ def check_external(tensor: onnx.TensorProto, model: Path | None) -> None:
     path = (model.parent / relative).resolve()
     homes = (model.parent.resolve(), model.resolve().parent)
     if not any(path.is_relative_to(home) for home in homes):
-        raise ModelError(f"{title}: external data {location[:200]!r} leads out of the model's folder to {path}. {_REMEDY}")
+        raise ModelError(
+            f"{title}: external data {location[:200]!r} leads out of the model's folder to {path}. {_REMEDY}"
+        )
     if not path.is_file():
         raise ModelError(f"{title}: external data file {location[:200]!r} does not exist in {model.parent}.")
-    _check_extent(title, fields, path.stat().st_size)
+    return _extent(title, texts, path)
 
 
-def _check_extent(title: str, fields: dict[str, str], size: int) -> None:
+def _extent(title: str, fields: dict[str, str], path: Path) -> Extent:
+    size = path.stat().st_size
     try:
         offset = int(fields.get("offset") or 0)
         length = int(fields["length"]) if fields.get("length") else size - offset
@@ -47,14 +66,8 @@ def _check_extent(title: str, fields: dict[str, str], size: int) -> None:
         raise ModelError(f"{title}: offset and length of its external data must be integers") from None
     if offset < 0 or length < 0 or offset + length > size:
         raise ModelError(
-            f"{title}: bytes {offset} to {offset + length} of its external data are outside of the file, which has {size}. "
-            "The file is truncated or belongs to another model."
+            f"{title}: bytes {offset} to {offset + length} of its external data are outside of the file, "
+            f"which has {size}. The file is truncated or belongs to another model."
         )
 
-
-def external_length(tensor: onnx.TensorProto) -> int | None:
-    """The declared number of bytes of external data; None when the model does not say."""
-    for entry in tensor.external_data:
-        if entry.key == "length" and entry.value:
-            return int(entry.value)
-    return None
+    return Extent(path, offset, length)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError, OpweldError, UnsupportedError
 from opweld.frontend.assume import Assumptions, primitive
-from opweld.ops.elements import evaluate_elements, from_array, static_shape, to_array
+from opweld.ops.elements import evaluate_elements, from_array, make, static_shape, to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
 from opweld.ops.registry import Refine, inference_of
@@ -26,7 +26,7 @@ SMALL_FLOATS = 64
 """Float constants up to this number of elements take part in shape arithmetic (scales)."""
 
 
-class Again(Exception):
+class Again(Exception):  # noqa: N818 - control flow, no error
     """Inference must start again with these assumptions."""
 
     def __init__(self, assumptions: Assumptions) -> None:
@@ -34,7 +34,7 @@ class Again(Exception):
         self.assumptions = assumptions
 
 
-class Fork(Exception):
+class Fork(Exception):  # noqa: N818 - control flow, no error
     """A condition that the assumptions leave open: both outcomes are to be tried."""
 
     def __init__(self, kind: str, dim: Dim, reason: str) -> None:
@@ -43,7 +43,7 @@ class Fork(Exception):
 
 
 class Trace:
-    """The `Inference` that operators see. After `run`, `facts`, `nodes`, `aliases` and `guards` describe one variant."""
+    """The `Inference` that operators see. After `run`: the `facts`, `nodes`, `aliases` and `guards` of one variant."""
 
     def __init__(self, assumptions: Assumptions) -> None:
         self.assumptions = assumptions
@@ -228,22 +228,25 @@ class Trace:
         shape = tuple(self.assumptions.rewrite(dim) for dim in fact.shape)
         elements = fact.elements
         if elements is not None and not fact.dtype.is_float and fact.dtype is not DType.BOOL:
-            changed = np.empty(elements.size, object)
-            for position, dim in enumerate(elements.flat):
-                changed[position] = self.assumptions.rewrite(dim)
-            elements = changed.reshape(elements.shape)
+            elements = make(elements.shape, [self.assumptions.rewrite(dim) for dim in elements.flat])
         return Fact(fact.dtype, shape, elements, fact.constant)
 
     def _checked(self, fact: Fact, node: ir.Node) -> Fact:
         if fact.rank > MAX_RANK:
-            raise UnsupportedError(f"{describe(node)}: its output has rank {fact.rank}; opweld supports up to {MAX_RANK}")
+            raise UnsupportedError(
+                f"{describe(node)}: its output has rank {fact.rank}; opweld supports up to {MAX_RANK}"
+            )
         known = 1
         for dim in fact.shape:
             if nonnegative(-dim - 1):
-                raise ModelError(f"{describe(node)}: its output would have a negative size {dim}; the inputs are too small")
+                raise ModelError(
+                    f"{describe(node)}: its output would have a negative size {dim}; the inputs are too small"
+                )
             known *= dim.constant if dim.constant is not None else 1
         if known > MAX_ELEMENTS:
-            raise ModelError(f"{describe(node)}: its output of shape {list(fact.shape)} has more elements than memory can hold")
+            raise ModelError(
+                f"{describe(node)}: its output of shape {list(fact.shape)} has more elements than memory can hold"
+            )
         assert fact.elements is None or fact.elements.shape == static_shape(fact), describe(node)
         return fact
 

@@ -31,7 +31,7 @@ class Interface:
     origins: dict[Symbol, tuple[str, int, bool]] = field(default_factory=dict[Symbol, tuple[str, int, bool]])
 
     def sources(self, assumptions: Assumptions, used: Set[Symbol]) -> tuple[SymbolSource, ...]:
-        """Where the symbols get their values when a shape is bound: all dims of inputs, and the values that are used."""
+        """Where symbols get their values when a shape is bound: all dims of inputs, and the values that are used."""
         sources: list[SymbolSource] = []
         divided = {known.base: (symbol, known) for symbol, known in assumptions.divided.items()}
         replaced = assumptions.symbols
@@ -73,7 +73,9 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int], by_value: Set[str]) -
                 symbol = Symbol(_fresh(f"{value.name}_{position}" if anonymous else label, taken))
                 named[label] = symbol
                 known.append(repr(symbol.name if anonymous else label))
-            fixed = next((size for key, size in dims.items() if key in (symbol.name, None if anonymous else label)), None)
+            fixed = next(
+                (size for key, size in dims.items() if key in (symbol.name, None if anonymous else label)), None
+            )
             if fixed is not None:
                 wanted.pop(label, None)
                 wanted.pop(symbol.name, None)
@@ -96,9 +98,7 @@ def may_be_shape(value: ir.Value) -> bool:
     return all(isinstance(dim, int) and 0 <= dim <= VALUE_LIMIT for dim in value.shape)
 
 
-def _input_fact(
-    value: ir.Value, shape: tuple[Dim, ...], by_value: Set[str], found: Interface, taken: set[str]
-) -> Fact:
+def _input_fact(value: ir.Value, shape: tuple[Dim, ...], by_value: Set[str], found: Interface, taken: set[str]) -> Fact:
     assert value.name is not None
     dtype: DType = dtype_of(value.name, value.dtype)
     if value.name not in by_value:

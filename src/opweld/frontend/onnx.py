@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
@@ -11,6 +13,7 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, 
 
 from opweld.errors import ModelError
 from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors
+from opweld.frontend.external import external_extent
 from opweld.frontend.opset import MARK, Stripped, convert, inline_functions
 from opweld.frontend.order import sort_nodes
 from opweld.ops.registry import OPSET
@@ -33,6 +36,13 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> ir.Model:
     whatever is malformed or unsafe, UnsupportedError for what is valid but not supported.
     """
     proto, path = _read(model)
+    try:
+        return _load(proto, path)
+    except UnicodeDecodeError as error:
+        raise ModelError(f"a name in the model is not valid UTF-8: {error.object[:50]!r}") from error
+
+
+def _load(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
     opset = check_header(proto)
     check_tensors(proto, path)
     stripped = Stripped(proto)
@@ -44,6 +54,7 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> ir.Model:
     sort_nodes(stripped.proto.graph)
     _check_interface(stripped.proto.graph)
     converted = convert(inline_functions(stripped.proto), opset)
+    _restore(converted, proto)
     return _finish(converted, stripped, path, opset)
 
 
@@ -90,6 +101,25 @@ def _check_rank(value: onnx.ValueInfoProto, kind: str, required: bool) -> None:
         raise ModelError(f"{title} has rank {rank}; opweld supports ranks up to {MAX_RANK}")
 
 
+def _restore(converted: onnx.ModelProto, original: onnx.ModelProto) -> None:
+    """What conversion loses or adds to: the interface as declared, and what the model says about itself."""
+    for name in ("producer_name", "producer_version", "domain", "doc_string", "model_version"):
+        if original.HasField(name):
+            setattr(converted, name, getattr(original, name))
+    del converted.metadata_props[:]
+    converted.metadata_props.extend(original.metadata_props)
+    converted.graph.name, converted.graph.doc_string = original.graph.name, original.graph.doc_string
+    for mine, theirs in (
+        (converted.graph.input, original.graph.input),
+        (converted.graph.output, original.graph.output),
+    ):
+        declared = {value.name: value for value in theirs}
+        for value in mine:
+            if value.name in declared:
+                value.CopyFrom(declared[value.name])
+    del converted.graph.value_info[:]
+
+
 def _finish(proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset: int) -> ir.Model:
     proto.ir_version = IR_VERSION
     try:
@@ -100,7 +130,8 @@ def _finish(proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset
     weights = [_weight(tensor, path) for tensor in stripped.removed]
     for graph in (model.graph, *model.graph.subgraphs()):
         for value in graph.initializers.values():
-            value.const_value = _original(value.const_value, weights)
+            if value.const_value is not None:
+                value.const_value = _original(value.const_value, weights)
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         node.name = (node.name or "")[:_NODE_NAME_LIMIT] or f"{node.op_type}"
         for name, attribute in list(node.attributes.items()):
@@ -115,14 +146,22 @@ def _finish(proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset
 
 
 def _weight(tensor: onnx.TensorProto, path: Path | None) -> ir.TensorProtocol:
-    found = ir.serde.deserialize_tensor(tensor)
-    if isinstance(found, ir.ExternalTensor):
-        assert path is not None
-        found.base_dir = path.parent.resolve()
-    return found
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return ir.serde.deserialize_tensor(tensor)
+    extent, dtype, shape = external_extent(tensor, path), ir.DataType(tensor.data_type), tuple(tensor.dims)
+
+    def read() -> ir.TensorProtocol:
+        array = np.zeros(shape, dtype.numpy())
+        if array.size:
+            array = np.memmap(extent.path, array.dtype, "r", extent.offset, shape)
+        return ir.Tensor(array, dtype)
+
+    # Not ir.ExternalTensor, which refuses files with several hard links, as installers make them.
+    return ir.LazyTensor(read, dtype, ir.Shape(shape), name=tensor.name)
 
 
 def _original(tensor: ir.TensorProtocol, weights: list[ir.TensorProtocol]) -> ir.TensorProtocol:
-    if isinstance(tensor, ir.ExternalTensor) and str(tensor.location).startswith(MARK):
-        return weights[int(str(tensor.location)[len(MARK) :])]
+    location = str(cast(str, tensor.location)) if isinstance(tensor, ir.ExternalTensor) else ""
+    if location.startswith(MARK):
+        return weights[int(location[len(MARK) :])]
     return tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import onnx
 import onnx.inliner
@@ -28,6 +29,8 @@ class Stripped:
         for field, value in model.ListFields():
             if field.name not in ("graph", "functions", "training_info"):
                 _copy_field(self.proto, field.name, value)
+        if not any(entry.domain in ("", "ai.onnx") for entry in self.proto.opset_import):
+            self.proto.opset_import.add(domain="", version=OPSET)
         self._graph(model.graph, self.proto.graph)
         for function in model.functions:
             copy = self.proto.functions.add()
@@ -46,9 +49,9 @@ class Stripped:
             elif field.name != "value_info":  # stale after conversion, and inferred anew in any case
                 _copy_field(target, field.name, value)
 
-    def _nodes(self, source: Iterable[onnx.NodeProto], target: object) -> None:
+    def _nodes(self, source: Iterable[onnx.NodeProto], target: Any) -> None:
         for node in source:
-            copy = target.add()  # type: ignore[attr-defined]
+            copy = target.add()
             for field, value in node.ListFields():
                 if field.name != "attribute":
                     _copy_field(copy, field.name, value)
@@ -79,7 +82,7 @@ class Stripped:
         self.removed.append(source)
 
 
-def _copy_field(target: object, name: str, value: object) -> None:
+def _copy_field(target: Any, name: str, value: Any) -> None:
     if isinstance(value, int | float | str | bytes):
         setattr(target, name, value)
     elif hasattr(value, "CopyFrom"):
@@ -89,7 +92,7 @@ def _copy_field(target: object, name: str, value: object) -> None:
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with calls of its own functions replaced by their bodies. ModelError when they call each other in circles."""
+    """The model with calls of its own functions replaced by their bodies; ModelError when they call themselves."""
     if not model.functions:
         return model
     bodies = {(function.domain, function.name): function for function in model.functions}
@@ -99,7 +102,9 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         if state.get(key):
             return
         if key in state:
-            raise ModelError(f"function {key[1][:200]!r} calls itself, directly or through others; such a model never ends")
+            raise ModelError(
+                f"function {key[1][:200]!r} calls itself, directly or through others; such a model never ends"
+            )
         state[key] = False
         for node in bodies[key].node:
             if (node.domain, node.op_type) in bodies:
@@ -121,7 +126,8 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             model = version_converter.convert_version(model, OPSET)
         except (RuntimeError, ValueError, IndexError) as error:  # ConvertError is a RuntimeError
             raise UnsupportedError(
-                f"the model cannot be converted from opset {opset} to {OPSET}: {_first_line(error)}. Export it again with opset 17 or newer."
+                f"the model cannot be converted from opset {opset} to {OPSET}: {_first_line(error)}. "
+                "Export it again with opset 17 or newer."
             ) from error
         check_nodes(model.graph.node, OPSET, {})
     return model

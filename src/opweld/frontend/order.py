@@ -20,7 +20,9 @@ def sort_nodes(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> N
     for position, node in enumerate(graph.node):
         for name in filter(None, node.output):
             if name in maker or name in given:
-                raise ModelError(f"node {node.name[:200]!r} ({node.op_type[:100]}): value {name[:200]!r} is defined twice")
+                raise ModelError(
+                    f"node {node.name[:200]!r} ({node.op_type[:100]}): value {name[:200]!r} is defined twice"
+                )
             maker[name] = position
     needs = [_needs(node, maker, given | outer) for node in graph.node]
     order = _kahn(graph, needs)
@@ -53,7 +55,8 @@ def _needs(node: onnx.NodeProto, maker: dict[str, int], given: frozenset[str] | 
             needs.add(maker[name])
         elif name not in given:
             raise ModelError(
-                f"node {node.name[:200]!r} ({node.op_type[:100]}): input {name[:200]!r} is defined by nothing; the model is incomplete"
+                f"node {node.name[:200]!r} ({node.op_type[:100]}): input {name[:200]!r} is defined by nothing; "
+                "the model is incomplete"
             )
     for body in bodies_of(node):
         needs |= {maker[name] for name in captured(body) if name in maker}

@@ -96,7 +96,7 @@ def classify(tensor: Tensor, constants: Container[str]) -> Kind:
     found = reductions(tensor.body)
     if not found:
         return Kind.MAP
-    if len(found) > 1:
+    if len(found) > 1 or found[0].kind.startswith("arg"):
         return Kind.ROWWISE
     axes, body, _ = split(tensor.axes, tensor.body, ())
     reduce = reductions(body)[0]

@@ -7,6 +7,7 @@ Elements are object arrays: `Dim` for integers, `bool` for booleans, and, only i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -90,7 +91,7 @@ def evaluate_elements(
     if op_type in _MOVES:
         return None if inputs[0] is None else _MOVES[op_type](inputs[0], inputs[1:], attributes, shapes)
     if op_type in ("Cast", "CastLike"):
-        return None if inputs[0] is None else _map(lambda x: _cast(x, outputs[0].dtype), [inputs[0]])
+        return None if inputs[0] is None else _map(_caster(outputs[0].dtype), [inputs[0]])
     arrays = [array for array in inputs if array is not None]
     if not arrays or len(arrays) < len(inputs):
         return None
@@ -113,6 +114,10 @@ def _map(function: Callable[..., Element | None], arrays: Sequence[Elements]) ->
             return None
         results.append(result)
     return [make(aligned[0].shape, results)]
+
+
+def _caster(dtype: DType) -> Callable[[Element], Element | None]:
+    return lambda x: _cast(x, dtype)
 
 
 def _cast(x: Element, dtype: DType) -> Element | None:
@@ -218,7 +223,7 @@ def _gather(data: Elements, others: Sequence[Elements | None], attributes: Attri
         return None
     if any(not -data.shape[axis] <= position < data.shape[axis] for position in positions):
         return None
-    taken = np.take(data, np.array(positions, np.int64).reshape(others[0].shape), axis)
+    taken: Any = np.take(data, np.array(positions, np.int64).reshape(others[0].shape), axis)
     # NumPy gives the object itself, not a 0-D array, when one element is left.
     return [taken if isinstance(taken, np.ndarray) else make((), [taken])]
 
@@ -237,8 +242,9 @@ def _slice(data: Elements, others: Sequence[Elements | None], _: Any, __: Any) -
 
 
 def _split(data: Elements, _: Any, attributes: Attributes, shapes: Shapes) -> list[Elements] | None:
-    axis = attributes.get("axis", 0)
-    return list(np.split(data, np.cumsum([shape[axis] for shape in shapes])[:-1], axis))
+    axis = int(attributes.get("axis", 0))
+    ends = list(itertools.accumulate(shape[axis] for shape in shapes))
+    return list(np.split(data, ends[:-1], axis))
 
 
 _MOVES: dict[str, Callable[..., list[Elements] | None]] = {

@@ -78,7 +78,9 @@ def infer_gather_nd(scope: Inference, node: ir.Node) -> list[Fact]:
     if depth is None:
         raise UnsupportedError(f"{describe(node)}: the last dim of the indices must be a known number")
     if not 0 <= batch < min(indices.rank, data.rank) or not 1 <= depth <= data.rank - batch:
-        raise ModelError(f"{describe(node)}: indices of shape {list(indices.shape)} do not fit data of rank {data.rank}")
+        raise ModelError(
+            f"{describe(node)}: indices of shape {list(indices.shape)} do not fit data of rank {data.rank}"
+        )
     shape = [
         scope.same(outer, inner, node, f"batch axis {position}")
         for position, (outer, inner) in enumerate(zip(data.shape[:batch], indices.shape[:batch], strict=True))
@@ -138,8 +140,8 @@ def lower_one_hot(scope: Lowering, node: ir.Node) -> None:
 def chosen_index(scope: Lowering, indices: ir.Value, at: Sequence[Dim], extent: Dim) -> Dim:
     """An index into an axis of the extent that a tensor of indices holds; negative ones count from the end.
 
-    Indices known when compiling become index arithmetic where they are affine in their own indices (one number, or evenly
-    spaced ones). All others are run-time values, which compiled code checks before it uses them.
+    Indices known when compiling become index arithmetic where they are affine in their own indices (one number, or
+    evenly spaced ones). All others are run-time values, which compiled code checks before it uses them.
     """
     elements = elements_of(scope.fact(indices))
     if elements is not None:
@@ -189,7 +191,9 @@ def _affine(elements: Elements, at: Sequence[Dim], extent: Dim) -> Dim | None:
     )
     if not np.array_equal(np.broadcast_to(expected, values.shape), values):
         return None
-    if not (nonnegative(extent - 1 - int(values.max())) if values.flat[0] >= 0 else nonnegative(extent + int(values.min()))):
+    if not (
+        nonnegative(extent - 1 - int(values.max())) if values.flat[0] >= 0 else nonnegative(extent + int(values.min()))
+    ):
         return None
     total = first
     for step, dim in zip(steps, free, strict=True):
@@ -207,6 +211,8 @@ def _indices(scope: Inference, node: ir.Node, position: int) -> Fact:
 def _check_range(node: ir.Node, elements: Elements | None, extent: Dim) -> None:
     """Refuses known indices that are certainly out of range; unknown ones are checked when the model runs."""
     size = extent.constant
-    for element in () if elements is None or size is None else elements.flat:
+    if elements is None or size is None:
+        return
+    for element in elements.flat:
         if element.constant is not None and not -size <= element.constant < size:
             raise ModelError(f"{describe(node)}: index {element} is out of range for an axis of size {size}")

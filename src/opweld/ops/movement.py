@@ -52,7 +52,9 @@ def infer_concat(scope: Inference, node: ir.Node) -> list[Fact]:
             if position == axis:
                 shape[axis] = shape[axis] + dim
             else:
-                shape[position] = scope.same(shape[position], dim, node, f"concatenated values agree in axis {position}")
+                shape[position] = scope.same(
+                    shape[position], dim, node, f"concatenated values agree in axis {position}"
+                )
     return [Fact(dtype, tuple(shape))]
 
 
@@ -93,7 +95,9 @@ def infer_split(scope: Inference, node: ir.Node) -> list[Fact]:
     sizes = known_dims(scope, node, 1, "the sizes of the parts")
     if sizes is None:
         if attribute(node, "num_outputs", count) != count:
-            raise ModelError(f"{describe(node)}: num_outputs is {attribute(node, 'num_outputs', None)}, but it has {count} outputs")
+            raise ModelError(
+                f"{describe(node)}: num_outputs is {attribute(node, 'num_outputs', None)}, but it has {count} outputs"
+            )
         chunk = ceildiv(extent, count) if extent.constant is not None else floordiv(extent, count)
         last = extent - chunk * (count - 1)
         if extent.constant is None:
@@ -262,5 +266,3 @@ def _block(node: ir.Node) -> int:
     if size < 1:
         raise ModelError(f"{describe(node)}: blocksize must be at least 1, got {size}")
     return size
-
-

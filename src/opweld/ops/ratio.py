@@ -12,10 +12,10 @@ _SMALL = 1 << 10
 
 @dataclass(frozen=True)
 class Ratio:
-    """The float value numerator / denominator of a size, as a model computes it before it rounds to an integer again.
+    """The float value numerator / denominator of a size, before the model rounds it to an integer again.
 
-    Only values that floats hold exactly for all sizes below 2**13 are made: small dyadic factors, and one division by an
-    integer (correctly rounded, so that its floor and ceiling are those of the true quotient).
+    Only values that floats hold exactly for all sizes below 2**13 are made: small dyadic factors, and one division by
+    an integer (correctly rounded, so that its floor and ceiling are those of the true quotient).
     """
 
     numerator: Dim

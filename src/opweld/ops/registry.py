@@ -30,7 +30,7 @@ OPSET = 23
 """The one opset that graphs are brought to before inference."""
 
 
-class Refine(Exception):
+class Refine(Exception):  # noqa: N818 - control flow, no error
     """Raised by inference to start again with symbols replaced: an assumption that makes the model consistent."""
 
     def __init__(self, mapping: Mapping[Symbol, Dim], reason: str) -> None:

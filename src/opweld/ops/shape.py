@@ -69,7 +69,9 @@ def infer_reshape(scope: Inference, node: ir.Node) -> list[Fact]:
     for position, dim in enumerate(dims):
         if dim is ZERO and not keep_zero:
             if position >= fact.rank:
-                raise ModelError(f"{describe(node)}: dim {position} of the new shape is 0, but the input has rank {fact.rank}")
+                raise ModelError(
+                    f"{describe(node)}: dim {position} of the new shape is 0, but the input has rank {fact.rank}"
+                )
             dims[position] = fact.shape[position]
         elif dim.constant == -1:
             if open_position is not None:
@@ -158,8 +160,8 @@ def lower_sizes(scope: Lowering, node: ir.Node) -> None:
 def reshaped_indices(indices: Sequence[Dim], shape: Sequence[Dim], target: Sequence[Dim]) -> tuple[Dim, ...]:
     """The indices into `target` of the element that has these indices in `shape`, both row-major.
 
-    Runs of axes whose sizes multiply to the same polynomial are matched, so that an index is divided only where axes are
-    really split or merged.
+    Runs of axes whose sizes multiply to the same polynomial are matched, so that an index is divided only where axes
+    are really split or merged.
     """
     result = [ZERO] * len(target)
     if any(dim is ZERO for dim in (*shape, *target)):

@@ -13,7 +13,7 @@ from opweld.ops.fact import Fact
 from opweld.ops.known import required_dims
 from opweld.ops.operands import describe, given, known_integers, normalize_axis, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.tensor.dim import ZERO, Dim, as_dim, ceildiv, maximum, minimum, mod, nonnegative
+from opweld.tensor.dim import ZERO, Dim, as_dim, ceildiv, maximum, minimum, mod, nonnegative, product
 from opweld.tensor.expr import Expr, const
 
 END = (1 << 31) - 1
@@ -142,7 +142,10 @@ def infer_pad(scope: Inference, node: ir.Node) -> list[Fact]:
         raise ModelError(f"{describe(node)}: pad mode {mode!r} is not defined")
     fill = given(node, 2)
     if fill is not None:
-        require_same_dtype([fact, scope.fact(fill)], node)
+        value = scope.fact(fill)
+        require_same_dtype([fact, value], node)
+        if product(value.shape).constant != 1:
+            raise ModelError(f"{describe(node)}: the padded value must be one number, got shape {list(value.shape)}")
     shape: list[Dim] = []
     for axis, (dim, (before, after)) in enumerate(zip(fact.shape, _pads(scope, node, fact.rank), strict=True)):
         for pad in (before, after):
@@ -164,7 +167,7 @@ def lower_pad(scope: Lowering, node: ir.Node) -> None:
     fact = scope.fact(x)
     pads = _pads(scope, node, fact.rank)
     value = given(node, 2)
-    fill = const(0, fact.dtype) if value is None or mode != "constant" else scope.load(value, ())
+    fill = const(0, fact.dtype) if value is None or mode != "constant" else scope.load(value, (0,) * scope.fact(value).rank)
 
     def body(at: Indices) -> Expr:
         inside = [i - before for i, (before, _) in zip(at, pads, strict=True)]
@@ -192,5 +195,3 @@ def _clamped(i: Dim, dim: Dim, before: Dim, after: Dim) -> Dim:
 def _reflected(i: Dim, dim: Dim, before: Dim, after: Dim) -> Dim:
     i = i if nonnegative(-before) else maximum(i, -i)
     return i if nonnegative(-after) else minimum(i, (dim - 1) * 2 - i)
-
-

@@ -283,7 +283,7 @@ def lane_axis(tensor: Tensor, constants: Container[str]) -> Axis | None:
         only = {0: [a for a in own if a in left - right], 1: [a for a in own if a in right - left]}
         constant = [side for side in (0, 1) if pair[side].tensor in constants and only[side]]
         if constant:
-            return only[constant[0]][-1]
+            return max(only[constant[0]], key=lambda a: (a.extent.constant or 1 << 20, own.index(a)))
         candidates = [a for a in own if a in only[0] or a in only[1]]
         return candidates[-1] if candidates else None
     sliding: set[Axis] = set()

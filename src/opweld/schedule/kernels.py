@@ -122,7 +122,7 @@ class _Scheduler:
             axes[pieces.axis] = Axis(axes[pieces.axis].name, part.end - part.start)
             target = slice_of(whole, pieces.axis, part.start)
             body = substitute(part.load, {tensor.axes[pieces.axis]: axes[pieces.axis].dim + part.start})
-            if part.whole and storages[part.source].root == whole.root:
+            if part.whole and storages[part.source] == target:
                 continue
             made.append((Tensor(tensor.name, tensor.dtype, tuple(axes), body, tensor.origin), target))
         return made

@@ -19,7 +19,6 @@ from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, Ti
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv
 from opweld.tensor.expr import (
-    NEUTRAL,
     Expr,
     Load,
     Reduce,
@@ -31,6 +30,7 @@ from opweld.tensor.expr import (
     transform,
     walk,
 )
+from opweld.tensor.semantics import neutral
 
 UNROLL = 7
 """A window axis of at most this extent is written out, so that taps of neighbouring rows share their loads."""
@@ -161,8 +161,13 @@ def _accumulate(
         substitute(nest.body, mapping),
         lambda n: load("acc", dtype, ()) if isinstance(n, Reduce) else None,
     )
-    declare = Declare("acc", dtype, over, const(NEUTRAL[node.kind], dtype))
+    declare = Declare("acc", dtype, over, initial_of(node))
     return (declare, *inner, Store(buffer, nest.store.substitute(mapping), result))
+
+
+def initial_of(node: Reduce) -> Expr:
+    """What an accumulator of the reduction starts with."""
+    return const(0 if node.kind.startswith("arg") else neutral(node.kind, node.dtype.numpy), node.dtype)
 
 
 def _is_tile(atom: Atom) -> bool:

@@ -19,11 +19,11 @@ from opweld.place.storage import Storage, dense
 from opweld.schedule.lanes import lane_tiles, tile_at
 from opweld.schedule.map import vectors_for
 from opweld.schedule.nest import by_stride, resolve
+from opweld.schedule.reduction import initial_of
 from opweld.schedule.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, product
 from opweld.tensor.expr import (
-    NEUTRAL,
     Expr,
     Load,
     Reduce,
@@ -180,11 +180,7 @@ class _Builder:
 
     def _reduction(self, name: str, node: Reduce, lane: dict[Atom, Dim]) -> list[Statement]:
         space = self._space
-        initial = const(NEUTRAL.get(node.kind, 0), node.dtype if node.dtype is not None else node.body.dtype)
-        if node.kind.startswith("arg"):
-            initial = const(0, node.dtype)
-        elif not node.dtype.is_float and node.kind in ("max", "min"):
-            initial = const(_integer_extreme(node), node.dtype)
+        initial = initial_of(node)
         flat: Dim | None = None
         if node.kind.startswith("arg"):
             flat = ZERO
@@ -288,15 +284,6 @@ def _reduce_over(node: Reduce, places: dict[Axis, Axis], body: Expr) -> Expr:
     from opweld.tensor.expr import reduce
 
     return reduce(node.kind, tuple(places[axis] for axis in node.axes), body)
-
-
-def _integer_extreme(node: Reduce) -> int:
-    import numpy as np
-
-    if node.dtype.numpy == np.bool_:
-        return 0 if node.kind == "max" else 1
-    limits = np.iinfo(node.dtype.numpy)
-    return int(limits.min if node.kind == "max" else limits.max)
 
 
 def lane_tiles_over(

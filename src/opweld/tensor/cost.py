@@ -119,4 +119,3 @@ def intensity(count: Count, moved: Dim, symbols: Mapping[Atom, int]) -> float:
     """Float operations, special ones included, for each byte moved."""
     flops_count, _, special = count.evaluate(symbols)
     return (flops_count + special) / max(1, moved.evaluate(symbols))
-

@@ -54,6 +54,7 @@ class Symbol(Atom):
     least: int | None
 
     def __new__(cls, name: str, least: int | None = 1) -> Symbol:
+        """The symbol with this name and bound."""
         found = _atoms.get((cls, name, least))
         if found is None:
             found = super().__new__(cls)
@@ -74,6 +75,7 @@ class Axis(Atom):
     number: int
 
     def __new__(cls, name: str, extent: DimLike) -> Axis:
+        """A new axis, unlike every other."""
         axis = super().__new__(cls)
         axis.name, axis.extent, axis.number = name, as_dim(extent), next(_axis_counter)
         axis.text, axis.key = name, (cls.rank, name, axis.number)
@@ -139,6 +141,7 @@ class Value(Atom):
     extent: Dim
 
     def __new__(cls, expr: Expr, extent: DimLike) -> Value:
+        """The atom of this integer expression and this bound."""
         limit = as_dim(extent)
         found = _atoms.get((cls, expr, limit))
         if found is None:
@@ -368,7 +371,6 @@ def _split(a: Dim, b: Dim) -> tuple[Dim, Dim]:
         return exact, ZERO
     if len(b.terms) != 1:
         # a symbolic sum: subtract it while its leading term divides that of a and what is left stays provably >= 0
-        quotient = ZERO
         for monomial, coefficient in a.terms:
             factor = _monomial_quotient(monomial, b.terms[0][0])
             if factor is None or coefficient % b.terms[0][1]:
@@ -377,7 +379,7 @@ def _split(a: Dim, b: Dim) -> tuple[Dim, Dim]:
             rest = a - step * b
             if nonnegative(rest) and nonnegative(b - 1 - rest):
                 return step, rest
-        return quotient, a
+        return ZERO, a
     (divisor, scale), = b.terms
     quotient: dict[Monomial, int] = {}
     remainder: dict[Monomial, int] = {}
@@ -592,7 +594,7 @@ def _prove(dim: Dim, depth: int) -> bool:
     if bounded is not None:
         return _prove_bounded(dim, bounded, depth)
     # Only symbols are left: with s = t + least, t >= 0, non-negative coefficients prove the claim.
-    shift = {
+    shift: dict[Atom, Dim] = {
         atom: atom.dim + atom.least
         for monomial, _ in dim.terms
         for atom in monomial

@@ -20,20 +20,31 @@ from opweld.tensor.dtype import DType
 Scalar: TypeAlias = "float | int | bool"
 
 UNARY = frozenset(
-    "neg abs exp log log1p sqrt rsqrt reciprocal tanh sigmoid erf sin cos tan asin acos atan sinh cosh asinh acosh atanh "
-    "floor ceil round sign not isnan isinf bitnot softplus".split()
-)
+    (
+        "neg", "abs", "exp", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "tanh", "sigmoid", "erf", "sin",
+        "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil",
+        "round", "sign", "not", "isnan", "isinf", "bitnot", "softplus",
+    )
+)  # fmt: skip
 """Unary operators. `round` is half to even, `sign` of NaN is NaN, `sigmoid` and `softplus` do not overflow."""
 
 BINARY = frozenset(
-    "add sub mul div pow min max mod fmod and or xor eq ne lt le gt ge bitand bitor bitxor shl shr atan2".split()
-)
-"""Binary operators. Both operands have one dtype. Integer `div` truncates, `mod` has the sign of the divisor, `fmod` that
-of the dividend; integer division by zero is an error at run time. `min` and `max` propagate NaN. Comparisons give BOOL."""
+    (
+        "add", "sub", "mul", "div", "pow", "min", "max", "mod", "fmod", "and", "or", "xor", "eq", "ne", "lt",
+        "le", "gt", "ge", "bitand", "bitor", "bitxor", "shl", "shr", "atan2",
+    )
+)  # fmt: skip
+"""Binary operators. Both operands have one dtype. Integer `div` truncates, `mod` has the sign of the divisor, `fmod`
+that of the dividend; integer division by zero is an error at run time. `min` and `max` propagate NaN. Comparisons give
+BOOL."""
 
-COMPARISONS = frozenset("eq ne lt le gt ge".split())
-REDUCTIONS = frozenset("sum prod max min argmax argmin argmax_last argmin_last any all".split())
-"""Reductions. The arg kinds give the int64 flat position, in order of the axes, of the first (or last) extreme element."""
+COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+REDUCTIONS = frozenset(
+    (
+        "sum", "prod", "max", "min", "argmax", "argmin", "argmax_last", "argmin_last", "any", "all",
+    )
+)  # fmt: skip
+"""Reductions. The arg kinds give the int64 flat position, in order of the axes, of the first (or last) extreme."""
 
 _nodes: dict[tuple[object, ...], Expr] = {}
 
@@ -78,6 +89,7 @@ class Load(Expr):
 
     @property
     def operands(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions."""
         return () if self.fill is None else (self.fill,)
 
 
@@ -90,6 +102,7 @@ class Unary(Expr):
 
     @property
     def operands(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions."""
         return (self.x,)
 
 
@@ -103,6 +116,7 @@ class Binary(Expr):
 
     @property
     def operands(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions."""
         return (self.x, self.y)
 
 
@@ -116,6 +130,7 @@ class Select(Expr):
 
     @property
     def operands(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions."""
         return (self.condition, self.x, self.y)
 
 
@@ -127,6 +142,7 @@ class Cast(Expr):
 
     @property
     def operands(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions."""
         return (self.x,)
 
 
@@ -140,6 +156,7 @@ class Reduce(Expr):
 
     @property
     def operands(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions."""
         return (self.body,)
 
 
@@ -248,7 +265,7 @@ def cast(x: Expr, dtype: DType) -> Expr:
 def reduce(kind: str, axes: tuple[Axis, ...], body: Expr) -> Expr:
     """A reduction over axes, see `REDUCTIONS`. Axes of extent one are taken at index zero."""
     assert kind in REDUCTIONS, kind
-    single = {axis: ZERO for axis in axes if axis.extent.constant == 1}
+    single: dict[Atom, Dim] = {axis: ZERO for axis in axes if axis.extent.constant == 1}
     if single:
         axes = tuple(axis for axis in axes if axis not in single)
         body = substitute(body, single)

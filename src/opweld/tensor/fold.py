@@ -158,4 +158,3 @@ def load_literal(node: Load, literals: Mapping[str, Expr]) -> Expr | None:
         assert node.fill is not None
         result = select(at_least_zero(guard), result, node.fill)
     return result
-

@@ -53,12 +53,12 @@ def parse_program(text: str, constants: Data | None = None) -> TensorProgram:
     Raises OpweldError with the line of what is not understood.
     """
     try:
-        return _Parser(text, constants or {}).program()
+        return Parser(text, constants or {}).program()
     except RecursionError:
         raise OpweldError("tensor program: an expression is nested too deeply; name its parts (%0 = ..)") from None
 
 
-class _Parser:
+class Parser:
     def __init__(self, text: str, constants: Data) -> None:
         self.text, self.constants = text, constants
         self.tokens = [

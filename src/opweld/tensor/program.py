@@ -45,6 +45,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[Dim, ...]:
+        """The extents of the axes."""
         return tuple(axis.extent for axis in self.axes)
 
 
@@ -62,6 +63,7 @@ class State:
 
     @property
     def shape(self) -> tuple[Dim, ...]:
+        """The extents of the axes."""
         return tuple(axis.extent for axis in self.axes)
 
 

@@ -208,7 +208,8 @@ def _extreme_position(kind: str, x: Array) -> Array:
 def apply_contraction(a_BMK: Array, b_BKN: Array) -> Array:
     """Sums of products, [B, M, K] and [B, K, N] to [B, M, N], in the operands' dtype."""
     dtype = a_BMK.dtype
-    a, b = _widened(a_BMK), _widened(b_BKN)
+    # views with other strides would keep np.matmul from the BLAS: ten times slower than copying them
+    a, b = np.ascontiguousarray(_widened(a_BMK)), np.ascontiguousarray(_widened(b_BKN))
     if a.shape[1] == 1 and b.shape[2] == 1:
         return np.einsum("bk,bk->b", a[:, 0, :], b[:, :, 0])[:, None, None].astype(dtype, copy=False)
     return np.matmul(a, b).astype(dtype, copy=False)

@@ -188,9 +188,9 @@ def _renamed(body: Expr, names: Mapping[str, str]) -> Expr:
         return body
     return substitute_loads(
         body,
-        lambda node: load(names[node.tensor], node.dtype, node.indices, node.guards, node.fill)
-        if node.tensor in names
-        else None,
+        lambda node: (
+            load(names[node.tensor], node.dtype, node.indices, node.guards, node.fill) if node.tensor in names else None
+        ),
     )
 
 

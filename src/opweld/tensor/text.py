@@ -69,7 +69,7 @@ def _type(dtype: DType, shape: Iterable[str]) -> str:
 
 
 def _symbolic(dim: Dim) -> str:
-    return _Names({}).dim(dim)
+    return Names({}).dim(dim)
 
 
 def _symbol(symbol: Symbol) -> str:
@@ -96,7 +96,7 @@ def _constant_line(constant: Constant) -> str:
 
 
 def _tensor_lines(keyword: str, tensor: Tensor, outer: Mapping[Atom, str] | None = None) -> list[str]:
-    names = _Names({**(outer or {}), **_own_axes(tensor.axes)})
+    names = Names({**(outer or {}), **_own_axes(tensor.axes)})
     head = f"{keyword} {_name(tensor.name)} {_type(tensor.dtype, names.axes(tensor.axes))}{_origin(tensor.origin)}"
     return [head, *names.body_lines(tensor.body)]
 
@@ -118,12 +118,12 @@ def _scan_lines(scan: Scan) -> list[str]:
 
 
 def _state_lines(state: State) -> list[str]:
-    names = _Names(_own_axes(state.axes))
+    names = Names(_own_axes(state.axes))
     head = f"state {_name(state.name)} {_type(state.dtype, names.axes(state.axes))} updated by {_name(state.update)}"
     return [head, *names.body_lines(state.initial)]
 
 
-class _Names:
+class Names:
     """The text of dims and expressions of one tensor: what its axes and its named sub-expressions are called."""
 
     def __init__(self, names: Mapping[Atom, str]) -> None:

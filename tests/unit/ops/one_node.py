@@ -44,7 +44,7 @@ def make_model(
         helper.make_tensor_value_info(
             f"x{position}",
             helper.np_dtype_to_tensor_dtype(array.dtype),
-            list((dims or {}).get(position, array.shape)),
+            list((dims or {}).get(position) or array.shape),
         )
         for position, array in enumerate(inputs)
         if array is not None and position not in constant
@@ -119,6 +119,19 @@ def check(
     return programs
 
 
+def onnxruntime_of(op_type: str, inputs: Sequence[Array | None], **options: Any) -> Callable[..., Any]:
+    """A reference for `check`: ONNX Runtime, where the reference evaluator departs from the specification."""
+    import onnxruntime
+
+    constant = options.get("constant", ())
+    options.setdefault("opset", 19)
+    model = make_model(op_type, inputs, **options)
+    for output in model.graph.output:
+        output.type.tensor_type.elem_type = TensorProto.FLOAT
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return lambda *arrays: tuple(session.run(None, feeds_of(arrays, constant)))
+
+
 def assert_close(actual: Array, wanted: Array, tolerance: float, title: str) -> None:
     """Equal shape and dtype; equal integers, NaNs and infinities; floats within the tolerance of the largest one."""
     assert actual.shape == wanted.shape, f"{title}: shape {actual.shape}, expected {wanted.shape}"
@@ -142,7 +155,26 @@ def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
 
 def special() -> Array:
     """Floats that formulas get wrong: NaN, infinities, signed zeros, halves, the tiny and the huge."""
-    values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 1e-30, -1e-30, 1e30, -1e30, 88.0, -88.0, 1, -1]
+    values = [
+        np.nan,
+        np.inf,
+        -np.inf,
+        0.0,
+        -0.0,
+        0.5,
+        1.5,
+        2.5,
+        -0.5,
+        -1.5,
+        1e-30,
+        -1e-30,
+        1e30,
+        -1e30,
+        88.0,
+        -88.0,
+        1,
+        -1,
+    ]
     return np.array(values, np.float32)
 
 

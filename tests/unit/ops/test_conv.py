@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.ops.one_node import check, make_model, normal, programs_of
 
 from opweld.errors import ModelError
 from opweld.tensor.dim import FloorDiv, Mod, atoms_of
 from opweld.tensor.expr import Reduce, dims_of, walk
 from opweld.tensor.program import Tensor, TensorProgram
+from tests.unit.ops.one_node import check, make_model, normal, programs_of
 
 
 def conv(x: Any, w: Any, *bias: Any, **options: Any) -> Any:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of, special
 
 from opweld.errors import ModelError
+from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of, special
 
 EVERYWHERE = [
     "Abs Ceil Cos Erf Exp Floor IsNaN IsInf Neg Reciprocal Relu Round Sigmoid Sign Sin Softplus Softsign Tan Tanh Atan "
@@ -28,7 +29,9 @@ def test_acosh() -> None:
     check("Acosh", [np.linspace(1, 9, 11, dtype=np.float32)])
 
 
-@pytest.mark.parametrize("op_type", ["Abs", "Ceil", "Floor", "IsNaN", "IsInf", "Neg", "Relu", "Round", "Sign", "Tanh", "Log", "Sqrt"])
+@pytest.mark.parametrize(
+    "op_type", ["Abs", "Ceil", "Floor", "IsNaN", "IsInf", "Neg", "Relu", "Round", "Sign", "Tanh", "Log", "Sqrt"]
+)
 def test_unary_of_special_values(op_type: str) -> None:
     check(op_type, [special()])
 
@@ -73,11 +76,21 @@ def test_attributes(op_type: str, attributes: dict[str, Any]) -> None:
     check(op_type, [x], **attributes)
 
 
-BROADCASTS = [((3, 5), (3, 5)), ((3, 5), (5,)), ((1,), (3, 5)), ((3, 1), (1, 5)), ((), (2, 3)), ((2, 1, 5), (3, 1)), ((1, 1), (1, 1))]
+BROADCASTS = [
+    ((3, 5), (3, 5)),
+    ((3, 5), (5,)),
+    ((1,), (3, 5)),
+    ((3, 1), (1, 5)),
+    ((), (2, 3)),
+    ((2, 1, 5), (3, 1)),
+    ((1, 1), (1, 1)),
+]
 
 
 @pytest.mark.parametrize("shapes", BROADCASTS)
-@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div", "Less", "GreaterOrEqual", "Equal", "Greater", "LessOrEqual"])
+@pytest.mark.parametrize(
+    "op_type", ["Add", "Sub", "Mul", "Div", "Less", "GreaterOrEqual", "Equal", "Greater", "LessOrEqual"]
+)
 def test_pairs(op_type: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     check(op_type, [normal(*shapes[0], seed=1), normal(*shapes[1], seed=2)])
 
@@ -109,7 +122,13 @@ def test_remainders() -> None:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_variadic(op_type: str, count: int) -> None:
     shapes = [(3, 1), (1, 5), (5,), (), (3, 5)]
-    check(op_type, [normal(*shape, seed=seed) for seed, shape in enumerate(shapes[:count])])
+    functions: dict[str, Any] = {"Max": np.maximum, "Min": np.minimum, "Sum": np.add, "Mean": np.add}
+
+    def reference(*x: Any) -> Any:
+        total = reduce(functions[op_type], x)
+        return (total / len(x)).astype(np.float32) if op_type == "Mean" else total
+
+    check(op_type, [normal(*shape, seed=seed) for seed, shape in enumerate(shapes[:count])], reference=reference)
 
 
 @pytest.mark.parametrize("op_type", ["And", "Or", "Xor", "Equal"])
@@ -129,7 +148,11 @@ def test_bits(op_type: str) -> None:
 
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
 def test_shifts(direction: str) -> None:
-    check("BitShift", [integers(9, low=0, high=99, dtype=np.uint8), integers(9, low=0, high=7, dtype=np.uint8)], direction=direction)
+    check(
+        "BitShift",
+        [integers(9, low=0, high=99, dtype=np.uint8), integers(9, low=0, high=7, dtype=np.uint8)],
+        direction=direction,
+    )
 
 
 @pytest.mark.parametrize("exponent", [-2.0, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 4.5])

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of
 
 from opweld.errors import ModelError
 from opweld.tensor.expr import Reduce
 from opweld.tensor.program import Tensor
+from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of
 
 SHAPES = [
     ((3, 4), (4, 5)),

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of
 
 from opweld.errors import UnsupportedError
+from tests.unit.ops.one_node import check, integers, make_model, normal, onnxruntime_of, programs_of
 
 
 def pool(x: Any, kernel: int, stride: int, pads: tuple[int, int], ceil: bool, dilation: int, kind: str) -> Any:
@@ -55,7 +55,9 @@ def test_pool(kind: str, kernel: int, stride: int, pads: tuple[int, int], ceil: 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_pool_2d(op_type: str, auto_pad: str) -> None:
-    check(op_type, [normal(2, 3, 8, 7)], kernel_shape=[3, 2], strides=[2, 1], auto_pad=auto_pad)
+    options: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 1], "auto_pad": auto_pad}
+    x = normal(2, 3, 8, 7)
+    check(op_type, [x], reference=onnxruntime_of(op_type, [x], **options), **options)
 
 
 def test_dynamic_pool() -> None:
@@ -74,7 +76,8 @@ def test_dynamic_pool() -> None:
 
 
 def test_pool_of_integers() -> None:
-    check("MaxPool", [integers(1, 2, 9, dtype=np.int8)], kernel_shape=[3], pads=[1, 1])
+    x = integers(1, 2, 9, dtype=np.int8)
+    check("MaxPool", [x], kernel_shape=[3], pads=[1, 1], reference=lambda x: pool(x, 3, 1, (1, 1), False, 1, "max"))
 
 
 @pytest.mark.parametrize("op_type", ["GlobalAveragePool", "GlobalMaxPool"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from opweld.fuse.outputs import literal_constants, own_outputs
+from opweld.fuse.outputs import own_outputs
 from opweld.fuse.partition import partition
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
@@ -24,6 +24,7 @@ from opweld.tensor.dim import Atom
 from opweld.tensor.interpret import bind_symbols, interpret
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram
+from opweld.tensor.simplify import simplify_program
 from opweld.tensor.verify import verify
 from tests.unit.schedule.interpreter import Block, run_kernel
 
@@ -81,13 +82,13 @@ def compile_program(
     """The kernels of a program, each checked."""
     verify(program)
     ledger = Ledger(disable)
-    program = literal_constants(own_outputs(program))
+    program = own_outputs(simplify_program(program))
     regions = partition(program, level, ledger)
     verify(regions.program)
     placed = pack(place(regions, target, ledger), target, ledger)
     kernels = schedule(placed, target)
     for item in kernels:
-        check_kernel(item.kernel, target)
+        check_kernel(item.kernel, target.vector_lanes_f32)
     return Compiled(program, regions, placed, kernels, ledger)
 
 

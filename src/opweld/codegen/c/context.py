@@ -68,7 +68,7 @@ class Context:
     @property
     def axes(self) -> frozenset[Axis]:
         """The axes of the enclosing tiles."""
-        return frozenset(axis for axis, _ in self.rows) | (frozenset() if self.lane is None else {self.lane})
+        return frozenset((*(axis for axis, _ in self.rows), *(() if self.lane is None else (self.lane,))))
 
     @property
     def row_count(self) -> int:

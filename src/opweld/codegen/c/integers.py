@@ -19,7 +19,9 @@ class Integers:
     """Prints polynomials in the scopes of one function. `run_time` names a checked run-time index, `reads`
     tells what the run-time indices of a polynomial load."""
 
-    def __init__(self, scopes: Scopes, run_time: Callable[[Value], str], reads: Callable[[Dim], frozenset[str]]) -> None:
+    def __init__(
+        self, scopes: Scopes, run_time: Callable[[Value], str], reads: Callable[[Dim], frozenset[str]]
+    ) -> None:
         self._scopes = scopes
         self._reads = reads
         self._run_time = run_time

@@ -129,6 +129,6 @@ def _inputs(module: Module) -> list[str]:
     for name, values in _signatures(module).items():
         dtypes = {value.dtype for value in values}
         if len(dtypes) != 1:
-            raise ValueError(f"input {name!r} needs one element type in all variants, it has {sorted(map(repr, dtypes))}")
+            raise ValueError(f"input {name!r} needs one element type, its variants say {sorted(map(repr, dtypes))}")
         rows.append(f"{{{string_literal(name)}, {dtypes.pop().onnx}, {ranks[name]}, {int(name in by_value)}}}")
     return rows

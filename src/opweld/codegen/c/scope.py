@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from opweld.codegen.c.vector import Define, VectorStatement
 from opweld.tensor.dim import Atom
+
+Known: TypeAlias = "tuple[str, frozenset[str]]"
+"""The name of a value, and what it was computed from."""
 
 
 @dataclass
@@ -17,7 +21,7 @@ class Scope:
     loop: Atom | None = None
     statements: list[VectorStatement] = field(default_factory=list[VectorStatement])
     atoms: dict[Atom, str] = field(default_factory=dict[Atom, str])
-    known: dict[Hashable, tuple[str, frozenset[str]]] = field(default_factory=dict[Hashable, tuple[str, frozenset[str]]])
+    known: dict[Hashable, Known] = field(default_factory=dict[Hashable, "Known"])
 
 
 class Scopes:
@@ -26,6 +30,7 @@ class Scopes:
     def __init__(self) -> None:
         self.stack: list[Scope] = [Scope(0)]
         self._used: dict[str, int] = {}
+        self._taken: set[str] = set()
 
     @property
     def current(self) -> Scope:
@@ -54,16 +59,21 @@ class Scopes:
         return self.close()
 
     def fresh(self, stem: str) -> str:
-        """A name that the function does not use yet: the stem, then the stem and a number."""
-        count = self._used.get(stem, 0)
-        self._used[stem] = count + 1
-        return stem if count == 0 else f"{stem}{count}"
+        """A name that the function does not use yet: the stem, or else the stem and a number."""
+        if stem not in self._taken:
+            self._taken.add(stem)
+            return stem
+        return self.numbered(stem)
 
     def numbered(self, stem: str) -> str:
         """A name that the function does not use yet: the stem and a number."""
-        count = self._used.get(stem + "#", 0)
-        self._used[stem + "#"] = count + 1
-        return f"{stem}{count}"
+        while True:
+            count = self._used.get(stem, 0)
+            self._used[stem] = count + 1
+            name = f"{stem}{count}"
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
 
     def find(self, key: Hashable) -> str | None:
         """The name of a value that an open block has defined, or None."""

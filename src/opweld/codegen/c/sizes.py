@@ -59,7 +59,8 @@ class Sizes:
             found = f"t{len(self._known)}"
             self._known[key] = found
             self.lines.append(f"int64_t {found};")
-            self.lines.append(f"if (__builtin_{operation}_overflow((int64_t){left}, (int64_t){right}, &{found})) return -1;")
+            check = f"__builtin_{operation}_overflow((int64_t){left}, (int64_t){right}, &{found})"
+            self.lines.append(f"if ({check}) return -1;")
         return found
 
 

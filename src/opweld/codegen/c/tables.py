@@ -111,7 +111,7 @@ class VariantTables:
             str(slot(launch.work)),
             str(scratch),
             "1" if launch.serial else "0",
-            string_literal(self._kernel_name(kernel)),
+            string_literal(shortened(kernel.name)),
             string_literal(_origin(launch.origin or kernel.origin)),
         ]
         return "{" + ", ".join(fields) + "}"

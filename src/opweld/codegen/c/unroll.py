@@ -10,7 +10,7 @@ _FEWEST_TRIPS = 8
 def unroll_factor(body: tuple[VectorStatement, ...], trips: int | None, rows: int, lanes: int) -> int:
     """The number of bodies; 1 leaves the loop to the compiler.
 
-    Only loops of multiply-adds profit. With more than 8 rows, or nearly all registers taken, clang spills (measured)."""
+    Only loops of multiply-adds profit. With more than 8 rows, or nearly all registers taken, clang spills."""
     if trips is not None and trips < _FEWEST_TRIPS:
         return 1
     if not all(isinstance(item, Do | Define | Assign) for item in body):

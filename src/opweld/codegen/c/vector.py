@@ -2,7 +2,8 @@
 
     Function(name, comments, body)
     Statement = Define(type, name, value) | Assign(name, value) | Do(text) | Note(text)
-              | For(variable, lower, upper, step, body, unroll) | While(condition, body) | If(condition, then, otherwise)
+              | For(variable, lower, upper, body, step, unroll) | While(condition, body)
+              | If(condition, then, otherwise)
 
 Values are C expressions over names that the program itself defines, and over functions of `opweld_vector.h`.
 """

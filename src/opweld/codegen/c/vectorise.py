@@ -8,7 +8,6 @@ pieces of 8, 4, 2 and 1, a tail of lanes as single vectors and one partial vecto
 from __future__ import annotations
 
 from opweld.codegen.c.context import Context, Instance, Row, Vector
-from opweld.codegen.c.integers import literal
 from opweld.codegen.c.memory import Memory
 from opweld.codegen.c.operators import MEMORY, neutral, register, vector_literal, vector_type
 from opweld.codegen.c.registers import (
@@ -29,7 +28,7 @@ from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, axes_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, cast, free_atoms, index, load, transform
 
-_STEMS = frozenset(["acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state", "scale"])
+_STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
 
 
 def vectorise(kernel: Kernel, name: str, lanes: int) -> Function:
@@ -62,7 +61,7 @@ class _Lowering:
             scopes.add(Define("const int64_t", variable, f"p[{position}]"))
             scopes.current.atoms[symbol] = variable
         self._bind_memory()
-        extents = [literal(int(a.extent)) if a.extent.constant is not None else self._extent(a) for a in self._kernel.grid]
+        extents = [self._extent(axis) for axis in self._kernel.grid]
         scopes.open()
         grid: list[GridAxis] = []
         for axis, extent in zip(self._kernel.grid, extents, strict=True):
@@ -75,7 +74,7 @@ class _Lowering:
 
     def _extent(self, axis: Axis) -> str:
         text = self._values.integers.text(axis.extent)
-        if text.isidentifier():
+        if text.isidentifier() or axis.extent.constant is not None:
             return text
         return self._scopes.define(("extent", axis), "const int64_t", self._scopes.numbered("extent"), text)
 
@@ -85,7 +84,8 @@ class _Lowering:
             stem = {"read": "in", "write": "out", "update": "io"}[buffer.role]
             number = counts.get(stem, 0)
             counts[stem] = number + 1
-            self._add_memory(buffer.name, f"{stem}{number}", buffer.dtype, buffer.role != "read", f"buffers[{position}]")
+            written = buffer.role != "read"
+            self._add_memory(buffer.name, f"{stem}{number}", buffer.dtype, written, f"buffers[{position}]")
         offset = ZERO
         for number, block in enumerate(self._kernel.scratch):
             place = "scratch" if offset is ZERO else f"(scratch + {self._values.integers.text(offset)})"
@@ -236,7 +236,8 @@ class _Lowering:
 
         def write() -> None:
             self._scopes.current.atoms[start] = name
-            rest = self._scopes.define(("rest", name), "const int64_t", self._scopes.numbered("rest"), f"{left} - {name}")
+            rest = self._scopes.numbered("rest")
+            self._scopes.add(Define("const int64_t", rest, f"{left} - {name}"))
             self._piece(tile, context, self._lanes, start.dim, Active(count=rest))
 
         self._scopes.add(If(f"{name} < {left}", self._scopes.block(write)))
@@ -258,8 +259,8 @@ class _Lowering:
         instances = {tuple(_keys(i, item.over)): i for i in context.instances(frozenset(item.over))}
         for key in declared_keys(item.over, context, lane, self._lanes):
             name = registers.name(key)
-            written = tuple(k if axis not in registers.outside else None for axis, k in zip(item.over, key, strict=True))
-            instance = instances[written]
+            pairs = zip(item.over, key, strict=True)
+            instance = instances[tuple(k if axis not in registers.outside else None for axis, k in pairs)]
             text = _plain(self._values.vector(self._instantiate(item.initial, instance, context), instance.active))
             registers.names[key] = name
             self._scopes.add(Define(vector_type(item.dtype), name, text))
@@ -274,7 +275,8 @@ class _Lowering:
     def _let(self, item: Let, context: Context) -> None:
         axes = self._axes(item.value) & context.axes
         over = tuple(sorted(axes, key=lambda axis: axis.key))
-        registers = Registers(self._scopes.numbered("x"), item.value.dtype, over, context.lane if context.lane in axes else None)
+        lane = context.lane if context.lane in axes else None
+        registers = Registers(self._scopes.numbered("x"), item.value.dtype, over, lane)
         values = [
             (instance, self._instantiate(item.value, instance, context)) for instance in context.instances(axes)
         ]
@@ -325,7 +327,8 @@ class _Lowering:
         text = self._values.vector(value, active)
         mask = self._values.lanes_mask(active)
         if mask is not None:
-            text = self._values.blend(mask, value.dtype, text, vector_literal(neutral(item.kind, value.dtype), value.dtype))
+            other = vector_literal(neutral(item.kind, value.dtype), value.dtype)
+            text = self._values.blend(mask, value.dtype, text, other)
         self._combine(item.kind, value.dtype, name, across_lanes(item.kind, value.dtype, _plain(text)))
 
     def _accumulate_position(

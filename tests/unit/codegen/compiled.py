@@ -1,0 +1,126 @@
+"""Compiles kernels for the tests and calls them on NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opweld.build.toolchain import BASE_FLAGS, Compiler, build_shared
+from opweld.codegen.c.kernel import render_kernel
+from opweld.schedule.tile import Kernel
+from opweld.target import Target
+from opweld.tensor.dim import Symbol
+
+HEADERS = Path(__file__).parents[3] / "src/opweld/runtime/c"
+_POISON = 0x7FC0DEAD
+
+
+def headers() -> dict[str, str]:
+    """The headers that generated text includes, by name."""
+    return {path.name: path.read_text() for path in sorted(HEADERS.glob("opweld_*.h"))}
+
+
+def source(kernel: Kernel, lanes: int) -> str:
+    """A whole C file."""
+    export = '__attribute__((visibility("default"))) '
+    text = render_kernel(kernel, lanes, "kernel").replace("void kernel(", export + "void kernel(")
+    return f"#define OPW_LANES {lanes}\n#include \"opweld_kernel.h\"\n\n{text}"
+
+
+@cache
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="opweld-kernels-"))
+
+
+def compile_text(text: str) -> ctypes.CDLL:
+    """The shared object of one C text."""
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    path = _folder() / f"{name}.so"
+    if not path.exists():
+        build_shared({f"k{name}.c": text}, path, target=Target.native(), headers=headers())
+    return ctypes.CDLL(str(path))
+
+
+def assembly(text: str, target: Target | None = None) -> str:
+    """The assembly that the compiler makes of a C text."""
+    compiler = Compiler.find()
+    folder = Path(tempfile.mkdtemp(prefix="opweld-assembly-"))
+    for name, header in headers().items():
+        (folder / name).write_text(header)
+    (folder / "kernel.c").write_text(text)
+    command = [*compiler.command, *compiler.flags(target or Target.native()), "-S", "kernel.c", "-o", "kernel.s"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=os.environ)
+    return (folder / "kernel.s").read_text()
+
+
+def with_gcc(text: str) -> ctypes.CDLL:
+    """The shared object that gcc makes of a C text."""
+    folder = Path(tempfile.mkdtemp(prefix="opweld-gcc-"))
+    for name, header in headers().items():
+        (folder / name).write_text(header)
+    (folder / "kernel.c").write_text(text)
+    flags = [flag for flag in BASE_FLAGS if not flag.startswith("-fno-sanitize")]
+    command = ["gcc", *flags, "-ffp-contract=fast", *Target.native().gcc_flags, "-shared", "kernel.c", "-o", "k.so"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return ctypes.CDLL(str(folder / "k.so"))
+
+
+class Runner:
+    """A compiled kernel, called on arrays."""
+
+    def __init__(self, kernel: Kernel, lanes: int, library: ctypes.CDLL | None = None) -> None:
+        self.kernel = kernel
+        self._function = (library or compile_text(source(kernel, lanes))).kernel
+        self._function.restype = None
+        self.error = ctypes.c_int64(0)
+
+    def __call__(
+        self,
+        arrays: Mapping[str, np.ndarray[Any, Any]],
+        sizes: Mapping[Symbol, int] | None = None,
+        parts: Sequence[float] = (0.0, 1.0),
+    ) -> int:
+        """Runs the grid in ranges ending at these fractions; returns the error word."""
+        call, iterations = self.prepare(arrays, sizes)
+        for low, high in zip(parts, parts[1:], strict=False):
+            call(int(low * iterations), int(high * iterations))
+        return int(self.error.value)
+
+    def prepare(self, arrays: Mapping[str, np.ndarray[Any, Any]], sizes: Mapping[Symbol, int] | None = None) -> Any:
+        """(call(begin, end), number of grid iterations)"""
+        sizes = dict(sizes or {})
+        pointers = [arrays[buffer.name].ctypes.data for buffer in self.kernel.buffers]
+        for buffer in self.kernel.buffers:
+            array = arrays[buffer.name]
+            assert array.dtype == buffer.dtype.numpy, (buffer, array.dtype)
+            assert array.flags.c_contiguous
+        buffers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
+        p = (ctypes.c_int64 * max(1, len(self.kernel.sizes)))(*[sizes[s] for s in self.kernel.sizes])
+        need = self.kernel.scratch_bytes.evaluate(sizes)
+        room = np.zeros(need + 64, np.uint8)
+        scratch = ctypes.c_void_p(room.ctypes.data + (-room.ctypes.data) % 64)
+        self.error.value = 0
+
+        def call(begin: int, end: int) -> None:
+            error = ctypes.byref(self.error)
+            self._function(buffers, p, ctypes.c_int64(begin), ctypes.c_int64(end), scratch, error)
+
+        call.keep = (arrays, room)  # type: ignore[attr-defined]
+        return call, self.kernel.iterations.evaluate(sizes)
+
+
+def aligned(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    """An array at a 64-byte boundary."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = np.zeros(size + 64, np.uint8)
+    start = (-room.ctypes.data) % 64
+    return room[start : start + size].view(dtype).reshape(shape)

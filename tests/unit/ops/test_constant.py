@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.tensor.dim import as_dim
+from tests.unit.ops.one_node import check, make_model, programs_of, run
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize(
+    "value", [np.array([1.5], np.float32), np.array([7], np.int64), np.array([True]), np.array([3], np.uint8)]
+)
+def test_constant_of_shape(value: np.ndarray) -> None:
+    for shape in (ints(2, 3), ints(), ints(0, 4)):
+        check("ConstantOfShape", [shape], constant=(0,), value=numpy_helper.from_array(value))
+    check("ConstantOfShape", [ints(2, 3)], value=numpy_helper.from_array(value), more=[[ints(1, 7)]])
+
+
+def test_nothing_is_allocated_for_a_declared_shape() -> None:
+    (program,) = programs_of(make_model("ConstantOfShape", [ints(10**6, 10**6, 10**3)], constant=(0,)))
+    assert program.shape_of(program.outputs[0][1]) == tuple(map(as_dim, (10**6, 10**6, 10**3)))
+    with pytest.raises(ModelError, match="more elements than memory"):
+        programs_of(make_model("ConstantOfShape", [ints(10**9, 10**9, 10**9)], constant=(0,)))
+
+
+@pytest.mark.parametrize(("start", "limit", "step"), [(0, 5, 1), (2, 11, 3), (5, 0, -2), (3, 3, 1), (5, 2, 1)])
+def test_range(start: int, limit: int, step: int) -> None:
+    check("Range", [np.array(v, np.int64) for v in (start, limit, step)], constant=(0, 1, 2))
+    check("Range", [np.array(v, np.int32) for v in (start, limit, step)], constant=(0, 1, 2))
+    check("Range", [np.array(v, np.float32) for v in (start, limit, step)], constant=(0, 1, 2))
+
+
+def test_range_to_a_fed_limit() -> None:
+    operands = [np.array(v, np.int64) for v in (0, 5, 1)]
+    check("Range", operands, constant=(0, 2), more=[[operands[0], np.array(9, np.int64), operands[2]]])
+
+
+def test_range_without_end_is_refused() -> None:
+    with pytest.raises(ModelError, match="the_Range"):
+        programs_of(make_model("Range", [np.array(v, np.int64) for v in (0, 5, 0)], constant=(0, 1, 2)))
+    with pytest.raises(UnsupportedError, match="the_Range"):
+        programs_of(make_model("Range", [np.array(v, np.float32) for v in (0, 5, 1)], constant=(0, 2)))
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"value_int": 3}, {"value_ints": [1, 2]}, {"value_float": 0.5}, {"value_floats": [1.0, -2.0]}]
+)
+def test_a_constant_may_be_an_output(attributes: dict[str, Any]) -> None:
+    node = helper.make_node("Constant", [], ["y0"], **attributes)
+    graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("y0", TensorProto.UNDEFINED, None)])
+    graph.output[0].ClearField("type")
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    assert run(programs_of(model), {})["y0"].tolist() == pytest.approx(next(iter(attributes.values())))

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from opweld import frontend
+from opweld.errors import AssumptionError, ModelError, UnsupportedError
+from opweld.tensor.program import TensorProgram
+from tests.unit.ops.one_node import normal, programs_of, run
+
+
+def branch(op_type: str, *inputs: str, name: str) -> onnx.GraphProto:
+    node = helper.make_node(op_type, list(inputs), [f"{name}_out"], name=f"{name}_{op_type}")
+    result = helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, None)
+    return helper.make_graph([node], name, [], [result])
+
+
+def conditional(condition: list[onnx.NodeProto], inputs: dict[str, tuple[int, list[Any]]]) -> onnx.ModelProto:
+    """if condition: y = x + x else: y = x * x"""
+    choice = helper.make_node(
+        "If",
+        ["condition"],
+        ["chosen"],
+        name="the_If",
+        then_branch=branch("Add", "x", "x", name="then"),
+        else_branch=branch("Mul", "x", "x", name="else"),
+    )
+    last = helper.make_node("Neg", ["chosen"], ["y"])
+    fed = [helper.make_tensor_value_info(name, kind, dims) for name, (kind, dims) in inputs.items()]
+    graph = helper.make_graph(
+        [*condition, choice, last],
+        "conditional",
+        fed,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
+        [numpy_helper.from_array(np.array(3, np.int64), "three")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+
+
+BY_SIZE = [
+    helper.make_node("Size", ["x"], ["size"]),
+    helper.make_node("Equal", ["size", "three"], ["condition"]),
+]
+BY_VALUE = [helper.make_node("Less", ["k", "three"], ["condition"])]
+
+
+def compare(model: onnx.ModelProto, programs: list[TensorProgram], feeds: dict[str, np.ndarray]) -> None:
+    expected: Any = ReferenceEvaluator(model).run(None, feeds)
+    np.testing.assert_allclose(run(programs, feeds)["y"], expected[0], rtol=1e-6)
+
+
+def test_a_condition_on_a_size_makes_two_variants() -> None:
+    model = conditional(BY_SIZE, {"x": (TensorProto.FLOAT, ["n"])})
+    programs = programs_of(model)
+    assert len(programs) == 2
+    for count in (1, 3, 5):
+        compare(model, programs, {"x": normal(count)})
+
+
+def test_a_condition_on_a_fixed_size_is_decided() -> None:
+    for count, op in ((3, "Add"), (4, "Mul")):
+        (variant,) = frontend.variants(frontend.load(conditional(BY_SIZE, {"x": (TensorProto.FLOAT, [count])})))
+        assert op in [node.op_type for node in variant.nodes]
+        assert "If" not in [node.op_type for node in variant.nodes]
+        assert not variant.guards
+
+
+def test_a_condition_on_a_fed_number_makes_two_variants() -> None:
+    inputs: dict[str, tuple[int, list[Any]]] = {"x": (TensorProto.FLOAT, ["n"]), "k": (TensorProto.INT64, [])}
+    model = conditional(BY_VALUE, inputs)
+    programs = programs_of(model)
+    assert len(programs) == 2
+    assert all(any(source.by_value for source in program.symbols) for program in programs)
+    for k in (-5, 2, 3, 100):
+        compare(model, programs, {"x": normal(4), "k": np.array(k, np.int64)})
+
+
+def test_a_fed_number_that_decides_nothing_is_data() -> None:
+    inputs: dict[str, tuple[int, list[Any]]] = {"x": (TensorProto.FLOAT, [3]), "k": (TensorProto.INT64, [])}
+    (program,) = programs_of(conditional(BY_SIZE, inputs))
+    assert program.symbols == ()
+
+
+def test_a_condition_on_data_is_refused() -> None:
+    condition = [
+        helper.make_node("ReduceMax", ["x"], ["peak"], keepdims=0),
+        helper.make_node("Cast", ["peak"], ["condition"], to=TensorProto.BOOL),
+    ]
+    with pytest.raises(UnsupportedError, match="the_If"):
+        programs_of(conditional(condition, {"x": (TensorProto.FLOAT, [3])}))
+
+
+def test_an_outcome_that_contradicts_the_model_has_no_variant() -> None:
+    model = conditional(BY_SIZE, {"x": (TensorProto.FLOAT, ["n"])})
+    wrong = helper.make_node("MatMul", ["x", "matrix"], ["else_out"], name="wrong")
+    body = next(a.g for a in model.graph.node[2].attribute if a.name == "else_branch")
+    del body.node[:]
+    body.node.append(wrong)
+    model.graph.initializer.append(numpy_helper.from_array(normal(3, 2), "matrix"))
+    (variant,) = frontend.variants(frontend.load(model))
+    assert "contradicts" in variant.refused[0]
+    with pytest.raises(AssumptionError):
+        run(programs_of(model), {"x": normal(4)})
+
+
+def test_branches_with_other_outputs_are_refused() -> None:
+    model = conditional(BY_SIZE, {"x": (TensorProto.FLOAT, [3])})
+    body = next(a.g for a in model.graph.node[2].attribute if a.name == "then_branch")
+    del body.output[:]
+    with pytest.raises(ModelError, match="the_If"):
+        programs_of(model)

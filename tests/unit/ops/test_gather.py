@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opweld.errors import ModelError, OpweldError
+from opweld.tensor.dim import Value, atoms_of
+from opweld.tensor.expr import dims_of, walk
+from opweld.tensor.program import Tensor, TensorProgram
+from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of, run
+
+
+def ints(values: object) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def has_run_time_index(program: TensorProgram) -> bool:
+    bodies = [item.body for item in program.items if isinstance(item, Tensor)]
+    return any(isinstance(a, Value) for node in walk(*bodies) for dim in dims_of(node) for a in atoms_of(dim))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_gather(axis: int, dtype: type[np.generic]) -> None:
+    indices = integers(2, 3, low=-3, high=3, dtype=dtype)
+    check("Gather", [normal(3, 4, 5), indices], dims={0: [3, 4, 5], 1: ["a", 3]}, axis=axis)
+
+
+@pytest.mark.parametrize("indices", [2, -1, [0], [0, 1, 2], [-3, -2, -1], [2, 0], [[0, 2], [1, 3]], [0, -1], []])
+def test_gather_by_known_indices(indices: object) -> None:
+    check("Gather", [normal(2, 4), ints(indices)], constant=(1,), dims={0: ["n", 4]}, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("indices", "affine"), [(1, True), ([1, 3], True), ([[0, 2], [1, 3]], True), ([0, 1, 3], False)]
+)
+def test_evenly_spaced_indices_are_index_arithmetic(indices: object, affine: bool) -> None:
+    (program,) = programs_of(make_model("Gather", [normal(4), ints(indices)], constant=(1,)))
+    assert has_run_time_index(program) is not affine
+
+
+def test_gather_out_of_range() -> None:
+    with pytest.raises(ModelError, match="out of range"):
+        programs_of(make_model("Gather", [normal(4), ints([4])], constant=(1,)))
+    programs = programs_of(make_model("Gather", [normal(4), ints([0] * 9)]))
+    with pytest.raises(OpweldError):
+        run(programs, {"x0": normal(4), "x1": ints([0, 1, 2, 3, 4, 0, 0, 0, 0])})
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_gather_elements(axis: int) -> None:
+    check("GatherElements", [normal(3, 4), integers(3, 4, low=-3, high=3)], axis=axis)
+    part = integers(2, 2, low=-3, high=3)
+    sliced = (slice(None, 2), slice(None)) if axis else (slice(None), slice(None, 2))
+    check(
+        "GatherElements",
+        [normal(3, 4), part],
+        axis=axis,
+        reference=lambda x, i: np.take_along_axis(x[sliced], i % x.shape[axis], axis),
+    )
+
+
+@pytest.mark.parametrize(("indices", "batch"), [((2, 2), 0), ((2, 1), 0), ((5, 2, 3), 0), ((2, 4, 1), 1), ((2, 2), 1)])
+def test_gather_nd(indices: tuple[int, ...], batch: int) -> None:
+    positions = integers(*indices, low=-2, high=2)
+    check("GatherND", [normal(2, 3, 4), positions], batch_dims=batch)
+    check("GatherND", [normal(2, 3, 4), positions], constant=(1,), batch_dims=batch)
+
+
+def test_gather_nd_with_more_coordinates_than_axes_is_refused() -> None:
+    with pytest.raises(ModelError, match="the_GatherND"):
+        programs_of(make_model("GatherND", [normal(2, 3), integers(2, 3)]))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_one_hot(axis: int) -> None:
+    values = np.array([-1, 5], np.float32)
+    check("OneHot", [integers(2, 3), np.array(6, np.int64), values], constant=(1, 2), axis=axis)
+    check("OneHot", [integers(2, 3), np.array(6, np.int64), values], constant=(2,), axis=axis)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opweld.errors import AssumptionError, ModelError
+from opweld.tensor.program import Tensor
+from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of, run
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize("perm", [(2, 0, 1), (0, 1, 2), (1, 0, 2), None])
+def test_transpose(perm: tuple[int, ...] | None) -> None:
+    attributes: dict[str, Any] = {} if perm is None else {"perm": list(perm)}
+    check("Transpose", [normal(2, 3, 4)], dims={0: ["a", 3, "b"]}, more=[[normal(1, 3, 7)]], **attributes)
+
+
+def test_transpose_by_no_permutation_is_refused() -> None:
+    with pytest.raises(ModelError, match="the_Transpose"):
+        programs_of(make_model("Transpose", [normal(2, 3)], perm=[0, 0]))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_concat(axis: int, count: int) -> None:
+    parts = []
+    for position in range(count):
+        shape = [2, 3, 4]
+        shape[axis] += position
+        parts.append(normal(*shape, seed=position))
+    check("Concat", parts, axis=axis)
+
+
+def test_concat_of_dynamic_parts_and_empty_ones() -> None:
+    check(
+        "Concat",
+        [normal(2, 3), normal(5, 3), normal(0, 3)],
+        dims={0: ["a", 3], 1: ["b", 3]},
+        more=[[normal(1, 3), normal(1, 3), normal(0, 3)]],
+        axis=0,
+    )
+
+
+def test_concat_of_values_that_disagree_is_refused() -> None:
+    with pytest.raises(ModelError, match="the_Concat"):
+        programs_of(make_model("Concat", [normal(2, 3), normal(2, 4)], axis=0))
+
+
+def test_concat_makes_dynamic_sizes_equal() -> None:
+    programs = programs_of(make_model("Concat", [normal(2, 3), normal(2, 3)], dims={0: ["", 3], 1: ["?", 3]}, axis=1))
+    with pytest.raises(AssumptionError):
+        run(programs, {"x0": normal(2, 3), "x1": normal(4, 3)})
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 3), (6, 0, 0), None])
+def test_split(sizes: tuple[int, ...] | None) -> None:
+    if sizes is None:
+        check("Split", [normal(6, 4)], outputs=3, axis=0, num_outputs=3)
+        check("Split", [normal(4, 7)], outputs=3, axis=1, num_outputs=3)
+        return
+    check("Split", [normal(6, 4), ints(*sizes)], outputs=3, constant=(1,), dims={0: [6, "n"]}, axis=0)
+
+
+def test_split_of_a_dynamic_size_assumes_equal_parts() -> None:
+    programs = check(
+        "Split", [normal(8, 3)], outputs=2, dims={0: ["n", 3]}, more=[[normal(2, 3)]], axis=0, num_outputs=2
+    )
+    with pytest.raises(AssumptionError):
+        run(programs[:1], {"x0": normal(3, 3)})
+
+
+def test_split_that_does_not_fill_the_axis_is_refused() -> None:
+    with pytest.raises(ModelError, match="the_Split"):
+        programs_of(make_model("Split", [normal(6), ints(1, 2)], outputs=2, constant=(1,)))
+
+
+@pytest.mark.parametrize(("shape", "target"), [((3, 1), (3, 5)), ((3, 1), (2, 1, 5)), ((4,), (1,)), ((1,), (2, 2))])
+def test_expand(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+    check("Expand", [normal(*shape), ints(*target)], constant=(1,))
+
+
+def test_expand_to_a_fed_shape() -> None:
+    check("Expand", [normal(3, 1), ints(3, 5)], more=[[normal(3, 1), ints(3, 2)]])
+
+
+@pytest.mark.parametrize("repeats", [(1, 1), (2, 3), (0, 2)])
+def test_tile(repeats: tuple[int, ...]) -> None:
+    check("Tile", [normal(2, 3), ints(*repeats)], constant=(1,), dims={0: ["n", 3]})
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("k", [None, 0, 1, -2, 9])
+def test_trilu(upper: int, k: int | None) -> None:
+    operands = [normal(2, 4, 5), *([] if k is None else [np.array(k, np.int64)])]
+    check("Trilu", operands, constant=(1,), upper=upper)
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_to_space(mode: str) -> None:
+    check("DepthToSpace", [normal(2, 12, 3, 5)], dims={0: ["n", 12, "h", "w"]}, mode=mode, blocksize=2)
+
+
+def test_space_to_depth() -> None:
+    check("SpaceToDepth", [normal(2, 3, 4, 6)], dims={0: ["n", 3, "h", "w"]}, more=[[normal(1, 3, 2, 8)]], blocksize=2)
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_cumsum(exclusive: int, reverse: int) -> None:
+    operands = [integers(3, 5), np.array(-1, np.int64)]
+    check("CumSum", operands, constant=(1,), dims={0: [3, "n"]}, exclusive=exclusive, reverse=reverse)
+    check("CumSum", [normal(3, 5), np.array(0, np.int64)], constant=(1,), exclusive=exclusive, reverse=reverse)
+
+
+def test_an_operator_that_moves_nothing_makes_no_tensor() -> None:
+    cases: list[tuple[list[np.ndarray], str, dict[str, Any]]] = [
+        ([normal(2, 3)], "Transpose", {"perm": [0, 1]}),
+        ([normal(2, 3)], "Concat", {"axis": 0}),
+        ([normal(2, 3), ints(2, 3)], "Expand", {}),
+        ([normal(2, 3), ints(2, 3)], "Reshape", {}),
+        ([normal(2, 3), ints(0), ints(2**31 - 1), ints(0)], "Slice", {}),
+    ]
+    for operands, op_type, attributes in cases:
+        (program,) = programs_of(make_model(op_type, operands, constant=(1, 2, 3), **attributes))
+        assert not [item for item in program.items if isinstance(item, Tensor)]
+        assert program.outputs == (("y0", "x0"),)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opweld.errors import AssumptionError, ModelError, UnsupportedError
+from opweld.ops.shape import reshaped_indices
+from opweld.tensor.dim import Axis, FloorDiv, Mod, Symbol, as_dim, atoms_of
+from tests.unit.ops.one_node import check, make_model, normal, programs_of, run
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "allowzero"),
+    [
+        ((2, 3, 4), (6, 4), 0),
+        ((2, 3, 4), (-1,), 0),
+        ((2, 3, 4), (0, -1), 0),
+        ((2, 3, 4), (4, 3, 2), 0),
+        ((6, 4), (2, 1, 3, 1, 4), 0),
+        ((1, 1, 5), (5,), 0),
+        ((1,), (), 0),
+        ((0, 3), (0, 3), 1),
+        ((0, 3), (3, 0), 1),
+        ((3, 35), (5, 21), 0),
+    ],
+)
+def test_reshape(shape: tuple[int, ...], target: tuple[int, ...], allowzero: int) -> None:
+    check("Reshape", [normal(*shape), ints(*target)], constant=(1,), allowzero=allowzero)
+
+
+def test_reshape_of_dynamic_sizes() -> None:
+    check(
+        "Reshape",
+        [normal(2, 5, 12), ints(0, -1, 3, 4)],
+        constant=(1,),
+        dims={0: ["b", "s", 12]},
+        more=[[normal(1, 1, 12), ints(0, -1, 3, 4)], [normal(3, 7, 12), ints(0, -1, 3, 4)]],
+    )
+
+
+def test_reshape_assumes_that_a_dynamic_size_divides() -> None:
+    programs = check("Reshape", [normal(8, 3), ints(-1, 4, 3)], constant=(1,), dims={0: ["n", 3]})
+    assert [source.divisor for source in programs[0].symbols] == [4]
+    with pytest.raises(AssumptionError, match="multiple of 4"):
+        run(programs[:1], {"x0": normal(6, 3)})
+
+
+def test_reshape_to_a_fed_shape() -> None:
+    programs = check("Reshape", [normal(4, 6), ints(8, 3)], dims={0: ["n", 6]}, more=[[normal(2, 6), ints(4, 3)]])
+    with pytest.raises(AssumptionError):
+        run(programs, {"x0": normal(4, 6), "x1": ints(5, 5)})
+
+
+@pytest.mark.parametrize("target", [(5, 5), (-1, -1), (-2, 12), (0, 0, 0, 0), (-1, 7)])
+def test_reshape_to_an_impossible_shape_is_refused(target: tuple[int, ...]) -> None:
+    with pytest.raises(ModelError, match="the_Reshape"):
+        programs_of(make_model("Reshape", [normal(2, 3, 4), ints(*target)], constant=(1,)))
+
+
+def test_reshape_to_computed_data_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="the_Reshape"):
+        programs_of(make_model("Reshape", [normal(4), np.zeros(100, np.int64)], dims={1: ["k"]}))
+
+
+def test_an_index_is_divided_only_where_axes_are_split() -> None:
+    b, s = Symbol("b").dim, Symbol("s").dim
+    shape, target = (b, s, as_dim(384)), (b, s, as_dim(12), as_dim(32))
+    indices = [Axis(f"i{k}", dim).dim for k, dim in enumerate(target)]
+    back = reshaped_indices(indices, target, shape)
+    assert back == (indices[0], indices[1], indices[2] * 32 + indices[3])
+    assert not any(isinstance(atom, FloorDiv | Mod) for dim in back for atom in atoms_of(dim))
+    axes = [Axis(f"i{k}", dim) for k, dim in enumerate(shape)]
+    split = reshaped_indices([axis.dim for axis in axes], shape, target)
+    assert split[:2] == (axes[0].dim, axes[1].dim)
+    assert [i.evaluate({axes[2]: 77}) for i in split[2:]] == [2, 13]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
+def test_flatten(axis: int) -> None:
+    check("Flatten", [normal(2, 3, 4)], dims={0: ["n", 3, 4]}, more=[[normal(5, 3, 4)]], axis=axis)
+
+
+@pytest.mark.parametrize("axes", [(0,), (2,), (-1, 0), None])
+def test_squeeze(axes: tuple[int, ...] | None) -> None:
+    operands = [normal(1, 3, 1), *([] if axes is None else [ints(*axes)])]
+    check("Squeeze", operands, constant=(1,))
+
+
+def test_squeeze_without_axes_forks_on_dynamic_sizes() -> None:
+    programs = check("Squeeze", [normal(1, 3)], dims={0: ["n", 3]}, more=[[normal(4, 3)]])
+    assert len(programs) == 2
+    assert {guard.kind for program in programs for guard in program.guards} <= {"zero", "nonzero"}
+
+
+def test_squeeze_of_a_longer_axis_is_refused() -> None:
+    with pytest.raises(ModelError, match="can never be equal"):
+        programs_of(make_model("Squeeze", [normal(2, 3), ints(0)], constant=(1,)))
+
+
+@pytest.mark.parametrize("axes", [(0,), (-1,), (1, 3), (0, 1, 2)])
+def test_unsqueeze(axes: tuple[int, ...]) -> None:
+    check(
+        "Unsqueeze", [normal(2, 3), ints(*axes)], constant=(1,), dims={0: ["n", 3]}, more=[[normal(1, 3), ints(*axes)]]
+    )
+
+
+@pytest.mark.parametrize("attributes", [{}, {"start": 1}, {"start": -2, "end": -1}, {"end": 2}, {"start": 7}])
+def test_shape(attributes: dict[str, Any]) -> None:
+    check("Shape", [normal(2, 3, 4)], dims={0: ["n", 3, "m"]}, more=[[normal(5, 3, 1)]], **attributes)
+
+
+def test_size_and_identity() -> None:
+    check("Size", [normal(2, 3)], dims={0: ["n", "m"]}, more=[[normal(1, 9)]])
+    check("Identity", [normal(2, 3)])
+
+
+def test_dropout_keeps_everything() -> None:
+    check("Dropout", [normal(2, 3)], outputs=2)
+    with pytest.raises(UnsupportedError, match="training"):
+        operands = [normal(2, 3), np.array(0.5, np.float32), np.array(True)]
+        programs_of(make_model("Dropout", operands, constant=(1, 2)))

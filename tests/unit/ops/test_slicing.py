@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opweld.errors import AssumptionError, ModelError
+from opweld.ops.slicing import span_of
+from opweld.tensor.dim import Symbol, as_dim
+from tests.unit.ops.one_node import check, make_model, normal, programs_of, run
+
+LARGEST, SMALLEST = 2**63 - 1, -(2**63)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "axes", "steps"),
+    [
+        ((0,), (3,), (0,), (1,)),
+        ((1,), (-1,), (1,), (2,)),
+        ((-3,), (LARGEST,), (-1,), (1,)),
+        ((-1,), (SMALLEST + 1,), (0,), (-1,)),
+        ((LARGEST,), (0,), (1,), (-2,)),
+        ((0, 1), (1000, 2), (0, 1), (1, 1)),
+        ((5,), (2,), (1,), (1,)),
+        ((-100,), (100,), (1,), (3,)),
+        ((4,), (-7,), (1,), (-1,)),
+    ],
+)
+def test_slice(starts: tuple[int, ...], ends: tuple[int, ...], axes: tuple[int, ...], steps: tuple[int, ...]) -> None:
+    operands = [normal(4, 6), ints(*starts), ints(*ends), ints(*axes), ints(*steps)]
+    check("Slice", operands, constant=(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [
+        (0, LARGEST, 1),
+        (1, -1, 1),
+        (-2, LARGEST, 1),
+        (0, 3, 1),
+        (0, 10**9, 1),
+        (-1, SMALLEST, -1),
+        (0, LARGEST, 2),
+        (2, 5, 1),
+    ],
+)
+def test_slice_of_a_dynamic_axis(start: int, end: int, step: int) -> None:
+    bounds = [ints(start), ints(end), ints(0), ints(step)]
+    check(
+        "Slice",
+        [normal(6), *bounds],
+        constant=(1, 2, 3, 4),
+        dims={0: ["n"]},
+        more=[[normal(9), *bounds], [normal(3), *bounds]],
+    )
+
+
+def test_slice_by_a_fed_bound_is_guarded() -> None:
+    programs = check("Slice", [normal(10), ints(2), ints(5)], constant=(1,), more=[[normal(10), ints(2), ints(10)]])
+    with pytest.raises(AssumptionError):
+        run(programs, {"x0": normal(10), "x2": ints(11)})
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ((ints(0), ints(1), ints(5)), "out of range"),
+        ((ints(0), ints(1), ints(0), ints(0)), "step"),
+        ((ints(0, 0), ints(1), ints(0)), "one length"),
+        ((ints(0, 0), ints(1, 1), ints(0, 0)), "twice"),
+    ],
+)
+def test_bad_slices_are_refused(bounds: tuple[np.ndarray, ...], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        programs_of(make_model("Slice", [normal(4, 6), *bounds], constant=(1, 2, 3, 4)))
+
+
+def test_a_span_of_a_constant_by_a_size_assumes_that_it_fits() -> None:
+    size = Symbol("s").dim
+    span = span_of(as_dim(512), as_dim(0), size, 1)
+    assert (span.start, span.length) == (as_dim(0), size)
+    assert [margin for margin, _ in span.margins] == [512 - size]
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 2, 0, 0), (0, 0, 2, 3), (2, 1, 1, 2)])
+def test_pad(mode: str, pads: tuple[int, ...]) -> None:
+    check(
+        "Pad",
+        [normal(4, 5), ints(*pads)],
+        constant=(1,),
+        dims={0: ["a", "b"]},
+        more=[[normal(7, 4), ints(*pads)]],
+        mode=mode,
+    )
+
+
+def test_pad_with_a_value_on_some_axes_and_cropping() -> None:
+    seven = np.array(7.0, np.float32)
+    check("Pad", [normal(4, 5), ints(1, 2), seven, ints(1)], constant=(1, 2, 3))
+    check("Pad", [normal(4, 5), ints(1, 2), seven, ints(-1)], constant=(1, 3))
+    check(
+        "Pad",
+        [normal(4, 5), ints(-1, 2, 0, -3), seven],
+        constant=(1, 2),
+        reference=lambda x, *_: np.pad(x[1:, :2], ((0, 0), (2, 0)), constant_values=7),
+    )
+
+
+def test_a_reflection_longer_than_its_axis_is_refused() -> None:
+    model = make_model("Pad", [normal(3), ints(0, 3)], constant=(1,), mode="reflect")
+    with pytest.raises(ModelError, match="reflection"):
+        programs_of(model)
+    programs = programs_of(make_model("Pad", [normal(9), ints(0, 3)], constant=(1,), dims={0: ["n"]}, mode="reflect"))
+    with pytest.raises(AssumptionError, match="reflection"):
+        run(programs, {"x0": normal(3)})

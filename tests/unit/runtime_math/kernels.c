@@ -1,0 +1,149 @@
+/* Every function of the vector headers, applied to arrays: whole vectors, then the rest as a partial vector. */
+#include <stddef.h>
+
+#include "opweld_kernel.h"
+
+#define EXPORT __attribute__((visibility("default"))) void
+
+EXPORT lanes(int64_t *out) { *out = OPW_LANES; }
+
+#define UNARY(name, T, element) \
+    EXPORT name##_##T(element *y, const element *x, int64_t n) { \
+        int64_t i = 0; \
+        for (; i + OPW_LANES <= n; i += OPW_LANES) opw_store_##T(y + i, opw_##name##_##T(opw_load_##T(x + i))); \
+        opw_store_partial_##T(y + i, opw_##name##_##T(opw_load_partial_##T(x + i, n - i)), n - i); \
+    }
+#define BINARY(name, T, element) \
+    EXPORT name##_##T(element *z, const element *x, const element *y, int64_t n) { \
+        int64_t i = 0; \
+        for (; i + OPW_LANES <= n; i += OPW_LANES) \
+            opw_store_##T(z + i, opw_##name##_##T(opw_load_##T(x + i), opw_load_##T(y + i))); \
+        opw_store_partial_##T( \
+            z + i, opw_##name##_##T(opw_load_partial_##T(x + i, n - i), opw_load_partial_##T(y + i, n - i)), n - i); \
+    }
+#define COMPARE(name, T, element) \
+    EXPORT name##_##T(uint8_t *z, const element *x, const element *y, int64_t n) { \
+        int64_t i = 0; \
+        for (; i + OPW_LANES <= n; i += OPW_LANES) \
+            opw_store_b8(z + i, opw_##name##_##T(opw_load_##T(x + i), opw_load_##T(y + i))); \
+        opw_store_partial_b8( \
+            z + i, opw_##name##_##T(opw_load_partial_##T(x + i, n - i), opw_load_partial_##T(y + i, n - i)), n - i); \
+    }
+#define REDUCE(kind, T, element) \
+    EXPORT reduce_##kind##_##T(element *y, const element *x) { *y = opw_reduce_##kind##_##T(opw_load_##T(x)); }
+
+/* ------------------------------------------------------------------------------------------------------ functions */
+
+#define FLOAT_UNARY(T, element, integer, bytes) \
+    UNARY(exp, T, element) UNARY(log, T, element) UNARY(log1p, T, element) UNARY(expm1, T, element) \
+    UNARY(tanh, T, element) UNARY(erf, T, element) UNARY(sigmoid, T, element) UNARY(softplus, T, element) \
+    UNARY(gelu, T, element) UNARY(gelu_tanh, T, element) UNARY(sqrt, T, element) UNARY(rsqrt, T, element) \
+    UNARY(reciprocal, T, element) UNARY(sin, T, element) UNARY(cos, T, element) UNARY(tan, T, element) \
+    UNARY(asin, T, element) UNARY(acos, T, element) UNARY(atan, T, element) UNARY(sinh, T, element) \
+    UNARY(cosh, T, element) UNARY(asinh, T, element) UNARY(acosh, T, element) UNARY(atanh, T, element) \
+    UNARY(floor, T, element) UNARY(ceil, T, element) UNARY(round, T, element) UNARY(trunc, T, element) \
+    BINARY(pow, T, element) BINARY(atan2, T, element) BINARY(fmod, T, element) BINARY(mod, T, element) \
+    BINARY(copysign, T, element) \
+    EXPORT isnan_##T(uint8_t *y, const element *x, int64_t n) { \
+        opw_store_partial_b8(y, opw_isnan_##T(opw_load_partial_##T(x, n)), n); \
+    } \
+    EXPORT isinf_##T(uint8_t *y, const element *x, int64_t n) { \
+        opw_store_partial_b8(y, opw_isinf_##T(opw_load_partial_##T(x, n)), n); \
+    }
+OPW_FLOAT_DTYPES(FLOAT_UNARY)
+UNARY(exp_negative, f32, float)
+BINARY(quotient, f32, float)
+
+#define INTEGER(T, element, integer, bytes) \
+    BINARY(div, T, element) BINARY(mod, T, element) BINARY(fmod, T, element) BINARY(floordiv, T, element) \
+    BINARY(pow, T, element) BINARY(shl, T, element) BINARY(shr, T, element) \
+    EXPORT scalar_div_##T(element *z, const element *x, const element *y, int64_t n, int64_t *error) { \
+        for (int64_t i = 0; i < n; i++) z[i] = opw_scalar_div_##T(x[i], y[i], error); \
+    } \
+    EXPORT scalar_mod_##T(element *z, const element *x, const element *y, int64_t n, int64_t *error) { \
+        for (int64_t i = 0; i < n; i++) z[i] = opw_scalar_mod_##T(x[i], y[i], error); \
+    } \
+    EXPORT scalar_floordiv_##T(element *z, const element *x, const element *y, int64_t n, int64_t *error) { \
+        for (int64_t i = 0; i < n; i++) z[i] = opw_scalar_floordiv_##T(x[i], y[i], error); \
+    }
+OPW_INTEGER_DTYPES(INTEGER)
+
+#define ANY_DTYPE(T, element, integer, bytes) \
+    UNARY(abs, T, element) UNARY(sign, T, element) BINARY(min, T, element) BINARY(max, T, element) \
+    COMPARE(eq, T, element) COMPARE(ne, T, element) COMPARE(lt, T, element) \
+    COMPARE(le, T, element) COMPARE(gt, T, element) COMPARE(ge, T, element) \
+    REDUCE(add, T, element) REDUCE(mul, T, element) REDUCE(min, T, element) REDUCE(max, T, element) \
+    EXPORT select_##T(element *z, const uint8_t *mask, const element *x, const element *y) { \
+        opw_store_##T(z, opw_select_##T(opw_load_b8(mask), opw_load_##T(x), opw_load_##T(y))); \
+    } \
+    EXPORT splat_##T(element *z, const element *x) { opw_store_##T(z, opw_splat_##T(*x)); } \
+    EXPORT scalar_max_##T(element *z, const element *x, const element *y, int64_t n) { \
+        for (int64_t i = 0; i < n; i++) z[i] = opw_scalar_max_##T(x[i], y[i]); \
+    } \
+    EXPORT scalar_min_##T(element *z, const element *x, const element *y, int64_t n) { \
+        for (int64_t i = 0; i < n; i++) z[i] = opw_scalar_min_##T(x[i], y[i]); \
+    } \
+    EXPORT scatter_##T(element *y, const element *x, const int64_t *index) { \
+        opw_scatter_##T(y, opw_load_##T(x), opw_load_i64(index)); \
+    } \
+    EXPORT scatter_partial_##T(element *y, const element *x, const int64_t *index, int64_t n) { \
+        opw_scatter_partial_##T(y, opw_load_##T(x), opw_load_i64(index), n); \
+    }
+OPW_DTYPES(ANY_DTYPE)
+
+EXPORT reduce_or_b8(int32_t *y, const uint8_t *x) { *y = opw_reduce_or_b8(opw_load_b8(x)); }
+EXPORT reduce_and_b8(int32_t *y, const uint8_t *x) { *y = opw_reduce_and_b8(opw_load_b8(x)); }
+EXPORT first_lanes(uint8_t *y, int64_t n) { opw_store_b8(y, opw_first_lanes(n)); }
+
+/* --------------------------------------------------------------------------------------------------------- memory */
+
+/* The lanes that a partial load leaves out must be zero, so everything loaded is stored in full. */
+#define MEMORY(T, element, V, REGISTER) \
+    EXPORT load_##T(REGISTER *y, const element *x) { *(opw_memory_##V *)y = opw_load_##T(x); } \
+    EXPORT load_partial_##T(REGISTER *y, const element *x, int64_t n) { \
+        *(opw_memory_##V *)y = opw_load_partial_##T(x, n); \
+    } \
+    EXPORT load_strided_##T(REGISTER *y, const element *x, int64_t s) { \
+        *(opw_memory_##V *)y = opw_load_strided_##T(x, s); \
+    } \
+    EXPORT load_strided_partial_##T(REGISTER *y, const element *x, int64_t s, int64_t n) { \
+        *(opw_memory_##V *)y = opw_load_strided_partial_##T(x, s, n); \
+    } \
+    EXPORT gather_##T(REGISTER *y, const element *x, const int64_t *index) { \
+        *(opw_memory_##V *)y = opw_gather_##T(x, opw_load_i64(index)); \
+    } \
+    EXPORT gather_partial_##T(REGISTER *y, const element *x, const int64_t *index, int64_t n) { \
+        *(opw_memory_##V *)y = opw_gather_partial_##T(x, opw_load_i64(index), n); \
+    } \
+    EXPORT store_##T(element *y, const REGISTER *x) { opw_store_##T(y, *(const opw_memory_##V *)x); } \
+    EXPORT store_partial_##T(element *y, const REGISTER *x, int64_t n) { \
+        opw_store_partial_##T(y, *(const opw_memory_##V *)x, n); \
+    } \
+    EXPORT store_strided_##T(element *y, const REGISTER *x, int64_t s) { \
+        opw_store_strided_##T(y, *(const opw_memory_##V *)x, s); \
+    } \
+    EXPORT store_strided_partial_##T(element *y, const REGISTER *x, int64_t s, int64_t n) { \
+        opw_store_strided_partial_##T(y, *(const opw_memory_##V *)x, s, n); \
+    }
+#define PLAIN_MEMORY(T, element, integer, bytes) MEMORY(T, element, T, element)
+OPW_DTYPES(PLAIN_MEMORY)
+MEMORY(b8, uint8_t, i32, int32_t)
+MEMORY(f16, uint16_t, f32, float)
+MEMORY(bf16, uint16_t, f32, float)
+
+/* ---------------------------------------------------------------------------------------------------- conversions */
+
+#define CONVERT(FROM, from, TO, to) \
+    EXPORT convert_##FROM##_##TO(to *y, const from *x, int64_t n) { \
+        int64_t i = 0; \
+        for (; i + OPW_LANES <= n; i += OPW_LANES) \
+            opw_store_##TO(y + i, opw_convert_##FROM##_##TO(opw_load_##FROM(x + i))); \
+        opw_store_partial_##TO(y + i, opw_convert_##FROM##_##TO(opw_load_partial_##FROM(x + i, n - i)), n - i); \
+    }
+#define CONVERT_FROM(T, element, integer, bytes) \
+    CONVERT(T, element, f32, float) CONVERT(T, element, f64, double) CONVERT(T, element, b8, uint8_t) \
+    CONVERT(T, element, i8, int8_t) CONVERT(T, element, i16, int16_t) CONVERT(T, element, i32, int32_t) \
+    CONVERT(T, element, i64, int64_t) CONVERT(T, element, u8, uint8_t) CONVERT(T, element, u16, uint16_t) \
+    CONVERT(T, element, u32, uint32_t) CONVERT(T, element, u64, uint64_t)
+OPW_DTYPES(CONVERT_FROM)
+CONVERT_FROM(b8, uint8_t, vi8, 1)

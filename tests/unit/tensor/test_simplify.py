@@ -1,0 +1,278 @@
+"""Simplification of whole programs: what is folded, merged, forwarded and removed, and what must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from opweld.tensor import fold
+from opweld.tensor.dim import Axis, Symbol
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Binary, Expr, Load, binary, cast, const, index, load, reduce, select, unary
+from opweld.tensor.interpret import interpret
+from opweld.tensor.program import (
+    Constant,
+    Input,
+    Item,
+    Scan,
+    State,
+    SymbolSource,
+    Tensor,
+    TensorProgram,
+)
+from opweld.tensor.simplify import canonical_body, simplify_program
+from opweld.tensor.verify import verify
+from tests.unit.tensor.programs import (
+    EXAMPLES,
+    F32,
+    I64,
+    Array,
+    axes,
+    convolution,
+    f32,
+    normal,
+    normalization,
+    read,
+    recurrence,
+    shape,
+    stored,
+)
+
+
+def program(*items: Item, constants: tuple[Constant, ...] = (), outputs: tuple[str, ...] = ("y",)) -> TensorProgram:
+    made = TensorProgram(
+        "p", (Input("x", F32, shape(4)),), constants, items, tuple((f"out {name}", name) for name in outputs)
+    )
+    verify(made)
+    return made
+
+
+def elementwise(name: str, body: Callable[[Axis], Expr], size: int = 4, origin: str = "") -> Tensor:
+    (i,) = axes(i=size)
+    made = body(i)
+    return Tensor(name, made.dtype, (i,), made, (origin,) if origin else ())
+
+
+def names(p: TensorProgram) -> list[str]:
+    return [item.name for item in p.items if isinstance(item, Tensor)]
+
+
+def simplified(p: TensorProgram) -> TensorProgram:
+    result = simplify_program(p)
+    verify(result)
+    assert simplify_program(result) is result
+    return result
+
+
+@pytest.mark.parametrize("name", ["convolution", "recurrence", "embedding", "softmax"])
+def test_a_program_with_nothing_to_do_stays_the_same_object(name: str) -> None:
+    p = EXAMPLES[name]().program
+    assert simplify_program(p) is p
+
+
+def test_normalization_loses_everything_that_is_not_needed() -> None:
+    result = simplified(normalization().program)
+    assert names(result) == ["mean", "centred", "variance", "normed"]
+    assert [constant.name for constant in result.constants] == ["scale"]
+    assert result.outputs == (("out", "normed"),)
+
+
+def test_constants_are_folded_in_float64_and_rounded_once() -> None:
+    a, b = np.array([1e8], np.float32), np.array([1.0], np.float32)
+    total = elementwise("sum", lambda i: binary("add", read("a", i), read("b", i)), 1)
+    rest = elementwise("rest", lambda i: binary("sub", read("sum", i), read("a", i)), 1)
+    y = elementwise("y", lambda i: binary("mul", read("x", i), load("rest", F32, (i.dim * 0,))))
+    result = simplified(program(total, rest, y, constants=(stored("a", a), stored("b", b))))
+    assert names(result) == ["y"]
+    assert interpret(result, {"x": normal(4)})["out y"].tolist() == normal(4).tolist()
+
+
+def test_uniform_constants_become_literals_with_guards() -> None:
+    (i,) = axes(i=4)
+    padded = load("c", F32, (i.dim - 1,), (i.dim - 1,), f32(5))
+    y = Tensor("y", F32, (i,), binary("add", read("x", i), padded))
+    result = simplified(program(y, constants=(stored("c", np.full(3, 2, np.float32)),)))
+    assert not result.constants
+    assert interpret(result, {"x": np.zeros(4, np.float32)})["out y"].tolist() == [5, 2, 2, 2]
+
+
+def test_a_gather_of_a_uniform_constant_keeps_its_check() -> None:
+    from opweld.tensor.dim import Value
+
+    (i,) = axes(i=4)
+    row = Value(cast(read("x", i), I64), 3)
+    y = Tensor("y", F32, (i,), load("c", F32, (row.dim,)))
+    p = program(y, constants=(stored("c", np.full(3, 2, np.float32)),))
+    assert simplify_program(p) is p
+
+
+def test_a_constant_that_fails_is_left_to_run_time_and_reported() -> None:
+    zero = stored("zero", np.array([0, 1]))
+    bad = elementwise("bad", lambda i: binary("div", const(1, I64), read("zero", i, dtype=I64)), 2)
+    y = elementwise("y", lambda i: binary("add", read("x", i), cast(load("bad", I64, (i.dim * 0,)), F32)))
+    told: list[tuple[str, str]] = []
+    p = program(bad, y, constants=(zero,))
+    assert simplify_program(p, lambda name, why: told.append((name, why))) is p
+    assert [name for name, _ in told] == ["bad"]
+    assert "divides by zero" in told[0][1]
+
+
+def test_big_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "RESULT_BYTES", 1000)
+    c = stored("c", normal(100))
+    i, j = axes(i=100, j=5)
+    grown = Tensor("grown", F32, (i, j), binary("mul", read("c", i), cast(index(j.dim), F32)))
+    k, m = axes(k=100, m=4)
+    small = Tensor("small", F32, (k, m), binary("mul", read("c", k), cast(index(m.dim), F32)))
+    told: list[str] = []
+    result = simplify_program(
+        program(grown, small, constants=(c,), outputs=("grown", "small")), lambda name, why: told.append(name)
+    )
+    assert names(result) == ["grown"]
+    assert told == ["grown"]
+
+
+def test_terabytes_are_neither_folded_nor_made() -> None:
+    size = 1 << 40
+    (i,) = axes(i=size)
+    ramp = Tensor("ramp", I64, (i,), index(3 * i.dim))
+    (k,) = axes(k=size)
+    far = Tensor("y", I64, (), reduce("max", (k,), read("ramp", k, dtype=I64)))
+    p = program(ramp, far)
+    assert simplify_program(p) is p
+
+
+def test_generated_tensors_stay_code() -> None:
+    i, j = axes(i=64, j=64)
+    mask = Tensor("mask", F32, (i, j), select(binary("le", index(j.dim), index(i.dim)), f32(0), f32(-1)))
+    (m,) = axes(m=4)
+    y = Tensor("y", F32, (m,), binary("add", read("x", m), read("mask", m, 0)))
+    p = program(mask, y)
+    assert simplify_program(p) is p
+
+
+def test_big_constants_are_computed_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "EAGER_BYTES", 16)
+    reads: list[int] = []
+    data = normal(40)
+
+    def read_data() -> Array:
+        reads.append(1)
+        return data
+
+    monkeypatch.setattr(fold, "UNIFORM_ELEMENTS", 0)
+    from opweld.tensor import simplify as module
+
+    monkeypatch.setattr(module, "MERGE_BYTES", 0)
+    doubled = elementwise("doubled", lambda i: binary("mul", read("c", i), f32(2)), 40)
+    y = elementwise("y", lambda i: binary("add", read("x", i), read("doubled", i)))
+    result = simplified(program(doubled, y, constants=(Constant("c", F32, (40,), read_data),)))
+    assert not reads
+    assert [constant.name for constant in result.constants] == ["doubled"]
+    assert np.array_equal(result.constants[0].read(), data * 2)
+    assert reads
+
+
+def test_identical_tensors_are_merged_with_their_origins() -> None:
+    def row(name: str, origin: str) -> Tensor:
+        i, k = axes(**{f"i_{name}": 4, f"k_{name}": 4})
+        exp = unary("exp", binary("mul", read("x", i), read("x", k)))
+        return Tensor(name, F32, (i,), reduce("sum", (k,), exp), (origin,))
+
+    one, two = row("one", "A"), row("two", "B")
+    y = elementwise("y", lambda i: binary("add", read("one", i), read("two", i)))
+    result = simplified(program(one, two, y, outputs=("y", "two")))
+    assert names(result) == ["one", "y"]
+    assert result.items[0].origin == ("A", "B")
+    assert result.outputs == (("out y", "y"), ("out two", "one"))
+
+
+def test_tensors_that_differ_in_extent_are_not_merged() -> None:
+    one = elementwise("one", lambda i: unary("exp", read("x", i)), 4)
+    two = elementwise("two", lambda i: unary("exp", read("x", i)), 3)
+    p = program(one, two, outputs=("one", "two"))
+    assert simplify_program(p) is p
+
+
+def test_identical_constants_are_merged() -> None:
+    data = normal(4)
+    constants = (stored("a", data), stored("b", data.copy()), stored("c", -data))
+    total = elementwise("y", lambda i: binary("add", binary("mul", read("x", i), read("a", i)), read("b", i)))
+    other = elementwise("z", lambda i: binary("add", read("x", i), read("c", i)))
+    result = simplified(program(total, other, constants=constants, outputs=("y", "z")))
+    assert [constant.name for constant in result.constants] == ["a", "c"]
+
+
+def test_copies_are_forwarded_but_a_copied_input_stays_an_output() -> None:
+    copy = elementwise("copy", lambda i: read("x", i))
+    again = elementwise("again", lambda i: read("copy", i))
+    y = elementwise("y", lambda i: unary("exp", read("again", i)))
+    last = elementwise("last", lambda i: read("y", i))
+    result = simplified(program(copy, again, y, last, outputs=("last", "copy")))
+    assert names(result) == ["copy", "y"]
+    assert result.outputs == (("out last", "y"), ("out copy", "copy"))
+    assert isinstance(body := result.items[1].body, Expr) and "x[" in repr(body)  # type: ignore[union-attr]
+
+
+def test_a_slice_is_not_a_copy() -> None:
+    part = elementwise("part", lambda i: read("x", i), 3)
+    p = program(part, outputs=("part",))
+    assert simplify_program(p) is p
+
+
+def test_dead_parts_of_a_scan_are_removed() -> None:
+    time = Axis("t", 3)
+    states = (State("a", F32, (), f32(0), "a2"), State("b", F32, (), f32(1), "b2"))
+    steps = (
+        Tensor("a2", F32, (), binary("add", read("a"), f32(1))),
+        Tensor("b2", F32, (), binary("mul", read("b"), read("a2"))),
+    )
+    scan = Scan(time, states, steps, (("bs", "b2"), ("as", "a2")), (("a last", "a"),))
+    p = program(scan, outputs=("as",))
+    result = simplified(p)
+    (live,) = result.items
+    assert isinstance(live, Scan)
+    assert [state.name for state in live.states] == ["a"]
+    assert live.stacked == (("as", "a2"),) and not live.final
+    assert interpret(result, {"x": normal(4)})["out as"].tolist() == [1, 2, 3]
+
+
+def test_symbols_survive() -> None:
+    n = Symbol("n")
+    i = Axis("i", n.dim)
+    p = TensorProgram(
+        "p",
+        (Input("x", F32, (n.dim,)),),
+        (),
+        (Tensor("y", F32, (i,), binary("mul", read("x", i), f32(1))),),
+        (("y", "y"),),
+        (SymbolSource(n, "x", 0),),
+    )
+    result = simplified(p)
+    assert isinstance(result.items[0], Tensor) and isinstance(result.items[0].body, Load)
+    assert result.symbols == p.symbols
+
+
+def test_canonical_bodies_tell_apart_what_differs() -> None:
+    i, j, k = axes(i=4, j=4, k=3)
+    a = canonical_body((i, j), binary("sub", read("z", i, j), reduce("sum", (k,), read("z", k, i))))
+    m, n, o = axes(m=4, n=4, o=3)
+    b = canonical_body((m, n), binary("sub", read("z", m, n), reduce("sum", (o,), read("z", o, m))))
+    swapped = canonical_body((n, m), binary("sub", read("z", m, n), reduce("sum", (o,), read("z", o, m))))
+    assert a is b
+    assert a is not swapped
+    assert isinstance(a, Binary)
+
+
+def test_convolution_and_recurrence_have_no_dead_inputs() -> None:
+    for example in (convolution(), recurrence()):
+        assert simplify_program(example.program).inputs == example.program.inputs
+
+
+def test_a_merge_does_not_confuse_dtypes() -> None:
+    one = elementwise("one", lambda i: cast(read("x", i), DType.F16))
+    two = elementwise("two", lambda i: cast(read("x", i), DType.BF16))
+    p = program(one, two, outputs=("one", "two"))
+    assert simplify_program(p) is p
