@@ -80,12 +80,12 @@ def print_rows(rows: Sequence[Any], peers: Sequence[str]) -> None:
     """Prints the rows of one or more contests as one table."""
     many = len({row.level for row in rows}) > 1
     columns = ["model", *(["level"] if many else []), "nodes -> kernels", "max error", "opweld ms"]
-    columns += [*(f"{peer} ms" for peer in peers), *(["ratio"] if peers else []), "arena", "all tensors"]
+    columns += [*(f"{peer} ms" for peer in peers), *(["ratio"] if peers else []), "moved", "arena", "all tensors"]
     table: list[list[str]] = []
     for row in rows:
         cells = [printable(row.model), *([row.level] if many else []), f"{row.nodes} -> {row.kernels}"]
         cells += ["-" if row.error is None else f"{row.error:.1e}", show.milliseconds(row.timings["opweld"].median_s)]
         cells += [show.milliseconds(row.timings[peer].median_s) for peer in peers]
         cells += [f"{row.ratio:.2f}"] if row.ratio is not None else []
-        table.append([*cells, show.byte_count(row.arena_bytes), show.byte_count(row.tensor_bytes)])
+        table.append([*cells, show.byte_count(row.moved_bytes), show.byte_count(row.arena_bytes), show.byte_count(row.tensor_bytes)])
     show.table("", columns, table)

@@ -33,6 +33,7 @@ class Row:
         error: the largest difference to the first peer's outputs, as a part of each output's scale; None without peers.
         timings: by contestant; `opweld` is this row's.
         arena_bytes: memory of intermediate values. tensor_bytes: what they would take without sharing.
+        moved_bytes: what the kernels read and write, each value once a kernel.
     """
 
     model: str
@@ -45,6 +46,7 @@ class Row:
     timings: dict[str, Timing]
     arena_bytes: int
     tensor_bytes: int
+    moved_bytes: int
 
     @property
     def ratio(self) -> float | None:
@@ -96,6 +98,7 @@ def contest(
             timings={"opweld": timings[f"opweld {level}"]} | {peer: timings[peer] for peer in peers},
             arena_bytes=plan.arena,
             tensor_bytes=plan.total,
+            moved_bytes=sum(step.bytes for step in plan.steps),
         )
         rows.append(row)
     return rows

@@ -62,11 +62,14 @@ class Step:
         name: of the kernel.
         origin: names of the graph nodes it computes.
         threads: how many threads it uses, 0 where its grid is empty.
+        bytes: it must read and write at least. flops: floating-point operations.
     """
 
     name: str
     origin: str
     threads: int
+    bytes: int
+    flops: int
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,8 @@ class Module:
                 library.opw_plan_step_name(handle, i).decode(errors="replace"),
                 library.opw_plan_step_origin(handle, i).decode(errors="replace"),
                 library.opw_plan_step_threads(handle, i),
+                library.opw_plan_step_bytes(handle, i),
+                library.opw_plan_step_flops(handle, i),
             )
             for i in range(library.opw_plan_steps(handle))
         )

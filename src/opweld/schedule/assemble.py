@@ -49,6 +49,8 @@ def assemble(
             tuple(number[buffer.name] for buffer in item.kernel.buffers),
             tuple(symbol.dim for symbol in item.kernel.sizes),
             item.work,
+            item.bytes,
+            item.count.flops + item.count.special,
             item.serial,
             item.kernel.origin,
         )

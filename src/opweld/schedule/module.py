@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from opweld.schedule.tile import Kernel
-from opweld.tensor.dim import Dim
+from opweld.tensor.dim import ZERO, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard, Input, SymbolSource
 
@@ -29,7 +29,8 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A kernel and the memory its buffers are bound to; `work` estimates nanoseconds on one core.
+    """A kernel and the memory its buffers are bound to; `work` estimates nanoseconds on one core. `bytes` must be moved at
+    least, `flops` are computed.
 
     `kernel.sizes` are bound to `sizes`: symbols of the variant, in the same order (identical kernels are shared between
     launches, so a kernel's own symbols may be other ones)."""
@@ -38,6 +39,8 @@ class Launch:
     memory: tuple[int, ...]
     sizes: tuple[Dim, ...]
     work: Dim
+    bytes: Dim = ZERO
+    flops: Dim = ZERO
     serial: bool = False
     origin: tuple[str, ...] = ()
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from opweld.errors import OpweldError
+from opweld.tensor.cells import Cells, combine, expand, union, where, worst
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value, atoms_of, axes_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
@@ -45,17 +45,6 @@ from opweld.tensor.semantics import (
 
 BLOCK_BYTES = 256 << 20
 """About how much memory the intermediate arrays of one block of a tensor may take."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """Values over axes: dimension i of the array runs over `axes[i]`, ordered by `Axis.number`.
-
-    `faults` has a number above zero where an element is spoilt: the position of the message, counted from one."""
-
-    array: Array
-    axes: tuple[Axis, ...] = ()
-    faults: Cells | None = None
 
 
 def evaluate_tensor(
@@ -131,8 +120,8 @@ class Evaluator:
             for block in itertools.product(*blocks):
                 self.ranges = {**self.ranges, **dict(zip(self.axes, block, strict=True))}
                 cells = self._block(kept if split else set())
-                where = tuple(slice(r.start, r.stop) for r in block)
-                result[where] = self._spread(cells, self.axes)
+                place = tuple(slice(r.start, r.stop) for r in block)
+                result[place] = self._spread(cells, self.axes)
         self.memo = {}
         return result
 
@@ -204,21 +193,21 @@ class Evaluator:
 
     def _binary(self, node: Binary) -> Cells:
         x, y = self.memo[node.x], self.memo[node.y]
-        axes = _union(x, y)
-        array = apply_binary(node.op, _expand(x, axes), _expand(y, axes))
-        faults = _worst(x.faults, y.faults)
+        axes = union(x, y)
+        array = apply_binary(node.op, expand(x, axes), expand(y, axes))
+        faults = worst(x.faults, y.faults)
         if fails_on_zero(node.op, y.array.dtype):
-            faults = _worst(faults, self._fault(Cells(y.array == 0, y.axes), f"divides by zero in {node!r}"[:500]))
+            faults = worst(faults, self._fault(Cells(y.array == 0, y.axes), f"divides by zero in {node!r}"[:500]))
         return Cells(array, axes, faults)
 
     def _select(self, node: Select) -> Cells:
         condition, x, y = self.memo[node.condition], self.memo[node.x], self.memo[node.y]
-        chosen = _where(condition, x, y)
+        chosen = where(condition, x, y)
         if x.faults is None and y.faults is None:
             return Cells(chosen.array, chosen.axes, condition.faults)
         nothing = Cells(np.zeros((), np.int64))
-        faults = _where(condition, x.faults or nothing, y.faults or nothing)
-        return Cells(chosen.array, chosen.axes, _worst(condition.faults, faults))
+        faults = where(condition, x.faults or nothing, y.faults or nothing)
+        return Cells(chosen.array, chosen.axes, worst(condition.faults, faults))
 
     def _reduce(self, node: Reduce) -> Cells:
         body = self.memo[node.body]
@@ -246,10 +235,10 @@ class Evaluator:
         b_BKN = self._spread(b, (*batch, *node.axes, *columns)).reshape(sizes[0], sizes[2], sizes[3])
         c_BMN = apply_contraction(a_BMK, b_BKN)
         axes = (*batch, *rows, *columns)
-        ordered = tuple(sorted(axes, key=_number))
+        ordered = tuple(sorted(axes, key=lambda axis: axis.number))
         unfolded = c_BMN.reshape([len(self.ranges[axis]) for axis in axes])
         array = unfolded.transpose([axes.index(axis) for axis in ordered])
-        faults = _worst(a.faults, b.faults)
+        faults = worst(a.faults, b.faults)
         if faults is not None:
             fault_array, fault_axes = self._flat_last(faults, node.axes)
             faults = Cells(fault_array.max(-1, initial=0), fault_axes)
@@ -270,14 +259,14 @@ class Evaluator:
         mask, guard_faults = self._guards(node.guards)
         gathered, load_faults = self._gather(node, array, mask)
         if mask is None:
-            return Cells(gathered.array, gathered.axes, _worst(load_faults, guard_faults))
+            return Cells(gathered.array, gathered.axes, worst(load_faults, guard_faults))
         assert node.fill is not None
         fill = self.memo[node.fill]
-        chosen = _where(mask, gathered, fill)
+        chosen = where(mask, gathered, fill)
         faults = guard_faults
         if load_faults is not None or fill.faults is not None:
             nothing = Cells(np.zeros((), np.int64))
-            faults = _worst(faults, _where(mask, load_faults or nothing, fill.faults or nothing))
+            faults = worst(faults, where(mask, load_faults or nothing, fill.faults or nothing))
         return Cells(chosen.array, chosen.axes, faults)
 
     def _guards(self, guards: tuple[Dim, ...]) -> tuple[Cells | None, Cells | None]:
@@ -287,18 +276,18 @@ class Evaluator:
         for guard in guards:
             value = self._dim(guard)
             holds = Cells(np.asarray(value.array >= 0), value.axes)
-            faults = _worst(faults, value.faults)
+            faults = worst(faults, value.faults)
             if mask is None:
                 mask = holds
                 continue
-            axes = _union(mask, holds)
-            mask = Cells(np.asarray(_expand(mask, axes) & _expand(holds, axes)), axes)
+            axes = union(mask, holds)
+            mask = Cells(np.asarray(expand(mask, axes) & expand(holds, axes)), axes)
         return mask, faults
 
     def _gather(self, node: Load, array: Array, mask: Cells | None) -> tuple[Cells, Cells | None]:
         """The elements at clipped indices, and marks where an index of a made load was out of range."""
         indices = [self._dim(dim) for dim in node.indices]
-        axes = _union(*indices)
+        axes = union(*indices)
         if array.size == 0:
             outside = Cells(np.ones((), bool)) if mask is None else mask
             gathered = Cells(np.zeros((), array.dtype))
@@ -306,16 +295,16 @@ class Evaluator:
         faults: Cells | None = None
         clipped: list[Array] = []
         for position, (index, size) in enumerate(zip(indices, array.shape, strict=True)):
-            faults = _worst(faults, index.faults)
+            faults = worst(faults, index.faults)
             bad = np.asarray((index.array < 0) | (index.array >= size))
             if bad.any():
                 outside = Cells(bad, index.axes)
                 if mask is not None:
-                    both = _union(outside, mask)
-                    outside = Cells(np.asarray(_expand(outside, both) & _expand(mask, both)), both)
+                    both = union(outside, mask)
+                    outside = Cells(np.asarray(expand(outside, both) & expand(mask, both)), both)
                 text = f"{node.tensor!r} at index {node.indices[position]} of dim {position}, outside [0, {size})"
-                faults = _worst(faults, self._fault(outside, f"loads {text}"))
-            clipped.append(_expand(Cells(np.clip(index.array, 0, size - 1), index.axes), axes))
+                faults = worst(faults, self._fault(outside, f"loads {text}"))
+            clipped.append(expand(Cells(np.clip(index.array, 0, size - 1), index.axes), axes))
         return Cells(np.asarray(array[tuple(clipped)]), axes), faults
 
     def _affine_view(self, array: Array, indices: tuple[Dim, ...]) -> Cells | None:
@@ -335,7 +324,7 @@ class Evaluator:
             starts.append(start)
             for axis, step in steps.items():
                 strides[axis] = strides.get(axis, 0) + step * stride
-        axes = tuple(sorted(strides, key=_number))
+        axes = tuple(sorted(strides, key=lambda axis: axis.number))
         shape = tuple(len(self.ranges[axis]) for axis in axes)
         corner = array[tuple(slice(start, None) for start in starts)]
         view = np.lib.stride_tricks.as_strided(corner, shape, [strides[axis] for axis in axes], writeable=False)
@@ -369,8 +358,8 @@ class Evaluator:
         for monomial, coefficient in dim.terms:
             product = Cells(np.asarray(coefficient, np.int64))
             for atom in monomial:
-                product = _combine(np.multiply, product, self._atom(atom))
-            total = _combine(np.add, total, product)
+                product = combine(np.multiply, product, self._atom(atom))
+            total = combine(np.add, total, product)
         self.dim_memo[dim] = total
         return total
 
@@ -381,19 +370,19 @@ class Evaluator:
         if isinstance(atom, FloorDiv | Mod | Min | Max):
             left, right = self._dim(atom.left), self._dim(atom.right)
             if isinstance(atom, FloorDiv):
-                return _combine(np.floor_divide, left, right)
+                return combine(np.floor_divide, left, right)
             if isinstance(atom, Mod):
-                return _combine(np.mod, left, right)
-            return _combine(np.minimum if isinstance(atom, Min) else np.maximum, left, right)
+                return combine(np.mod, left, right)
+            return combine(np.minimum if isinstance(atom, Min) else np.maximum, left, right)
         if isinstance(atom, Value):
             value, extent = self.memo[atom.expr], self._dim(atom.extent)
             number = Cells(value.array.astype(np.int64), value.axes, value.faults)
-            axes = _union(number, extent)
-            x, limit = _expand(number, axes), _expand(extent, axes)
+            axes = union(number, extent)
+            x, limit = expand(number, axes), expand(extent, axes)
             outside = Cells(np.asarray((x < 0) | (x >= limit)), axes)
             fault = self._fault(outside, f"uses an index outside [0, {atom.extent}): {atom.expr!r}"[:500])
             clipped = np.maximum(np.minimum(x, limit - 1), 0)
-            return Cells(clipped, axes, _worst(number.faults, extent.faults, fault))
+            return Cells(clipped, axes, worst(number.faults, extent.faults, fault))
         return Cells(np.asarray(self._known_value(atom), np.int64))
 
     def _known_value(self, atom: Atom) -> int:
@@ -451,37 +440,3 @@ def _is_contraction(node: Reduce) -> bool:
 def _children(node: Expr) -> tuple[Expr, ...]:
     values = (atom.expr for dim in dims_of(node) for atom in atoms_of(dim) if isinstance(atom, Value))
     return (*node.operands, *values)
-
-
-def _number(axis: Axis) -> int:
-    return axis.number
-
-
-def _union(*cells: Cells) -> tuple[Axis, ...]:
-    return tuple(sorted({axis for one in cells for axis in one.axes}, key=_number))
-
-
-def _expand(cells: Cells, axes: tuple[Axis, ...]) -> Array:
-    """The array with a dimension for each of the axes, of length one where it does not depend on it."""
-    if cells.axes == axes:
-        return cells.array
-    return cells.array[tuple(slice(None) if axis in cells.axes else None for axis in axes)]
-
-
-def _combine(function: np.ufunc, x: Cells, y: Cells) -> Cells:
-    axes = _union(x, y)
-    return Cells(np.asarray(function(_expand(x, axes), _expand(y, axes))), axes, _worst(x.faults, y.faults))
-
-
-def _where(condition: Cells, x: Cells, y: Cells) -> Cells:
-    axes = _union(condition, x, y)
-    return Cells(np.where(_expand(condition, axes), _expand(x, axes), _expand(y, axes)), axes)
-
-
-def _worst(*faults: Cells | None) -> Cells | None:
-    """The marks of all, the latest message where several apply."""
-    marked: Iterable[Cells] = [one for one in faults if one is not None]
-    worst: Cells | None = None
-    for one in marked:
-        worst = one if worst is None else _combine(np.maximum, worst, one)
-    return worst

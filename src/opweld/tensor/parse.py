@@ -59,6 +59,8 @@ def parse_program(text: str, constants: Data | None = None) -> TensorProgram:
 
 
 class Parser:
+    """Reads one text from its first token to its last; parsers of formats with such expressions derive from it."""
+
     def __init__(self, text: str, constants: Data) -> None:
         self.text, self.constants = text, constants
         self.tokens = [
@@ -142,6 +144,7 @@ class Parser:
     # statements
 
     def program(self) -> TensorProgram:
+        """The whole text as a program."""
         self._expect("program")
         name = self._name()
         notes: dict[str, str] = {}

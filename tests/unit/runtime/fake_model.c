@@ -123,12 +123,12 @@ static const int32_t b_sum[] = {X, Y, SUM}, b_scaled[] = {SUM, FACTOR, SCALED}, 
 static const int32_t p_picked[] = {REST};
 
 static const opw_step steps[] = {
-    {add, 3, b_sum, 0, 0, ELEMENTS, WORK, -1, 0, "add", "/first/Add"},
-    {scale, 3, b_scaled, 0, 0, ELEMENTS, WORK, SCRATCH, 0, "scale", "/Mul"},
-    {add, 3, b_last, 0, 0, ELEMENTS, WORK, -1, 0, "add", "/second/Add"},
-    {pick, 3, b_picked, 1, p_picked, K, SERIAL, -1, 0, "pick", "/Gather"},
-    {copy, 2, b_total, 0, 0, ELEMENTS, WORK, -1, 1, "copy", "/Identity"},
-    {mark, 1, b_ranges, 0, 0, N, WORK, -1, 0, "mark", "/Mark"},
+    {add, 3, b_sum, 0, 0, ELEMENTS, WORK, -1, -1, -1, 0, "add", "/first/Add"},
+    {scale, 3, b_scaled, 0, 0, ELEMENTS, WORK, SCRATCH, -1, -1, 0, "scale", "/Mul"},
+    {add, 3, b_last, 0, 0, ELEMENTS, WORK, -1, -1, -1, 0, "add", "/second/Add"},
+    {pick, 3, b_picked, 1, p_picked, K, SERIAL, -1, -1, -1, 0, "pick", "/Gather"},
+    {copy, 2, b_total, 0, 0, ELEMENTS, WORK, -1, -1, -1, 1, "copy", "/Identity"},
+    {mark, 1, b_ranges, 0, 0, N, WORK, -1, -1, -1, 0, "mark", "/Mark"},
 };
 
 static const int32_t s_total[] = {N, COLUMNS}, s_picked[] = {K}, s_ranges[] = {N};

@@ -77,7 +77,7 @@ class Binder:
                     text = f"{_input(value)} dim {axis} must be {dim}{self._where(dim)}"
                     self._require(f"{here} == {self._sizes.value(dim)}", text)
         for guard in self._variant.guards:
-            sign = "==" if guard.kind == "zero" else ">="
+            sign = {"zero": "==", "nonzero": "!=", "least": ">="}[guard.kind]
             self._require(f"{self._sizes.value(guard.dim)} {sign} 0", self._explain(guard))
 
     def _symbol(self, source: SymbolSource, value: Input) -> None:
@@ -123,7 +123,7 @@ class Binder:
                     term = term * atom.dim
                 more = more + term
         less = more - guard.dim
-        relation = "must equal" if guard.kind == "zero" else "must be at least"
+        relation = {"zero": "must equal", "nonzero": "must not equal", "least": "must be at least"}[guard.kind]
         reason = f": {guard.reason}" if guard.reason else ""
         return f"{shortened(repr(more))} {relation} {shortened(repr(less))}{self._where(guard.dim)}{reason}"
 

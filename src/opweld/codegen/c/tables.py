@@ -110,6 +110,8 @@ class VariantTables:
             str(slot(kernel.iterations.substitute(sizes))),
             str(slot(launch.work)),
             str(scratch),
+            str(slot(launch.bytes)),
+            str(slot(launch.flops)),
             "1" if launch.serial else "0",
             string_literal(shortened(kernel.name)),
             string_literal(_origin(launch.origin or kernel.origin)),

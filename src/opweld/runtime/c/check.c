@@ -39,7 +39,8 @@ static bool check_step(const opw_variant *variant, int32_t number, char *message
     const opw_step *step = &variant->steps[number];
     bool good = step->kernel && step->name && step->origin && step->n_buffers >= 0 && step->n_params >= 0 &&
                 step->grid_slot >= 0 && step->grid_slot < variant->n_slots && step->work_slot >= 0 &&
-                step->work_slot < variant->n_slots && step->scratch_slot < variant->n_slots;
+                step->work_slot < variant->n_slots && step->scratch_slot < variant->n_slots &&
+                step->bytes_slot < variant->n_slots && step->flops_slot < variant->n_slots;
     for (int32_t i = 0; good && i < step->n_params; i++)
         good = step->params[i] >= 0 && step->params[i] < variant->n_slots;
     for (int32_t i = 0; good && i < step->n_buffers; i++) {

@@ -73,6 +73,8 @@ OPW_API int32_t opw_plan_steps(const opw_plan *plan);
 OPW_API const char *opw_plan_step_name(const opw_plan *plan, int32_t step);
 OPW_API const char *opw_plan_step_origin(const opw_plan *plan, int32_t step);
 OPW_API int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step); /* 0: skipped, its grid is empty */
+OPW_API int64_t opw_plan_step_bytes(const opw_plan *plan, int32_t step);   /* it must move at least, 0: unknown */
+OPW_API int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step);   /* it computes, 0: unknown */
 
 /* Runs the plan. `inputs` and `outputs`: one pointer each, to dense row-major data; outputs overlap nothing. */
 OPW_API int32_t opw_run(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,

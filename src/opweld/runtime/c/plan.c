@@ -325,6 +325,16 @@ const char *opw_plan_step_origin(const opw_plan *plan, int32_t step) {
     return in_range(step, plan->variant->n_steps) ? plan->variant->steps[step].origin : NULL;
 }
 
+static int64_t slot_of(const opw_plan *plan, int32_t slot) { return slot < 0 ? 0 : plan->slots[slot]; }
+
+int64_t opw_plan_step_bytes(const opw_plan *plan, int32_t step) {
+    return in_range(step, plan->variant->n_steps) ? slot_of(plan, plan->variant->steps[step].bytes_slot) : 0;
+}
+
+int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step) {
+    return in_range(step, plan->variant->n_steps) ? slot_of(plan, plan->variant->steps[step].flops_slot) : 0;
+}
+
 int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step) {
     return in_range(step, plan->variant->n_steps) ? plan->step_threads[step] : 0;
 }
