@@ -66,11 +66,15 @@ class Assumptions:
         return dim
 
     def replacing(self, symbol: Symbol, dim: Dim, reason: str) -> Assumptions:
-        """With a symbol replaced everywhere. A value symbol stays a guard: its input must have that value."""
+        """With a symbol replaced everywhere. One that came from a value stays a guard: its input must have that value.
+
+        The dims of inputs need none, because every input must have the shape that the program gives it.
+        """
         mapping: dict[Atom, Dim] = {symbol: dim}
         values = self.values
-        if symbol.least is None:
-            values = (*values, Guard("zero", symbol.dim - dim, reason))
+        known = self.divided.get(symbol, Divided(symbol, 1, ""))
+        if known.base.least is None:
+            values = (*values, Guard("zero", known.base.dim - dim * known.divisor, reason))
         symbols = {old: new.substitute(mapping) for old, new in self.symbols.items()}
         moved = replace(
             self,
@@ -88,11 +92,11 @@ class Assumptions:
         fresh = Symbol(f"{known.base.name}_by_{total}")
         reasons = f"{known.reason}; {reason}" if known.reason else reason
         divided = {**self.divided, fresh: Divided(known.base, total, reasons)}
-        return replace(self.replacing(symbol, fresh.dim * divisor, reason), divided=divided)
+        return replace(self.replacing(symbol, fresh.dim * divisor, reason), values=self.values, divided=divided)
 
-    def sized(self, symbol: Symbol) -> Assumptions:
-        """With a value symbol taken to be a size: at least one, as every size symbol is."""
-        size = Symbol(f"{symbol.name}_size")
+    def sized(self, symbol: Symbol, least: int) -> Assumptions:
+        """With a value symbol taken to be a size or a count: at least one, or at least zero."""
+        size = Symbol(f"{symbol.name}_{'size' if least else 'count'}", least)
         moved = self.replacing(symbol, size.dim, "")
         return replace(moved, values=self.values, divided={**self.divided, size: Divided(symbol, 1, "")})
 

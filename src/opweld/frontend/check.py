@@ -160,9 +160,20 @@ def _check_node(node: onnx.NodeProto, opset: int) -> None:
         if attribute.name not in known:
             raise ModelError(f"{title}: opset {opset} knows no attribute {attribute.name[:100]!r} of this operator")
         kind: Any = known[attribute.name].type
+        for text in (attribute.s, *attribute.strings):
+            if not _is_text(text):
+                raise ModelError(f"{title}: attribute {attribute.name!r} is not valid UTF-8")
         if attribute.type != kind.value and not attribute.ref_attr_name:
             raise ModelError(f"{title}: attribute {attribute.name!r} has the wrong type")
     given = {attribute.name for attribute in node.attribute}
     for name, attribute in known.items():
         if attribute.required and name not in given:
             raise ModelError(f"{title}: attribute {name!r} is missing")
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError, OpweldError, UnsupportedError
 from opweld.frontend.assume import Assumptions, primitive
+from opweld.frontend.types import check_types
 from opweld.ops.elements import evaluate_elements, from_array, make, static_shape, to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
@@ -113,7 +114,7 @@ class Trace:
         dim = self.assumptions.rewrite(dim)
         symbol = dim.atom
         if isinstance(symbol, Symbol) and symbol.least is None and bound in (0, 1):
-            raise Again(self.assumptions.sized(symbol))
+            raise Again(self.assumptions.sized(symbol, bound))
         margin = dim - bound
         answer = self.assumptions.answer("least", margin)
         if answer is False:
@@ -170,6 +171,7 @@ class Trace:
         for value in node.inputs:
             if value is not None and value.name != "" and value not in self.facts:
                 raise ModelError(f"{describe(node)}: input {value.name!r} is defined by nothing")
+        check_types(node, [None if v is None or v not in self.facts else self.facts[v].dtype for v in node.inputs])
         try:
             facts = inference_of(node)(self, node)
         except (Again, Fork, Refine, OpweldError):

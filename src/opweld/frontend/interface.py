@@ -33,14 +33,12 @@ class Interface:
     def sources(self, assumptions: Assumptions, used: Set[Symbol]) -> tuple[SymbolSource, ...]:
         """Where symbols get their values when a shape is bound: all dims of inputs, and the values that are used."""
         sources: list[SymbolSource] = []
-        divided = {known.base: (symbol, known) for symbol, known in assumptions.divided.items()}
         replaced = assumptions.symbols
         for symbol, (name, position, by_value) in self.origins.items():
-            chosen = [(s, k) for s, k in assumptions.divided.items() if k.base is symbol and s not in replaced]
-            if chosen:
-                final, known = chosen[0]
-                sources.append(SymbolSource(final, name, position, by_value, known.divisor, known.reason))
-            elif symbol in used or (not by_value and symbol not in replaced and symbol not in divided):
+            for final, known in assumptions.divided.items():
+                if known.base is symbol and final not in replaced:
+                    sources.append(SymbolSource(final, name, position, by_value, known.divisor, known.reason))
+            if symbol in used or (not by_value and symbol not in replaced):
                 sources.append(SymbolSource(symbol, name, position, by_value))
         return tuple(sources)
 

@@ -14,7 +14,7 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, 
 from opweld.errors import ModelError
 from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors
 from opweld.frontend.external import external_extent
-from opweld.frontend.opset import MARK, Stripped, convert, inline_functions
+from opweld.frontend.opset import MARK, Stripped, convert, expand_operators, inline_functions
 from opweld.frontend.order import sort_nodes
 from opweld.ops.registry import OPSET
 
@@ -53,7 +53,7 @@ def _load(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
         check_nodes(function.node, versions.get("", opset), local)
     sort_nodes(stripped.proto.graph)
     _check_interface(stripped.proto.graph)
-    converted = convert(inline_functions(stripped.proto), opset)
+    converted = expand_operators(convert(inline_functions(stripped.proto), opset))
     _restore(converted, proto)
     return _finish(converted, stripped, path, opset)
 

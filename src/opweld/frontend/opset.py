@@ -7,14 +7,21 @@ from typing import Any
 
 import onnx
 import onnx.inliner
+import onnx.shape_inference
 from onnx import AttributeProto, TensorProto, version_converter
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.check import check_nodes
-from opweld.ops.registry import OPSET
+from opweld.frontend.order import bodies_of
+from opweld.ops.registry import OPSET, supported
 
 INLINE_BYTES = 512
 """Tensors up to this size stay in the copy: the converter reads small ones, such as axes and scales."""
+
+MAX_EXPANSIONS = 4
+"""Definitions that use operators with definitions are expanded to this depth."""
+
+_CONVERSION_ERRORS = (version_converter.ConvertError, onnx.shape_inference.InferenceError)
 
 MARK = "#"
 """Location of a removed tensor in the copy: the mark and its number. `check_external` never sees it."""
@@ -115,21 +122,76 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         visit(key)
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
-    except (RuntimeError, ValueError, IndexError) as error:
+    except (*_CONVERSION_ERRORS, RuntimeError, ValueError, IndexError) as error:
         raise ModelError(f"the functions of the model cannot be inlined: {_first_line(error)}") from error
+
+
+def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with operators that opweld does not know replaced by what ONNX defines them to mean, where it does."""
+    for _ in range(MAX_EXPANSIONS):
+        unknown = {name for name in _operators(model.graph) if name not in supported() and _has_definition(name)}
+        if not unknown:
+            break
+        try:
+            typed = onnx.shape_inference.infer_shapes(model)
+            model = onnx.inliner.inline_selected_functions(
+                typed, [("", name) for name in sorted(unknown)], inline_schema_functions=True
+            )
+        except (
+            RuntimeError,
+            ValueError,
+            IndexError,
+            onnx.shape_inference.InferenceError,
+        ):  # the operator stays, and inference names it
+            break
+        del model.graph.value_info[:]
+    return model
+
+
+def _operators(graph: onnx.GraphProto) -> set[str]:
+    found: set[str] = set()
+    for node in graph.node:
+        if node.domain in ("", "ai.onnx"):
+            found.add(node.op_type)
+        for body in bodies_of(node):
+            found |= _operators(body)
+    return found
+
+
+def _has_definition(name: str) -> bool:
+    schema: Any = onnx.defs.get_schema(name, OPSET, "")
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model at `OPSET`. UnsupportedError when onnx cannot convert it, ModelError when the result is not valid."""
-    if opset != OPSET:
+    if opset > OPSET:
+        return _relabelled(model, opset)
+    if opset < OPSET:
         try:
             model = version_converter.convert_version(model, OPSET)
-        except (RuntimeError, ValueError, IndexError) as error:  # ConvertError is a RuntimeError
+        except (*_CONVERSION_ERRORS, RuntimeError, ValueError, IndexError) as error:
             raise UnsupportedError(
                 f"the model cannot be converted from opset {opset} to {OPSET}: {_first_line(error)}. "
                 "Export it again with opset 17 or newer."
             ) from error
         check_nodes(model.graph.node, OPSET, {})
+    return model
+
+
+def _relabelled(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """A newer model at `OPSET`. What was added since are operators, attributes and element types, so a model that uses
+    none of them means the same."""
+    try:
+        check_nodes(model.graph.node, OPSET, {})
+    except ModelError as error:
+        raise UnsupportedError(
+            f"{error}: this model uses what opset {opset} added, which is not supported yet. "
+            f"Export it with opset {OPSET}."
+        ) from error
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            entry.version = OPSET
     return model
 
 

@@ -30,6 +30,7 @@ def partition(program: TensorProgram, level: str, ledger: Ledger) -> Regions:
     web.fold_views()
     web.fold_chains()
     web.fold_epilogues()
+    web.drop_unused()
     return Regions(web.program(), tuple(web.regions()))
 
 
@@ -217,6 +218,17 @@ class _Web:
             failed=failed,
         )
         return choice == "fused"
+
+    def drop_unused(self) -> None:
+        """Drops what folding left without a user: both sides of a choice may turn out to be the same view."""
+        wanted = set(self._kept)
+        alive: list[Item] = []
+        for item in reversed(self._order):
+            if wanted & set(item_outputs(item)):
+                wanted.update(item_inputs(item))
+                alive.append(item)
+        self._order = alive[::-1]
+        self._refresh()
 
     # 4 ------------------------------------------------------------------------------------------------- rows
 

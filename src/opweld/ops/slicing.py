@@ -167,7 +167,11 @@ def lower_pad(scope: Lowering, node: ir.Node) -> None:
     fact = scope.fact(x)
     pads = _pads(scope, node, fact.rank)
     value = given(node, 2)
-    fill = const(0, fact.dtype) if value is None or mode != "constant" else scope.load(value, (0,) * scope.fact(value).rank)
+    fill = (
+        const(0, fact.dtype)
+        if value is None or mode != "constant"
+        else scope.load(value, (0,) * scope.fact(value).rank)
+    )
 
     def body(at: Indices) -> Expr:
         inside = [i - before for i, (before, _) in zip(at, pads, strict=True)]

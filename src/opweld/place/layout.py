@@ -159,12 +159,16 @@ class _Placer:
         self._regions = rewritten
 
     def _channels_last(self, node: Load) -> tuple[int, ...]:
-        """Axes that slide stay in order, the others (channels) go innermost."""
+        """Axes that slide stay in order, the others (channels) go innermost, unless they are too few to fill a vector:
+        the readers broadcast single elements, and an image of three channels is copied best as it lies."""
         natural = tuple(range(len(node.indices)))
         slides = [p for p in natural if len(axes_in(_only(node, p))) > 1]
         if not slides or self._orders[node.tensor] != natural:
             return self._orders[node.tensor]
         last = [p for p in natural if p not in slides and p > 0]
+        channels = product(self._shapes[node.tensor][p] for p in last).constant
+        if channels is not None and channels < self._target.vector_lanes_f32 // 2:
+            return natural
         return tuple(p for p in natural if p not in last) + tuple(last)
 
     def _copy(self, source: str, name: str, origin: tuple[str, ...], order: Sequence[int]) -> Region:

@@ -16,7 +16,7 @@ from opweld.place.storage import Storage, blocked, dense
 from opweld.place.widths import lane_vectors
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim
-from opweld.tensor.expr import Expr, Load, Reduce, load, substitute_loads
+from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
 from opweld.tensor.program import Constant, Tensor
 
 
@@ -30,15 +30,20 @@ class Operands:
 
 
 def operands_of(
-    tensor: Tensor, place: Sequence[Dim], storages: Mapping[str, Storage], constants: Mapping[str, Constant]
+    tensor: Tensor,
+    place: Sequence[Dim],
+    storages: Mapping[str, Storage],
+    constants: Mapping[str, Constant],
+    lane_count: int,
 ) -> Operands | None:
-    """Chooses the lane axis: of the constant factor if there is one, contiguous in the result if possible."""
+    """Chooses the lane axis: of the constant factor if it fills half a vector, as packing that costs nothing at run
+    time; else contiguous in the result if possible."""
     reduce = _single(tensor)
     pair = factors(reduce) if reduce is not None else None
     if pair is None:
         return None
     out = storages[tensor.name].address(place)
-    best: tuple[tuple[int, int, int, int], Operands] | None = None
+    best: tuple[tuple[int, ...], Operands] | None = None
     for lanes, rows in (pair, pair[::-1]):
         address = storages[lanes.tensor].address(lanes.indices)
         for axis in tensor.axes:
@@ -46,9 +51,11 @@ def operands_of(
                 continue
             contiguous = out.coefficient(axis)
             stride = address.coefficient(axis)
+            constant = lanes.tensor in constants
             score = (
+                int(constant and 2 * (axis.extent.constant or lane_count) >= lane_count),
                 int(contiguous is not None and contiguous.constant == 1),
-                int(lanes.tensor in constants),
+                int(constant),
                 int(stride is not None and stride.constant == 1),
                 axis.extent.constant or 1 << 20,
             )
@@ -65,13 +72,69 @@ def pack(placed: Placed, target: Target, ledger: Ledger) -> Placed:
     for region in placed.regions:
         if region.kind is Kind.CONTRACTION:
             tensor = region.tensors[0]
-            found = operands_of(tensor, region.place, storages, constants)
+            found = operands_of(tensor, region.place, storages, constants, target.vector_lanes_f32)
             if found is not None:
                 region = _pack_one(region, found, storages, constants, packed, regions, target, ledger)
+        elif region.kind is Kind.WINDOW:
+            region = _pack_window(region, storages, constants, packed, ledger)
         elif region.kind is Kind.SCAN and region.scan is not None:
             region = _pack_scan(region, storages, constants, packed, target, ledger)
         regions.append(region)
     return replace(placed, regions=tuple(regions), storages=storages, constants=constants)
+
+
+def _pack_window(
+    region: Region,
+    storages: dict[str, Storage],
+    constants: dict[str, Constant],
+    packed: dict[tuple[str, Storage], str],
+    ledger: Ledger,
+) -> Region:
+    """Constants that the lanes of a window walk with a stride, as depthwise weights, get their lane axis innermost."""
+    tensor = region.tensors[0]
+    out = storages[tensor.name].address(region.place)
+    lane = next((axis for axis in tensor.axes if axis.extent.constant != 1 and out.coefficient(axis) is ONE), None)
+    if lane is None:
+        return region
+    body = tensor.body
+    for node in loads(body):
+        positions = [p for p, dim in enumerate(node.indices) if dim.depends_on(lane)]
+        if node.tensor not in constants or len(positions) != 1 or node.guards:
+            continue
+        if storages[node.tensor].address(node.indices).coefficient(lane) is ONE:
+            continue
+        choice = ledger.decide(
+            rule="place.pack",
+            site=tensor.origin,
+            alternatives=(Alternative("strided"), Alternative("lanes-innermost")),
+            prefer="lanes-innermost",
+            reason="the lanes of a window read neighbours",
+        )
+        if choice == "strided":
+            continue
+        shape = constants[node.tensor].shape
+        order = (*(p for p in range(len(shape)) if p != positions[0]), positions[0])
+        storage = dense("", node.dtype, tuple(map(as_dim, shape)), order)
+        new = load(_repacked(node.tensor, storage, storages, constants, packed), node.dtype, node.indices)
+        body = substitute_loads(body, lambda found, old=node, new=new: new if found is old else None)
+    return replace(region, tensors=(replace(tensor, body=body),))
+
+
+def _repacked(
+    source: str,
+    storage: Storage,
+    storages: dict[str, Storage],
+    constants: dict[str, Constant],
+    packed: dict[tuple[str, Storage], str],
+) -> str:
+    """The name of a constant's copy in this storage; `storage.root` is empty."""
+    name = packed.get((source, storage))
+    if name is None:
+        name = f"{source}_packed{sum(key[0] == source for key in packed)}"
+        packed[source, storage] = name
+        storages[name] = replace(storage, root=name)
+        constants[name] = replace(constants[source], name=name)
+    return name
 
 
 def _pack_scan(
@@ -87,7 +150,9 @@ def _pack_scan(
     inner = {v.name: dense(v.name, v.dtype, v.shape) for v in (*scan.states, *scan.steps)}
     steps: list[Tensor] = []
     for step in scan.steps:
-        found = operands_of(step, [axis.dim for axis in step.axes], storages | inner, constants)
+        found = operands_of(
+            step, [axis.dim for axis in step.axes], storages | inner, constants, target.vector_lanes_f32
+        )
         if found is not None and found.lanes.tensor in constants:
             name = _pack_constant(step, found, storages | inner, storages, constants, packed, target, ledger)
             step = replace(step, body=_renamed(step, found.lanes, name))
@@ -188,13 +253,7 @@ def _pack_constant(
         if choice == "blocked"
         else dense("", constant.dtype, tuple(map(as_dim, shape)), (*order, position))
     )
-    name = packed.get((constant.name, storage))
-    if name is None:
-        name = f"{constant.name}_packed{sum(key[0] == constant.name for key in packed)}"
-        packed[constant.name, storage] = name
-        storages[name] = replace(storage, root=name)
-        constants[name] = replace(constant, name=name)
-    return name
+    return _repacked(constant.name, storage, storages, constants, packed)
 
 
 def _nesting(node: Load, lane: int, reduce: Reduce, rows: Dim) -> tuple[int, ...]:

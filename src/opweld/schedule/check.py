@@ -1,12 +1,12 @@
 """The invariants of tile programs: what every renderer may rely on.
 
-    memory      a load or store with an address names a buffer or scratch block of its dtype, and its role allows it
-    registers   a load without an address names an accumulator or `Let` that is in scope, a `Let` is read by someone
-    axes        every axis is that of the grid, or of an enclosing loop or tile, and is bound once
-    tiles       lane tiles are whole vectors wide and do not nest
-    accumulators  are declared over enclosing tiles, or over the lanes of a later tile of the same block, are accumulated
-                inside exactly those tiles, and read there or after they were collapsed
-    sizes       every symbol is a parameter
+memory      a load or store with an address names a buffer or scratch block of its dtype, and its role allows it
+registers   a load without an address names an accumulator or `Let` that is in scope, a `Let` is read by someone
+axes        every axis is that of the grid, or of an enclosing loop or tile, and is bound once
+tiles       lane tiles are whole vectors wide and do not nest
+accumulators  are declared over enclosing tiles, or over the lanes of a later tile of the same block, are accumulated
+            inside exactly those tiles, and read there or after they were collapsed
+sizes       every symbol is a parameter
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class _Checker:
     def _declare(self, statement: Declare, scope: _Scope, later: tuple[Statement, ...]) -> None:
         self._expression(statement.initial, _Scope(scope.axes - set(scope.tile_axes), (), scope.registers))
         if statement.initial.dtype is not statement.dtype:
-            self._fail(f"starts with a {statement.initial.dtype}")
+            self._fail(f"starts with a {statement.initial.dtype!r}")
         bound_later = {tile.axis for tile in _lane_tiles(later)}
         for axis in statement.over:
             if axis not in scope.tile_axes and axis not in bound_later:
@@ -165,8 +165,10 @@ class _Checker:
             self._fail("an arg kind has a position, the others have none")
         if statement.position is not None:
             self._dim(statement.position, scope)
+            if register.dtype is not DType.I64:
+                self._fail(f"an arg kind counts in i64, and {statement.name} is a {register.dtype!r}")
         elif statement.value.dtype is not register.dtype:
-            self._fail(f"combines a {statement.value.dtype} into a {register.dtype}")
+            self._fail(f"combines a {statement.value.dtype!r} into a {register.dtype!r}")
         if register.collapsed:
             self._fail("combines into an accumulator that was collapsed")
         if set(register.over) != set(scope.tile_axes):
@@ -177,7 +179,7 @@ class _Checker:
         if statement.buffer not in self._writable | self._scratch:
             self._fail("writes memory that is not there to be written")
         if statement.value.dtype is not self._dtypes[statement.buffer]:
-            self._fail(f"writes a {statement.value.dtype} into {self._dtypes[statement.buffer]} memory")
+            self._fail(f"writes a {statement.value.dtype!r} into {self._dtypes[statement.buffer]!r} memory")
         self._dim(statement.offset, scope)
         for guard in statement.guards:
             self._dim(guard, scope)
@@ -224,13 +226,13 @@ class _Checker:
             if len(node.indices) != 1 or node.tensor not in self._readable | self._scratch:
                 self._fail(f"{node} reads no memory that is there to be read")
             if node.dtype is not self._dtypes[node.tensor]:
-                self._fail(f"{node} reads a {node.dtype} from {self._dtypes[node.tensor]} memory")
+                self._fail(f"{node} reads a {node.dtype!r} from {self._dtypes[node.tensor]!r} memory")
             return
         register = scope.registers.get(node.tensor)
         if register is None:
             self._fail(f"{node.tensor} is no register in scope")
         if register.dtype is not node.dtype:
-            self._fail(f"{node} reads a {node.dtype} from a {register.dtype} register")
+            self._fail(f"{node} reads a {node.dtype!r} from a {register.dtype!r} register")
         if not register.collapsed and not set(register.over) <= scope.axes:
             self._fail(f"{node.tensor} is read outside of its tiles")
         register.read = True

@@ -12,6 +12,9 @@ from opweld.tensor.expr import substitute
 CHUNK = 16
 """Lane tiles that a grid iteration does at least, so that its bookkeeping does not show."""
 
+UNKNOWN = 64
+"""What a dynamic extent is taken for."""
+
 SMALL = 2048
 """Elements; a grid iteration with fewer takes in the next axis."""
 
@@ -34,7 +37,7 @@ def schedule_map(nest: Nest, buffer: str, target: Target) -> tuple[tuple[Axis, .
     while outer and elements < SMALL and len(outer) > 1:
         axis = outer.pop()
         body = (Loop(axis, body),)
-        elements *= axis.extent.constant or 16
+        elements *= axis.extent.constant or UNKNOWN
     return tuple(outer), body
 
 

@@ -165,16 +165,17 @@ class _KernelParser(Parser):
     def _axis_over(self) -> Axis:
         """An axis in scope, or the lanes of a later tile, whose width stands there."""
         name = self.tokens[self.position][1] if self.position < len(self.tokens) else ""
-        if name not in self.axes:
-            self.axes[name] = Axis(name, self._width_of(name))
+        width = self._width_of_later_lanes(name)
+        if name not in self.axes and width is not None:
+            self.axes[name] = Axis(name, width)
         return self._known_axis()
 
-    def _width_of(self, name: str) -> int:
+    def _width_of_later_lanes(self, name: str) -> int | None:
         for position in range(self.position, len(self.tokens) - 3):
             words = [word for _, word, _ in self.tokens[position : position + 4]]
             if words[:3] == ["lane", name, ":"] and words[3].isdigit():
                 return int(words[3])
-        self._fail("an axis in scope, or the lanes of a later tile")
+        return None
 
     def _accumulate(self) -> Accumulate:
         kind = self._take("name", "a reduction")

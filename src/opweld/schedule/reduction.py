@@ -9,6 +9,7 @@ Lane tiles are outside row tiles: a block of the packed operand stays in cache w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from opweld.fuse.region import Kind
@@ -17,7 +18,7 @@ from opweld.schedule.lanes import tile_at
 from opweld.schedule.nest import Nest, by_stride
 from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, Tile
 from opweld.target import Target
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv, mod, nonnegative
 from opweld.tensor.expr import (
     Expr,
     Load,
@@ -36,8 +37,14 @@ UNROLL = 7
 """A window axis of at most this extent is written out, so that taps of neighbouring rows share their loads."""
 
 
+LONG = 8
+"""Rows that a tile should have at least."""
+
 STEPS = 4
-"""Iterations of the innermost loop that are written one after the other: with few rows, its overhead shows."""
+"""Iterations of the innermost loop that are written one after the other when there are few accumulators."""
+
+ENOUGH = 20
+"""Accumulators from which on the overhead of a loop iteration hides behind its arithmetic."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +99,7 @@ def _plan(nest: Nest, node: Reduce, kind: Kind, target: Target) -> Plan:
     extent = lane.extent.constant
     needed = 2 if extent is None else -(-extent // lanes)
     candidates = [axis for axis in nest.axes if axis is not lane and (kind is Kind.WINDOW or not _with_lane(node, axis, lane))]
-    # Of equally good axes the innermost in memory: neighbouring rows then share cache lines of the other operand.
-    row = max(
-        candidates,
-        key=lambda a: (_slides(node, a), a.extent.constant or 1 << 20, nest.axes.index(a)),
-        default=None,
-    )
+    row = max(candidates, key=lambda a: _row_score(nest, node, a), default=None)
     if kind is Kind.CONTRACTION:
         count = 1
         for axis in candidates:
@@ -141,22 +143,53 @@ def _depends(node: Reduce, axis: Axis, lane: Axis) -> bool:
     return _with_lane(node, axis, lane)
 
 
-def _slides(node: Reduce, axis: Axis) -> bool:
-    reduced = set(node.axes)
-    return any(
-        d.depends_on(axis) and bool(atoms_of(d) & reduced) and not d.coefficient(axis) is None
-        for site in loads(node.body)
-        for d in dims_of(site)
+def _row_score(nest: Nest, node: Reduce, axis: Axis) -> tuple[bool, bool, int, int]:
+    """How well an axis serves as rows: one along which a window slides shares loads between rows; one that is known to
+    be long fills the tile, while a dynamic one is often a batch of one. Of equals the innermost in memory is best."""
+    extent = axis.extent.constant
+    return (
+        _slides(node, axis),
+        extent is not None and extent >= LONG,
+        extent if extent is not None else 1 << 20,
+        nest.axes.index(axis),
     )
+
+
+def _slides(node: Reduce, axis: Axis) -> bool:
+    """Whether neighbours on the axis read overlapping windows: its step is less than a reduced axis's span."""
+    for site in loads(node.body):
+        address = site.indices[0]
+        step = address.coefficient(axis)
+        if step is None or not step.terms:
+            continue
+        for reduced in node.axes:
+            stride = address.coefficient(reduced)
+            if stride is None or not stride.terms:
+                continue
+            step, stride = _magnitude(step), _magnitude(stride)
+            if mod(step, stride) is ZERO and nonnegative(stride * reduced.extent - step - 1):
+                return True
+    return False
+
+
+def _magnitude(stride: Dim) -> Dim:
+    return stride if nonnegative(stride) else -stride
 
 
 def _accumulate(
     nest: Nest, node: Reduce, buffer: str, mapping: dict[Atom, Dim], target: Target
 ) -> tuple[Statement, ...]:
-    over = tuple(a for dim in mapping.values() for a in sorted(atoms_of(dim), key=lambda a: a.key) if _is_tile(a))
+    over = tuple(
+        a
+        for dim in mapping.values()
+        for a in sorted(atoms_of(dim), key=lambda a: a.key)
+        if isinstance(a, Axis) and _is_tile(a)
+    )
     loops = loop_order(node, mapping)
     dtype = node.dtype
-    inner = accumulate_over(loops, "acc", node.kind, substitute(node.body, mapping), len(loops))
+    registers = math.prod(int(axis.extent) for axis in over) // target.vector_lanes_f32
+    unroll = 1 if registers >= ENOUGH else STEPS
+    inner = accumulate_over(loops, "acc", node.kind, substitute(node.body, mapping), len(loops), unroll)
     result = transform(
         substitute(nest.body, mapping),
         lambda n: load("acc", dtype, ()) if isinstance(n, Reduce) else None,
@@ -184,7 +217,7 @@ def loop_order(node: Reduce, mapping: dict[Atom, Dim]) -> tuple[Axis, ...]:
 
 
 def accumulate_over(
-    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, depth: int
+    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, depth: int, unroll: int = 1
 ) -> tuple[Statement, ...]:
     """Loops around one accumulation; short innermost window axes are written out."""
     if not loops:
@@ -197,8 +230,8 @@ def accumulate_over(
             for position in range(extent)
             for statement in accumulate_over((), name, kind, substitute(value, {axis: _at(position)}), depth)
         )
-    unroll = 1 if rest else STEPS
-    return (Loop(axis, accumulate_over(rest, name, kind, value, depth), unroll=unroll),)
+    inner = accumulate_over(rest, name, kind, value, depth, unroll)
+    return (Loop(axis, inner, unroll=1 if rest else unroll),)
 
 
 def _at(position: int) -> Dim:
@@ -236,4 +269,4 @@ def substitute_statements(body: tuple[Statement, ...], mapping: dict[Atom, Dim])
     return tuple(result)
 
 
-__all__ = ["Load", "Plan", "loop_order", "accumulate_over", "schedule_reduction", "substitute_statements"]
+__all__ = ["Load", "Plan", "accumulate_over", "loop_order", "schedule_reduction", "substitute_statements"]

@@ -13,10 +13,10 @@
           sum a0 = mul(b0[64*r0 + 384*g1 + k0], b1[16*k0 + 1024*g0 + l0])
         store b2[64*r0 + 384*g1 + 16*g0 + l0] = max(a0, 0.0)
 
-Everything is called by what it is and numbered in order of appearance: sizes n, buffers b, scratch s, grid axes g, loops
-k, row tiles r, lane tiles l, accumulators a, named values v. So kernels that do the same print the same, whatever the
-model called things. `lane l0: 16 at p below q` is a tile of 16 lanes that stand for the indices p + l0, of which only
-those below q exist. Expressions are written as in `tensor.text`; one that uses a part of itself twice has a line for it.
+Everything is called by what it is and numbered in order of appearance: sizes n, buffers b, scratch s, grid axes g,
+loops k, row tiles r, lane tiles l, accumulators a, named values v. So kernels that do the same print the same, whatever
+the model called things. `lane l0: 16 at p below q` is a tile of 16 lanes that stand for the indices p + l0, of which
+only those below q exist. Expressions are written as in `tensor.text`; a part that is used twice has a line of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from opweld.schedule.parse import parse_kernel
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
+from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
 from opweld.tensor.dim import ZERO, Atom, Dim, Symbol, Value, atoms_of
 from opweld.tensor.expr import Expr, Load, walk
 from opweld.tensor.text import Names

@@ -25,6 +25,7 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 
 _dims: dict[tuple[tuple[tuple[Atom, ...], int], ...], Dim] = {}
 _atoms: dict[tuple[object, ...], Atom] = {}
+_integers: dict[int, Dim] = {}
 _axis_counter = itertools.count()
 
 
@@ -277,7 +278,10 @@ def as_dim(value: DimLike) -> Dim:
     """The polynomial of an integer, or the polynomial itself."""
     if isinstance(value, Dim):
         return value
-    return _make({(): int(value)})
+    found = _integers.get(value)
+    if found is None:
+        found = _integers[value] = _make({(): int(value)})
+    return found
 
 
 def _key(atom: Atom) -> tuple[int, str, int]:
@@ -290,12 +294,15 @@ def _monomial_key(item: tuple[Monomial, int]) -> tuple[int, tuple[tuple[int, str
 
 def _make(total: dict[Monomial, int]) -> Dim:
     """Interns a polynomial, after joining divisions with their remainders."""
-    total = {monomial: c for monomial, c in total.items() if c}
-    if any(isinstance(atom, Mod) for monomial in total for atom in monomial):
-        joined = _join_remainders(total)
-        if joined is not None:
-            return joined
-    terms = tuple(sorted(total.items(), key=_monomial_key))
+    if 0 in total.values():
+        total = {monomial: c for monomial, c in total.items() if c}
+    for monomial in total:
+        if any(type(atom) is Mod for atom in monomial):
+            joined = _join_remainders(total)
+            if joined is not None:
+                return joined
+            break
+    terms = tuple(total.items() if len(total) < 2 else sorted(total.items(), key=_monomial_key))
     found = _dims.get(terms)
     if found is None:
         found = object.__new__(Dim)

@@ -297,11 +297,19 @@ def walk(*roots: Expr) -> Iterator[Expr]:
             continue
         seen.add(node)
         stack.append((node, True))
-        stack.extend((child, False) for child in reversed((*node.operands, *_index_expressions(node))))
+        stack.extend((child, False) for child in _children(node))
 
 
-def _index_expressions(node: Expr) -> tuple[Expr, ...]:
-    return tuple(atom.expr for dim in dims_of(node) for atom in _sorted_values(dim))
+_child_memo: dict[Expr, tuple[Expr, ...]] = {}
+
+
+def _children(node: Expr) -> tuple[Expr, ...]:
+    """Operands and run-time index expressions, last first."""
+    found = _child_memo.get(node)
+    if found is None:
+        inside = (atom.expr for dim in dims_of(node) for atom in _sorted_values(dim))
+        found = _child_memo[node] = (*node.operands, *inside)[::-1]
+    return found
 
 
 def _sorted_values(dim: Dim) -> list[Value]:
@@ -319,9 +327,17 @@ def dims_of(node: Expr) -> tuple[Dim, ...]:
     return ()
 
 
+_load_memo: dict[Expr, tuple[Load, ...]] = {}
+
+
 def loads(*roots: Expr) -> list[Load]:
     """Every load of the expressions, once, in order."""
-    return [node for node in walk(*roots) if isinstance(node, Load)]
+    if len(roots) != 1:
+        return list(dict.fromkeys(node for root in roots for node in loads(root)))
+    found = _load_memo.get(roots[0])
+    if found is None:
+        found = _load_memo[roots[0]] = tuple(node for node in walk(roots[0]) if isinstance(node, Load))
+    return list(found)
 
 
 _free: dict[Expr, frozenset[Atom]] = {}

@@ -86,6 +86,10 @@ class _Verifier:
         inputs = {value.name: value for value in self.program.inputs}
         for source in self.program.symbols:
             what = f"symbol {source.symbol}"
+            if any(
+                isinstance(s, Symbol) and s.name == source.symbol.name and s is not source.symbol for s in self.symbols
+            ):
+                self._fail(what, "has the name of another symbol")
             found = inputs.get(source.input)
             if found is None:
                 self._fail(what, f"comes from {source.input!r}, which is no input")

@@ -3,8 +3,8 @@
 Every access must be in bounds, every element that is read must have been written, and no grid iteration may touch what
 another one changes: iterations run on different threads in any order. (Writing the same value again is allowed.)
 
-Inside a tile all existing indices are worked on at once: an expression is an array with one dimension for each enclosing
-tile, and indices beyond the limit are simply not there.
+Inside a tile all existing indices are worked on at once: an expression is an array with one dimension for each
+enclosing tile, and indices beyond the limit are simply not there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
+from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary
@@ -61,8 +61,9 @@ class Block:
         unwritten = ~self.written[at]
         assert not unwritten.any(), f"{self.name}: reads elements {at[unwritten][:4]}, which nothing wrote"
         foreign = (self.writer[at] >= 0) & (self.writer[at] != iteration)
-        assert not foreign.any(), f"{self.name}: iteration {iteration} reads {at[foreign][:4]}, which another one writes"
-        self.reader[at] = np.where(self.reader[at] == -1, iteration, np.where(self.reader[at] == iteration, iteration, -2))
+        assert not foreign.any(), f"{self.name}: iteration {iteration} reads {at[foreign][:4]} of another one"
+        first, own = self.reader[at] == -1, self.reader[at] == iteration
+        self.reader[at] = np.where(first | own, iteration, -2)
         return self.data[np.where(mask, offsets, 0)] if self.data.size else np.zeros(offsets.shape, self.data.dtype)
 
     def write(self, offsets: Array, values: Array, mask: Array, iteration: int) -> None:
@@ -75,7 +76,7 @@ class Block:
         foreign = (self.writer[at] >= 0) & (self.writer[at] != iteration) & ~same
         assert not foreign.any(), f"{self.name}: iteration {iteration} rewrites {at[foreign][:4]} of another one"
         foreign = (self.reader[at] != -1) & (self.reader[at] != iteration) & ~same
-        assert not foreign.any(), f"{self.name}: iteration {iteration} changes {at[foreign][:4]}, which another one reads"
+        assert not foreign.any(), f"{self.name}: iteration {iteration} changes {at[foreign][:4]} under another one"
         self.data[at], self.written[at], self.writer[at] = new, True, iteration
 
 
@@ -118,7 +119,7 @@ def run_kernel(kernel: Kernel, memory: Mapping[str, Block], sizes: Mapping[Atom,
         block = memory[buffer.name]
         assert block.data.dtype == buffer.dtype.numpy, f"{buffer.name}: {block.data.dtype} is no {buffer.dtype}"
         block.forget()
-    known = {symbol: sizes[symbol] for symbol in kernel.sizes}
+    known: dict[Atom, int] = {symbol: sizes[symbol] for symbol in kernel.sizes}
     extents = [range(axis.extent.evaluate(known)) for axis in kernel.grid]
     for iteration, position in enumerate(itertools.product(*extents)):
         scratch = {

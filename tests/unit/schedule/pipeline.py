@@ -15,7 +15,6 @@ from opweld.ledger import Ledger
 from opweld.place.layout import place
 from opweld.place.pack import pack
 from opweld.place.placed import Placed
-from opweld.place.storage import lay_out
 from opweld.schedule.assemble import assemble
 from opweld.schedule.check import check_kernel
 from opweld.schedule.kernels import Scheduled, schedule
@@ -128,7 +127,7 @@ def run(compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
             block = blocks[position]
             assert block is not None, f"{launch.kernel.name} uses {buffer.name} outside of its lifetime"
             bound[buffer.name] = block
-        own = {
+        own: dict[Atom, int] = {
             symbol: size.evaluate(sizes) for symbol, size in zip(launch.kernel.sizes, launch.sizes, strict=True)
         }
         run_kernel(launch.kernel, bound, own)

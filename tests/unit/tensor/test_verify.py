@@ -107,6 +107,13 @@ def test_symbol_sources(change: dict[str, object], message: str) -> None:
         verify(symbols(**change))
 
 
+def test_two_symbols_of_one_name() -> None:
+    p = symbols()
+    twin = SymbolSource(Symbol("n", None), "x", 0)
+    with pytest.raises(OpweldError, match="symbol n has the name of another symbol"):
+        verify(dataclasses.replace(p, symbols=(*p.symbols, twin)))
+
+
 @pytest.mark.parametrize(
     ("guard", "message"),
     [

@@ -70,14 +70,6 @@ class Context:
         """The axes of the enclosing tiles."""
         return frozenset((*(axis for axis, _ in self.rows), *(() if self.lane is None else (self.lane,))))
 
-    @property
-    def row_count(self) -> int:
-        """How many rows are written out."""
-        total = 1
-        for _, rows in self.rows:
-            total *= len(rows)
-        return total
-
     def instances(self, axes: frozenset[Axis] | None = None) -> Iterator[Instance]:
         """Every combination, rows outside, vectors inside; only over `axes` where given."""
         kept = [(axis, rows) for axis, rows in self.rows if axes is None or axis in axes]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from opweld.codegen.c.dependence import Dependence
@@ -30,6 +32,7 @@ class Addresses:
         self._scopes = scopes
         self._integers = integers
         self._dependence = dependence
+        self._starts: dict[Hashable, int] = {}
 
     def element(self, memory: Memory, offset: Dim) -> tuple[str, str]:
         """(pointer, index) of an element; the offset is the same for all lanes."""
@@ -49,23 +52,34 @@ class Addresses:
         highest = upper_constant(inner)
         room = _ZERO_BYTES // memory.dtype.bytes
         if highest is None or highest + span > room or not nonnegative(inner):
-            inner, outer = ZERO, offset
+            inner, outer, highest = ZERO, offset, 0
             if span > room:
                 return None
-        key = ("guarded", memory.name, outer, guards)
-        pointer = self._scopes.find(key)
-        if pointer is None:
-            condition, depth = self.condition(guards)
-            depth = max(depth, self._integers.depth(outer))
-            ctype = MEMORY[memory.dtype]
-            base = memory.name if outer is ZERO else f"{memory.name} + {self._integers.operand(outer)}"
-            text = f"{condition} ? {base} : (const {ctype} *)opw_zeros"
-            name = self._scopes.numbered(f"{memory.name}_")
-            reads = self._dependence.dim_reads(outer)
-            for guard in guards:
-                reads |= self._dependence.dim_reads(guard)
-            pointer = self._scopes.define(key, f"const {ctype} *", name, text, reads, depth)
-        return pointer, self._integers.text(inner)
+        constant = dict(outer.terms).get((), 0)
+        key = ("guarded", memory.name, outer - constant, guards)
+        for number in itertools.count():
+            # Rows a constant distance apart share a pointer, as far as the zeros reach.
+            found = self._scopes.find((*key, number))
+            if found is None:
+                self._guarded_pointer((*key, number), memory, outer, guards)
+                self._starts[key, number] = constant
+                found = self._scopes.find((*key, number))
+            distance = constant - self._starts[key, number]
+            if found is not None and 0 <= distance and distance + highest + span <= room:
+                return found, self._integers.text(inner + distance)
+        raise AssertionError("a new pointer always fits")
+
+    def _guarded_pointer(self, key: Hashable, memory: Memory, outer: Dim, guards: tuple[Dim, ...]) -> None:
+        condition, depth = self.condition(guards)
+        depth = max(depth, self._integers.depth(outer))
+        ctype = MEMORY[memory.dtype]
+        base = memory.name if outer is ZERO else f"{memory.name} + {self._integers.operand(outer)}"
+        text = f"{condition} ? {base} : (const {ctype} *)opw_zeros"
+        reads = self._dependence.dim_reads(outer)
+        for guard in guards:
+            reads |= self._dependence.dim_reads(guard)
+        name = self._scopes.numbered(f"{memory.name}_")
+        self._scopes.define(key, f"const {ctype} *", name, text, reads, depth)
 
     def condition(self, guards: tuple[Dim, ...]) -> tuple[str, int]:
         """A name for "no guard is negative", and the block that defines it."""

@@ -7,6 +7,7 @@ import math
 
 from opweld.codegen.c.bind import Binder
 from opweld.codegen.c.kernel import render_body, render_comment
+from opweld.codegen.c.signature import signature
 from opweld.codegen.c.strings import string_literal
 from opweld.codegen.c.tables import VariantTables, array, pointer
 from opweld.schedule.module import Module
@@ -37,14 +38,20 @@ class _Kernels:
         self._lanes = lanes
         self._names: dict[Kernel, str] = {}
         self._texts: dict[str, str] = {}
+        self._by_signature: dict[str, str] = {}
 
     def add(self, kernel: Kernel) -> None:
         """Renders a kernel unless an equal one is there."""
         if kernel in self._names:
             return
+        same = signature(kernel)
+        known = self._by_signature.get(same)
+        if known is not None:
+            self._names[kernel] = known
+            return
         body = render_body(kernel, self._lanes, _PLACEHOLDER)
         name = f"k_{hashlib.sha256(body.encode()).hexdigest()[:12]}"
-        self._names[kernel] = name
+        self._names[kernel] = self._by_signature[same] = name
         if name not in self._texts:
             self._texts[name] = render_comment(kernel) + body.replace(f"void {_PLACEHOLDER}(", f"void {name}(", 1)
 

@@ -129,7 +129,7 @@ class _Lowering:
             self._loops -= 1
             body = self._scopes.close()
             trips = (upper - lower).constant
-            unroll = unroll_factor(body, trips, part.row_count, self._lanes)
+            unroll = unroll_factor(body, trips, self._lanes)
             self._scopes.add(For(variable, lower_text, upper_text, body, unroll=unroll))
 
     def _tile(self, tile: Tile, context: Context) -> None:
@@ -204,23 +204,21 @@ class _Lowering:
         self._scopes.add(If(f"{left} >= {tile.width}", full, tail))
 
     def _row_pieces(self, tile: Tile, context: Context, left: str) -> None:
-        size = 1
-        while size * 2 < tile.width:
-            size *= 2
+        """Four rows at a time, then two, then one: fewer accumulators wait for each other, more make the text long."""
         start = Axis("start", tile.width)
         name = self._scopes.numbered("start")
         self._scopes.add(Define("int64_t", name, "0"))
-        while size:
-
-            def write(count: int = size) -> None:
-                self._scopes.current.atoms[start] = name
-                self._piece(tile, context, count, start.dim)
-                self._scopes.add(Do(f"{name} += {count}"))
-
-            block = self._scopes.block(write)
+        for size in (4, 2, 1):
+            if size >= tile.width:
+                continue
+            self._scopes.forget(self._written(tile.body))
+            self._scopes.open(start, name)
+            self._piece(tile, context, size, start.dim)
+            self._scopes.add(Do(f"{name} += {size}"))
+            body = self._scopes.close()
             condition = f"{left} - {name} >= {size}"
-            self._scopes.add(If(condition, block))
-            size //= 2
+            repeated = size == 4 and tile.width > 8
+            self._scopes.add(While(condition, body) if repeated else If(condition, body))
 
     def _lane_pieces(self, tile: Tile, context: Context, left: str) -> None:
         start = Axis("start", tile.width)

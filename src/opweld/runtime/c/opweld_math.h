@@ -225,8 +225,8 @@ OPW_INLINE vf32 opw_softplus_f32(vf32 x) {
     }
 
 /* x = n pi/2 + r, |r| <= pi/4, for |x| <= 1e6, where n times the first 33 bits of pi/2 is exact in float64; sin and cos
- * of r by polynomials in r^2 (relative errors 2^-28 and 2^-33), chosen and signed by n modulo 4; `quarter` is 0 for sin, 1
- * for cos. Larger |x| go to libm. */
+ * of r by polynomials in r^2 (relative errors 2^-28 and 2^-33), chosen and signed by n modulo 4; `quarter` is 0 for
+ * sin, 1 for cos. Larger |x| go to libm. */
 OPW_INLINE vf32 opw_sin_core_f32(vf32 x, int64_t quarter) {
     vf64 wide = __builtin_convertvector(x, vf64);
     vf64 shifted = wide * 0x1.45f306dc9c883p-1 + 0x1.8p52;

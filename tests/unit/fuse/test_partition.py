@@ -1,0 +1,153 @@
+"""Which tensors share a region, and what the ledger says about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from opweld.fuse.outputs import own_outputs
+from opweld.fuse.partition import partition
+from opweld.fuse.region import Regions
+from opweld.ledger import Ledger
+from opweld.tensor.parse import parse_program
+from opweld.tensor.simplify import simplify_program
+from opweld.tensor.verify import verify
+from tests.unit.schedule import programs
+from tests.unit.schedule.pipeline import with_data
+
+
+def regions_of(text: str, level: str = "all", ledger: Ledger | None = None) -> Regions:
+    program = own_outputs(simplify_program(with_data(parse_program(text))))
+    found = partition(program, level, Ledger() if ledger is None else ledger)
+    verify(found.program)
+    return found
+
+
+def kinds(found: Regions) -> list[str]:
+    return [region.kind.value for region in found.regions]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (programs.dense(8, 8, 8), ["contraction"]),
+        (programs.dense(1, 8, 8), ["contraction"]),
+        (programs.convolution(4, 8, 6, 6), ["contraction", "contraction"]),
+        (programs.separable(4, 8, 6, 6), ["contraction", "window", "contraction"]),
+        (programs.max_pool(8, 6, 6), ["contraction", "window"]),
+        (programs.softmax(4, 9), ["rowwise"]),
+        (programs.softmax(4, 9, axis=0), ["rowwise"]),
+        (programs.layer_norm(4, 9), ["rowwise"]),
+        (programs.global_pool(8, 4, 4), ["contraction", "rowwise", "contraction", "map"]),
+        (programs.concatenation(4, 8, 6, 6), ["contraction", "contraction", "map", "contraction"]),
+        (programs.upsampling(4, 8, 3, 3), ["contraction"]),
+        (programs.lstm(3, 2, 4, 5), ["contraction", "scan"]),
+        (programs.attention(2, 5, 3, 4), ["contraction", "rowwise", "contraction"]),
+        (programs.elementwise((3, 4), "neg(x[i0, i1])"), ["map"]),
+    ],
+)
+def test_regions(text: str, expected: list[str]) -> None:
+    assert kinds(regions_of(text)) == expected
+
+
+def test_regions_read_only_what_is_there() -> None:
+    for text in (programs.global_pool(8, 4, 4), programs.attention(2, 5, 3, 4), programs.layer_norm(4, 9)):
+        found = regions_of(text)
+        there = {value.name for value in (*found.program.inputs, *found.program.constants)}
+        for region in found.regions:
+            assert set(region.inputs) <= there
+            there |= set(region.outputs)
+        assert {value for _, value in found.program.outputs} <= there
+
+
+def test_level_none_keeps_graph_nodes_apart() -> None:
+    found = regions_of(programs.dense(8, 8, 8), level="none")
+    assert [region.origin for region in found.regions] == [("MatMul",), ("Add",), ("Relu",)]
+    found = regions_of(programs.softmax(4, 9), level="none")
+    assert [region.origin for region in found.regions] == [("Softmax",)]
+
+
+def test_every_merge_is_a_decision_that_can_be_disabled() -> None:
+    ledger = Ledger()
+    regions_of(programs.dense(8, 8, 8), ledger=ledger)
+    assert ledger.counts() == {"fuse.chain": (1, 1), "fuse.epilogue": (1, 1)}
+    (epilogue,) = [decision for decision in ledger if decision.rule == "fuse.epilogue"]
+    assert epilogue.site == ("MatMul", "Add", "Relu")
+    assert kinds(regions_of(programs.dense(8, 8, 8), ledger=Ledger([epilogue.id]))) == ["contraction", "map"]
+
+
+def test_a_result_with_two_users_stays_in_memory() -> None:
+    found = regions_of(
+        """program diamond
+input x f32[4, 8]
+constant w f32[8, 8]
+tensor a f32[i0: 4, i1: 8] from "MatMul"
+  over r0: 8
+  = sum<r0>(mul(x[i0, r0], w[r0, i1]))
+tensor b f32[i0: 4, i1: 8] from "MatMul_1"
+  over r0: 8
+  = sum<r0>(mul(a[i0, r0], w[r0, i1]))
+tensor c f32[i0: 4, i1: 8] from "Add"
+  = add(a[i0, i1], b[i0, i1])
+output y = c
+"""
+    )
+    assert [region.outputs for region in found.regions] == [("a",), ("c",)]
+
+
+def test_rows_keep_in_memory_only_what_others_read() -> None:
+    (region,) = regions_of(programs.layer_norm(4, 9)).regions
+    assert set(region.outputs) == {"added", "result"}
+    assert len(region.tensors) > 2
+
+
+def test_what_comes_between_two_row_members_splits_them() -> None:
+    """The product needs the finished rows, and the sum needs the product: one kernel would wait for itself."""
+    found = regions_of(
+        """program between
+input x f32[8, 8]
+constant w f32[8, 8]
+tensor top f32[i0: 8] from "ReduceMax"
+  over r0: 8
+  = max<r0>(x[i0, r0])
+tensor shifted f32[i0: 8, i1: 8] from "Sub"
+  = exp(sub(x[i0, i1], top[i0]))
+tensor mixed f32[i0: 8, i1: 8] from "MatMul"
+  over r0: 8
+  = sum<r0>(mul(shifted[i0, r0], w[r0, i1]))
+tensor total f32[i0: 8] from "ReduceSum"
+  over r0: 8
+  = sum<r0>(mul(shifted[i0, r0], mixed[i0, r0]))
+output y = total
+"""
+    )
+    assert kinds(found) == ["rowwise", "contraction", "rowwise"]
+
+
+def test_views_vanish() -> None:
+    found = regions_of(
+        """program views
+input x f32[4, 6]
+tensor a f32[i0: 6, i1: 4] from "Transpose"
+  = x[i1, i0]
+tensor b f32[i0: 24] from "Reshape"
+  = a[(i0 // 4), (i0 % 4)]
+tensor c f32[i0: 24] from "Relu"
+  = max(b[i0], 0.0)
+output y = c
+"""
+    )
+    (region,) = found.regions
+    assert region.inputs == ("x",)
+
+
+def test_outputs_own_their_memory() -> None:
+    program = own_outputs(
+        parse_program(
+            "program p\ninput x f32[3]\nconstant k f32[2]\ntensor a f32[i0: 3]\n  = neg(x[i0])\n"
+            "output first = a\noutput again = a\noutput fed = x\noutput fixed = k\n"
+        )
+    )
+    values = [value for _, value in program.outputs]
+    assert len(set(values)) == 4
+    assert not {"x", "k"} & set(values)
+    assert [public for public, _ in program.outputs] == ["first", "again", "fed", "fixed"]

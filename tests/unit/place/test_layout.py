@@ -1,0 +1,98 @@
+"""Where values come to live: axis orders, halos, slices, packed operands."""
+
+from __future__ import annotations
+
+from opweld.place.storage import Storage
+from opweld.target import Target
+from tests.unit.schedule import programs
+from tests.unit.schedule.pipeline import Compiled, compile_text
+
+
+def rules(compiled: Compiled, rule: str) -> list[str]:
+    return [decision.taken for decision in compiled.ledger if decision.rule == rule]
+
+
+def storage_of(compiled: Compiled, name: str) -> Storage:
+    return compiled.placed.storages[name]
+
+
+def test_convolutions_store_channels_last_with_a_halo() -> None:
+    compiled = compile_text(programs.convolution(4, 8, 6, 6))
+    middle = storage_of(compiled, "relu")
+    assert middle.halo == ((0, 0), (0, 0), (1, 1), (1, 1))
+    assert [str(middle.stride(axis)) for axis in (1, 2, 3)] == ["1", "64", "8"]
+    assert "halo" in rules(compiled, "place.halo")
+
+
+def test_callers_see_row_major_values() -> None:
+    compiled = compile_text(programs.convolution(4, 8, 6, 6))
+    for name in ("x", "second"):
+        storage = storage_of(compiled, name)
+        assert not storage.padded
+        assert [str(storage.stride(axis)) for axis in (1, 2, 3)] == ["36", "6", "1"]
+
+
+def test_without_permission_everything_is_row_major() -> None:
+    compiled = compile_text(programs.convolution(4, 8, 6, 6), disable=("place",))
+    for name in ("relu", "second"):
+        assert str(storage_of(compiled, name).stride(3)) == "1"
+        assert not storage_of(compiled, name).padded
+    assert not any(term.modulus for storage in compiled.placed.storages.values() for term in storage.terms)
+
+
+def test_parts_of_a_concatenation_are_slices_of_it() -> None:
+    compiled = compile_text(programs.concatenation(4, 8, 6, 6))
+    assert storage_of(compiled, "left").root == storage_of(compiled, "right").root == "joined"
+    assert rules(compiled, "place.slice").count("slice") == 2
+    near = [d for d in compiled.ledger if d.rule == "place.slice" and d.failed]
+    assert [d.failed for d in near] == [{"part": "a graph input, output or constant"}]
+
+
+def test_weights_are_packed_in_blocks_of_the_register_tile() -> None:
+    compiled = compile_text(programs.dense(32, 12, 40))
+    packed = storage_of(compiled, "w_packed0")
+    assert str(packed.elements) == str(12 * 48)
+    assert sorted((t.axis, str(t.stride), t.divisor, t.modulus) for t in packed.terms) == [
+        (0, "16", 1, None),
+        (1, "1", 1, 16),
+        (1, "192", 16, None),
+    ]
+
+
+def test_equal_packings_are_made_once() -> None:
+    text = """program twice
+input x f32[4, 8]
+constant w f32[8, 8]
+tensor a f32[i0: 4, i1: 8] from "first"
+  over r0: 8
+  = sum<r0>(mul(x[i0, r0], w[r0, i1]))
+tensor b f32[i0: 4, i1: 8] from "second"
+  over r0: 8
+  = sum<r0>(mul(a[i0, r0], w[r0, i1]))
+output y = b
+"""
+    compiled = compile_text(text)
+    assert [name for name in compiled.placed.constants if "packed" in name] == ["w_packed0"]
+
+
+def test_lanes_run_along_the_weights_even_when_the_result_is_channels_first() -> None:
+    """Packed weights cost nothing at run time; lanes along the result would need nine copies of the input."""
+    compiled = compile_text(programs.convolution(8, 16, 6, 6))
+    assert compiled.names == ["halo", "map", "halo", "contraction", "contraction"]
+
+
+def test_depthwise_weights_have_their_channels_innermost() -> None:
+    compiled = compile_text(programs.separable(4, 16, 6, 6))
+    assert str(storage_of(compiled, "w1_packed0").stride(0)) == "1"
+
+
+def test_a_strided_computed_operand_is_copied_once() -> None:
+    compiled = compile_text(programs.product(9, 16, 8, transposed=True))
+    assert compiled.names == ["map", "contraction"]
+    assert rules(compiled, "place.pack") == ["copy"]
+    assert compile_text(programs.product(9, 16, 8)).names == ["contraction"]
+
+
+def test_wider_vectors_pack_wider() -> None:
+    compiled = compile_text(programs.dense(32, 12, 40), target=Target.of("x86-64-v4"))
+    assert any(term.modulus == 48 for term in storage_of(compiled, "w_packed0").terms)

@@ -1,0 +1,334 @@
+"""Small tensor programs, as operators lower to, with sizes to choose. A size may be the name of a symbol."""
+
+from __future__ import annotations
+
+Size = int | str
+
+
+def symbols(**places: str) -> str:
+    """Lines that bind each symbol to a dim: `N="0 of x"`."""
+    return "".join(f"symbol {name} >= 1 = dim {place}\n" for name, place in places.items())
+
+
+def dense(m: Size, k: int, n: int, head: str = "") -> str:
+    """relu(x w + b)"""
+    return f"""program dense
+{head}
+input x f32[{m}, {k}]
+constant w f32[{k}, {n}]
+constant b f32[{n}]
+tensor product f32[i0: {m}, i1: {n}] from "MatMul"
+  over r0: {k}
+  = sum<r0>(mul(x[i0, r0], w[r0, i1]))
+tensor total f32[i0: {m}, i1: {n}] from "Add"
+  = add(product[i0, i1], b[i1])
+tensor result f32[i0: {m}, i1: {n}] from "Relu"
+  = max(total[i0, i1], 0.0)
+output y = result
+"""
+
+
+def product(a: Size, b: Size, k: Size, head: str = "", transposed: bool = False) -> str:
+    """x z, or x z^T: two computed operands."""
+    z, at = (f"{b}, {k}", "i1, r0") if transposed else (f"{k}, {b}", "r0, i1")
+    return f"""program product
+{head}
+input x f32[{a}, {k}]
+input z f32[{z}]
+tensor result f32[i0: {a}, i1: {b}] from "MatMul"
+  over r0: {k}
+  = sum<r0>(mul(x[i0, r0], z[{at}]))
+output y = result
+"""
+
+
+def convolution(c: int, o: int, h: Size, w: Size, stride: int = 1, n: Size = 1, head: str = "") -> str:
+    """Two 3x3 convolutions with bias and relu between them: padded in the middle, channels first at both ends."""
+    height = f"(({h} - 1) // {stride}) + 1" if stride > 1 else h
+    width = f"(({w} - 1) // {stride}) + 1" if stride > 1 else w
+    y, x = (f"{stride}*i2 + r1 - 1", f"{stride}*i3 + r2 - 1") if stride > 1 else ("i2 + r1 - 1", "i3 + r2 - 1")
+    guards = f"{y} >= 0, {h} - 1 - {_minus(y)} >= 0, {x} >= 0, {w} - 1 - {_minus(x)} >= 0"
+    inner = f"i2 + r1 - 1 >= 0, {height} - i2 - r1 >= 0, i3 + r2 - 1 >= 0, {width} - i3 - r2 >= 0"
+    return f"""program convolution
+{head}
+input x f32[{n}, {c}, {h}, {w}]
+constant w1 f32[{o}, {c}, 3, 3]
+constant b1 f32[{o}]
+constant w2 f32[{c}, {o}, 3, 3]
+tensor first f32[i0: {n}, i1: {o}, i2: {height}, i3: {width}] from "Conv"
+  over r0: {c}, r1: 3, r2: 3
+  %0 = x[i0, r0, {y}, {x} if {guards} else 0.0]
+  = sum<r0, r1, r2>(mul(%0, w1[i1, r0, r1, r2]))
+tensor biased f32[i0: {n}, i1: {o}, i2: {height}, i3: {width}] from "Conv"
+  = add(first[i0, i1, i2, i3], b1[i1])
+tensor relu f32[i0: {n}, i1: {o}, i2: {height}, i3: {width}] from "Relu"
+  = max(biased[i0, i1, i2, i3], 0.0)
+tensor second f32[i0: {n}, i1: {c}, i2: {height}, i3: {width}] from "Conv_1"
+  over r0: {o}, r1: 3, r2: 3
+  %0 = relu[i0, r0, i2 + r1 - 1, i3 + r2 - 1 if {inner} else 0.0]
+  = sum<r0, r1, r2>(mul(%0, w2[i1, r0, r1, r2]))
+output y = second
+"""
+
+
+def _minus(dim: str) -> str:
+    return dim.replace("+", "~").replace("-", "+").replace("~", "-")
+
+
+def separable(c: int, o: int, h: int, w: int) -> str:
+    """A 1x1 convolution, a depthwise 3x3 one and another 1x1 one: an inverted residual."""
+    guards = f"i2 + r0 - 1 >= 0, {h} - i2 - r0 >= 0, i3 + r1 - 1 >= 0, {w} - i3 - r1 >= 0"
+    return f"""program separable
+input x f32[1, {c}, {h}, {w}]
+constant w0 f32[{o}, {c}, 1, 1]
+constant w1 f32[{o}, 1, 3, 3]
+constant b1 f32[{o}]
+constant w2 f32[{c}, {o}, 1, 1]
+tensor wide f32[i0: 1, i1: {o}, i2: {h}, i3: {w}] from "Conv"
+  over r0: {c}
+  = sum<r0>(mul(x[0, r0, i2, i3], w0[i1, r0, 0, 0]))
+tensor each f32[i0: 1, i1: {o}, i2: {h}, i3: {w}] from "Conv_1"
+  over r0: 3, r1: 3
+  = sum<r0, r1>(mul(wide[0, i1, i2 + r0 - 1, i3 + r1 - 1 if {guards} else 0.0], w1[i1, 0, r0, r1]))
+tensor biased f32[i0: 1, i1: {o}, i2: {h}, i3: {w}] from "Conv_1"
+  = add(each[i0, i1, i2, i3], b1[i1])
+tensor clipped f32[i0: 1, i1: {o}, i2: {h}, i3: {w}] from "Clip"
+  = min(max(biased[0, i1, i2, i3], 0.0), 6.0)
+tensor narrow f32[i0: 1, i1: {c}, i2: {h}, i3: {w}] from "Conv_2"
+  over r0: {o}
+  = sum<r0>(mul(clipped[0, r0, i2, i3], w2[i1, r0, 0, 0]))
+tensor result f32[i0: 1, i1: {c}, i2: {h}, i3: {w}] from "Add"
+  = add(narrow[0, i1, i2, i3], x[0, i1, i2, i3])
+output y = result
+"""
+
+
+def grouped(groups: int, c: int, o: int, h: int, w: int) -> str:
+    """A convolution of groups of c channels to groups of o."""
+    guards = f"i2 + r1 - 1 >= 0, {h} - i2 - r1 >= 0, i3 + r2 - 1 >= 0, {w} - i3 - r2 >= 0"
+    return f"""program grouped
+input x f32[1, {groups * c}, {h}, {w}]
+constant w1 f32[{groups * o}, {c}, 3, 3]
+tensor result f32[i0: 1, i1: {groups * o}, i2: {h}, i3: {w}] from "Conv"
+  over r0: {c}, r1: 3, r2: 3
+  %0 = x[0, {c}*(i1 // {o}) + r0, i2 + r1 - 1, i3 + r2 - 1 if {guards} else 0.0]
+  = sum<r0, r1, r2>(mul(%0, w1[i1, r0, r1, r2]))
+output y = result
+"""
+
+
+def max_pool(c: int, h: int, w: int) -> str:
+    """A 1x1 convolution and a padded 3x3 maximum with stride 2."""
+    height, width = (h - 1) // 2 + 1, (w - 1) // 2 + 1
+    guards = f"2*i2 + r0 - 1 >= 0, {h} - 2*i2 - r0 >= 0, 2*i3 + r1 - 1 >= 0, {w} - 2*i3 - r1 >= 0"
+    return f"""program max_pool
+input x f32[1, 3, {h}, {w}]
+constant w0 f32[{c}, 3, 1, 1]
+tensor made f32[i0: 1, i1: {c}, i2: {h}, i3: {w}] from "Conv"
+  over r0: 3
+  = sum<r0>(mul(x[0, r0, i2, i3], w0[i1, r0, 0, 0]))
+tensor result f32[i0: 1, i1: {c}, i2: {height}, i3: {width}] from "MaxPool"
+  over r0: 3, r1: 3
+  = max<r0, r1>(made[0, i1, 2*i2 + r0 - 1, 2*i3 + r1 - 1 if {guards} else -inf])
+output y = result
+"""
+
+
+def softmax(rows: Size, columns: Size, head: str = "", axis: int = 1) -> str:
+    """Along the last axis, or along the first."""
+    kept, element, at, own = (rows, "i0, r0", "i0", "i0") if axis else (columns, "r0, i0", "i1", "i1")
+    reduced = columns if axis else rows
+    return f"""program softmax
+{head}
+input x f32[{rows}, {columns}]
+tensor top f32[i0: {kept}] from "Softmax"
+  over r0: {reduced}
+  = max<r0>(x[{element}])
+tensor raised f32[i0: {rows}, i1: {columns}] from "Softmax"
+  = exp(sub(x[i0, i1], top[{at}]))
+tensor total f32[i0: {kept}] from "Softmax"
+  over r0: {reduced}
+  = sum<r0>(raised[{element}])
+tensor result f32[i0: {rows}, i1: {columns}] from "Softmax"
+  = div(raised[i0, i1], total[{own}])
+output y = result
+"""
+
+
+def layer_norm(rows: Size, columns: int, head: str = "") -> str:
+    """Of a sum that is an output too."""
+    return f"""program layer_norm
+{head}
+input x f32[{rows}, {columns}]
+input z f32[{rows}, {columns}]
+constant scale f32[{columns}]
+constant shift f32[{columns}]
+tensor added f32[i0: {rows}, i1: {columns}] from "Add"
+  = add(x[i0, i1], z[i0, i1])
+tensor total f32[i0: {rows}] from "LayerNormalization"
+  over r0: {columns}
+  = sum<r0>(added[i0, r0])
+tensor mean f32[i0: {rows}] from "LayerNormalization"
+  = div(total[i0], {columns}.0)
+tensor deviation f32[i0: {rows}, i1: {columns}] from "LayerNormalization"
+  = sub(added[i0, i1], mean[i0])
+tensor squares f32[i0: {rows}] from "LayerNormalization"
+  over r0: {columns}
+  %0 = deviation[i0, r0]
+  = sum<r0>(mul(%0, %0))
+tensor inverse f32[i0: {rows}] from "LayerNormalization"
+  = rsqrt(add(div(squares[i0], {columns}.0), 0.00001))
+tensor result f32[i0: {rows}, i1: {columns}] from "LayerNormalization"
+  = add(mul(mul(deviation[i0, i1], inverse[i0]), scale[i1]), shift[i1])
+output y = result
+output residual = added
+"""
+
+
+def global_pool(c: int, h: int, w: int) -> str:
+    """Squeeze and excite: the mean of each channel goes through a small product and scales the channel."""
+    return f"""program global_pool
+input x f32[2, 3, {h}, {w}]
+constant w0 f32[{c}, 3, 1, 1]
+constant w1 f32[{c}, {c}]
+tensor made f32[i0: 2, i1: {c}, i2: {h}, i3: {w}] from "Conv"
+  over r0: 3
+  = sum<r0>(mul(x[i0, r0, i2, i3], w0[i1, r0, 0, 0]))
+tensor total f32[i0: 2, i1: {c}, i2: 1, i3: 1] from "GlobalAveragePool"
+  over r0: {h}, r1: {w}
+  = sum<r0, r1>(made[i0, i1, r0, r1])
+tensor mean f32[i0: 2, i1: {c}, i2: 1, i3: 1] from "GlobalAveragePool"
+  = div(total[i0, i1, i2, i3], {h * w}.0)
+tensor mixed f32[i0: 2, i1: {c}, i2: 1, i3: 1] from "Conv_1"
+  over r0: {c}
+  = sum<r0>(mul(mean[i0, r0, 0, 0], w1[i1, r0]))
+tensor gate f32[i0: 2, i1: {c}, i2: 1, i3: 1] from "Sigmoid"
+  = sigmoid(mixed[i0, i1, 0, 0])
+tensor result f32[i0: 2, i1: {c}, i2: {h}, i3: {w}] from "Mul"
+  = mul(made[i0, i1, i2, i3], gate[i0, i1, 0, 0])
+output y = result
+"""
+
+
+def concatenation(c: int, o: int, h: int, w: int) -> str:
+    """Two convolutions and the input side by side, and a 1x1 convolution of them."""
+    whole = o + c + 3
+    return f"""program concatenation
+input x f32[1, 3, {h}, {w}]
+constant w0 f32[{o}, 3, 1, 1]
+constant w1 f32[{c}, 3, 1, 1]
+constant w2 f32[4, {whole}, 1, 1]
+tensor left f32[i0: 1, i1: {o}, i2: {h}, i3: {w}] from "Conv"
+  over r0: 3
+  = sum<r0>(mul(x[0, r0, i2, i3], w0[i1, r0, 0, 0]))
+tensor right f32[i0: 1, i1: {c}, i2: {h}, i3: {w}] from "Conv_1"
+  over r0: 3
+  = sum<r0>(mul(x[0, r0, i2, i3], w1[i1, r0, 0, 0]))
+tensor joined f32[i0: 1, i1: {whole}, i2: {h}, i3: {w}] from "Concat"
+  %0 = select(ge(index(i1 - {o + c}), 0:i64), x[0, i1 - {o + c}, i2, i3], right[0, i1 - {o}, i2, i3])
+  = select(ge(index(i1 - {o}), 0:i64), %0, left[0, i1, i2, i3])
+tensor result f32[i0: 1, i1: 4, i2: {h}, i3: {w}] from "Conv_2"
+  over r0: {whole}
+  = sum<r0>(mul(joined[0, r0, i2, i3], w2[i1, r0, 0, 0]))
+output y = result
+"""
+
+
+def upsampling(c: int, o: int, h: Size, w: Size, head: str = "") -> str:
+    """A transposed 2x2 convolution with stride 2: each output has exactly one tap."""
+    return f"""program upsampling
+{head}
+input x f32[1, {c}, {h}, {w}]
+constant w0 f32[{c}, {o}, 2, 2]
+constant b0 f32[{o}]
+tensor made f32[i0: 1, i1: {o}, i2: 2*{h}, i3: 2*{w}] from "ConvTranspose"
+  over r0: {c}
+  = sum<r0>(mul(x[0, r0, (i2 // 2), (i3 // 2)], w0[r0, i1, (i2 % 2), (i3 % 2)]))
+tensor result f32[i0: 1, i1: {o}, i2: 2*{h}, i3: 2*{w}] from "ConvTranspose"
+  = add(made[i0, i1, i2, i3], b0[i1])
+output y = result
+"""
+
+
+def lstm(steps: Size, batch: Size, width: int, hidden: int, head: str = "") -> str:
+    """A recurrence with two states, its input product hoisted."""
+    gates = 4 * hidden
+    return f"""program lstm
+{head}
+input x f32[{steps}, {batch}, {width}]
+constant w f32[{gates}, {width}]
+constant r f32[{gates}, {hidden}]
+constant b f32[{gates}]
+tensor inner f32[i0: {steps}, i1: {batch}, i2: {gates}] from "LSTM"
+  over r0: {width}
+  = sum<r0>(mul(x[i0, i1, r0], w[i2, r0]))
+tensor fed f32[i0: {steps}, i1: {batch}, i2: {gates}] from "LSTM"
+  = add(inner[i0, i1, i2], b[i2])
+scan t0: {steps} from "LSTM"
+  state h f32[i0: {batch}, i1: {hidden}] updated by h_after
+    = 0.0
+  state c f32[i0: {batch}, i1: {hidden}] updated by c_after
+    = 0.0
+  step mixed f32[i0: {batch}, i1: {gates}] from "LSTM"
+    over r0: {hidden}
+    = sum<r0>(mul(h[i0, r0], r[i1, r0]))
+  step c_after f32[i0: {batch}, i1: {hidden}] from "LSTM"
+    %0 = sigmoid(add(fed[t0, i0, i1], mixed[i0, i1]))
+    %1 = sigmoid(add(fed[t0, i0, i1 + {2 * hidden}], mixed[i0, i1 + {2 * hidden}]))
+    %2 = tanh(add(fed[t0, i0, i1 + {3 * hidden}], mixed[i0, i1 + {3 * hidden}]))
+    = add(mul(%1, c[i0, i1]), mul(%0, %2))
+  step h_after f32[i0: {batch}, i1: {hidden}] from "LSTM"
+    %0 = sigmoid(add(fed[t0, i0, i1 + {hidden}], mixed[i0, i1 + {hidden}]))
+    = mul(%0, tanh(c_after[i0, i1]))
+  stack all = h_after
+  final last = h
+output y = all
+output h_last = last
+"""
+
+
+def attention(batch: Size, length: Size, heads: int, width: int, head: str = "") -> str:
+    """Heads side by side in memory: softmax(q k^T) v, put together again."""
+    whole = heads * width
+    return f"""program attention
+{head}
+input q f32[{batch}, {length}, {whole}]
+input k f32[{batch}, {length}, {whole}]
+input v f32[{batch}, {length}, {whole}]
+tensor scores f32[i0: {batch}, i1: {heads}, i2: {length}, i3: {length}] from "MatMul"
+  over r0: {width}
+  = sum<r0>(mul(q[i0, i2, {width}*i1 + r0], k[i0, i3, {width}*i1 + r0]))
+tensor scaled f32[i0: {batch}, i1: {heads}, i2: {length}, i3: {length}] from "Mul"
+  = mul(scores[i0, i1, i2, i3], 0.5)
+tensor top f32[i0: {batch}, i1: {heads}, i2: {length}] from "Softmax"
+  over r0: {length}
+  = max<r0>(scaled[i0, i1, i2, r0])
+tensor raised f32[i0: {batch}, i1: {heads}, i2: {length}, i3: {length}] from "Softmax"
+  = exp(sub(scaled[i0, i1, i2, i3], top[i0, i1, i2]))
+tensor total f32[i0: {batch}, i1: {heads}, i2: {length}] from "Softmax"
+  over r0: {length}
+  = sum<r0>(raised[i0, i1, i2, r0])
+tensor shares f32[i0: {batch}, i1: {heads}, i2: {length}, i3: {length}] from "Softmax"
+  = div(raised[i0, i1, i2, i3], total[i0, i1, i2])
+tensor mixed f32[i0: {batch}, i1: {heads}, i2: {length}, i3: {width}] from "MatMul_1"
+  over r0: {length}
+  = sum<r0>(mul(shares[i0, i1, i2, r0], v[i0, r0, {width}*i1 + i3]))
+tensor swapped f32[i0: {batch}, i1: {length}, i2: {heads}, i3: {width}] from "Transpose"
+  = mixed[i0, i2, i1, i3]
+tensor result f32[i0: {batch}, i1: {length}, i2: {whole}] from "Reshape"
+  = swapped[i0, i1, (i2 // {width}), (i2 % {width})]
+output y = result
+"""
+
+
+def elementwise(shape: tuple[Size, ...], body: str, head: str = "") -> str:
+    """One expression of x over all axes."""
+    sizes = ", ".join(map(str, shape))
+    axes = ", ".join(f"i{position}: {size}" for position, size in enumerate(shape))
+    return f"""program elementwise
+{head}
+input x f32[{sizes}]
+tensor result f32[{axes}] from "Map"
+  = {body}
+output y = result
+"""

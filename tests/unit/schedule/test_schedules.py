@@ -1,0 +1,192 @@
+"""Schedules against the tensor interpreter: tile programs executed on sizes that leave tails everywhere.
+
+The tile interpreter checks every address, that nothing is read before it is written, and that grid iterations do not
+disturb each other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opweld.target import Target
+from tests.unit.schedule import programs
+from tests.unit.schedule.pipeline import check
+
+TARGETS = {name: Target.of(name) for name in ("x86-64-v3", "x86-64-v4", "aarch64")}
+
+PROGRAMS = {
+    "dense": programs.dense(17, 7, 33),
+    "product": programs.product(5, 19, 6),
+    "product_transposed": programs.product(7, 11, 3, transposed=True),
+    "convolution": programs.convolution(3, 10, 5, 7),
+    "convolution_strided": programs.convolution(5, 6, 9, 7, stride=2),
+    "separable": programs.separable(3, 10, 5, 7),
+    "grouped": programs.grouped(3, 2, 5, 4, 5),
+    "max_pool": programs.max_pool(11, 7, 5),
+    "softmax": programs.softmax(5, 19),
+    "softmax_of_columns": programs.softmax(7, 13, axis=0),
+    "layer_norm": programs.layer_norm(5, 19),
+    "global_pool": programs.global_pool(11, 3, 5),
+    "concatenation": programs.concatenation(5, 7, 3, 5),
+    "upsampling": programs.upsampling(3, 5, 3, 4),
+    "lstm": programs.lstm(4, 2, 5, 3),
+    "attention": programs.attention(2, 7, 3, 5),
+    "elementwise": programs.elementwise((3, 5, 7), "tanh(mul(x[i0, i1, i2], 2.0))"),
+    "transpose": programs.elementwise((7, 7), "add(x[i1, i0], x[i0, i1])"),
+}
+
+ALTERNATIVES = (
+    {"level": "none"},
+    {"disable": ("fuse",)},
+    {"disable": ("place",)},
+    {"disable": ("fuse.view",)},
+    {"disable": ("fuse.epilogue", "place.order")},
+    {"disable": ("fuse.chain", "place.halo")},
+    {"disable": ("fuse.rows", "place.slice")},
+    {"disable": ("place.pack",)},
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str, target: str) -> None:
+    check(PROGRAMS[name], target=TARGETS[target])
+
+
+@pytest.mark.parametrize("alternative", ALTERNATIVES, ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_decision_has_a_correct_baseline(name: str, alternative: dict[str, object]) -> None:
+    check(PROGRAMS[name], **alternative)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3, 5, 8, 13, 16, 17, 31])
+def test_dense_tails(extent: int) -> None:
+    check(programs.dense(extent, 3, 9))
+    check(programs.dense(3, extent, 9))
+    check(programs.dense(9, 3, extent))
+
+
+@pytest.mark.parametrize("extent", [1, 7, 8, 9, 24, 31, 32, 33, 64, 67])
+def test_row_tails(extent: int) -> None:
+    check(programs.softmax(2, extent))
+    check(programs.softmax(3, extent, axis=0))
+    check(programs.layer_norm(2, extent))
+
+
+def test_a_long_map_is_split_into_chunks() -> None:
+    compiled = check(programs.elementwise((3, 1100), "max(x[i0, i1], 0.0)"))
+    (item,) = compiled.kernels
+    assert int(item.kernel.iterations) > 3
+
+
+SYMBOLIC = {
+    "dense": (programs.dense("M", 5, 19, programs.symbols(M="0 of x")), [{"M": m} for m in (1, 2, 6, 7, 13)]),
+    "product": (
+        programs.product("A", "B", "K", programs.symbols(A="0 of x", K="1 of x", B="1 of z")),
+        [{"A": 1, "B": 1, "K": 1}, {"A": 5, "B": 9, "K": 4}, {"A": 8, "B": 17, "K": 3}],
+    ),
+    "softmax": (
+        programs.softmax("R", "C", programs.symbols(R="0 of x", C="1 of x")),
+        [{"R": 1, "C": 1}, {"R": 3, "C": 32}, {"R": 2, "C": 45}],
+    ),
+    "softmax_of_columns": (
+        programs.softmax("R", "C", programs.symbols(R="0 of x", C="1 of x"), axis=0),
+        [{"R": 1, "C": 1}, {"R": 3, "C": 33}],
+    ),
+    "layer_norm": (programs.layer_norm("R", 11, programs.symbols(R="0 of x")), [{"R": 1}, {"R": 5}]),
+    "convolution": (
+        programs.convolution(3, 6, "H", "W", n="N", head=programs.symbols(N="0 of x", H="2 of x", W="3 of x")),
+        [{"N": 1, "H": 1, "W": 1}, {"N": 2, "H": 5, "W": 3}, {"N": 1, "H": 2, "W": 9}],
+    ),
+    "convolution_strided": (
+        programs.convolution(3, 6, "H", "W", stride=2, head=programs.symbols(H="2 of x", W="3 of x")),
+        [{"H": 1, "W": 1}, {"H": 6, "W": 3}, {"H": 7, "W": 8}],
+    ),
+    "upsampling": (
+        programs.upsampling(3, 5, "H", "W", programs.symbols(H="2 of x", W="3 of x")),
+        [{"H": 1, "W": 1}, {"H": 3, "W": 5}],
+    ),
+    "lstm": (
+        programs.lstm("T", "B", 3, 5, programs.symbols(T="0 of x", B="1 of x")),
+        [{"T": 1, "B": 1}, {"T": 4, "B": 3}],
+    ),
+    "attention": (
+        programs.attention("B", "S", 2, 3, programs.symbols(B="0 of q", S="1 of q")),
+        [{"B": 1, "S": 1}, {"B": 2, "S": 7}],
+    ),
+    "elementwise": (
+        programs.elementwise(("A", "B"), "exp(x[i0, i1])", programs.symbols(A="0 of x", B="1 of x")),
+        [{"A": 1, "B": 1}, {"A": 3, "B": 31}, {"A": 2, "B": 515}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_one_compilation_serves_every_size(name: str) -> None:
+    text, sizes = SYMBOLIC[name]
+    for chosen in sizes:
+        check(text, chosen)
+
+
+def test_positions_of_extremes() -> None:
+    text = """program positions
+input x f32[4, 19]
+tensor first i64[i0: 4] from "ArgMax"
+  over r0: 19
+  = argmax<r0>(x[i0, r0])
+tensor last i64[i0: 19] from "ArgMin"
+  over r0: 4
+  = argmin_last<r0>(x[r0, i0])
+output first = first
+output last = last
+"""
+    ties = np.zeros((4, 19), np.float32)
+    ties[1, 3] = ties[1, 17] = 2
+    ties[2, 5] = np.nan
+    check(text, feeds={"x": ties})
+    check(text)
+
+
+def test_integer_extremes() -> None:
+    check(
+        """program extremes
+input x i32[3, 19]
+input z u8[1, 5, 9]
+tensor top i32[i0: 3] from "ReduceMax"
+  over r0: 19
+  = max<r0>(x[i0, r0])
+tensor pooled u8[i0: 1, i1: 5, i2: 8] from "MaxPool"
+  over r0: 2
+  = max<r0>(z[i0, i1, i2 + r0])
+output top = top
+output pooled = pooled
+""",
+        feeds={"x": np.arange(-30, 27, dtype=np.int32).reshape(3, 19)},
+    )
+
+
+def test_an_index_from_a_tensor() -> None:
+    check(
+        """program gather
+input ids i64[3, 4]
+constant table f32[11, 6]
+tensor rows f32[i0: 3, i1: 4, i2: 6] from "Gather"
+  = table[at(ids[i0, i1], 11), i2]
+output y = rows
+"""
+    )
+
+
+def test_a_part_that_stands_twice_in_a_concatenation() -> None:
+    """One place is written directly, the other is copied."""
+    check(
+        """program twice
+input x f32[3, 5]
+tensor made f32[i0: 3, i1: 5] from "Relu"
+  = max(x[i0, i1], 0.0)
+tensor joined f32[i0: 3, i1: 10] from "Concat"
+  = select(ge(index(i1 - 5), 0:i64), made[i0, i1 - 5], made[i0, i1])
+output y = joined
+""",
+    )
