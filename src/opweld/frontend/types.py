@@ -11,8 +11,8 @@ import onnx
 import onnx_ir as ir
 
 from opweld.errors import ModelError
+from opweld.frontend.check import NEWEST_OPSET
 from opweld.ops.operands import describe
-from opweld.ops.registry import OPSET
 from opweld.tensor.dtype import DType
 
 _NAMES = {
@@ -63,7 +63,7 @@ def check_types(node: ir.Node, dtypes: Sequence[DType | None]) -> None:
 @cache
 def _signature(op_type: str) -> _Signature | None:
     try:
-        schema: Any = onnx.defs.get_schema(op_type, OPSET, "")
+        schema: Any = onnx.defs.get_schema(op_type, NEWEST_OPSET, "")
     except onnx.defs.SchemaError:
         return None
     formals = list(schema.inputs)

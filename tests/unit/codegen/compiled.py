@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from opweld.build.toolchain import BASE_FLAGS, Compiler, build_shared
 from opweld.codegen.c.kernel import render_kernel
 from opweld.schedule.tile import Kernel
 from opweld.target import Target
-from opweld.tensor.dim import Symbol
+from opweld.tensor.dim import Atom, Symbol
 
 HEADERS = Path(__file__).parents[3] / "src/opweld/runtime/c"
 _POISON = 0x7FC0DEAD
@@ -33,7 +34,7 @@ def source(kernel: Kernel, lanes: int) -> str:
     """A whole C file."""
     export = '__attribute__((visibility("default"))) '
     text = render_kernel(kernel, lanes, "kernel").replace("void kernel(", export + "void kernel(")
-    return f"#define OPW_LANES {lanes}\n#include \"opweld_kernel.h\"\n\n{text}"
+    return f'#define OPW_LANES {lanes}\n#include "opweld_kernel.h"\n\n{text}'
 
 
 @cache
@@ -91,21 +92,21 @@ class Runner:
     ) -> int:
         """Runs the grid in ranges ending at these fractions; returns the error word."""
         call, iterations = self.prepare(arrays, sizes)
-        for low, high in zip(parts, parts[1:], strict=False):
+        for low, high in pairwise(parts):
             call(int(low * iterations), int(high * iterations))
         return int(self.error.value)
 
     def prepare(self, arrays: Mapping[str, np.ndarray[Any, Any]], sizes: Mapping[Symbol, int] | None = None) -> Any:
         """(call(begin, end), number of grid iterations)"""
-        sizes = dict(sizes or {})
+        values: dict[Atom, int] = {**(sizes or {})}
         pointers = [arrays[buffer.name].ctypes.data for buffer in self.kernel.buffers]
         for buffer in self.kernel.buffers:
             array = arrays[buffer.name]
             assert array.dtype == buffer.dtype.numpy, (buffer, array.dtype)
             assert array.flags.c_contiguous
         buffers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
-        p = (ctypes.c_int64 * max(1, len(self.kernel.sizes)))(*[sizes[s] for s in self.kernel.sizes])
-        need = self.kernel.scratch_bytes.evaluate(sizes)
+        p = (ctypes.c_int64 * max(1, len(self.kernel.sizes)))(*[values[s] for s in self.kernel.sizes])
+        need = self.kernel.scratch_bytes.evaluate(values)
         room = np.zeros(need + 64, np.uint8)
         scratch = ctypes.c_void_p(room.ctypes.data + (-room.ctypes.data) % 64)
         self.error.value = 0
@@ -115,7 +116,7 @@ class Runner:
             self._function(buffers, p, ctypes.c_int64(begin), ctypes.c_int64(end), scratch, error)
 
         call.keep = (arrays, room)  # type: ignore[attr-defined]
-        return call, self.kernel.iterations.evaluate(sizes)
+        return call, self.kernel.iterations.evaluate(values)
 
 
 def aligned(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray[Any, Any]:

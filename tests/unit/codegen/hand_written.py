@@ -10,14 +10,13 @@ from opweld.schedule.tile import (
     Kernel,
     Let,
     Loop,
-    Scratch,
     Statement,
     Store,
     Tile,
 )
 from opweld.tensor.dim import Axis, Dim, as_dim, ceildiv
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, binary, const, load, unary
+from opweld.tensor.expr import Expr, binary, cast, const, index, load, substitute, unary
 
 F32 = DType.F32
 
@@ -62,7 +61,12 @@ def gemm(m: Dim | int, n: int, k: Dim | int, rows: int = 8, width: int = 32, siz
     )
     rows_tile = Tile(row, "row", m_tile.dim * rows, inner, m)
     body = (Tile(lane, "lane", n_tile.dim * width, (rows_tile,), as_dim(n)),)
-    buffers = (Buffer("A", F32, "read"), Buffer("B", F32, "read"), Buffer("bias", F32, "read"), Buffer("C", F32, "write"))
+    buffers = (
+        Buffer("A", F32, "read"),
+        Buffer("B", F32, "read"),
+        Buffer("bias", F32, "read"),
+        Buffer("C", F32, "write"),
+    )
     return Kernel("gemm", buffers, sizes, (n_tile, m_tile), body)
 
 
@@ -76,20 +80,34 @@ def layernorm(rows: Dim | int, columns: Dim | int, width: int = 32, sizes: tuple
         start = 0.0 if kind == "sum" else float("-inf")
         return (
             Declare(name, F32, (lane,), f32(start)),
-            Loop(chunk, (Tile(lane, "lane", chunk.dim * width, (Accumulate(name, kind, value_at(value, lane, chunk)),), columns),)),
+            Loop(
+                chunk,
+                (
+                    Tile(
+                        lane,
+                        "lane",
+                        chunk.dim * width,
+                        (Accumulate(name, kind, value_at(value, lane, chunk)),),
+                        columns,
+                    ),
+                ),
+            ),
             Collapse(name, kind),
         )
 
     place = Axis("place", columns)
 
     def value_at(value: Expr, lane: Axis, chunk: Axis) -> Expr:
-        from opweld.tensor.expr import substitute
-
         return substitute(value, {place: chunk.dim * width + lane.dim})
 
     x = get("x", r.dim * columns + place.dim)
     count = unary("reciprocal", binary("add", f32(0), load_size(columns)))
-    lane1, lane2, lane3, chunk3 = Axis("l", width), Axis("l", width), Axis("l", width), Axis("c", ceildiv(columns, width))
+    lane1, lane2, lane3, chunk3 = (
+        Axis("l", width),
+        Axis("l", width),
+        Axis("l", width),
+        Axis("c", ceildiv(columns, width)),
+    )
     centred = sub(x, named("mean"))
     out = add(mul(mul(centred, named("scale")), get("gamma", place.dim)), get("beta", place.dim))
     last = Store("y", r.dim * columns + chunk3.dim * width + lane3.dim, value_at(out, lane3, chunk3))
@@ -100,13 +118,16 @@ def layernorm(rows: Dim | int, columns: Dim | int, width: int = 32, sizes: tuple
         Let("scale", unary("rsqrt", add(mul(named("square"), count), f32(1e-5)))),
         Loop(chunk3, (Tile(lane3, "lane", chunk3.dim * width, (last,), columns),)),
     )
-    buffers = (Buffer("x", F32, "read"), Buffer("gamma", F32, "read"), Buffer("beta", F32, "read"), Buffer("y", F32, "write"))
+    buffers = (
+        Buffer("x", F32, "read"),
+        Buffer("gamma", F32, "read"),
+        Buffer("beta", F32, "read"),
+        Buffer("y", F32, "write"),
+    )
     return Kernel("layernorm", buffers, sizes, (r,), body)
 
 
 def load_size(dim: Dim) -> Expr:
-    from opweld.tensor.expr import cast, index
-
     return cast(index(dim), F32)
 
 
@@ -126,9 +147,8 @@ def conv3x3(h: int, w: int, ci: int, co: int, rows: int = 8, width: int = 32) ->
         Loop(ky, (Loop(kx, (Loop(c, (Accumulate("acc", "sum", mul(source, weight)),)),)),)),
         Store("Y", (y.dim * w + xx) * co + nn, named("acc")),
     )
-    body = (Tile(lane, "lane", n_tile.dim * width, (Tile(row, "row", x_tile.dim * rows, inner, as_dim(w)),), as_dim(co)),)
+    body = (
+        Tile(lane, "lane", n_tile.dim * width, (Tile(row, "row", x_tile.dim * rows, inner, as_dim(w)),), as_dim(co)),
+    )
     buffers = (Buffer("X", F32, "read"), Buffer("W", F32, "read"), Buffer("Y", F32, "write"))
     return Kernel("conv", buffers, (), (n_tile, y, x_tile), body)
-
-
-__all__ = ["Scratch", "conv3x3", "gemm", "layernorm"]

@@ -1,4 +1,4 @@
-"""What a tile program means, one element at a time: the oracle for generated code. Slow, and knows nothing of vectors."""
+"""What a tile program means, one element at a time: the oracle for generated code. Slow, and knows no vectors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, U
 Point = dict[Axis, int]
 
 
-class BadIndex(Exception):
+class BadIndexError(Exception):
     """A run-time index is out of range."""
 
 
-class DivisionByZero(Exception):
+class DivisionByZeroError(Exception):
     """An integer was divided by zero."""
 
 
@@ -65,7 +65,9 @@ class _Iteration:
                 self.cells[item.name] = (item.over, cells)
             elif isinstance(item, Let):
                 over = tuple(tiles)
-                values = {tuple(p[a] for a in over): self.value(item.value, {**scalars, **p}) for p in self.points(tiles)}
+                values = {
+                    tuple(p[a] for a in over): self.value(item.value, {**scalars, **p}) for p in self.points(tiles)
+                }
                 self.cells[item.name] = (over, values)
             elif isinstance(item, Accumulate):
                 for point in self.points(tiles):
@@ -132,7 +134,7 @@ class _Iteration:
         def run_time(atom: Value) -> int:
             index = int(self.value(atom.expr, at))
             if not 0 <= index < self.dim(atom.extent, at):
-                raise BadIndex
+                raise BadIndexError
             return index
 
         return dim.evaluate({**self.sizes, **at}, run_time)
@@ -164,7 +166,7 @@ class _Iteration:
             x, y = self.value(e.x, at), self.value(e.y, at)
             if e.op in ("div", "mod", "fmod") and e.x.dtype.is_integer:
                 if y == 0:
-                    raise DivisionByZero
+                    raise DivisionByZeroError
                 if e.op == "div":
                     return math.trunc(x / y) if abs(int(x)) < 1 << 50 else int(x) // int(y)
             return BINARY[e.op](x, y)

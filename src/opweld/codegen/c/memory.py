@@ -65,7 +65,7 @@ class Addresses:
                 self._starts[key, number] = constant
                 found = self._scopes.find((*key, number))
             distance = constant - self._starts[key, number]
-            if found is not None and 0 <= distance and distance + highest + span <= room:
+            if found is not None and distance >= 0 and distance + highest + span <= room:
                 return found, self._integers.text(inner + distance)
         raise AssertionError("a new pointer always fits")
 

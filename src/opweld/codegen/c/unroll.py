@@ -16,7 +16,7 @@ def unroll_factor(body: tuple[VectorStatement, ...], trips: int | None, lanes: i
     """The number of bodies; 1 leaves the loop to the compiler.
 
     Only loops of multiply-adds profit: four bodies are 4 to 15% faster than one. With more pointers than there are
-    integer registers to hold them, as rows at run-time distances need, clang spills as soon as it unrolls (measured)."""
+    integer registers to hold them, as rows at run-time distances need, clang spills as soon as it unrolls."""
     if trips is not None and trips < _FEWEST_TRIPS:
         return 1
     if not all(isinstance(item, Do | Define | Assign) for item in body):

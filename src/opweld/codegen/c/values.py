@@ -44,6 +44,11 @@ class Active:
 ALL = Active()
 
 
+def _has_reciprocal(value: float) -> bool:
+    """Whether division by the constant can be a multiplication with a correction."""
+    return 2.0**-60 < abs(value) < 2.0**60
+
+
 class Values:
     """Writes the values of one function."""
 
@@ -209,6 +214,11 @@ class Values:
             return LOGIC[node.op].format(x=x, y=y), True
         if node.op in COMPARE:
             return f"opw_{node.op}_{register(dtype).short}({x}, {y})", False
+        if node.op == "div" and dtype is DType.F32 and isinstance(node.y, Const) and _has_reciprocal(node.y.value):
+            divisor, inverse = scalar_literal(node.y.value, dtype), scalar_literal(1.0 / node.y.value, dtype)
+            return f"opw_div_by_f32({x}, {divisor}, {inverse})", False
+        if node.op in ("min", "max") and isinstance(node.y, Const):
+            x, y = y, x  # that a constant first is no NaN saves a selection
         if node.op in INFIX and (dtype.is_float or node.op != "div"):
             left, right = self._operand(node.x, x, node.y), self._operand(node.y, y, node.x)
             text = f"{left} {INFIX[node.op]} {right}"

@@ -62,6 +62,16 @@ OPW_INLINE vf32 opw_quotient_f32(vf32 a, vf32 b) {
 #endif
 }
 
+/* x / c for a constant 2^-60 < |c| < 2^60 and r = 1 / c: the quotient by r, corrected by the exact remainder, which rounds
+ * like a division (Markstein, "Computation of elementary functions on the IBM RISC System/6000", 1990) as long as nothing
+ * is subnormal. Where the remainder has no meaning, for infinities, the plain quotient stays. */
+OPW_INLINE vf32 opw_div_by_f32(vf32 x, float c, float r) {
+    vf32 q = x * r;
+    vf32 remainder = x - q * c;
+    vf32 corrected = q + remainder * r;
+    return OPW_BLEND(f32, vi32, corrected == corrected, corrected, q);
+}
+
 /* p * 2^n for whole numbers n in -300..300, rounded once where the result is subnormal. */
 OPW_INLINE vf32 opw_scale_f32(vf32 p, vf32 n) {
 #if defined(OPW_AVX512)

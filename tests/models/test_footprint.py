@@ -1,0 +1,87 @@
+"""What an artifact costs before it computes: time to import, to open, and what comes along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import opweld
+from tests.models.conftest import REPOSITORY, Served
+
+pytestmark = pytest.mark.models
+
+COMPILE_SECONDS = 60.0
+"""A cold compilation takes less than 20 s where nothing else runs."""
+
+OPEN_SECONDS = 0.2
+IMPORT_SECONDS = 0.15
+
+TRIES = 5
+
+
+def test_cold_compilation(model: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        sys.stdout.write(f"\n{model.name}: compiled in {model.compile_seconds:.1f} s")
+    assert model.compile_seconds < COMPILE_SECONDS
+
+
+def test_a_cached_session_opens_at_once(model: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model was compiled in this process: what is timed is hashing, finding and opening, not importing."""
+    times: list[float] = []
+    for _ in range(TRIES):
+        start = time.perf_counter()
+        session = opweld.InferenceSession(str(model.source))
+        times.append(time.perf_counter() - start)
+        del session
+    with capsys.disabled():
+        sys.stdout.write(f"\n{model.name}: cached session in {min(times) * 1e3:.0f} ms")
+    assert min(times) < OPEN_SECONDS
+
+
+def test_a_cached_session_opens_at_once_in_a_new_process(model: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """Imports included, and then nothing of ONNX or the compiler may have been needed."""
+    code = (
+        "import sys, time; start = time.perf_counter(); import opweld\n"
+        f"opweld.InferenceSession({str(model.source)!r}); took = time.perf_counter() - start\n"
+        "print(took, *sorted({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names))"
+    )
+    answers = [python(code) for _ in range(TRIES)]
+    times = [float(answer[0]) for answer in answers]
+    with capsys.disabled():
+        sys.stdout.write(f"\n{model.name}: cached session in {min(times) * 1e3:.0f} ms, imports included")
+    assert not COMPILER & set(answers[0][1:])
+    assert min(times) < OPEN_SECONDS
+
+
+COMPILER = {"onnx", "onnx_ir", "ml_dtypes", "ziglang", "rich", "typer", "onnxruntime", "torch"}
+
+
+def test_an_artifact_opens_at_once(model: Served) -> None:
+    assert len(model.opening) == 2
+    assert min(model.opening) < OPEN_SECONDS
+
+
+def test_running_imports_numpy_alone(model: Served) -> None:
+    assert {"numpy", "opweld"} <= set(model.packages)
+    assert not COMPILER & set(model.packages)
+    assert set(model.packages) - {"numpy", "opweld", "__main__", "__mp_main__"} == set()
+
+
+def test_import_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
+    code = "import time; start = time.perf_counter(); import opweld; print(time.perf_counter() - start)"
+    seconds = min(float(python(code)[0]) for _ in range(TRIES))
+    with capsys.disabled():
+        sys.stdout.write(f"\nimport opweld in {seconds * 1e3:.1f} ms")
+    assert seconds < IMPORT_SECONDS
+
+
+def python(code: str) -> list[str]:
+    """The words that a program prints which finds this repository's opweld, and the cache of this test run."""
+    prelude = f"import sys; sys.path.insert(0, {str(Path(REPOSITORY, 'src'))!r})\n"
+    answer = subprocess.run([sys.executable, "-c", prelude + code], capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout.split()

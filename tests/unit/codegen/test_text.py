@@ -1,0 +1,116 @@
+"""The text itself: golden files, names from models, other compilers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opweld.codegen.c.kernel import comment_text, render_body, render_kernel
+from opweld.codegen.c.module import render_module
+from opweld.codegen.c.signature import signature
+from opweld.schedule.module import Launch, Module, Variant
+from opweld.schedule.tile import Buffer, Kernel, Store, Tile
+from opweld.tensor.dim import Axis, Symbol, as_dim
+from opweld.tensor.expr import load, unary
+from tests.unit.codegen.compiled import Runner, aligned, source, with_gcc
+from tests.unit.codegen.hand_written import F32, conv3x3, gemm, layernorm
+
+GOLDEN = Path(__file__).parents[2] / "golden/c"
+M = Symbol("m")
+EVIL = 'x*/ "; system("rm"); //\\\n#include <evil.h>\u202e??/' + "y" * 5000
+
+CASES = {
+    "gemm": gemm(29, 40, 64, rows=4),
+    "gemm_symbolic": gemm(M.dim, 32, 8, rows=4, sizes=(M,)),
+    "conv": conv3x3(9, 9, 8, 32, rows=3),
+    "layernorm": layernorm(3, 77),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str) -> None:
+    """OPWELD_UPDATE_GOLDEN=1 rewrites the files."""
+    path = GOLDEN / f"{name}.c"
+    text = render_kernel(CASES[name], 16)
+    if os.environ.get("OPWELD_UPDATE_GOLDEN") == "1":
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def copy(stem: str, letters: str = "t") -> Kernel:
+    """y = exp(x), with every name made of `stem`."""
+    size = Symbol(stem + "n")
+    tile, lane = Axis(letters + "a", size.dim), Axis(letters + "b", 16)
+    place = tile.dim * 16 + lane.dim
+    store = Store(stem + "y", place, unary("exp", load(stem + "x", F32, (place,))))
+    body = (Tile(lane, "lane", tile.dim * 16, (store,), size.dim * 16),)
+    buffers = (Buffer(stem + "x", F32, "read"), Buffer(stem + "y", F32, "write"))
+    return Kernel(stem, buffers, (size,), (tile,), body, origin=(stem,))
+
+
+def test_names_from_models_stay_in_comments() -> None:
+    text = render_kernel(copy(EVIL, EVIL), 16, "kernel")
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("//"))
+    assert "evil" not in code
+    assert "system" not in code
+    assert all(len(line) < 200 for line in text.splitlines())
+    assert all(" " <= c <= "~" or c == "\n" for c in text)
+    comments = [line for line in text.splitlines() if line.startswith("//")]
+    assert comments
+    assert not any(line.endswith("\\") for line in comments)
+    Runner(copy(EVIL, EVIL), 16)
+
+
+def test_comment_text_is_one_safe_line() -> None:
+    assert comment_text("a\nb\\") == "a?b?"
+    assert len(comment_text("z" * 1000)) == 150
+
+
+def test_names_do_not_matter_to_the_text() -> None:
+    one, other = copy("alpha"), copy("omega")
+    assert render_body(one, 16, "k") == render_body(other, 16, "k")
+    assert signature(one) == signature(other)
+
+
+def test_signatures_tell_kernels_apart() -> None:
+    kernels = [
+        gemm(16, 32, 8),
+        gemm(16, 32, 9),
+        gemm(16, 33, 8),
+        gemm(16, 32, 8, rows=4),
+        layernorm(3, 77),
+        layernorm(3, 78),
+        conv3x3(9, 9, 8, 32),
+        copy("alpha"),
+    ]
+    assert len({signature(kernel) for kernel in kernels}) == len(kernels)
+    assert signature(gemm(16, 32, 8)) == signature(gemm(16, 32, 8))
+
+
+def test_equal_kernels_are_rendered_once() -> None:
+    kernels = [copy("alpha"), copy("omega"), gemm(16, 32, 8), gemm(16, 32, 8)]
+    launches = tuple(
+        Launch(k, tuple(range(len(k.buffers))), tuple(as_dim(1) for _ in k.sizes), as_dim(1)) for k in kernels
+    )
+    files = render_module(Module((), (), (Variant("all", (), (), (), (), launches, ()),), 0, ()), 16)
+    assert len(re.findall(r"^void k_", "".join(files.values()), re.MULTILINE)) == 2
+    assert files["module.c"].count("OPW_DECLARE_KERNEL(") == 2
+    for name in files:
+        assert re.fullmatch(r"[a-z0-9_]+\.c", name)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_gcc_compiles_it_too() -> None:
+    random = np.random.default_rng(0)
+    kernel = gemm(29, 40, 64)
+    a, b, bias = (random.standard_normal(s).astype(np.float32) for s in ((29, 64), (64, 40), (40,)))
+    packed, out = aligned((2, 64, 32)), aligned((29, 40))
+    packed[0], packed[1, :, :8] = b[:, :32], b[:, 32:]
+    library = with_gcc(source(kernel, 16))
+    assert Runner(kernel, 16, library)({"A": a, "B": packed, "bias": bias, "C": out}) == 0
+    np.testing.assert_allclose(out, np.maximum(a @ b + bias, 0), 1e-4, 1e-4)
