@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opweld.tensor.dim import Dim, smallest
+from opweld.tensor.dim import Dim, lower_constant, smallest
 from opweld.tensor.expr import Load
 
 WIDEST = 64
@@ -31,6 +31,5 @@ def halo_of(node: Load, shape: Sequence[Dim]) -> tuple[tuple[int, int], ...] | N
 
 def _overhang(dim: Dim) -> int | None:
     least = smallest(dim)
-    if least is None or least.constant is None:
-        return None
-    return max(0, -least.constant)
+    constant = None if least is None else lower_constant(least)
+    return None if constant is None else max(0, -constant)

@@ -95,24 +95,21 @@ class _Placer:
         return order
 
     def _order_like_inputs(self, tensor: Tensor) -> tuple[int, ...]:
-        """The order of the largest operand, seen through the tensor's own axes."""
+        """The order of the first operand that spans all axes, seen through the tensor's own; what spans only some, as
+        the indices of a gather, says nothing about the others."""
         natural = tuple(range(len(tensor.axes)))
-        best: tuple[int, tuple[int, ...]] = (0, natural)
+        long = {position for position in natural if tensor.axes[position].extent.constant != 1}
         for node in loads(tensor.body):
             source_order = self._orders.get(node.tensor)
             if source_order is None or node.tensor in self._constants:
                 continue
             nested: list[int] = []
             for source_axis in source_order:
-                atom = node.indices[source_axis]
-                for position, axis in enumerate(tensor.axes):
-                    if position not in nested and atom.depends_on(axis):
-                        nested.append(position)
-            score = sum(tensor.axes[p].extent.constant != 1 for p in nested)
-            if score > best[0]:
-                order = (*(p for p in natural if p not in nested), *nested)
-                best = (score, order)
-        return best[1]
+                index = node.indices[source_axis]
+                nested += [p for p, axis in enumerate(tensor.axes) if p not in nested and index.depends_on(axis)]
+            if long <= set(nested):
+                return (*(p for p in natural if p not in nested), *nested)
+        return natural
 
     # ----------------------------------------------------------------------------------------------------- halos
 

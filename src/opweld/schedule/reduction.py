@@ -20,6 +20,7 @@ from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, Ti
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv, mod, nonnegative
 from opweld.tensor.expr import (
+    Binary,
     Expr,
     Load,
     Reduce,
@@ -225,13 +226,16 @@ def accumulate_over(
     axis, rest = loops[0], loops[1:]
     extent = axis.extent.constant
     if not rest and extent is not None and extent <= UNROLL and depth > 1:
-        return tuple(
-            statement
-            for position in range(extent)
-            for statement in accumulate_over((), name, kind, substitute(value, {axis: _at(position)}), depth)
-        )
+        taps = [substitute(value, {axis: _at(position)}) for position in range(extent)]
+        taps = [tap for tap in taps if not _adds_nothing(kind, tap)] or taps[:1]
+        return tuple(Accumulate(name, kind, tap) for tap in taps)
     inner = accumulate_over(rest, name, kind, value, depth, unroll)
     return (Loop(axis, inner, unroll=1 if rest else unroll),)
+
+
+def _adds_nothing(kind: str, value: Expr) -> bool:
+    """Whether the tap lies on zero padding wherever the window is."""
+    return kind == "sum" and isinstance(value, Binary) and value.op == "mul" and const(0, value.dtype) in value.operands
 
 
 def _at(position: int) -> Dim:

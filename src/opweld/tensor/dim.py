@@ -621,8 +621,23 @@ def _prove_bounded(dim: Dim, atom: Atom, depth: int) -> bool:
     if _prove(slope, depth - 1):
         return any(_prove(slope * low + rest, depth - 1) for low in _lower_ends(atom))
     if _prove(-slope, depth - 1):
-        return any(_prove(slope * high + rest, depth - 1) for high in _upper_ends(atom))
+        lowest = (*_finer_quotients(slope, atom, rest), *(slope * high for high in _upper_ends(atom)))
+        return any(_prove(low + rest, depth - 1) for low in lowest)
     return False
+
+
+def _finer_quotients(slope: Dim, atom: Atom, rest: Dim) -> list[Dim]:
+    """Lower bounds of slope * (x // 256), slope <= 0, beside x // 128 in the rest: slope / 2 * (x // 128)."""
+    if not isinstance(atom, FloorDiv) or atom.right.constant is None:
+        return []
+    bounds: list[Dim] = []
+    for finer in {a for monomial, _ in rest.terms for a in monomial}:
+        if not isinstance(finer, FloorDiv) or finer.left is not atom.left or finer.right.constant is None:
+            continue
+        factor, uneven = divmod(atom.right.constant, finer.right.constant)
+        if not uneven and all(coefficient % factor == 0 for _, coefficient in slope.terms):
+            bounds.append(_exact(slope, factor) * finer.dim)
+    return bounds
 
 
 def _lower_ends(atom: Atom) -> list[Dim]:

@@ -98,7 +98,9 @@ class Runner:
 
     def prepare(self, arrays: Mapping[str, np.ndarray[Any, Any]], sizes: Mapping[Symbol, int] | None = None) -> Any:
         """(call(begin, end), number of grid iterations)"""
-        values: dict[Atom, int] = {**(sizes or {})}
+        values: dict[Atom, int] = {}
+        for symbol, size in (sizes or {}).items():
+            values[symbol] = size
         pointers = [arrays[buffer.name].ctypes.data for buffer in self.kernel.buffers]
         for buffer in self.kernel.buffers:
             array = arrays[buffer.name]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from opweld.place.halo import halo_of
-from opweld.tensor.dim import as_dim
+from opweld.tensor.dim import Symbol, as_dim, floordiv
 from opweld.tensor.expr import loads
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import Tensor
@@ -39,3 +39,16 @@ def test_a_guard_on_something_else_needs_its_test() -> None:
 
 def test_a_wide_halo_is_not_worth_it() -> None:
     assert halo("i0 - 100 if i0 - 100 >= 0 else 0.0", "i0: 110") is None
+
+
+def test_a_strided_window_over_a_dynamic_size() -> None:
+    """The overhang of 2 * (n // 2) against n is proven, not assumed."""
+    program = parse_program(
+        "program p\nsymbol n >= 2 = dim 0 of x\ninput x f32[n]\ntensor a f32[i0: (n // 4)]\n  = x[i0]\n"
+        "tensor b f32[i0: (n // 8)]\n  over r0: 3\n"
+        "  = sum<r0>(a[2*i0 + r0 - 1 if 2*i0 + r0 - 1 >= 0, (n // 4) - 2*i0 - r0 >= 0 else 0.0])\noutput y = b\n"
+    )
+    tensor = program.items[1]
+    assert isinstance(tensor, Tensor)
+    (node,) = loads(tensor.body)
+    assert halo_of(node, (floordiv(Symbol("n", 2).dim, 4),)) == ((1, 0),)

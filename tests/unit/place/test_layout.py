@@ -96,3 +96,22 @@ def test_a_strided_computed_operand_is_copied_once() -> None:
 def test_wider_vectors_pack_wider() -> None:
     compiled = compile_text(programs.dense(32, 12, 40), target=Target.of("x86-64-v4"))
     assert any(term.modulus == 48 for term in storage_of(compiled, "w_packed0").terms)
+
+
+def test_the_indices_of_a_gather_do_not_decide_the_order() -> None:
+    text = """program embedding
+input ids i64[16]
+constant table f32[50, 24]
+tensor rows f32[i0: 16, i1: 24] from "Gather"
+  = table[at(ids[i0], 50), i1]
+tensor total f32[i0: 16] from "ReduceSum"
+  over r0: 24
+  = sum<r0>(rows[i0, r0])
+tensor centred f32[i0: 16, i1: 24] from "Sub"
+  = sub(rows[i0, i1], total[i0])
+tensor mixed f32[i0: 16, i1: 24] from "MatMul"
+  over r0: 24
+  = sum<r0>(mul(centred[i0, r0], table[r0, i1]))
+output y = mixed
+"""
+    assert str(storage_of(compile_text(text), "centred").stride(1)) == "1"

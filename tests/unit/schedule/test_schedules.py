@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opweld.schedule.text import print_kernel
 from opweld.target import Target
 from tests.unit.schedule import programs
 from tests.unit.schedule.pipeline import check
@@ -190,3 +191,34 @@ tensor joined f32[i0: 3, i1: 10] from "Concat"
 output y = joined
 """,
     )
+
+
+def test_taps_that_lie_on_padding_only_are_left_out() -> None:
+    """A window of three over a single element: two taps multiply zeros."""
+    text = """program narrow
+input x f32[5, 8]
+constant w f32[16, 8, 3]
+tensor y f32[i0: 5, i1: 16] from "Conv"
+  over r0: 8, r1: 3
+  = sum<r0, r1>(mul(x[i0, r0 if r1 - 1 >= 0, 1 - r1 >= 0 else 0.0], w[i1, r0, r1]))
+output y = y
+"""
+    (item,) = check(text).kernels
+    assert print_kernel(item.kernel).count("sum a0") == 1
+
+
+def test_what_turns_out_unused_is_not_computed() -> None:
+    """Both sides of the choice are the same view, so nobody needs the comparison."""
+    text = """program same
+input x f32[4, 8]
+tensor first f32[i0: 4, i1: 8] from "Slice"
+  = x[i0, i1]
+tensor second f32[i0: 4, i1: 8] from "Identity"
+  = x[i0, i1]
+tensor larger b8[i0: 4, i1: 8] from "Greater"
+  = gt(first[i0, i1], second[i0, i1])
+tensor chosen f32[i0: 4, i1: 8] from "Where"
+  = select(larger[i0, i1], first[i0, i1], second[i0, i1])
+output y = chosen
+"""
+    assert check(text).names == ["map"]

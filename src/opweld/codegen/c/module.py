@@ -14,7 +14,7 @@ from opweld.schedule.module import Module
 from opweld.schedule.tile import Kernel
 from opweld.tensor.program import Input
 
-_FILE_CHARACTERS = 40_000
+_FILE_CHARACTERS = 100_000
 _PLACEHOLDER = "kernel_name"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from opweld.codegen.c.context import Context, Instance, Row, Vector
 from opweld.codegen.c.memory import Memory
 from opweld.codegen.c.operators import MEMORY, neutral, register, vector_literal, vector_type
+from opweld.codegen.c.prefetch import UNROLL, next_panel
 from opweld.codegen.c.registers import (
     Registers,
     accumulations,
@@ -50,7 +51,7 @@ class _Lowering:
         self._accumulations = {item.name: item for item in accumulations(kernel.body)}
         self._collapsed = frozenset(_collapses(kernel.body))
         self._lane_axes = frozenset(lane_axes(kernel.body))
-        self._loops = 0
+        self._outer: list[Loop] = []
         self._instantiated: dict[tuple[Expr, tuple[tuple[Atom, Dim], ...]], Expr] = {}
 
     def function(self, name: str) -> Function:
@@ -124,13 +125,31 @@ class _Lowering:
             lower_text, upper_text = self._values.integers.text(lower), self._values.integers.text(upper)
             variable = self._scopes.fresh(_stem(loop.axis.name))
             self._scopes.open(loop.axis, variable)
-            self._loops += 1
+            self._outer.append(loop)
             self._block(loop.body, part)
-            self._loops -= 1
+            self._outer.pop()
             body = self._scopes.close()
             trips = (upper - lower).constant
             unroll = unroll_factor(body, trips, self._lanes)
-            self._scopes.add(For(variable, lower_text, upper_text, body, unroll=unroll))
+            self._scopes.add(self._fetching(For(variable, lower_text, upper_text, body, unroll=unroll), loop, context))
+
+    def _fetching(self, written: For, loop: Loop, context: Context) -> For:
+        """The loop, with fetches of the next panel between every few bodies where that helps."""
+        if written.unroll != UNROLL:
+            return written
+        fetch = next_panel(self._kernel, loop, tuple(self._outer), context.lane)
+        if fetch is None:
+            return written
+        memory = self._memories[fetch.buffer]
+        pointer, position = self._values.addresses.element(memory, fetch.start)
+        start = pointer if position == "0" else f"{pointer} + {position}"
+        block = self._scopes.fresh(f"{written.variable}_block")
+        fetches = [
+            Do(f"opw_prefetch({start} + {block} * {fetch.step}{f' + {64 // memory.dtype.bytes * n}' if n else ''})")
+            for n in range(fetch.lines)
+        ]
+        inner = For(written.variable, block, f"{block} + {UNROLL}", written.body, unroll=UNROLL)
+        return For(block, written.lower, written.upper, (*fetches, inner), step=UNROLL)
 
     def _tile(self, tile: Tile, context: Context) -> None:
         if tile.role == "lane" and context.lane is not None:
@@ -246,7 +265,7 @@ class _Lowering:
         lane = next((axis for axis in item.over if axis in self._lane_axes), None)
         stem = self._scopes.fresh(item.name if item.name in _STEMS else "acc")
         registers = Registers(stem, item.dtype, item.over, lane, frozenset(item.over) - context.axes)
-        registers.loops = self._loops
+        registers.loops = len(self._outer)
         registers.reducing = lane is not None and lane in registers.outside and item.name in self._collapsed
         accumulation = self._accumulations.get(item.name)
         kind = accumulation.kind if accumulation is not None else "sum"
@@ -355,7 +374,7 @@ class _Lowering:
         registers = self._registers[item.name]
         if registers.lane is None:
             raise ValueError(f"{self._kernel.name}: {item.name} has no lanes to collapse")
-        if registers.loops != self._loops:
+        if registers.loops != len(self._outer):
             raise ValueError(f"{self._kernel.name}: {item.name} is declared outside the loop that collapses it")
         for group in registers.groups():
             names = [registers.names[key] for key in group]

@@ -17,6 +17,9 @@
 #define OPW_UNROLL(n) OPW_PRAGMA(GCC unroll n)
 #endif
 
+/* Starts to bring the line at p into L2; p may be any address. */
+#define opw_prefetch(p) __builtin_prefetch((p), 0, 2)
+
 /* What a load reads instead of memory that its guards exclude. */
 static const char opw_zeros[16384] __attribute__((aligned(64), unused));
 
