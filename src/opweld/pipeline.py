@@ -23,6 +23,7 @@ from opweld.lower import to_tensors
 from opweld.options import Environment, Options
 from opweld.place.layout import place
 from opweld.place.pack import pack
+from opweld.place.reuse import reuse
 from opweld.runtime.build import build_runtime
 from opweld.runtime.library import c_headers, public_headers
 from opweld.schedule.assemble import assemble
@@ -42,7 +43,7 @@ ALIGNMENT = 64
 
 STAGES = 4
 
-WITHOUT = {"none": ("place.slice",), "basic": ("fuse.rows", "place.slice"), "extended": ("place.order",), "all": ()}
+WITHOUT = {"none": ("place.slice", "place.reuse"), "basic": ("fuse.rows", "place.slice"), "extended": ("place.order",), "all": ()}
 """The rules that a level leaves at their baseline. At `none`, `fuse.partition` also keeps graph nodes apart."""
 
 
@@ -140,7 +141,7 @@ def _compile_variant(
     if Environment.read().debug:
         verify(regions.program)
     dump.write(f"{name}.fused", lambda: print_program(regions.program))
-    placed = pack(place(regions, target, ledger), target, ledger)
+    placed = reuse(pack(place(regions, target, ledger), target, ledger), ledger)
     scheduled = schedule(placed, target)
     return assemble(name, program, placed, scheduled, weights.put)
 

@@ -16,6 +16,7 @@ SOURCE = Path(opweld.__file__).parent
 # Each stage may import from itself and from what stands above it, never from below.
 ORDER = (
     ("errors",),
+    ("interface",),
     ("options",),
     ("target",),
     ("ledger",),
@@ -33,12 +34,12 @@ ORDER = (
     ("analysis", "verify"),
     ("pipeline",),
     ("compile",),
-    ("cli",),
+    ("backend", "cli"),
 )
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
 # Who may know the ONNX file format. Others see its in-memory form, onnx_ir, or nothing of it.
-ONNX_READERS = ("frontend", "verify", "cli")
+ONNX_READERS = ("frontend", "verify", "backend", "cli")
 
 # What running an artifact needs: these import NumPy and the standard library only.
 LIGHT = ("errors.py", "build/artifact.py", "runtime")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, FloorDiv, Mod, atoms_of, floordiv, product
-from opweld.tensor.expr import Expr, Load, at_least_zero, binary, const, fresh_reductions, load, select, substitute
 from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, Load, at_least_zero, binary, const, fresh_reductions, load, select, substitute
 from opweld.tensor.program import Tensor
 
 
@@ -30,10 +30,7 @@ class Ancestry:
         for name in names:
             mask |= self._bit.get(name, 0)
         return any(
-            self._above.get(source, 0) & mask
-            for name in names
-            for source in inputs_of[name]
-            if source not in names
+            self._above.get(source, 0) & mask for name in names for source in inputs_of[name] if source not in names
         )
 
 

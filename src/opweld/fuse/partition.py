@@ -11,10 +11,11 @@ it known whether a tensor is the epilogue of one anchor or the beginning of a ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from opweld.fuse.legality import Ancestry, covers_once, inline
+from opweld.fuse.narrow import narrow
 from opweld.fuse.region import Kind, Region, Regions, classify, is_identity, is_view, reductions
 from opweld.fuse.rows import RowSpace
 from opweld.ledger import Alternative, Ledger
@@ -45,7 +46,7 @@ class _Web:
         self._order: list[Item]
         self._kept = {value for _, value in program.outputs}
         self._constants = {constant.name for constant in program.constants}
-        self._order = [_without_single_axes(item) for item in program.items]
+        self._order = [_prepared(item, self._constants) for item in program.items]
         self._refresh()
 
     def _refresh(self) -> None:
@@ -136,8 +137,10 @@ class _Web:
                 self._copy_into_users(source, users)
 
     def _is_broadcast_scalar(self, source: Tensor) -> bool:
-        return self._fuse and product(source.shape).constant == 1 and all(
-            isinstance(user, Tensor) for user in self._users[source.name]
+        return (
+            self._fuse
+            and product(source.shape).constant == 1
+            and all(isinstance(user, Tensor) for user in self._users[source.name])
         )
 
     def _copy_into_users(self, source: Tensor, users: Sequence[Item]) -> None:
@@ -316,9 +319,7 @@ class _Web:
                 space.add_producer(source)
                 group_of[name] = space
 
-    def _in_order(
-        self, group_of: dict[str, RowSpace], inputs_of: dict[str, tuple[str, ...]]
-    ) -> list[Region]:
+    def _in_order(self, group_of: dict[str, RowSpace], inputs_of: dict[str, tuple[str, ...]]) -> list[Region]:
         """Emits each group when its last outside input exists."""
         done: set[str] = {value.name for value in (*self._program.inputs, *self._program.constants)}
         pending: list[tuple[tuple[str, ...], Region]] = []
@@ -359,6 +360,11 @@ class _Web:
         return Region(Kind.ROWWISE, tuple(space.tensors), outputs)
 
 
+def _prepared(item: Item, constants: Container[str]) -> Item:
+    item = _without_single_axes(item)
+    return replace(item, body=narrow(item.body, constants)) if isinstance(item, Tensor) else item
+
+
 def _without_single_axes(item: Item) -> Item:
     """Loads use index zero, not an axis of extent one, so that equal places have equal indices."""
     if not isinstance(item, Tensor):
@@ -392,8 +398,10 @@ def _rewrite_state(state: State, sources: dict[str, Tensor]) -> State:
 
 def _is_pieces(tensor: Tensor) -> bool:
     """Whether the tensor is put together from others side by side, as Concat is."""
-    return isinstance(tensor.body, Select) and _tests_index(tensor.body) and any(
-        isinstance(node, Load) for node in walk(tensor.body)
+    return (
+        isinstance(tensor.body, Select)
+        and _tests_index(tensor.body)
+        and any(isinstance(node, Load) for node in walk(tensor.body))
     )
 
 
@@ -404,7 +412,7 @@ def _tests_index(node: Select) -> bool:
 
 def _is_cheap(tensor: Tensor) -> bool:
     """Whether computing an element again costs no more than loading it: at most two operations, no function."""
-    nodes = [node for node in walk(tensor.body)]
+    nodes = list(walk(tensor.body))
     special = {"exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "rsqrt", "div", "softplus"}
     return len(nodes) <= 5 and not any(getattr(node, "op", "") in special for node in nodes)
 

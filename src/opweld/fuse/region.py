@@ -125,10 +125,7 @@ def _slides(reduce: Reduce, own: set[Axis]) -> bool:
     by side, each pair once, is what a Reshape leaves behind, and no window."""
     reduced = set(reduce.axes)
     mixed = {
-        dim
-        for load in loads(reduce.body)
-        for dim in load.indices
-        if reduced & atoms_of(dim) and own & atoms_of(dim)
+        dim for load in loads(reduce.body) for dim in load.indices if reduced & atoms_of(dim) and own & atoms_of(dim)
     }
     return len(mixed) > 1 or any(not _side_by_side(dim, reduced, own) for dim in mixed)
 
@@ -151,5 +148,8 @@ def is_identity(tensor: Tensor) -> bool:
         isinstance(body, Load)
         and body.fill is None
         and len(body.indices) == len(tensor.axes)
-        and all(i.atom is a or (a.extent.constant == 1 and i is ZERO) for i, a in zip(body.indices, tensor.axes))
+        and all(
+            i.atom is a or (a.extent.constant == 1 and i is ZERO)
+            for i, a in zip(body.indices, tensor.axes, strict=True)
+        )
     )

@@ -26,6 +26,7 @@ class RowSpace:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The tensors' names, in order."""
         return tuple(tensor.name for tensor in self.tensors)
 
     @staticmethod
@@ -36,9 +37,7 @@ class RowSpace:
         rows = tuple(axis for axis in tensor.axes if axis.extent.constant != 1)
         space = RowSpace(tuple(a.extent for a in rows), tuple(a.extent for a in columns))
         space.tensors.append(tensor)
-        space.places[tensor.name] = tuple(
-            ("row", rows.index(axis)) if axis in rows else None for axis in tensor.axes
-        )
+        space.places[tensor.name] = tuple(("row", rows.index(axis)) if axis in rows else None for axis in tensor.axes)
         return space
 
     def columns_of(self, tensor: Tensor) -> dict[Axis, tuple[str, int]] | None:
@@ -147,5 +146,3 @@ class RowSpace:
         assert places is not None
         self.tensors.insert(0, source)
         self.places[source.name] = places
-
-

@@ -136,7 +136,9 @@ class _Placer:
             wanted = [
                 node
                 for node in loads(tensor.body)
-                if node.guards and node.tensor in self._fixed and node.tensor not in copies
+                if node.guards
+                and node.tensor in self._fixed
+                and node.tensor not in copies
                 and halo_of(node, self._shapes[node.tensor]) is not None
             ]
             for node in wanted:
@@ -224,9 +226,7 @@ class _Placer:
             if region.kind is Kind.MAP:
                 self._place_pieces(region.tensors[0], halos)
 
-    def _place_pieces(
-        self, tensor: Tensor, halos: dict[str, tuple[tuple[tuple[int, int], ...], float]]
-    ) -> None:
+    def _place_pieces(self, tensor: Tensor, halos: dict[str, tuple[tuple[tuple[int, int], ...], float]]) -> None:
         """Values whose only place is inside this concatenation are written straight into it."""
         parts = pieces_of(tensor)
         if parts is None:

@@ -27,8 +27,8 @@ class Term:
 class Storage:
     """The address of element [i0, i1, ...], in elements from the start of `root`'s memory.
 
-    `root` is the value that owns the memory: the value itself, or the parent it is a slice or view of. `elements` is the
-    size of the root's memory. `halo` is, for each axis, how many elements of padding lie before and after; they hold
+    `root` is the value that owns the memory: the value itself, or the parent it is a slice of. `elements` is the size
+    of the root's memory. `halo` is, for each axis, how many elements of padding lie before and after; they hold
     `fill`."""
 
     root: str

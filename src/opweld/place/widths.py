@@ -39,6 +39,7 @@ def row_height(vectors: int, extent: int | None, target: Target) -> int:
         return most
     if extent <= most:
         return extent
+
     # A tail of t rows costs about as much as max(t, 4): fewer accumulators than that wait for each other.
     def cost(rows: int) -> float:
         tail = extent % rows

@@ -102,9 +102,7 @@ class _Scheduler:
         grid, body = schedule_reduction(nest, root, region.kind, self.target)
         return [self._kernel(region, region.kind.value, grid, body, (), _flops(region.tensors))]
 
-    def _map(
-        self, region: Region, tensor: Tensor, storage: Storage, storages: dict[str, Storage]
-    ) -> Scheduled:
+    def _map(self, region: Region, tensor: Tensor, storage: Storage, storages: dict[str, Storage]) -> Scheduled:
         indices = tuple(axis.dim for axis in tensor.axes)
         nest = nest_of(tensor.axes, indices, tensor.body, storage, storages, self.shapes)
         grid, body = schedule_map(nest, storage.root, self.target)
@@ -151,8 +149,8 @@ class _Scheduler:
                         own.append(Axis(f"i{axis}", shape[axis]))
                         indices[axis] = own[-1].dim
                 address = storage.address(indices)
-                indices = tuple(axis.dim for axis in own)
-                nest = nest_of(own, indices, value, _flat(storage, own, address), {}, {})
+                place = tuple(axis.dim for axis in own)
+                nest = nest_of(own, place, value, _flat(storage, own, address), {}, {})
                 statements += _serial(nest.axes, nest.store, storage.root, value, self.target)
         return self._kernel(region, "halo", (), tuple(statements), (), Count(), serial=True)
 
@@ -269,5 +267,3 @@ def _symbols(dims: Iterable[Dim], body: tuple[Statement, ...]) -> tuple[Symbol, 
     for dim in (*dims, *(d for s in statements_of(body) for d in dims_of_statement(s))):
         found |= symbols_of(dim)
     return tuple(sorted(found, key=lambda s: s.name))
-
-

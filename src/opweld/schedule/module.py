@@ -29,8 +29,8 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A kernel and the memory its buffers are bound to; `work` estimates nanoseconds on one core. `bytes` must be moved at
-    least, `flops` are computed.
+    """A kernel and the memory its buffers are bound to; `work` estimates nanoseconds on one core. `bytes` must be moved
+    at least, `flops` are computed.
 
     `kernel.sizes` are bound to `sizes`: symbols of the variant, in the same order (identical kernels are shared between
     launches, so a kernel's own symbols may be other ones)."""

@@ -1,8 +1,8 @@
 """A region's tensor as a loop nest over memory: loads and the store are linear addresses, axes are split and joined.
 
-    resolve   indices become addresses, guards that a halo makes unnecessary go
-    split     an axis that addresses take apart (y // 2 and y % 2) becomes two, and the divisions are gone
-    join      two axes that every address walks through like one become one
+resolve   indices become addresses, guards that a halo makes unnecessary go
+split     an axis that addresses take apart (y // 2 and y % 2) becomes two, and the divisions are gone
+join      two axes that every address walks through like one become one
 """
 
 from __future__ import annotations

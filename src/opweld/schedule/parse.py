@@ -139,8 +139,7 @@ class _KernelParser(Parser):
         axis = self._new_axis()
         lower = self._dim() if self._accept("from") else ZERO
         upper = self._dim() if self._accept("to") else None
-        unroll = self._integer() if self._accept("unroll") else 1
-        return Loop(axis, self._inner(column), lower, upper, unroll)
+        return Loop(axis, self._inner(column), lower, upper)
 
     def _tile(self, column: int) -> Tile:
         role: Literal["row", "lane"] = "row" if self._accept("row") else "lane"
@@ -171,10 +170,10 @@ class _KernelParser(Parser):
         return self._known_axis()
 
     def _width_of_later_lanes(self, name: str) -> int | None:
-        for position in range(self.position, len(self.tokens) - 3):
-            words = [word for _, word, _ in self.tokens[position : position + 4]]
-            if words[:3] == ["lane", name, ":"] and words[3].isdigit():
-                return int(words[3])
+        words = [word for _, word, _ in self.tokens]
+        for lane, axis, colon, width in zip(words, words[1:], words[2:], words[3:], strict=False):
+            if (lane, axis, colon) == ("lane", name, ":") and width.isdigit():
+                return int(width)
         return None
 
     def _accumulate(self) -> Accumulate:

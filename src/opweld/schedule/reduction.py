@@ -1,15 +1,15 @@
 """The template of contractions and windows: a register tile of rows x lanes, accumulated over the reduced axes.
 
-    grid   (axes of both operands..., lane tiles, other rows..., row tiles)
+    grid   (axes of both operands..., lane tiles, other rows..., row tiles), or lane tiles last
     tile   lanes: the axis that the packed operand and the result run along; rows: an axis of the other operand
     body   declare accumulators; loop over the reduced axes; accumulate; store epilogue(accumulators)
 
-Lane tiles are outside row tiles: a block of the packed operand stays in cache while all rows pass over it.
+A packed operand that fits the second-level cache is passed over for every row tile, whose operand and result are then
+walked once, front to back. Of a larger one, a block stays in cache while all rows pass over it.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from opweld.fuse.region import Kind
@@ -20,7 +20,6 @@ from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, Ti
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv, mod, nonnegative
 from opweld.tensor.expr import (
-    Binary,
     Expr,
     Load,
     Reduce,
@@ -35,17 +34,12 @@ from opweld.tensor.expr import (
 from opweld.tensor.semantics import neutral
 
 UNROLL = 7
-"""A window axis of at most this extent is written out, so that taps of neighbouring rows share their loads."""
+"""A window axis of at most this extent is written out, so that taps of neighbouring rows share their loads. Not so in a
+contraction: its registers are full of accumulators."""
 
 
 LONG = 8
 """Rows that a tile should have at least."""
-
-STEPS = 4
-"""Iterations of the innermost loop that are written one after the other when there are few accumulators."""
-
-ENOUGH = 20
-"""Accumulators from which on the overhead of a loop iteration hides behind its arithmetic."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,19 +58,20 @@ def schedule_reduction(
     """Grid axes and statements of a contraction or window nest."""
     node = next(n for n in walk(nest.body) if isinstance(n, Reduce))
     plan = _plan(nest, node, kind, target)
+    window = kind is Kind.WINDOW
     others = [axis for axis in nest.axes if axis not in (plan.lane, plan.row)]
     shared = [axis for axis in others if _depends(node, axis, plan.lane)]
     rows = [axis for axis in others if axis not in shared]
     lane_counter = Axis(plan.lane.name + "t", ceildiv(plan.lane.extent, plan.width))
-    grid: list[Axis] = [*shared, lane_counter, *rows]
     row_counter = None
     if plan.row is not None:
         row_counter = Axis(plan.row.name + "t", ceildiv(plan.row.extent, plan.height))
-        grid.append(row_counter)
+        rows.append(row_counter)
+    grid = [*shared, *rows, lane_counter] if _fits_cache(node, plan, target) else [*shared, lane_counter, *rows]
 
     def lane_body(lane: Dim) -> tuple[Statement, ...]:
         if plan.row is None or row_counter is None:
-            return _accumulate(nest, node, buffer, {plan.lane: lane}, target)
+            return _accumulate(nest, node, buffer, {plan.lane: lane}, window)
         row = plan.row
         return (
             tile_at(
@@ -84,7 +79,7 @@ def schedule_reduction(
                 "row",
                 plan.height,
                 row_counter.dim,
-                lambda index: _accumulate(nest, node, buffer, {plan.lane: lane, row: index}, target),
+                lambda index: _accumulate(nest, node, buffer, {plan.lane: lane, row: index}, window),
             ),
         )
 
@@ -99,7 +94,9 @@ def _plan(nest: Nest, node: Reduce, kind: Kind, target: Target) -> Plan:
     lane = _lane(nest, node, kind)
     extent = lane.extent.constant
     needed = 2 if extent is None else -(-extent // lanes)
-    candidates = [axis for axis in nest.axes if axis is not lane and (kind is Kind.WINDOW or not _with_lane(node, axis, lane))]
+    candidates = [
+        axis for axis in nest.axes if axis is not lane and (kind is Kind.WINDOW or not _with_lane(node, axis, lane))
+    ]
     row = max(candidates, key=lambda a: _row_score(nest, node, a), default=None)
     if kind is Kind.CONTRACTION:
         count = 1
@@ -113,6 +110,18 @@ def _plan(nest: Nest, node: Reduce, kind: Kind, target: Target) -> Plan:
     if row is not None and height == 1 and row.extent.constant == 1:
         row = None
     return Plan(lane, vectors * lanes, row, height)
+
+
+def _fits_cache(node: Reduce, plan: Plan, target: Target) -> bool:
+    """Whether the operand that lanes run along stays in a quarter of the second-level cache, and one block of it in a
+    third of the first: then passing over all of it for every row tile costs nothing."""
+    depth = ONE
+    for axis in node.axes:
+        depth = depth * axis.extent
+    if depth.constant is None or plan.lane.extent.constant is None:
+        return True
+    block = depth.constant * node.dtype.bytes
+    return block * plan.width <= target.l1_bytes // 3 and block * plan.lane.extent.constant <= target.l2_bytes // 4
 
 
 def _lane(nest: Nest, node: Reduce, kind: Kind) -> Axis:
@@ -178,7 +187,7 @@ def _magnitude(stride: Dim) -> Dim:
 
 
 def _accumulate(
-    nest: Nest, node: Reduce, buffer: str, mapping: dict[Atom, Dim], target: Target
+    nest: Nest, node: Reduce, buffer: str, mapping: dict[Atom, Dim], written_out: bool
 ) -> tuple[Statement, ...]:
     over = tuple(
         a
@@ -188,9 +197,7 @@ def _accumulate(
     )
     loops = loop_order(node, mapping)
     dtype = node.dtype
-    registers = math.prod(int(axis.extent) for axis in over) // target.vector_lanes_f32
-    unroll = 1 if registers >= ENOUGH else STEPS
-    inner = accumulate_over(loops, "acc", node.kind, substitute(node.body, mapping), len(loops), unroll)
+    inner = accumulate_over(loops, "acc", node.kind, substitute(node.body, mapping), written_out)
     result = transform(
         substitute(nest.body, mapping),
         lambda n: load("acc", dtype, ()) if isinstance(n, Reduce) else None,
@@ -218,24 +225,16 @@ def loop_order(node: Reduce, mapping: dict[Atom, Dim]) -> tuple[Axis, ...]:
 
 
 def accumulate_over(
-    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, depth: int, unroll: int = 1
+    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written_out: bool
 ) -> tuple[Statement, ...]:
-    """Loops around one accumulation; short innermost window axes are written out."""
+    """Loops around one accumulation; a short innermost axis is written out when asked for."""
     if not loops:
         return (Accumulate(name, kind, value),)
     axis, rest = loops[0], loops[1:]
     extent = axis.extent.constant
-    if not rest and extent is not None and extent <= UNROLL and depth > 1:
-        taps = [substitute(value, {axis: _at(position)}) for position in range(extent)]
-        taps = [tap for tap in taps if not _adds_nothing(kind, tap)] or taps[:1]
-        return tuple(Accumulate(name, kind, tap) for tap in taps)
-    inner = accumulate_over(rest, name, kind, value, depth, unroll)
-    return (Loop(axis, inner, unroll=1 if rest else unroll),)
-
-
-def _adds_nothing(kind: str, value: Expr) -> bool:
-    """Whether the tap lies on zero padding wherever the window is."""
-    return kind == "sum" and isinstance(value, Binary) and value.op == "mul" and const(0, value.dtype) in value.operands
+    if not rest and written_out and extent is not None and extent <= UNROLL:
+        return tuple(Accumulate(name, kind, substitute(value, {axis: _at(position)})) for position in range(extent))
+    return (Loop(axis, accumulate_over(rest, name, kind, value, written_out)),)
 
 
 def _at(position: int) -> Dim:

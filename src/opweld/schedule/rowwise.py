@@ -11,28 +11,29 @@ and otherwise computed again wherever it is read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from opweld.fuse.region import Region, reductions
+from opweld.fuse.rows import RowSpace
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, dense
 from opweld.schedule.lanes import lane_tiles, tile_at
 from opweld.schedule.map import vectors_for
 from opweld.schedule.nest import by_stride, resolve
 from opweld.schedule.reduction import initial_of
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store
+from opweld.schedule.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, product
 from opweld.tensor.expr import (
+    Binary,
     Expr,
     Load,
     Reduce,
     Unary,
-    Binary,
-    const,
     fresh_reductions,
     load,
     loads,
+    reduce,
     substitute,
     substitute_loads,
     transform,
@@ -40,7 +41,10 @@ from opweld.tensor.expr import (
 )
 from opweld.tensor.program import Tensor
 
-DEAR = frozenset("exp log log1p tanh sigmoid erf sin cos pow softplus sqrt rsqrt div".split())
+DEAR = frozenset(
+    ("exp", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "softplus", "sqrt", "rsqrt", "div")
+)
+"""Operators that cost more than a load."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,7 @@ class Rows:
 
     @property
     def lanes_along_columns(self) -> bool:
+        """Whether a vector holds columns of one row, not one column of many rows."""
         return self.lane in self.columns
 
 
@@ -188,7 +193,13 @@ class _Builder:
                 flat = flat * axis.extent + axis.dim
         columns = self._column_order(node)
         if not space.lanes_along_columns:
-            over = tuple(a for dim in lane.values() for m, _ in dim.terms for a in m if isinstance(a, Axis) and a.name.endswith("v"))
+            over = tuple(
+                a
+                for dim in lane.values()
+                for m, _ in dim.terms
+                for a in m
+                if isinstance(a, Axis) and a.name.endswith("v")
+            )
             value = self._finished(node.body, lane)
             inner: tuple[Statement, ...] = (Accumulate(name, node.kind, value, flat),)
             for axis in reversed(columns):
@@ -219,11 +230,9 @@ class _Builder:
         places = self._space.places[tensor.name]
         value = self._finished(body, {})
         address = self._address(storage, places)
-        columns = by_stride([a for a in places if a in self._space.columns], address)  # type: ignore[misc]
+        columns = by_stride(self._columns_in(places), address)
         if not self._space.lanes_along_columns:
-            inner: tuple[Statement, ...] = (
-                Store(storage.root, address.substitute(lane), substitute(value, lane)),
-            )
+            inner: tuple[Statement, ...] = (Store(storage.root, address.substitute(lane), substitute(value, lane)),)
             for axis in reversed(columns):
                 inner = (Loop(axis, inner),)
             return list(inner)
@@ -255,24 +264,23 @@ class _Builder:
                     names.add(member.name)
         return found
 
-    def _keep_in_scratch(
-        self, position: int, tensor: Tensor, body: Expr, lane: dict[Atom, Dim]
-    ) -> list[Statement]:
-        """A row of scratch; with lanes along a kept axis, a row for each lane."""
+    def _keep_in_scratch(self, position: int, tensor: Tensor, body: Expr, lane: dict[Atom, Dim]) -> list[Statement]:
+        """A row of scratch. With lanes along a kept axis there would be a row for each lane, too much for the cache:
+        the value is computed again instead."""
+        if lane:
+            return []
         name = f"row{position}"
         places = self._space.places[tensor.name]
-        columns = tuple(axis for axis in places if axis in self._space.columns)
-        if lane:
-            return []  # one row a lane would not stay in cache; it is computed again
-        elements = product(axis.extent for axis in columns)  # type: ignore[union-attr]
-        self._scratch.append(Scratch(name, tensor.dtype, elements))
-        shape = tuple(axis.extent if axis in self._space.columns else ONE for axis in tensor.axes)
-        shape = tuple(ONE if place not in columns else place.extent for place in places)  # type: ignore[union-attr]
-        storage = dense(name, tensor.dtype, shape, _order_of(places, self._space.lane))
-        kept = replace(storage, terms=tuple(t for t in storage.terms))
+        columns = self._columns_in(places)
+        self._scratch.append(Scratch(name, tensor.dtype, product(axis.extent for axis in columns)))
+        shape = tuple(ONE if place is None or place not in columns else place.extent for place in places)
+        kept = dense(name, tensor.dtype, shape, _order_of(places, self._space.lane))
         made = self._store_pass(tensor, body, kept, lane)
         self._stored[tensor.name] = kept
         return made
+
+    def _columns_in(self, places: tuple[Axis | None, ...]) -> tuple[Axis, ...]:
+        return tuple(axis for axis in places if axis is not None and axis in self._space.columns)
 
 
 def _order_of(places: tuple[Axis | None, ...], lane: Axis) -> tuple[int, ...]:
@@ -281,8 +289,6 @@ def _order_of(places: tuple[Axis | None, ...], lane: Axis) -> tuple[int, ...]:
 
 
 def _reduce_over(node: Reduce, places: dict[Axis, Axis], body: Expr) -> Expr:
-    from opweld.tensor.expr import reduce
-
     return reduce(node.kind, tuple(places[axis] for axis in node.axes), body)
 
 
@@ -290,8 +296,6 @@ def lane_tiles_over(
     axis: Axis, width: int, lanes: Axis, name: str, kind: str, value: Expr, flat: Dim | None
 ) -> tuple[Statement, ...]:
     """Lane tiles whose axis is the one that an accumulator was declared over."""
-    from opweld.schedule.tile import Tile
-
     count = ceildiv(axis.extent, width)
     limit = None if count * width is axis.extent else axis.extent
     counter = Axis(axis.name + "t", count)
@@ -304,18 +308,12 @@ def lane_tiles_over(
 
 def _space(region: Region, storages: dict[str, Storage]) -> Rows:
     """Canonical axes: those of the first reduction; every member's axes are matched to them through its loads."""
-    from opweld.fuse.rows import RowSpace
-
     first = next(tensor for tensor in region.tensors if reductions(tensor.body))
     space = RowSpace.of(first)
-    producers = []
-    for tensor in region.tensors:
-        if tensor is first:
-            break
-        producers.append(tensor)
-    for source in reversed(producers):
+    position = region.tensors.index(first)
+    for source in reversed(region.tensors[:position]):
         space.add_producer(source)
-    for tensor in region.tensors[len(producers) + 1 :]:
+    for tensor in region.tensors[position + 1 :]:
         space.add(tensor)
     rows = tuple(Axis(f"r{i}", extent) for i, extent in enumerate(space.rows))
     columns = tuple(Axis(f"c{i}", extent) for i, extent in enumerate(space.columns))

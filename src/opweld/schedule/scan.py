@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from opweld.fuse.legality import inline
 from opweld.fuse.region import Kind, classify, reductions
-from opweld.place.storage import Storage, dense
+from opweld.place.storage import Storage, Term, dense
 from opweld.schedule.map import schedule_map
 from opweld.schedule.nest import nest_of
 from opweld.schedule.reduction import schedule_reduction
@@ -28,7 +28,11 @@ from opweld.tensor.program import Scan, Tensor
 
 
 def schedule_scan(
-    scan: Scan, storages: dict[str, Storage], shapes: dict[str, tuple[Dim, ...]], constants: Container[str], target: Target
+    scan: Scan,
+    storages: dict[str, Storage],
+    shapes: dict[str, tuple[Dim, ...]],
+    constants: Container[str],
+    target: Target,
 ) -> tuple[tuple[Statement, ...], tuple[Scratch, ...]]:
     """Statements and scratch of a recurrence; its grid has one iteration."""
     scan = _fold_steps(scan)
@@ -76,7 +80,7 @@ def schedule_scan(
 def _at_step(stacked: Storage, time: Axis) -> Storage:
     """The part of a stacked output that belongs to the current step."""
     address = stacked.offset
-    terms = []
+    terms: list[Term] = []
     for term in stacked.terms:
         if term.axis == 0:
             address = address + term.stride * (time.dim + term.shift)

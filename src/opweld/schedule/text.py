@@ -9,7 +9,7 @@
     lane l0: 16 at 16*g0
       row r0: 6 at 6*g1 below n0
         acc a0 f32<l0, r0> = 0.0
-        loop k0: 64 unroll 4
+        loop k0: 64
           sum a0 = mul(b0[64*r0 + 384*g1 + k0], b1[16*k0 + 1024*g0 + l0])
         store b2[64*r0 + 384*g1 + 16*g0 + l0] = max(a0, 0.0)
 
@@ -164,9 +164,8 @@ class _Printer:
     def _loop(self, loop: Loop) -> str:
         lower = "" if loop.lower is ZERO else f" from {self._dim(loop.lower)}"
         upper = "" if loop.upper is None else f" to {self._dim(loop.upper)}"
-        unroll = "" if loop.unroll == 1 else f" unroll {loop.unroll}"
         extent = self._dim(loop.axis.extent)
-        return f"loop {self.called.atom(loop.axis, 'k')}: {extent}{lower}{upper}{unroll}"
+        return f"loop {self.called.atom(loop.axis, 'k')}: {extent}{lower}{upper}"
 
     def _with_value(self, depth: int, head: str, value: Expr, names: _Names | None = None) -> None:
         lines = (names or _Names(self.called)).body_lines(value)

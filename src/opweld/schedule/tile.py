@@ -28,13 +28,12 @@ from opweld.tensor.expr import Expr
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """A serial loop of the axis over [lower, upper); `unroll` iterations are written one after the other."""
+    """A serial loop of the axis over [lower, upper)."""
 
     axis: Axis
     body: tuple[Statement, ...]
     lower: Dim = ZERO
     upper: Dim | None = None
-    unroll: int = 1
 
     @property
     def end(self) -> Dim:

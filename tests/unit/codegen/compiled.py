@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import mmap
 import os
 import subprocess
 import tempfile
@@ -22,7 +23,6 @@ from opweld.target import Target
 from opweld.tensor.dim import Atom, Symbol
 
 HEADERS = Path(__file__).parents[3] / "src/opweld/runtime/c"
-_POISON = 0x7FC0DEAD
 
 
 def headers() -> dict[str, str]:
@@ -127,3 +127,19 @@ def aligned(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray[Any, An
     room = np.zeros(size + 64, np.uint8)
     start = (-room.ctypes.data) % 64
     return room[start : start + size].view(dtype).reshape(shape)
+
+
+def fenced(array: np.ndarray[Any, Any], at_end: bool) -> np.ndarray[Any, Any]:
+    """A flat copy in pages of its own that touches an inaccessible page: after its end, or before its start."""
+    page = mmap.PAGESIZE
+    pages = -(-array.nbytes // page)
+    room = mmap.mmap(-1, (pages + 2) * page)
+    base = np.frombuffer(room, np.uint8)
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for place in (0, (pages + 1) * page):
+        assert protect(base.ctypes.data + place, page, 0) == 0
+    start = (pages + 1) * page - array.nbytes if at_end else page
+    copy = base[start : start + array.nbytes].view(array.dtype)
+    copy[...] = array.reshape(-1)
+    return copy

@@ -12,7 +12,7 @@ from opweld.schedule.tile import Accumulate, Buffer, Collapse, Declare, Kernel, 
 from opweld.tensor.dim import Axis, Dim, Symbol, Value, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, binary, cast, const, index, load, select, unary
-from tests.unit.codegen.compiled import Runner, aligned
+from tests.unit.codegen.compiled import Runner, aligned, fenced
 from tests.unit.codegen.hand_written import F32, add, conv3x3, f32, gemm, get, layernorm, mul, named, sub
 from tests.unit.codegen.interpreted import BadIndexError, DivisionByZeroError, interpret
 
@@ -41,7 +41,8 @@ def check(
     given: Mapping[str, Any] | None = None,
     tolerance: float = 2e-5,
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Runs a kernel in every vector length, in uneven ranges; compares all buffers with the interpreter's."""
+    """Runs a kernel in every vector length, in uneven ranges, between inaccessible pages; compares all
+    buffers with the interpreter's."""
     start: dict[str, np.ndarray[Any, Any]] = {}
     for seed, buffer in enumerate(kernel.buffers):
         start[buffer.name] = fill(buffer.dtype, counts[buffer.name], seed)
@@ -59,8 +60,7 @@ def check(
     for width in lanes:
         actual = {}
         for name, array in start.items():
-            actual[name] = aligned(array.shape, array.dtype)
-            actual[name][...] = array
+            actual[name] = fenced(array, at_end=width != 8)
         error = Runner(kernel, width)(actual, sizes, (0.0, 0.3, 0.7, 1.0))
         assert error == failure, width
         if failure:

@@ -15,7 +15,7 @@ class Dependence:
         self.lane = lane
         self.varying: set[str] = set()
         self._reads: dict[Expr, frozenset[str]] = {}
-        self._touches: dict[Expr, bool] = {}
+        self._touched: dict[Expr, frozenset[Expr]] = {}
 
     def reads(self, root: Expr) -> frozenset[str]:
         """Names of the buffers and registers that the expression loads, run-time indices included."""
@@ -27,9 +27,13 @@ class Dependence:
 
     def touches(self, root: Expr) -> bool:
         """Whether evaluating it where it should not be may fail: it loads memory or divides integers."""
-        if root not in self._touches:
+        return bool(self.touched(root))
+
+    def touched(self, root: Expr) -> frozenset[Expr]:
+        """The nodes for which `touches` holds: loads, integer divisions, and what uses run-time indices."""
+        if root not in self._touched:
             self._visit(root)
-        return self._touches[root]
+        return self._touched[root]
 
     def varies(self, root: Expr) -> bool:
         """Whether lanes may differ."""
@@ -60,10 +64,11 @@ class Dependence:
             if node in self._reads:
                 continue
             reads: frozenset[str] = frozenset()
+            touched: frozenset[Expr] = frozenset()
             touches = False
             for operand in node.operands:
                 reads |= self._reads[operand]
-                touches = touches or self._touches[operand]
+                touched |= self._touched[operand]
             for dim in dims_of(node):
                 reads |= self.dim_reads(dim)
                 touches = touches or any(isinstance(atom, Value) for atom in atoms_of(dim))
@@ -72,4 +77,5 @@ class Dependence:
                 touches = touches or bool(node.indices)
             elif isinstance(node, Binary) and node.op in ("div", "mod", "fmod"):
                 touches = touches or node.dtype.is_integer
-            self._reads[node], self._touches[node] = reads, touches
+            self._reads[node] = reads
+            self._touched[node] = touched | {node} if touches else touched

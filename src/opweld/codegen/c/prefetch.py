@@ -17,7 +17,7 @@ UNROLL = 4
 
 _LINE_BYTES = 64
 _SMALLEST_BYTES = 1 << 17  # a model has more weights than L2 holds, so each launch finds its own in L3
-_MOST_REPEATS = 8
+_MOST_REPEATS = 3
 
 
 @dataclass(frozen=True)

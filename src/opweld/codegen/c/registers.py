@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from opweld.codegen.c.context import Context, Instance
 from opweld.codegen.c.operators import NEUTRAL_INFIX, REDUCE, register
-from opweld.schedule.tile import Accumulate, Loop, Statement, Tile
+from opweld.schedule.tile import Accumulate, Collapse, Loop, Statement, Tile
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
 
@@ -98,6 +98,17 @@ def accumulations(body: tuple[Statement, ...]) -> Iterator[Accumulate]:
             yield statement
         elif isinstance(statement, Tile | Loop):
             yield from accumulations(statement.body)
+
+
+def collapsed_names(body: tuple[Statement, ...]) -> set[str]:
+    """The accumulators that a Collapse inside reduces."""
+    found: set[str] = set()
+    for item in body:
+        if isinstance(item, Collapse):
+            found.add(item.name)
+        elif isinstance(item, Tile | Loop):
+            found |= collapsed_names(item.body)
+    return found
 
 
 def combine(kind: str, dtype: DType, left: str, right: str) -> str:

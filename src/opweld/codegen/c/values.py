@@ -8,15 +8,17 @@ used twice, or is a call, gets a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from opweld.codegen.c.active import ALL, Active
 from opweld.codegen.c.dependence import Dependence
+from opweld.codegen.c.indices import Indices
 from opweld.codegen.c.integers import Integers
+from opweld.codegen.c.loads import Loads
 from opweld.codegen.c.memory import Addresses, Memory
+from opweld.codegen.c.operations import binary_text, cast_text, unary_text
 from opweld.codegen.c.operators import (
     COMPARE,
     INFIX,
-    LOGIC,
     register,
     scalar_literal,
     vector_literal,
@@ -24,41 +26,25 @@ from opweld.codegen.c.operators import (
 )
 from opweld.codegen.c.scope import Scopes
 from opweld.codegen.c.vector import Assign, Define, Do, If, VectorStatement
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value, as_dim, nonnegative
+from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary, cast
+from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary, walk
 
 _LONGEST_INLINE = 100
-_SCALAR_OPERANDS = (DType.F32, DType.F64, DType.I32, DType.I64)
 _SCALAR_INFIX = {**{op: INFIX[op] for op in ("add", "sub", "mul")}, **COMPARE}
-
-
-@dataclass(frozen=True)
-class Active:
-    """Which lanes exist: all, the first `count`, or those of a mask (a name)."""
-
-    count: str | None = None
-    mask: str | None = None
-
-
-ALL = Active()
-
-
-def _has_reciprocal(value: float) -> bool:
-    """Whether division by the constant can be a multiplication with a correction."""
-    return 2.0**-60 < abs(value) < 2.0**60
 
 
 class Values:
     """Writes the values of one function."""
 
     def __init__(self, scopes: Scopes, lane: Axis, memories: Mapping[str, Memory]) -> None:
+        self.lane = lane
         self.dependence = Dependence(lane)
-        self.integers = Integers(scopes, self._run_time_index, self.dependence.dim_reads)
+        self.indices = Indices(self, scopes)
+        self.integers = Integers(scopes, self.indices.run_time, self.dependence.dim_reads)
         self.addresses = Addresses(scopes, self.integers, self.dependence)
+        self.loads = Loads(self, scopes, memories)
         self._scopes = scopes
-        self._lane = lane
-        self._lanes = int(lane.extent)
         self._memories = memories
 
     def vector(self, root: Expr, active: Active = ALL) -> str:
@@ -102,6 +88,8 @@ class Values:
                 return f"({self.scalar(node.x)} {'&&' if node.op == 'and' else '||'} {self.scalar(node.y)})"
         if isinstance(node, Unary) and node.op == "not":
             return f"!{self.scalar(node.x)}"
+        if isinstance(node, Select) and node.dtype in (DType.I32, DType.I64) and not self._risky(node, ALL):
+            return f"({self.scalar(node.condition)} ? {self.scalar(node.x)} : {self.scalar(node.y)})"
         if isinstance(node, Cast) and node.dtype is DType.I64 and node.x.dtype.is_integer:
             return f"(int64_t){self.scalar(node.x)}"
         return f"{self.named(node)}[0]"
@@ -120,7 +108,7 @@ class Values:
         """The lanes for which, in addition, no guard is negative."""
         if not guards:
             return active
-        masks = [f"opw_inside({self.integer_vector(guard, active)})" for guard in guards]
+        masks = [f"opw_inside({self.indices.vector(guard, active)})" for guard in guards]
         lanes = self.lanes_mask(active)
         return Active(mask=self._mask(" & ".join(masks if lanes is None else (*masks, lanes))))
 
@@ -135,15 +123,22 @@ class Values:
             return node, ALL
         return node, active if active.mask is not None or self.dependence.varies(node) else ALL
 
-    def _lazy(self, node: Expr) -> tuple[Expr, ...]:
+    def _lazy(self, node: Expr, active: Active) -> tuple[Expr, ...]:
         """Operands that are evaluated inside a branch or under a mask, by the node itself."""
         if isinstance(node, Select):
-            if self.dependence.touches(node.x) or self.dependence.touches(node.y):
+            if self._risky(node, active):
                 constant = not self.dependence.varies(node.condition)
                 return (node.condition, node.x, node.y) if constant else (node.x, node.y)
         elif isinstance(node, Load) and node.fill is not None:
             return (node.fill,)
         return ()
+
+    def _risky(self, node: Select, active: Active) -> bool:
+        """Whether a side loads something that is not loaded anyway, for the condition or before."""
+        risks = self.dependence.touched(node.x) | self.dependence.touched(node.y)
+        if risks and not any(isinstance(inner, Select) for inner in walk(node.condition)):
+            risks -= self.dependence.touched(node.condition)
+        return any(self._scopes.find(self._key(risk, active)) is None for risk in risks)
 
     def _eager(self, root: Expr, active: Active) -> tuple[list[Expr], dict[Expr, int]]:
         """Nodes to compute, operands first, and how often each is used."""
@@ -162,7 +157,7 @@ class Values:
             stack.append((node, True))
             if self._scopes.find(self._key(node, active)) is not None:
                 continue
-            lazy = self._lazy(node)
+            lazy = self._lazy(node, active)
             for operand in reversed(node.operands):
                 if operand in lazy:
                     continue
@@ -184,82 +179,37 @@ class Values:
         if isinstance(node, Const):
             return vector_literal(node.value, node.dtype), True
         if isinstance(node, Index):
-            return self.integer_vector(node.dim, active), False
+            return self.indices.vector(node.dim, active), False
         if isinstance(node, Load):
-            return (node.tensor, None) if not node.indices else (self._load(node, active), False)
+            return (node.tensor, None) if not node.indices else (self.loads.text(node, active), False)
         if isinstance(node, Unary):
-            return self._unary(node, texts[node.x])
+            return unary_text(node, texts[node.x])
         if isinstance(node, Binary):
-            return self._binary(node, texts, active)
+            if node.dtype.is_integer and node.op in ("div", "mod", "fmod"):
+                self._check_divisor(node.y, texts[node.y], active)
+            return binary_text(node, texts[node.x], texts[node.y])
         if isinstance(node, Cast):
-            return self._cast(node, texts[node.x])
+            return cast_text(node, texts[node.x])
         if isinstance(node, Select):
-            if self._lazy(node):
+            if self._lazy(node, active):
                 return self._branch(node, texts, active), None
             return self.blend(texts[node.condition], node.dtype, texts[node.x], texts[node.y]), False
         raise TypeError(f"a kernel cannot hold {type(node).__name__} expressions: {node!r}")
-
-    def _unary(self, node: Unary, x: str) -> tuple[str, bool]:
-        if node.op == "neg":
-            return f"-{x}", True
-        if node.op in ("not", "bitnot"):
-            return f"~{x}", True
-        text = f"opw_{node.op}_{register(node.x.dtype).short}({x})"
-        return self._round(node.dtype, text), False
-
-    def _binary(self, node: Binary, texts: Mapping[Expr, str], active: Active) -> tuple[str, bool]:
-        x, y = texts[node.x], texts[node.y]
-        dtype = node.x.dtype
-        if dtype is DType.BOOL:
-            return LOGIC[node.op].format(x=x, y=y), True
-        if node.op in COMPARE:
-            return f"opw_{node.op}_{register(dtype).short}({x}, {y})", False
-        if node.op == "div" and dtype is DType.F32 and isinstance(node.y, Const) and _has_reciprocal(node.y.value):
-            divisor, inverse = scalar_literal(node.y.value, dtype), scalar_literal(1.0 / node.y.value, dtype)
-            return f"opw_div_by_f32({x}, {divisor}, {inverse})", False
-        if node.op in ("min", "max") and isinstance(node.y, Const):
-            x, y = y, x  # that a constant first is no NaN saves a selection
-        if node.op in INFIX and (dtype.is_float or node.op != "div"):
-            left, right = self._operand(node.x, x, node.y), self._operand(node.y, y, node.x)
-            text = f"{left} {INFIX[node.op]} {right}"
-            rounded = self._round(node.dtype, text)
-            return rounded, rounded is text
-        if dtype.is_integer and node.op in ("div", "mod", "fmod"):
-            self._check_divisor(node.y, y, active)
-        return self._round(node.dtype, f"opw_{node.op}_{register(dtype).short}({x}, {y})"), False
-
-    @staticmethod
-    def _operand(node: Expr, text: str, other: Expr) -> str:
-        """A constant beside a vector may be a plain number: C makes a vector of it."""
-        if isinstance(node, Const) and not isinstance(other, Const) and node.dtype in _SCALAR_OPERANDS:
-            number = scalar_literal(node.value, node.dtype)
-            return f"({number})" if number.startswith("-") else number
-        return text
-
-    @staticmethod
-    def _round(dtype: DType, text: str) -> str:
-        return f"opw_round_{dtype.short}({text})" if dtype in (DType.F16, DType.BF16) else text
-
-    def _cast(self, node: Cast, x: str) -> tuple[str, bool | None]:
-        source, target = node.x.dtype, node.dtype
-        if target is DType.BOOL:
-            return f"opw_convert_{register(source).short}_b8({x})", False
-        if register(source) is register(target):
-            return (x, None) if target is DType.F32 and x.isidentifier() else (self._round(target, x), False)
-        return self._round(target, f"opw_convert_{register(source).short}_{register(target).short}({x})"), False
 
     def _check_divisor(self, divisor: Expr, text: str, active: Active) -> None:
         if isinstance(divisor, Const) and divisor.value != 0:
             return
         zero = vector_literal(0, divisor.dtype)
-        self._fail_where(f"opw_eq_{divisor.dtype.short}({text}, {zero})", active, "OPW_DIVISION_BY_ZERO")
+        self.fail_where(f"opw_eq_{divisor.dtype.short}({text}, {zero})", active, "OPW_DIVISION_BY_ZERO")
 
-    def _fail_where(self, mask: str, active: Active, code: str) -> None:
+    def fail_where(self, mask: str, active: Active, code: str) -> None:
+        """Ends the kernel with an error when the mask is set for a lane that exists."""
         lanes = self.lanes_mask(active)
         condition = f"opw_any({mask})" if lanes is None else f"opw_any({mask} & {lanes})"
-        self._fail_if(condition, code)
+        self.fail_if(condition, code)
 
-    def _fail_if(self, condition: str, code: str) -> None:
+    def fail_if(self, condition: str, code: str) -> None:
+        """Ends the kernel with an error when the condition holds."""
         self._scopes.add(If(condition, (Assign("*error", code), Do("return"))))
 
     # ---- branches ----------------------------------------------------------------------------------------------------
@@ -271,7 +221,7 @@ class Values:
                 condition = f"{self.vector(node.condition, active)}[0]"
             else:
                 condition = self.scalar(node.condition)
-            return self._either(
+            return self.either(
                 node, active, condition, lambda: self.vector(node.x, active), lambda: self.vector(node.y, active)
             )
         lanes = self.lanes_mask(active)
@@ -296,7 +246,7 @@ class Values:
         found = self._scopes.find(key)
         return found or self._scopes.define(key, "const vi32", self._scopes.numbered("m"), text)
 
-    def _either(
+    def either(
         self, node: Expr, active: Active, condition: str, then: Callable[[], str], otherwise: Callable[[], str]
     ) -> str:
         """A variable assigned in the two blocks of a branch."""
@@ -312,158 +262,14 @@ class Values:
         self._scopes.remember(self._key(node, active), name, self.dependence.reads(node))
         return name
 
-    # ---- loads -------------------------------------------------------------------------------------------------------
 
-    def _load(self, node: Load, active: Active) -> str:
-        memory = self._memories[node.tensor]
-        offset = node.indices[0]
-        assert node.dtype is memory.dtype, f"{node!r} loads {node.dtype} from a buffer of {memory.dtype}"
-        uniform = tuple(guard for guard in node.guards if not self.dependence.dim_varies(guard))
-        varying = tuple(guard for guard in node.guards if self.dependence.dim_varies(guard))
-        if not uniform:
-            return self._load_where(node, memory, varying, active)
-        fill = node.fill
-        assert fill is not None
-        simple = not varying and not self.dependence.dim_reads(offset) and active.mask is None
-        stride = self.dependence.lane_stride(offset)
-        if simple and stride in (ZERO, ONE) and isinstance(fill, Const) and not self.dependence.touches(fill):
-            if fill.value == 0:
-                span = 1 if stride is ZERO else self._lanes
-                found = self.addresses.guarded(memory, offset.without(self._lane), uniform, span)
-                if found is not None:
-                    return self._read(memory, found[0], found[1], stride is ONE, active)
-            condition, _ = self.addresses.condition(uniform)
-            pointer, position = self.addresses.element(memory, offset.without(self._lane))
-            text = self._read(memory, pointer, position, stride is ONE, active)
-            return f"{condition} ? {text} : {vector_literal(fill.value, fill.dtype)}"
-        condition = " && ".join(self.integers.positive(guard) for guard in uniform)
-        return self._either(
-            node,
-            active,
-            condition,
-            lambda: self._load_where(node, memory, varying, active),
-            lambda: self.vector(fill, active),
-        )
-
-    def _load_where(self, node: Load, memory: Memory, guards: tuple[Dim, ...], active: Active) -> str:
-        """A load whose remaining guards differ from lane to lane."""
-        if not guards:
-            return self._load_lanes(memory, node.indices[0], active)
-        inside = self.restrict(active, guards)
-        mask = self.lanes_mask(inside)
-        assert mask is not None
-        loaded = self._load_lanes(memory, node.indices[0], inside)
-        fill = node.fill
-        if fill is None or (isinstance(fill, Const) and fill.value == 0):
-            return loaded
-        return self.blend(mask, node.dtype, loaded, self.vector(fill, active))
-
-    def _load_lanes(self, memory: Memory, offset: Dim, active: Active) -> str:
-        stride = self.dependence.lane_stride(offset)
-        kind = memory.dtype.short
-        if stride is None:
-            offsets = self.integer_vector(offset, active)
-            if active.mask is not None:
-                return f"opw_gather_masked_{kind}({memory.name}, {offsets}, {active.mask})"
-            if active.count is not None:
-                return f"opw_gather_partial_{kind}({memory.name}, {offsets}, {active.count})"
-            return f"opw_gather_{kind}({memory.name}, {offsets})"
-        if stride is ZERO and active.mask is not None:
-            # An index that is checked or a load that is made although no lane wants it would be an error.
-            zero = vector_literal(0, memory.dtype)
-            name = self._scopes.numbered("t")
-            self._scopes.add(Define(vector_type(memory.dtype), name, zero))
-            self._scopes.open()
-            pointer, position = self.addresses.element(memory, offset)
-            self._scopes.add(Assign(name, self._read(memory, pointer, position, False, ALL)))
-            self._scopes.add(If(f"opw_any({active.mask})", self._scopes.close()))
-            return name
-        pointer, position = self.addresses.element(memory, offset.without(self._lane))
-        if stride is ZERO or stride is ONE:
-            return self._read(memory, pointer, position, stride is ONE, active)
-        place = pointer if position == "0" else f"{pointer} + {position}"
-        step = self.integers.operand(stride)
-        if active.mask is not None:
-            return f"opw_load_strided_masked_{kind}({place}, {step}, {active.mask})"
-        if active.count is not None:
-            return f"opw_load_strided_partial_{kind}({place}, {step}, {active.count})"
-        return f"opw_load_strided_{kind}({place}, {step})"
-
-    def _read(self, memory: Memory, pointer: str, position: str, contiguous: bool, active: Active) -> str:
-        kind = memory.dtype.short
-        if not contiguous:
-            return f"opw_splat_{kind}({pointer}[{position}])"
-        place = pointer if position == "0" else f"{pointer} + {position}"
-        if active.mask is not None:
-            return f"opw_load_masked_{kind}({place}, {active.mask})"
-        if active.count is not None:
-            return f"opw_load_partial_{kind}({place}, {active.count})"
-        return f"opw_load_{kind}({place})"
-
-    # ---- integers ----------------------------------------------------------------------------------------------------
-
-    def _run_time_index(self, atom: Value) -> str:
-        """A run-time index that is the same in every lane, checked."""
-        key = ("index", atom)
-        found = self._scopes.find(key)
-        if found is not None:
-            return found
-        text = self.scalar(cast(atom.expr, DType.I64))
-        name = self._scopes.numbered("j")
-        self._scopes.define(key, "const int64_t", name, text, self.dependence.reads(atom.expr))
-        extent = self.integers.operand(atom.extent)
-        self._fail_if(f"(uint64_t){name} >= (uint64_t){extent}", "OPW_BAD_INDEX")
-        return name
-
-    def integer_vector(self, dim: Dim, active: Active) -> str:
-        """A polynomial as a vector of int64; run-time indices in it are checked."""
-        if not self.dependence.dim_varies(dim) and (active.mask is None or not self.dependence.dim_reads(dim)):
-            return f"opw_splat_i64({self.integers.text(dim)})"
-        key = ("vector", dim, active)
-        found = self._scopes.find(key)
-        if found is not None:
-            return found
-        uniform, parts = ZERO, list[str]()
-        for monomial, coefficient in dim.terms:
-            factor = as_dim(coefficient)
-            vectors: list[str] = []
-            for atom in monomial:
-                checked = active.mask is not None and self.dependence.dim_reads(atom.dim)
-                if checked or self.dependence.dim_varies(atom.dim):
-                    vectors.append(self._atom_vector(atom, active))
-                else:
-                    factor = factor * atom.dim
-            if not vectors:
-                uniform = uniform + factor
-            else:
-                scale = [] if factor is ONE else [self.integers.operand(factor)]
-                parts.append(" * ".join((*vectors, *scale)))
-        if uniform is not ZERO:
-            parts.append(self.integers.operand(uniform))
-        if len(parts) == 1 and parts[0].isidentifier():
-            return parts[0]
-        name = self._scopes.numbered("o")
-        return self._scopes.define(key, "const vi64", name, " + ".join(parts), self.dependence.dim_reads(dim))
-
-    def _atom_vector(self, atom: Atom, active: Active) -> str:
-        if atom is self._lane:
-            return "opw_lane_i64()"
-        key = ("atom", atom, active)
-        found = self._scopes.find(key)
-        if found is not None:
-            return found
-        reads = self.dependence.dim_reads(atom.dim)
-        name = self._scopes.numbered("o")
-        if isinstance(atom, Value):
-            self._scopes.define(key, "const vi64", name, self.vector(cast(atom.expr, DType.I64), active), reads)
-            outside = f"opw_outside({name}, {self.integers.text(atom.extent)})"
-            self._fail_where(outside, active, "OPW_BAD_INDEX")
-            return name
-        assert isinstance(atom, FloorDiv | Mod | Min | Max)
-        left, right = self.integer_vector(atom.left, active), self.integer_vector(atom.right, active)
-        if isinstance(atom, FloorDiv | Mod) and nonnegative(atom.left):
-            text = f"{left} {'/' if isinstance(atom, FloorDiv) else '%'} {right}"
-        else:
-            function = {FloorDiv: "floordiv", Mod: "mod", Min: "min", Max: "max"}[type(atom)]
-            text = f"opw_index_{function}({left}, {right})"
-        return self._scopes.define(key, "const vi64", name, text, reads)
+def plain(text: str) -> str:
+    """The text without a pair of parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1]

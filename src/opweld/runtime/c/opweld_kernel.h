@@ -20,6 +20,9 @@
 /* Starts to bring the line at p into L2; p may be any address. */
 #define opw_prefetch(p) __builtin_prefetch((p), 0, 2)
 
+/* Loads before it are not kept in registers for use after it: where they are too many, loading again beats spilling. */
+#define opw_separate() __asm__ volatile("" ::: "memory")
+
 /* What a load reads instead of memory that its guards exclude. */
 static const char opw_zeros[16384] __attribute__((aligned(64), unused));
 

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define NANOSECONDS_PER_THREAD 4000 /* less work than this does not repay a barrier */
+#define NANOSECONDS_PER_PIECE 5000
+#define MOST_PIECES 8
 
 int64_t opw_dtype_size(int32_t dtype) {
     switch (dtype) {
@@ -177,6 +179,14 @@ static int32_t threads_of(const opw_step *step, int64_t grid, int64_t work, int3
     return useful < 1 ? 1 : (int32_t)useful;
 }
 
+/* Pieces that a thread's share of a step is cut into: large enough that taking one does not show. */
+static int32_t pieces_of(int64_t grid, int64_t work, int32_t threads) {
+    int64_t useful = work / threads / NANOSECONDS_PER_PIECE;
+    if (useful > MOST_PIECES) useful = MOST_PIECES;
+    if (useful > grid / threads) useful = grid / threads;
+    return useful < 1 ? 1 : (int32_t)useful;
+}
+
 /* Pointers of inputs and outputs change with every call; the others stay with the arena. */
 static void add_source(opw_plan *plan, opw_source source) {
     if (source.kind == OPW_INPUT || source.kind == OPW_OUTPUT) plan->external[plan->n_external++] = plan->n_sources;
@@ -198,7 +208,10 @@ static int32_t bind_steps(opw_plan *plan, const opw_source *resolved, int32_t th
         int32_t wanted = threads_of(step, grid, plan->slots[step->work_slot], threads);
         plan->steps[plan->n_steps++] = (opw_bound_step){
             .kernel = step->kernel, .params = plan->params + n_params, .grid = grid,
-            .first_pointer = plan->n_sources, .threads = wanted, .step = i, .barrier = parallel || wanted > 1};
+            .first_pointer = plan->n_sources, .threads = wanted,
+            .pieces = pieces_of(grid, plan->slots[step->work_slot], wanted), .first_share = plan->n_shares, .step = i,
+            .barrier = parallel || wanted > 1};
+        if (wanted > 1) plan->n_shares += wanted;
         plan->step_threads[i] = wanted;
         parallel = wanted > 1;
         if (wanted > plan->threads) plan->threads = wanted;

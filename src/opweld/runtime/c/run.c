@@ -89,6 +89,7 @@ typedef struct {
     const opw_plan *plan;
     void *const *pointers;
     char *scratch;
+    opw_share *shares;
     int64_t *step_ns;
     int32_t threads;
     _Alignas(OPW_ALIGNMENT) atomic_bool failed;
@@ -114,6 +115,51 @@ static void clock_step(opw_job *job, int32_t position, int64_t *last) {
     *last = now;
 }
 
+static void fill_shares(const opw_plan *plan, opw_share *shares) {
+    for (int32_t i = 0; i < plan->n_steps; i++) {
+        const opw_bound_step *step = &plan->steps[i];
+        if (step->threads == 1) continue;
+        for (uint64_t owner = 0, pieces = (uint64_t)step->pieces; owner < (uint64_t)step->threads; owner++)
+            atomic_init(&shares[step->first_share + (int64_t)owner].range,
+                        owner * pieces | (owner + 1) * pieces << 32);
+    }
+}
+
+/* Takes the first or the last piece of a share; false when it is empty. */
+static bool take_piece(opw_share *share, bool first, int64_t *piece) {
+    uint_least64_t range = atomic_load_explicit(&share->range, memory_order_relaxed);
+    for (;;) {
+        uint64_t begin = range & UINT32_MAX, end = range >> 32;
+        if (begin >= end) return false;
+        *piece = (int64_t)(first ? begin : end - 1);
+        uint64_t left = first ? begin + 1 | end << 32 : begin | (end - 1) << 32;
+        if (atomic_compare_exchange_weak_explicit(&share->range, &range, left, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    }
+}
+
+static void run_step(opw_job *job, const opw_bound_step *step, int32_t worker, int64_t begin, int64_t end) {
+    int64_t error = 0;
+    step->kernel(job->pointers + step->first_pointer, step->params, begin, end,
+                 job->scratch + worker * job->plan->scratch, &error);
+    if (error) report(job, step->step, error);
+}
+
+/* The worker's own pieces, then what others have not begun: a thread that is late or slow holds nobody up. */
+static void share_step(opw_job *job, const opw_bound_step *step, int32_t worker) {
+    int64_t pieces = (int64_t)step->threads * step->pieces;
+    int64_t share = step->grid / pieces, rest = step->grid % pieces;
+    for (int32_t v = 0; v < step->threads; v++) {
+        opw_share *victim = &job->shares[step->first_share + (worker + v) % step->threads];
+        for (int64_t piece; take_piece(victim, v == 0 && worker < step->threads, &piece);) {
+            if (atomic_load_explicit(&job->failed, memory_order_relaxed)) return;
+            int64_t begin = piece * share + (piece < rest ? piece : rest);
+            run_step(job, step, worker, begin, begin + share + (piece < rest));
+        }
+    }
+}
+
 static void walk(void *argument, int32_t worker) {
     opw_job *job = argument;
     const opw_plan *plan = job->plan;
@@ -123,16 +169,12 @@ static void walk(void *argument, int32_t worker) {
         const opw_bound_step *step = &plan->steps[i];
         if (step->barrier && job->threads > 1) opw_barrier_wait(&job->barrier, (uint32_t)job->threads);
         if (timed) clock_step(job, i, &last);
-        int64_t threads = step->threads < job->threads ? step->threads : job->threads;
         /* After an error nothing is computed any more, but every barrier is still met. */
-        if (worker >= threads || atomic_load_explicit(&job->failed, memory_order_relaxed)) continue;
-        int64_t share = step->grid / threads, rest = step->grid % threads;
-        int64_t begin = worker * share + (worker < rest ? worker : rest);
-        int64_t end = begin + share + (worker < rest);
-        int64_t error = 0;
-        step->kernel(job->pointers + step->first_pointer, step->params, begin, end,
-                     job->scratch + worker * plan->scratch, &error);
-        if (error) report(job, step->step, error);
+        if (atomic_load_explicit(&job->failed, memory_order_relaxed)) continue;
+        if (step->threads > 1)
+            share_step(job, step, worker);
+        else if (worker == 0)
+            run_step(job, step, worker, 0, step->grid);
     }
     if (timed) clock_step(job, plan->n_steps, &last);
 }
@@ -180,7 +222,8 @@ int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *input
     if (status != OPW_OK) return status;
     /* One cache line beyond the last buffer, so that it shares none with the scratch of a thread. */
     size_t arena = (size_t)plan->arena + OPW_ALIGNMENT;
-    size_t bytes = arena + (size_t)plan->scratch * (size_t)plan->threads;
+    size_t scratch = (size_t)plan->scratch * (size_t)plan->threads;
+    size_t bytes = arena + scratch + (size_t)plan->n_shares * sizeof(opw_share);
     opw_block *block = take_block(model, bytes);
     if (!block) block = calloc(1, sizeof *block);
     if (!block || !fit(block, plan, bytes)) {
@@ -190,8 +233,10 @@ int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *input
     }
     fill_pointers(model, plan, block, inputs, outputs);
     if (step_ns) memset(step_ns, 0, (size_t)plan->variant->n_steps * sizeof *step_ns);
-    opw_job job = {.plan = plan, .pointers = block->pointers, .scratch = block->memory + arena, .step_ns = step_ns,
-                   .threads = plan->threads};
+    opw_share *shares = (opw_share *)(block->memory + arena + scratch);
+    fill_shares(plan, shares);
+    opw_job job = {.plan = plan, .pointers = block->pointers, .scratch = block->memory + arena, .shares = shares,
+                   .step_ns = step_ns, .threads = plan->threads};
     opw_parallel(walk, &job, &job.threads);
     give_block(model, block);
     return atomic_load(&job.failed) ? tell_error(&job, message, capacity) : OPW_OK;

@@ -19,9 +19,17 @@ typedef struct {
     int64_t grid;
     int64_t first_pointer; /* of its buffers, in the pointer table */
     int32_t threads;
-    int32_t step;  /* position in the variant: empty steps are left out of a plan */
-    bool barrier;  /* all threads meet before this step */
+    int32_t pieces;      /* equal parts of the grid that each thread starts with */
+    int64_t first_share; /* of its shares, one a thread, where it has several threads */
+    int32_t step;        /* position in the variant: empty steps are left out of a plan */
+    bool barrier;        /* all threads meet before this step */
 } opw_bound_step;
+
+/* The pieces of a step that a thread has not begun: [first, end), `first` in the low half. The owner takes from the
+ * front, threads that have nothing left take from the back: neighbouring pieces share weights and cache lines. */
+typedef struct {
+    _Alignas(OPW_ALIGNMENT) atomic_uint_least64_t range;
+} opw_share;
 
 /* Where a pointer of the table comes from: `kind` is INPUT, OUTPUT, CONSTANT or ARENA. */
 typedef struct {
@@ -38,6 +46,7 @@ struct opw_plan {
     int32_t variant_index;
 
     int32_t n_steps;
+    int64_t n_shares;
     opw_bound_step *steps;
     int64_t *slots;
     int64_t *params;

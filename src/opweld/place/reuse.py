@@ -1,0 +1,86 @@
+"""Computes values in place: where an operand dies, its result takes its memory.
+
+The result of a residual addition then lands on cache lines that were just read, and the memory of a chain is that of
+one value. Legal when every element of the operand is read only where it is overwritten, and nobody reads it afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from opweld.fuse.region import Kind, Region, reductions
+from opweld.ledger import Alternative, Ledger
+from opweld.place.pieces import pieces_of
+from opweld.place.placed import Placed
+from opweld.place.storage import Storage
+from opweld.tensor.dim import Dim
+from opweld.tensor.expr import Expr, Load, loads
+
+
+def reuse(placed: Placed, ledger: Ledger) -> Placed:
+    """Gives the results of elementwise work the memory of operands that die there."""
+    fixed = {value.name for value in placed.program.inputs} | {name for _, name in placed.program.outputs}
+    fixed |= set(placed.constants)
+    last = _last_readers(placed)
+    storages = dict(placed.storages)
+    for number, region in enumerate(placed.regions):
+        if region.kind not in (Kind.MAP, Kind.CONTRACTION, Kind.WINDOW) or region.outputs[0] in fixed:
+            continue
+        name = region.outputs[0]
+        own = storages[name]
+        if own.root != name or own.padded or pieces_of(region.tensors[0]) is not None:
+            continue
+        root = _dying_operand(region, own, storages, last, number, fixed)
+        if root is None:
+            continue
+        size = own.elements * own.dtype.bytes
+        choice = ledger.decide(
+            rule="place.reuse",
+            site=region.origin,
+            alternatives=(Alternative("own", size.constant or str(size)), Alternative("in-place", 0)),
+            prefer="in-place",
+            reason="an operand dies here, and each of its elements is read only where it is overwritten",
+        )
+        if choice == "in-place":
+            storages[name] = replace(own, root=root)
+    return replace(placed, storages=storages)
+
+
+def _last_readers(placed: Placed) -> dict[str, int]:
+    """The number of the last region that reads each value."""
+    return {name: number for number, region in enumerate(placed.regions) for name in region.inputs}
+
+
+def _dying_operand(
+    region: Region,
+    own: Storage,
+    storages: Mapping[str, Storage],
+    last: Mapping[str, int],
+    number: int,
+    fixed: set[str],
+) -> str | None:
+    """The memory that the result may take over, or None."""
+    tensor = region.tensors[0]
+    written = own.address(region.place)
+    inside = {node for reduce in reductions(tensor.body) for node in loads(reduce.body)}
+    for node in loads(tensor.body):
+        storage = storages[node.tensor]
+        root = storage.root
+        if node in inside or root in fixed or storage.padded or storage.dtype is not own.dtype:
+            continue
+        if storages[root].elements is not own.elements or not _read_where_written(tensor.body, root, storages, written):
+            continue
+        residents = [name for name, other in storages.items() if other.root == root]
+        if all(last.get(name, -1) <= number for name in residents):
+            return root
+    return None
+
+
+def _read_where_written(body: Expr, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:
+    inside = {node for reduce in reductions(body) for node in loads(reduce.body)}
+    sites: list[Load] = [node for node in loads(body) if storages[node.tensor].root == root]
+    return all(
+        node not in inside and not node.guards and storages[node.tensor].address(node.indices) is written
+        for node in sites
+    )
