@@ -88,12 +88,13 @@ class Resampling:
         if self.coordinates == "asymmetric":
             return Ratio(place * q, p)
         if self.coordinates == "align_corners":
-            return Ratio(ZERO, ONE) if self.out is ONE else Ratio(place * (self.size - 1), self.out - 1)
+            return Ratio(place * (self.size - 1), maximum(self.out - 1, 1))
         if self.coordinates == "tf_half_pixel_for_nn":
             return Ratio((place * 2 + 1) * q, p * 2)
-        if self.coordinates == "pytorch_half_pixel" and self.out is ONE:
-            return Ratio(ZERO, ONE)
         centred = (place * 2 + 1) * q - p
+        if self.coordinates == "pytorch_half_pixel":
+            # A single element comes from the first one, not from the middle.
+            centred = centred * minimum(self.out - 1, 1)
         if self.coordinates == "half_pixel_symmetric":
             # half_pixel plus (size - out / scale) / 2: the part of the input that the rounded size cannot cover
             return Ratio(centred + self.size * p - self.out * q, p * 2)

@@ -10,6 +10,7 @@ walked once, front to back. Of a larger one, a block stays in cache while all ro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.region import Kind
@@ -18,7 +19,7 @@ from opweld.schedule.lanes import tile_at
 from opweld.schedule.nest import Nest, by_stride
 from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, Tile
 from opweld.target import Target
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv, mod, nonnegative
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv, mod, nonnegative, product
 from opweld.tensor.expr import (
     Expr,
     Load,
@@ -60,14 +61,16 @@ def schedule_reduction(
     plan = _plan(nest, node, kind, target)
     window = kind is Kind.WINDOW
     others = [axis for axis in nest.axes if axis not in (plan.lane, plan.row)]
-    shared = [axis for axis in others if _depends(node, axis, plan.lane)]
-    rows = [axis for axis in others if axis not in shared]
+    beside = [axis for axis in others if _with_lane(node, axis, plan.lane)]
+    shared = [axis for axis in beside if _without_lane(node, axis, plan.lane)]
+    rows = [axis for axis in others if axis not in beside]
     lane_counter = Axis(plan.lane.name + "t", ceildiv(plan.lane.extent, plan.width))
+    lanes = [*(axis for axis in beside if axis not in shared), lane_counter]
     row_counter = None
     if plan.row is not None:
         row_counter = Axis(plan.row.name + "t", ceildiv(plan.row.extent, plan.height))
         rows.append(row_counter)
-    grid = [*shared, *rows, lane_counter] if _fits_cache(node, plan, target) else [*shared, lane_counter, *rows]
+    grid = [*shared, *rows, *lanes] if _fits_cache(node, plan, lanes, target) else [*shared, *lanes, *rows]
 
     def lane_body(lane: Dim) -> tuple[Statement, ...]:
         if plan.row is None or row_counter is None:
@@ -112,16 +115,10 @@ def _plan(nest: Nest, node: Reduce, kind: Kind, target: Target) -> Plan:
     return Plan(lane, vectors * lanes, row, height)
 
 
-def _fits_cache(node: Reduce, plan: Plan, target: Target) -> bool:
-    """Whether the operand that lanes run along stays in a quarter of the second-level cache, and one block of it in a
-    third of the first: then passing over all of it for every row tile costs nothing."""
-    depth = ONE
-    for axis in node.axes:
-        depth = depth * axis.extent
-    if depth.constant is None or plan.lane.extent.constant is None:
-        return True
-    block = depth.constant * node.dtype.bytes
-    return block * plan.width <= target.l1_bytes // 3 and block * plan.lane.extent.constant <= target.l2_bytes // 4
+def _fits_cache(node: Reduce, plan: Plan, lanes: Sequence[Axis], target: Target) -> bool:
+    """Whether the whole operand that lanes run along stays in a quarter of the second-level cache."""
+    elements = product(axis.extent for axis in (*node.axes, *lanes)) * plan.width
+    return elements.constant is None or elements.constant * node.dtype.bytes <= target.l2_bytes // 4
 
 
 def _lane(nest: Nest, node: Reduce, kind: Kind) -> Axis:
@@ -149,8 +146,12 @@ def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
     )
 
 
-def _depends(node: Reduce, axis: Axis, lane: Axis) -> bool:
-    return _with_lane(node, axis, lane)
+def _without_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
+    """Whether an operand that is the same in all lanes runs along the axis."""
+    return any(
+        any(d.depends_on(axis) for d in dims_of(site)) and not any(d.depends_on(lane) for d in dims_of(site))
+        for site in loads(node.body)
+    )
 
 
 def _row_score(nest: Nest, node: Reduce, axis: Axis) -> tuple[bool, bool, int, int]:
