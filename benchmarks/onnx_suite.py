@@ -3,6 +3,7 @@
     python -m benchmarks.onnx_suite                      all of them, a table by operator
     python -m benchmarks.onnx_suite --filter 'reduce_'   those whose name matches
     python -m benchmarks.onnx_suite --json               what became of every test, as JSON
+    python -m benchmarks.onnx_suite --exclusions         those that do not pass, by reason
 
 Each test is compiled and run in a process that other tests share until one of them kills it.
 """
@@ -46,7 +47,7 @@ class Result:
 
 def names(pattern: str) -> list[str]:
     """The names of all node tests that match a regular expression."""
-    return sorted(name for name in _cases() if re.search(pattern, name))
+    return sorted(name for name in cases() if re.search(pattern, name))
 
 
 def run(wanted: list[str]) -> Iterator[Result]:
@@ -102,7 +103,8 @@ def _read_line(descriptor: int, seconds: float) -> bytes:
 # ---- the process that runs tests ----
 
 
-def _cases() -> dict[str, Any]:
+def cases() -> dict[str, Any]:
+    """The suite by name of test."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
@@ -113,12 +115,12 @@ def _cases() -> dict[str, Any]:
 def _serve() -> None:
     """Reads names, writes results, one a line."""
     faulthandler.enable()
-    cases = _cases()
+    known = cases()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        result = _run_case(cases[line.strip()])
+        result = _run_case(known[line.strip()])
         print(json.dumps(asdict(result)), file=answers, flush=True)
 
 
@@ -135,7 +137,7 @@ def _run_case(case: Any) -> Result:
         outcome, detail = "refused", str(error)
     except AssertionError as error:
         outcome, detail = "wrong", str(error)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  whatever it is, it is this test's result
         outcome, detail = "failed", f"{type(error).__name__}: {error}"
     return Result(case.name, operator, outcome, detail[:4000], time.perf_counter() - start)
 
@@ -156,6 +158,30 @@ def check(case: Any) -> None:
         )
         with np.errstate(all="ignore"):
             Runner.assert_similar_outputs(right, prepared.run(feeds), rtol=case.rtol, atol=case.atol)
+
+
+# ---- the exclusions ----
+
+
+def reason(result: Result) -> str:
+    """Why a test does not pass, in words that do not name its values."""
+    if result.outcome == "wrong":
+        return "another answer than expected"
+    if result.outcome == "crashed":
+        return "the process dies"
+    text = " ".join(result.detail.removeprefix("ModelError: ").split())
+    text = re.sub(r"^node '[^']*'( \([A-Za-z]+\))?: ", "", text)
+    text = re.sub(r"'[^']*'|\"[^\"]*\"", "...", text)
+    return re.split(r"[.;] |: this model|, which|, got", text)[0][:100].strip()
+
+
+def exclusions(results: list[Result]) -> str:
+    """The tests that do not pass: a reason after `#`, then names, one a line."""
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for result in results:
+        if result.outcome != "passed":
+            grouped[reason(result)].append(result.name)
+    return "\n".join("\n".join((f"# {why}", *sorted(grouped[why]), "")) for why in sorted(grouped))
 
 
 # ---- the table ----
@@ -183,6 +209,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.onnx_suite", description="ONNX's node tests on opweld.")
     parser.add_argument("--filter", default="", metavar="RE", help="only tests whose name matches")
     parser.add_argument("--json", action="store_true", help="print what became of every test as JSON")
+    parser.add_argument("--exclusions", action="store_true", help="print the tests that do not pass, by reason")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
@@ -194,7 +221,9 @@ def main() -> int:
         results.append(result)
         if sys.stderr.isatty():
             print(f"\r{len(results)}/{len(wanted)} {result.name[:60]:60}", end="", file=sys.stderr, flush=True)
-    if arguments.json:
+    if arguments.exclusions:
+        print(exclusions(results))
+    elif arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=1))
     else:
         show(results)

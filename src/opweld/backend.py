@@ -43,7 +43,7 @@ class OpweldRep(BackendRep):
     def _feeds(self, inputs: Any) -> Mapping[str, Array]:
         if isinstance(inputs, Mapping):
             return cast("Mapping[str, Array]", inputs)
-        given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+        given = [cast(Array, inputs)] if isinstance(inputs, np.ndarray) else list(cast("Sequence[Array]", inputs))
         names = self.model.session.input_names
         if len(given) != len(names):
             raise InputError(f"expected {len(names)} inputs ({', '.join(map(repr, names))}), got {len(given)}")

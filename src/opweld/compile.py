@@ -102,7 +102,7 @@ def _key(model: Any, options: Options, target: Target, cache: Cache) -> str:
 
             raise ModelError(f"{path}: no such file; expected an ONNX model or an artifact folder")
         content = cache.file_digest(path)
-    elif isinstance(model, bytes | bytearray | memoryview):
+    elif isinstance(model, bytes):
         content = hashlib.sha256(model).hexdigest()
     else:
         content = hashlib.sha256(cast("onnx.ModelProto", model).SerializeToString(deterministic=True)).hexdigest()

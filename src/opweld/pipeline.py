@@ -43,7 +43,12 @@ ALIGNMENT = 64
 
 STAGES = 4
 
-WITHOUT = {"none": ("place.slice", "place.reuse"), "basic": ("fuse.rows", "place.slice"), "extended": ("place.order",), "all": ()}
+WITHOUT = {
+    "none": ("place.slice", "place.reuse"),
+    "basic": ("fuse.rows", "place.slice"),
+    "extended": ("place.order",),
+    "all": (),
+}
 """The rules that a level leaves at their baseline. At `none`, `fuse.partition` also keeps graph nodes apart."""
 
 
@@ -159,14 +164,14 @@ class _Weights:
 
     def put(self, name: str, image: Callable[[], np.ndarray[Any, Any]]) -> int:
         """Appends the image, aligned, unless the same bytes are there; returns the offset."""
-        data = np.ascontiguousarray(image()).view(np.uint8).reshape(-1)
+        data = memoryview(np.ascontiguousarray(image()).view(np.uint8).reshape(-1).data)
         digest = hashlib.blake2b(data, digest_size=16).digest()
         if digest in self.offsets:
             return self.offsets[digest]
         offset = self.size
         self.offsets[digest] = offset
         padding = -data.nbytes % ALIGNMENT
-        self._file.write(memoryview(data))
+        self._file.write(data)
         self._file.write(b"\0" * padding)
         self.size += data.nbytes + padding
         return offset

@@ -41,6 +41,7 @@ def _refuse_programs(event: str, _: tuple[object, ...]) -> None:
 
 def main(artifact: Path, feeds: Path, outputs: Path) -> None:
     """Runs every example with every number of threads, in one session for each number."""
+    at_start = {*sys.modules, *sys.stdlib_module_names}
     sys.meta_path.insert(0, Forbid())
     sys.addaudithook(_refuse_programs)
 
@@ -66,7 +67,7 @@ def main(artifact: Path, feeds: Path, outputs: Path) -> None:
             variants[path.stem] = model.session.plan(feed).variant
             target = outputs / f"{path.stem}-{threads}.npz"
             np.savez(target, allow_pickle=False, **{str(i): answer for i, answer in enumerate(answers.values())})
-    packages = sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)
+    packages = sorted({name.partition(".")[0] for name in sys.modules} - at_start)
     json.dump({"refused": refused, "variants": variants, "opening": opening, "packages": packages}, sys.stdout)
 
 

@@ -50,8 +50,8 @@ class Served:
         name, source: of the model in the zoo. artifact: the saved folder. compile_seconds: of a cold compilation.
         examples: in the zoo's order. outputs: by label and number of threads, in the model's order.
         refused: by label, the error's class (`kind`) and `text`. variants: which compiled variant answered, by label.
-        opening: seconds of opening the artifact, one a session. packages: what was imported, the standard library
-            excepted.
+        opening: seconds of opening the artifact, one a session. packages: what running imported, the standard
+            library excepted.
         before, after: size and time of change of every file of the artifact around the runs.
     """
 

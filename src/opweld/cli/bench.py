@@ -87,5 +87,6 @@ def print_rows(rows: Sequence[Any], peers: Sequence[str]) -> None:
         cells += ["-" if row.error is None else f"{row.error:.1e}", show.milliseconds(row.timings["opweld"].median_s)]
         cells += [show.milliseconds(row.timings[peer].median_s) for peer in peers]
         cells += [f"{row.ratio:.2f}"] if row.ratio is not None else []
-        table.append([*cells, show.byte_count(row.moved_bytes), show.byte_count(row.arena_bytes), show.byte_count(row.tensor_bytes)])
+        cells += map(show.byte_count, (row.moved_bytes, row.arena_bytes, row.tensor_bytes))
+        table.append(cells)
     show.table("", columns, table)

@@ -9,12 +9,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from opweld.interface import TensorInfo
 from opweld.cli import show
 from opweld.cli.measure import Timing, alternate
 from opweld.cli.open import open_model
 from opweld.cli.peers import Run, prepare
 from opweld.errors import OptionError
+from opweld.interface import TensorInfo
 from opweld.options import Options
 from opweld.verify.compare import compare
 

@@ -176,7 +176,7 @@ def _find(table: Mapping[tuple[str, str], _Function], node: ir.Node) -> _Functio
         qualified = f"{domain}::{node.op_type}" if domain else node.op_type
         raise UnsupportedError(
             f"node {node.name!r}: operator {qualified} is not supported yet. "
-            f"Rewrite it with supported operators before export (`opweld compile --help` lists them), or run this model with another runtime."
+            f"Write it with other operators before export, or run this model with another runtime."
         )
     return found
 
@@ -201,10 +201,10 @@ def fresh_axes(shape: Sequence[Dim], prefix: str = "i") -> tuple[Axis, ...]:
 
 
 __all__ = [
+    "OPSET",
     "DType",
     "Inference",
     "Lowering",
-    "OPSET",
     "Refine",
     "attribute",
     "fresh_axes",

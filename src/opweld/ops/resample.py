@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from opweld.ops.arithmetic import add, count, div, mul, sub
-from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, floordiv, maximum, minimum, mod
+from opweld.tensor.dim import Dim, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr
 

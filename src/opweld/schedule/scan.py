@@ -47,7 +47,7 @@ def schedule_scan(
     def compute(axes: tuple[Axis, ...], body: Expr, storage: Storage, kind: Kind) -> tuple[Statement, ...]:
         nest = nest_of(axes, tuple(axis.dim for axis in axes), body, storage, local, sizes)
         if kind is not Kind.MAP:
-            # Weights that are fed, not constant, cannot be packed along the lanes: a row sum then, which a window is too.
+            # Weights that are fed cannot be packed along the lanes: their sum over a row is one window an element.
             kind = kind if kind is Kind.CONTRACTION else Kind.WINDOW
             grid, inner = schedule_reduction(nest, storage.root, kind, target)
         else:

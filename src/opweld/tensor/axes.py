@@ -15,7 +15,8 @@ def split(axes: Sequence[Axis], body: Expr, stores: Sequence[Dim]) -> tuple[tupl
     """Splits every axis, own or reduced, that an index of the body or a store divides by a factor of its extent.
 
     Returns the new own axes, the body over them, and the stores over them."""
-    own, places = tuple(axes), tuple(stores)
+    own = tuple(axes)
+    places: tuple[Dim, ...] = tuple(stores)
     for _ in range(ROUNDS):
         found = _divided(own, body, places)
         if found is None:

@@ -387,7 +387,7 @@ def _split(a: Dim, b: Dim) -> tuple[Dim, Dim]:
             if nonnegative(rest) and nonnegative(b - 1 - rest):
                 return step, rest
         return ZERO, a
-    (divisor, scale), = b.terms
+    ((divisor, scale),) = b.terms
     quotient: dict[Monomial, int] = {}
     remainder: dict[Monomial, int] = {}
     for monomial, coefficient in a.terms:
@@ -669,8 +669,10 @@ def _upper_ends(atom: Atom) -> list[Dim]:
         ends: list[Dim] = []
         constant = atom.right.constant
         top = _largest(atom.left)
-        if top is not None and constant is not None and not any(
-            isinstance(a, FloorDiv) for m, _ in top.terms for a in m
+        if (
+            top is not None
+            and constant is not None
+            and not any(isinstance(a, FloorDiv) for m, _ in top.terms for a in m)
         ):
             tight = floordiv(top, constant)
             if tight.atom is None or not isinstance(tight.atom, FloorDiv):

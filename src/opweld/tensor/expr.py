@@ -392,9 +392,7 @@ def _rebuild(node: Expr, done: Mapping[Expr, Expr], new_dim: Callable[[Dim], Dim
         return index(new_dim(node.dim))
     if isinstance(node, Load):
         fill = None if node.fill is None else done[node.fill]
-        return load(
-            node.tensor, node.dtype, tuple(map(new_dim, node.indices)), tuple(map(new_dim, node.guards)), fill
-        )
+        return load(node.tensor, node.dtype, tuple(map(new_dim, node.indices)), tuple(map(new_dim, node.guards)), fill)
     if isinstance(node, Unary):
         return unary(node.op, done[node.x])
     if isinstance(node, Binary):
@@ -461,5 +459,3 @@ def show(node: Expr, names: Callable[[Dim], str] = repr) -> str:
         if len(done[n]) > 2000:
             done[n] = done[n][:2000] + "..."
     return done[node]
-
-

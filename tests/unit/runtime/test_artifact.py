@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from opweld.build import artifact
 from opweld.build.artifact import FileInfo, Manifest, VariantInfo
-from opweld.interface import ModelMetadata, TensorInfo
 from opweld.errors import ArtifactError
+from opweld.interface import ModelMetadata, TensorInfo
 
 SMALL = Manifest("0.1.0", "x86-64-v3", "all", 2, (TensorInfo("x", "float32", ("N", 4)),), ())
 

@@ -123,5 +123,3 @@ class Addresses:
     def _moves(self, dim: Dim) -> bool:
         loop = self._scopes.innermost_loop()
         return loop is not None and self._integers.depth(dim) >= loop.depth
-
-

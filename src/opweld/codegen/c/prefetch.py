@@ -45,9 +45,7 @@ def next_panel(kernel: Kernel, loop: Loop, outer: tuple[Loop, ...], lane: Axis |
     return None
 
 
-def _panel(
-    kernel: Kernel, node: Load, loop: Loop, outer: tuple[Loop, ...], lane: Axis, trips: int
-) -> Prefetch | None:
+def _panel(kernel: Kernel, node: Load, loop: Loop, outer: tuple[Loop, ...], lane: Axis, trips: int) -> Prefetch | None:
     if len(node.indices) != 1 or node.guards or node.indices[0].coefficient(lane) is not ONE:
         return None
     offset = node.indices[0]

@@ -62,5 +62,3 @@ class Sizes:
             check = f"__builtin_{operation}_overflow((int64_t){left}, (int64_t){right}, &{found})"
             self.lines.append(f"if ({check}) return -1;")
         return found
-
-
