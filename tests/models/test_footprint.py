@@ -44,18 +44,18 @@ def test_a_cached_session_opens_at_once(model: Served, capsys: pytest.CaptureFix
 
 
 def test_a_cached_session_opens_at_once_in_a_new_process(model: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    """Imports included, and then nothing of ONNX or the compiler may have been needed."""
+    """Imports included, of which none belongs to ONNX or the compiler. Processor time: others may use the machine."""
     code = (
-        "import sys, time; start = time.perf_counter(); import opweld\n"
-        f"opweld.InferenceSession({str(model.source)!r}); took = time.perf_counter() - start\n"
+        "import sys, time; start = time.process_time(); import opweld\n"
+        f"opweld.InferenceSession({str(model.source)!r}); took = time.process_time() - start\n"
         "print(took, *sorted({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names))"
     )
     answers = [python(code) for _ in range(TRIES)]
-    times = [float(answer[0]) for answer in answers]
+    seconds = min(float(answer[0]) for answer in answers)
     with capsys.disabled():
-        sys.stdout.write(f"\n{model.name}: cached session in {min(times) * 1e3:.0f} ms, imports included")
+        sys.stdout.write(f"\n{model.name}: cached session in {seconds * 1e3:.0f} ms, imports included")
     assert not COMPILER & set(answers[0][1:])
-    assert min(times) < OPEN_SECONDS
+    assert seconds < OPEN_SECONDS
 
 
 def test_an_artifact_opens_at_once(model: Served) -> None:

@@ -49,13 +49,13 @@ class Values:
 
     def vector(self, root: Expr, active: Active = ALL) -> str:
         """The expression as C text fit to be an operand."""
-        order, uses = self._eager(root, active)
+        order, uses, branches = self._eager(root, active)
         texts: dict[Expr, str] = {}
         for node in order:
             key = self._key(node, active)
             found = self._scopes.find(key)
             if found is None:
-                text, inline = self._node(node, texts, active)
+                text, inline = self._node(node, texts, active, node in branches)
                 if inline and (isinstance(node, Const) or node is root or uses[node] == 1):
                     short = len(text) <= _LONGEST_INLINE or node is root
                     if short or (isinstance(node, Binary) and node.op == "mul"):
@@ -140,12 +140,13 @@ class Values:
             risks -= self.dependence.touched(node.condition)
         return any(self._scopes.find(self._key(risk, active)) is None for risk in risks)
 
-    def _eager(self, root: Expr, active: Active) -> tuple[list[Expr], dict[Expr, int]]:
-        """Nodes to compute, operands first, and how often each is used."""
+    def _eager(self, root: Expr, active: Active) -> tuple[list[Expr], dict[Expr, int], set[Expr]]:
+        """Nodes to compute, operands first; how often each is used; the selections that are branches."""
         order: list[Expr] = []
         uses: dict[Expr, int] = {root: 1}
         stack: list[tuple[Expr, bool]] = [(root, False)]
         seen: set[Expr] = set()
+        branches: set[Expr] = set()
         while stack:
             node, ready = stack.pop()
             if ready:
@@ -158,12 +159,14 @@ class Values:
             if self._scopes.find(self._key(node, active)) is not None:
                 continue
             lazy = self._lazy(node, active)
+            if lazy and isinstance(node, Select):
+                branches.add(node)
             for operand in reversed(node.operands):
                 if operand in lazy:
                     continue
                 uses[operand] = uses.get(operand, 0) + 1
                 stack.append((operand, False))
-        return order, uses
+        return order, uses, branches
 
     def _name(self, node: Expr, key: tuple[Expr, Active], text: str) -> str:
         if text.startswith("(") and text.endswith(")") and text.count("(") == 1:
@@ -174,7 +177,9 @@ class Values:
 
     # ---- one node ----------------------------------------------------------------------------------------------------
 
-    def _node(self, node: Expr, texts: Mapping[Expr, str], active: Active) -> tuple[str, bool | None]:
+    def _node(
+        self, node: Expr, texts: Mapping[Expr, str], active: Active, branch: bool
+    ) -> tuple[str, bool | None]:
         """(text, whether it may stand inside another expression; None when the text is a name already)."""
         if isinstance(node, Const):
             return vector_literal(node.value, node.dtype), True
@@ -191,7 +196,7 @@ class Values:
         if isinstance(node, Cast):
             return cast_text(node, texts[node.x])
         if isinstance(node, Select):
-            if self._lazy(node, active):
+            if branch:
                 return self._branch(node, texts, active), None
             return self.blend(texts[node.condition], node.dtype, texts[node.x], texts[node.y]), False
         raise TypeError(f"a kernel cannot hold {type(node).__name__} expressions: {node!r}")
