@@ -1,5 +1,6 @@
 # make demo    sets everything up, then compiles, checks and times four models against ONNX Runtime
-# make test    sets everything up, then runs the tests
+# make test    sets everything up, then runs the tests that need no model
+# make models  sets everything up, then runs the long suites: real models, ONNX's own node tests
 # make check   what CI runs, tests excepted: formatting, lint, types
 # make clean   removes what make made; models and compiled code stay in the cache (~/.cache/opweld)
 
@@ -10,14 +11,17 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 SMALL  := $(VENV)/.ready-for-demo
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check clean
+.PHONY: demo test models check clean
 .DELETE_ON_ERROR:
 
 demo: $(SMALL)
 	$(BIN)/python -m benchmarks.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto -m "not models and not slow"
+
+models: $(READY)
+	$(BIN)/python -m pytest -m "models or slow"
 
 check: $(READY)
 	$(BIN)/ruff check

@@ -18,6 +18,7 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from opweld.compile import Model, compile
 from opweld.errors import InputError, OptionError, UnsupportedError
+from opweld.frontend.check import NEWEST_OPSET
 
 Array = NDArray[Any]
 
@@ -92,7 +93,7 @@ class OpweldBackend(Backend):
             inputs: arrays by position.
             device: where; "CPU".
             outputs_info: dtype and shape of each output; inferred where None.
-            kwargs: `opset_version` of the default domain, and options of `opweld.compile`.
+            kwargs: `opset_version` of the default domain, else the newest that opweld reads; options of `opweld.compile`.
 
         Raises OpweldError.
         """
@@ -110,7 +111,7 @@ class OpweldBackend(Backend):
             described or [onnx.helper.make_empty_tensor_value_info(name) for name in outputs],
         )
         imports = [onnx.helper.make_opsetid(node.domain, 1)] if node.domain else []
-        imports.append(onnx.helper.make_opsetid("", opset or onnx.defs.onnx_opset_version()))
+        imports.append(onnx.helper.make_opsetid("", opset or min(onnx.defs.onnx_opset_version(), NEWEST_OPSET)))
         model = onnx.helper.make_model(graph, opset_imports=imports)
         return cls.run_model(onnx.shape_inference.infer_shapes(model), arrays, device, **kwargs)
 

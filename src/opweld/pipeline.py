@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -67,18 +68,17 @@ def build_artifact(
     report: Progress = progress or (lambda text, done, total: None)
     dump = _Dump(Environment.read().dump)
     ledger = Ledger((*options.disable, *WITHOUT[options.level]))
-    weights = _Weights(workspace / "weights.bin")
 
     report("reading the model", 0, STAGES)
     graph = onnx.load(model)
     found = explore.variants(graph, options.dims)
     programs = [simplify_program(to_tensors(variant)) for variant in found]
     report("fusing", 1, STAGES)
-    variants = [
-        _compile_variant(variant.name, program, options, target, ledger, weights, dump)
-        for variant, program in zip(found, programs, strict=True)
-    ]
-    weights.close()
+    with contextlib.closing(_Weights(workspace / "weights.bin")) as weights:
+        variants = [
+            _compile_variant(variant.name, program, options, target, ledger, weights, dump)
+            for variant, program in zip(found, programs, strict=True)
+        ]
     report("generating C", 2, STAGES)
     description = describe(graph)
     module = Module(

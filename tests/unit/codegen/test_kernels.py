@@ -203,7 +203,7 @@ def reduction(kind: str, dtype: DType, total: int, result: DType | None = None) 
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I32, DType.I64, DType.U8, DType.I8])
 def test_reductions(kind: str, dtype: DType, total: int) -> None:
-    check(reduction(kind, dtype, total), {"x": 3 * total, "out": 3}, lanes=(16, 4))
+    check(reduction(kind, dtype, total), {"x": 3 * total, "out": 3}, lanes=(16, 4) if total == 45 else (16,))
 
 
 @pytest.mark.parametrize("kind", ["any", "all"])
@@ -341,6 +341,18 @@ def test_concat_along_rows_and_along_lanes() -> None:
     names = "abcd"
     buffers = (*(Buffer(name, F32, "read") for name in names), Buffer("out", F32, "write"))
     check(Kernel("concat", buffers, (), (r, tile), body), {"a": 80, "b": 60, "c": 11, "d": 9, "out": 140})
+
+
+def test_select_of_what_is_loaded_anyway() -> None:
+    """The sides stop being worth a branch while the expression is written."""
+    i = Axis("i", 9)
+    x, y = get("x", i.dim), get("y", i.dim)
+    body = (
+        Let("c", get("z", i.dim)),
+        Store("out", i.dim, add(add(x, y), select(binary("lt", named("c"), f32(0)), x, y))),
+    )
+    buffers = (*(Buffer(name, F32, "read") for name in "xyz"), Buffer("out", F32, "write"))
+    check(Kernel("chosen", buffers, (), (i,), body), {"x": 9, "y": 9, "z": 9, "out": 9})
 
 
 def test_select_in_lanes_over_checked_indices() -> None:

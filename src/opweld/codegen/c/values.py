@@ -177,9 +177,7 @@ class Values:
 
     # ---- one node ----------------------------------------------------------------------------------------------------
 
-    def _node(
-        self, node: Expr, texts: Mapping[Expr, str], active: Active, branch: bool
-    ) -> tuple[str, bool | None]:
+    def _node(self, node: Expr, texts: Mapping[Expr, str], active: Active, branch: bool) -> tuple[str, bool | None]:
         """(text, whether it may stand inside another expression; None when the text is a name already)."""
         if isinstance(node, Const):
             return vector_literal(node.value, node.dtype), True
