@@ -93,7 +93,8 @@ class OpweldBackend(Backend):
             inputs: arrays by position.
             device: where; "CPU".
             outputs_info: dtype and shape of each output; inferred where None.
-            kwargs: `opset_version` of the default domain, else the newest that opweld reads; options of `opweld.compile`.
+            kwargs: `opset_version` of ONNX, else the newest that opweld reads;
+                options of `opweld.compile`.
 
         Raises OpweldError.
         """
