@@ -53,6 +53,13 @@ EXPORT lanes(int64_t *out) { *out = OPW_LANES; }
 OPW_FLOAT_DTYPES(FLOAT_UNARY)
 UNARY(exp_negative, f32, float)
 BINARY(quotient, f32, float)
+/* x / y where all of y is one constant. */
+EXPORT div_by_f32(float *z, const float *x, const float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i += OPW_LANES) {
+        int64_t count = n - i < OPW_LANES ? n - i : OPW_LANES;
+        opw_store_partial_f32(z + i, opw_div_by_f32(opw_load_partial_f32(x + i, count), *y, 1.0f / *y), count);
+    }
+}
 
 #define INTEGER(T, element, integer, bytes) \
     BINARY(div, T, element) BINARY(mod, T, element) BINARY(fmod, T, element) BINARY(floordiv, T, element) \

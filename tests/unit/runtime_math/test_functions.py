@@ -188,3 +188,13 @@ def test_quotient_is_close_to_division(kernels: Kernels) -> None:
     exact = x.astype(np.float64) / y.astype(np.float64)
     normal = (np.abs(exact) > 1e-37) & (np.abs(exact) < 1e38)
     assert _error(kernels.binary("quotient_f32", x, y)[normal], exact[normal]).max() < 1.0
+
+
+@pytest.mark.parametrize("divisor", [6.0, 3.0, 1.4142135, -2.3, 1e-7, 7e8, 1e18])
+def test_division_by_a_constant_rounds_like_division(kernels: Kernels, divisor: float) -> None:
+    generator = np.random.default_rng(0)
+    magnitudes = np.exp2(generator.uniform(-40, 40, 200_000))
+    x = np.concatenate([generator.standard_normal(200_000) * magnitudes, [np.inf, -np.inf, np.nan, 0.0, -0.0]])
+    x = x.astype(np.float32)
+    divisors = np.full_like(x, divisor)
+    np.testing.assert_array_equal(kernels.binary("div_by_f32", x, divisors), x / divisors)
