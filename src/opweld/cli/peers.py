@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +32,7 @@ def prepare(name: str, model: Path, feeds: Mapping[str, Array], threads: int) ->
 
 
 def _onnxruntime(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
-    import onnxruntime
-
-    runtime = cast("Any", onnxruntime)
+    runtime: Any = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -43,16 +42,15 @@ def _onnxruntime(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
 
 
 def _openvino(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
-    import openvino
-
-    core: Any = openvino.Core()
+    runtime: Any = import_module("openvino")
+    core = runtime.Core()
     # Its default on processors with bf16 is bf16: compare like with like.
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    network: Any = core.read_model(str(model))
+    network = core.read_model(str(model))
     # Static shapes are the peer at its best: it plans once for them, as opweld binds once.
     network.reshape({name: list(values.shape) for name, values in feeds.items()})
-    compiled: Any = core.compile_model(network, "CPU", settings)
-    request: Any = compiled.create_infer_request()
+    compiled = core.compile_model(network, "CPU", settings)
+    request = compiled.create_infer_request()
 
     def run() -> list[Array]:
         answer: Any = request.infer(feeds, share_inputs=True, share_outputs=True)
