@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import cache as remember
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -110,6 +111,7 @@ def _key(model: Any, options: Options, target: Target, cache: Cache) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+@remember
 def _sources_digest() -> str:
     """The compiler's own text, so that whoever changes it is never served an old artifact."""
     digest = hashlib.sha256()

@@ -166,13 +166,17 @@ class _Web:
             failed["indices"] = "run-time values"
         elif product(user.shape) is not product(source.shape) and not _is_cheap(source):
             failed["recomputed"] = f"{product(user.shape)} instead of {product(source.shape)}"
+        return self._decide("fuse.chain", source, user, "one user, elementwise: the value stays in a register", failed)
+
+    def _decide(self, rule: str, source: Tensor, user: Tensor, reason: str, failed: dict[str, int | str]) -> bool:
+        """Puts to the ledger whether a value stays in registers, or is written and read again."""
         size = product(source.shape) * source.dtype.bytes
         choice = self._ledger.decide(
-            rule="fuse.chain",
+            rule=rule,
             site=(*source.origin, *user.origin),
             alternatives=(Alternative("separate", _amount(size + size)), Alternative("fused", 0)),
             prefer="separate" if failed else "fused",
-            reason="needs its operand in memory" if failed else "one user, elementwise: the value stays in a register",
+            reason="needs its operand in memory" if failed else reason,
             failed=failed,
         )
         return choice == "fused"
@@ -211,16 +215,8 @@ class _Web:
             failed["loads"] = len(sites)
         elif not covers_once(sites[0], user, anchor):
             failed["indices"] = f"{sites[0]} does not ask for each element once"
-        size = product(anchor.shape) * anchor.dtype.bytes
-        choice = self._ledger.decide(
-            rule="fuse.epilogue",
-            site=(*anchor.origin, *user.origin),
-            alternatives=(Alternative("separate", _amount(size + size)), Alternative("fused", 0)),
-            prefer="separate" if failed else "fused",
-            reason="needs its operand in memory" if failed else "computed on the accumulators before they are stored",
-            failed=failed,
-        )
-        return choice == "fused"
+        reason = "computed on the accumulators before they are stored"
+        return self._decide("fuse.epilogue", anchor, user, reason, failed)
 
     def drop_unused(self) -> None:
         """Drops what folding left without a user: both sides of a choice may turn out to be the same view."""

@@ -40,10 +40,12 @@ class _Placer:
         self._constants: dict[str, Constant] = {value.name: value for value in self._program.constants}
         self._shapes: dict[str, tuple[Dim, ...]] = {n: shape for n, (_, shape) in self._program.signatures.items()}
         self._dtypes = {n: dtype for n, (dtype, _) in self._program.signatures.items()}
+        self._reading: dict[str, list[Load]] = {}
 
     def run(self) -> Placed:
         for value in (*self._program.inputs, *self._program.constants):
             self._orders[value.name] = tuple(range(len(value.shape)))
+        self._reading = self._readers()
         for region in self._regions:
             self._choose_orders(region)
         self._copy_padded_inputs()
@@ -86,7 +88,7 @@ class _Placer:
     def _joined_order(self, tensor: Tensor, order: tuple[int, ...]) -> tuple[int, ...]:
         """Keeps together what a reader takes apart: with indices k // d and k % d, the first axis goes just outside the
         second, so that the reader walks over both as one."""
-        for node in self._readers().get(tensor.name, []):
+        for node in self._reading.get(tensor.name, []):
             quotients = {d.atom.left: p for p, d in enumerate(node.indices) if isinstance(d.atom, FloorDiv)}
             for position, dim in enumerate(node.indices):
                 if isinstance(dim.atom, Mod) and dim.atom.left in quotients and position == order[-1]:

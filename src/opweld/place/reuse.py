@@ -63,11 +63,10 @@ def _dying_operand(
     """The memory that the result may take over, or None."""
     tensor = region.tensors[0]
     written = own.address(region.place)
-    inside = {node for reduce in reductions(tensor.body) for node in loads(reduce.body)}
     for node in loads(tensor.body):
         storage = storages[node.tensor]
         root = storage.root
-        if node in inside or root in fixed or storage.padded or storage.dtype is not own.dtype:
+        if root in fixed or storage.padded or storage.dtype is not own.dtype:
             continue
         if storages[root].elements is not own.elements or not _read_where_written(tensor.body, root, storages, written):
             continue

@@ -15,19 +15,19 @@ def row_count(tensor: Tensor, lane: Axis, rows: Load) -> int | None:
 
 
 def lane_vectors(tensor: Tensor, lane: Axis, rows: Load, target: Target) -> int:
-    """Vectors a row of the register tile has: two, unless the axis is shorter or there are too few rows to fill the
-    latency of the multipliers with two."""
-    lanes = target.vector_lanes_f32
-    extent = lane.extent.constant
-    count = row_count(tensor, lane, rows)
+    """Vectors that a packed block of the operand along a lane axis is wide."""
+    return vectors_of(lane.extent.constant, row_count(tensor, lane, rows), target)
+
+
+def vectors_of(extent: int | None, rows: int | None, target: Target) -> int:
+    """Vectors a row of the register tile has: two, unless the lane axis is shorter or there are too few rows to fill
+    the latency of the multipliers with two. None stands for what is not known at compile time."""
     if extent is None:
         return 2
-    needed = -(-extent // lanes)
-    if count is not None and count <= 2:
+    needed = -(-extent // target.vector_lanes_f32)
+    if rows is not None and rows <= 2:
         return min(4, needed)
-    if needed == 3:
-        return 3
-    return min(2, needed)
+    return needed if needed <= 3 else 2
 
 
 def row_height(vectors: int, extent: int | None, target: Target) -> int:

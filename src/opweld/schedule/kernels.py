@@ -134,7 +134,7 @@ class _Scheduler:
             for start, extent in ((as_dim(-low), low), (shape[position], high)):
                 if not extent:
                     continue
-                # Axes before this one run over their padding too, so that corners are covered once.
+                # Axes after this one run over their padding too, so that corners are covered once.
                 own: list[Axis] = []
                 indices: list[Dim] = [ZERO] * len(shape)
                 for axis in axes:

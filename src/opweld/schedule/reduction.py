@@ -11,10 +11,10 @@ walked once, front to back. Of a larger one, a block stays in cache while all ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opweld.fuse.region import Kind
-from opweld.place.widths import row_height
+from opweld.place.widths import row_height, vectors_of
 from opweld.schedule.lanes import tile_at
 from opweld.schedule.nest import Nest, by_stride
 from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, Tile
@@ -22,7 +22,6 @@ from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv, mod, nonnegative, product
 from opweld.tensor.expr import (
     Expr,
-    Load,
     Reduce,
     const,
     dims_of,
@@ -95,20 +94,17 @@ def schedule_reduction(
 def _plan(nest: Nest, node: Reduce, kind: Kind, target: Target) -> Plan:
     lanes = target.vector_lanes_f32
     lane = _lane(nest, node, kind)
-    extent = lane.extent.constant
-    needed = 2 if extent is None else -(-extent // lanes)
     candidates = [
         axis for axis in nest.axes if axis is not lane and (kind is Kind.WINDOW or not _with_lane(node, axis, lane))
     ]
     row = max(candidates, key=lambda a: _row_score(nest, node, a), default=None)
     if kind is Kind.CONTRACTION:
-        count = 1
-        for axis in candidates:
-            count = count * axis.extent.constant if count and axis.extent.constant else 0
-        vectors = min(4, needed) if 0 < count <= 2 else 3 if needed == 3 else min(2, needed)
+        rows = product(axis.extent for axis in candidates).constant
+        vectors = vectors_of(lane.extent.constant, rows, target)
         height = row_height(vectors, row.extent.constant, target) if row is not None else 1
     else:
-        vectors = min(2, needed)
+        extent = lane.extent.constant
+        vectors = 2 if extent is None else min(2, -(-extent // lanes))
         height = min(row.extent.constant or 4, 4) if row is not None else 1
     if row is not None and height == 1 and row.extent.constant == 1:
         row = None
@@ -244,8 +240,6 @@ def _at(position: int) -> Dim:
 
 def substitute_statements(body: tuple[Statement, ...], mapping: dict[Atom, Dim]) -> tuple[Statement, ...]:
     """Replaces axes in statements at any depth."""
-    from dataclasses import replace
-
     result: list[Statement] = []
     for s in body:
         if isinstance(s, Loop):
@@ -271,6 +265,3 @@ def substitute_statements(body: tuple[Statement, ...], mapping: dict[Atom, Dim])
         else:
             result.append(s)
     return tuple(result)
-
-
-__all__ = ["Load", "Plan", "accumulate_over", "loop_order", "schedule_reduction", "substitute_statements"]
