@@ -2,20 +2,23 @@
 
 A stage never chooses on its own. It names the alternatives, the first of which is a baseline that is always legal, says
 which one it prefers, and takes what `Ledger.decide` answers. Because the ledger may answer with the baseline, any
-prefix of the decisions is a correct compiler: `disable` switches single decisions, rules or stages off, and `prefix=k`
-grants the first k wishes only.
+prefix of the decisions is a correct compiler: a level leaves rules at their baseline, `disable` switches single
+decisions, rules or stages off, `prefix=k` grants the first k wishes only, and a pin takes one alternative of a decision
+whatever the stage wants.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from opweld.errors import ArtifactError
+from opweld.errors import ArtifactError, OptionError
+from opweld.rules import LEVELS, RULES, allowed, stage_of
 
 Amount = int | str | None
 """A number of bytes or FLOPs: an integer, an expression over symbolic dims as text, or None where nobody counted."""
@@ -23,11 +26,17 @@ Amount = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way to do something, with its predicted memory traffic (bytes) and arithmetic (FLOPs)."""
+    """One way to do something, with its predicted memory traffic (bytes), arithmetic (FLOPs) and time (seconds)."""
 
     name: str
     bytes: Amount = None
     flops: Amount = None
+    seconds: float | None = None
+
+
+def cheapest(alternatives: Sequence[Alternative]) -> Alternative:
+    """The alternative of the fewest predicted seconds, the first of equals; what nobody predicted is never cheap."""
+    return min(alternatives, key=lambda a: float("inf") if a.seconds is None else a.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +51,13 @@ class Decision:
     preferred: str
     reason: str
     failed: Mapping[str, int | str] = field(default_factory=dict[str, int | str], hash=False)
+    subject: str = ""
+    pinned: bool = False
 
     @property
     def stage(self) -> str:
         """The part of the rule's name before the first dot: `fuse` of `fuse.epilogue`."""
-        return self.rule.partition(".")[0]
+        return stage_of(self.rule)
 
     @property
     def baseline(self) -> str:
@@ -60,7 +71,7 @@ class Decision:
 
     @property
     def overridden(self) -> bool:
-        """Whether the stage wanted something else than it got, because of `disable` or `prefix`."""
+        """Whether the stage wanted something else than it got, because of the level, `disable`, a pin or `prefix`."""
         return self.taken != self.preferred
 
     @property
@@ -82,11 +93,15 @@ class Decision:
             "id": self.id,
             "rule": self.rule,
             "site": list(self.site),
-            "alternatives": [{"name": a.name, "bytes": a.bytes, "flops": a.flops} for a in self.alternatives],
+            "alternatives": [
+                {"name": a.name, "bytes": a.bytes, "flops": a.flops, "seconds": a.seconds} for a in self.alternatives
+            ],
             "taken": self.taken,
             "preferred": self.preferred,
             "reason": self.reason,
             "failed": dict(self.failed),
+            "subject": self.subject,
+            "pinned": self.pinned,
         }
 
     @classmethod
@@ -96,11 +111,15 @@ class Decision:
             id=data["id"],
             rule=data["rule"],
             site=tuple(data["site"]),
-            alternatives=tuple(Alternative(a["name"], a["bytes"], a["flops"]) for a in data["alternatives"]),
+            alternatives=tuple(
+                Alternative(a["name"], a["bytes"], a["flops"], a["seconds"]) for a in data["alternatives"]
+            ),
             taken=data["taken"],
             preferred=data["preferred"],
             reason=data["reason"],
             failed=dict(data["failed"]),
+            subject=data["subject"],
+            pinned=data["pinned"],
         )
 
 
@@ -108,75 +127,132 @@ class Ledger:
     """The decisions of one compilation, in the order in which they were taken.
 
     Args:
-        disable: ids, rules (`fuse.epilogue`) or stages (`fuse`) whose decisions fall back to their baseline.
+        level: one of `rules.LEVELS`; rules of higher levels stay at their baseline.
+        disable: ids, rules (`fuse.epilogue`) or stages (`fuse`) whose decisions stay at their baseline.
+        pins: by id of a decision, the name of the alternative to take whatever the stage wants.
         prefix: grant only the first `prefix` wishes for something better than a baseline; None grants all.
+        grants: whether to grant wish number n (from 0); None grants all.
     """
 
-    def __init__(self, disable: Sequence[str] = (), prefix: int | None = None) -> None:
+    def __init__(
+        self,
+        disable: Sequence[str] = (),
+        prefix: int | None = None,
+        *,
+        level: str = LEVELS[-1],
+        pins: Mapping[str, str] | None = None,
+        grants: Callable[[int], bool] | None = None,
+    ) -> None:
         if prefix is not None and prefix < 0:
             raise ValueError(f"prefix is {prefix}, expected a count of decisions")
         self._decisions: list[Decision] = []
-        self._occurrences: Counter[str] = Counter()
+        self._by_id: dict[str, Decision] = {}
+        self._level = level
         self._disable = frozenset(disable)
-        self._matched: set[str] = set()
+        self._pins = dict(pins or {})
+        self._grants = grants
         self._prefix = prefix
         self._wishes = 0
+        self._variant = ""
+        self._labels: Mapping[str, str] = {}
+
+    def variant(self, name: str, labels: Mapping[str, str]) -> None:
+        """From now on decisions are about this variant of the model: the same node may be decided anew.
+
+        `labels` says what each value is called in ids; see `tensor.label.labels`."""
+        self._variant = name
+        self._labels = labels
 
     def decide(
         self,
         *,
         rule: str,
         site: Sequence[str],
+        subject: Sequence[str],
         alternatives: Sequence[Alternative],
-        prefer: str,
+        prefer: str | None = None,
         reason: str,
         failed: Mapping[str, int | str] | None = None,
     ) -> str:
-        """Records a decision and returns the name of the alternative to take: `prefer`, or the baseline if overridden.
+        """Records a decision and returns the name of the alternative to take.
+
+        That is the pinned one; else, where this kind of wish is granted, the one that the stage prefers; else the
+        baseline.
 
         Args:
-            rule: `stage.heuristic`, for instance `fuse.epilogue`.
+            rule: `stage.heuristic`, one of `rules.RULES`.
             site: names of the graph nodes that it is about.
+            subject: what it is about among all decisions of this rule: names of values (of an edge: both its ends),
+                the same in every compilation of the model, whatever else is decided.
             alternatives: what can be done; the first must be legal whatever else is decided.
-            prefer: the name of the alternative that the stage wants.
+            prefer: the name of the alternative that the stage wants; the one of the fewest `seconds` where None.
             reason: why, in a phrase.
-            failed: the values of the predicate that ruled the other alternatives out.
+            failed: the values of the predicate that ruled the other alternatives out; then only the first is legal.
+
+        Raises OptionError when a pin names an alternative that is not there, or not legal.
         """
         names = [a.name for a in alternatives]
-        if prefer not in names:
-            raise ValueError(f"{rule} prefers {prefer!r}, which is not among its alternatives {names}")
+        wanted = cheapest(alternatives).name if prefer is None else prefer
+        if wanted not in names:
+            raise ValueError(f"{rule} prefers {wanted!r}, which is not among its alternatives {names}")
         if len(set(names)) != len(names):
             raise ValueError(f"{rule} names an alternative twice: {names}")
-        identity = self._identify(rule, site)
-        taken = prefer
-        if prefer != names[0]:
-            taken = prefer if self._grants(identity, rule) else names[0]
-        decision = Decision(identity, rule, tuple(site), tuple(alternatives), taken, prefer, reason, dict(failed or {}))
+        if failed and wanted != names[0]:
+            raise ValueError(f"{rule} prefers {wanted!r}, which {dict(failed)} ruled out")
+        about = " > ".join(self._labels.get(name, name) for name in subject)
+        identity = self._identify(rule, about)
+        taken, pinned = wanted, identity in self._pins
+        if pinned:
+            taken = self._pinned(identity, rule, names, failed or {})
+        elif wanted != names[0] and not self._wish(identity, rule):
+            taken = names[0]
+        decision = Decision(
+            identity, rule, tuple(site), tuple(alternatives), taken, wanted, reason, dict(failed or {}), about, pinned
+        )
         self._decisions.append(decision)
+        self._by_id[identity] = decision
         return taken
 
-    def _identify(self, rule: str, site: Sequence[str]) -> str:
-        text = "\0".join((rule, *site)).encode("utf-8", "surrogatepass")
+    def _identify(self, rule: str, subject: str) -> str:
+        text = "\0".join((rule, self._variant, subject)).encode("utf-8", "surrogatepass")
         identity = hashlib.sha256(text).hexdigest()[:10]
-        self._occurrences[identity] += 1
-        count = self._occurrences[identity]
-        return identity if count == 1 else f"{identity}-{count}"
+        if identity in self._by_id:
+            raise ValueError(f"{rule} decides twice about {subject!r}")
+        return identity
 
-    def _grants(self, identity: str, rule: str) -> bool:
-        position = self._wishes
+    def _pinned(self, identity: str, rule: str, names: Sequence[str], failed: Mapping[str, int | str]) -> str:
+        pin = self._pins[identity]
+        if pin not in names:
+            raise OptionError(f"pin {identity}={pin}: {rule} has no such alternative here, only {', '.join(names)}")
+        if failed and pin != names[0]:
+            why = ", ".join(f"{key} = {value}" for key, value in failed.items())
+            raise OptionError(f"pin {identity}={pin}: {rule} cannot do that here ({printable(why)}), only {names[0]}")
+        return pin
+
+    def _wish(self, identity: str, rule: str) -> bool:
+        """Whether something better than a baseline is granted."""
+        number = self._wishes
         self._wishes += 1
-        matched = self._disable & {identity, rule, rule.partition(".")[0]}
-        self._matched |= matched
-        return not matched and (self._prefix is None or position < self._prefix)
+        if self._disable & {identity, rule, stage_of(rule)} or not allowed(rule, self._level):
+            return False
+        return (self._prefix is None or number < self._prefix) and (self._grants is None or self._grants(number))
+
+    def check_names(self) -> None:
+        """Raises OptionError when a pin or an entry of `disable` met no decision: it is misspelt, or of another model.
+
+        To be called when everything is decided."""
+        known = {*self._by_id, *RULES, *map(stage_of, RULES), *(d.rule for d in self._decisions)}
+        for option, names in (("disable", self._disable), ("pin", self._pins)):
+            unknown = sorted(set(names) - (set(self._by_id) if option == "pin" else known))
+            if unknown:
+                close = difflib.get_close_matches(unknown[0], sorted(known), 3, 0.6)
+                hint = f"did you mean {', '.join(close)}?" if close else "`opweld explain` lists every decision"
+                raise OptionError(f"{option} {unknown[0]!r}: no such decision, rule or stage; {hint}")
 
     @property
     def wishes(self) -> int:
         """How many decisions asked for more than their baseline: the range of a useful `prefix`."""
         return self._wishes
-
-    def unmatched(self) -> list[str]:
-        """The entries of `disable` that met no decision, most likely misspelt."""
-        return sorted(self._disable - self._matched)
 
     def __iter__(self) -> Iterator[Decision]:
         return iter(self._decisions)
@@ -254,7 +330,8 @@ def _describe(decision: Decision) -> list[str]:
     lines = [head + printable(decision.reason, 200)]
     notes: list[str] = []
     if decision.overridden:
-        notes.append(f"wanted {printable(decision.preferred)}, overridden")
+        why = "pinned" if decision.pinned else "overridden"
+        notes.append(f"wanted {printable(decision.preferred)}, {why}")
     if decision.failed:
         values = (f"{printable(k)} = {printable(str(v))}" for k, v in decision.failed.items())
         notes.append("failed: " + ", ".join(values))

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from opweld.errors import OptionError
+from opweld.rules import LEVELS
 
 TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
 PRECISIONS = ("fp32",)
-LEVELS = ("none", "basic", "extended", "all")
 TUNINGS = ("off",)
 MAX_THREADS = 1024
 
@@ -37,6 +37,8 @@ class Options:
         threads: how many threads a run uses. No stage reads it: a compiled model serves any number.
         dims: sizes for symbolic dims of the inputs, which become constants of the compiled model.
         disable: ids, rules or stages of decisions that must stay at their baseline (`opweld explain` lists them).
+        pins: by id of a decision, the name of the alternative to take.
+        dim_hints: sizes that symbolic dims are expected to have; costs are predicted for them, any size stays legal.
         tune: how long to measure alternatives on this machine, one of `TUNINGS`.
     """
 
@@ -46,6 +48,8 @@ class Options:
     threads: int = field(default_factory=available_cores)
     dims: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
     disable: tuple[str, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    dim_hints: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
     tune: str = "off"
 
     def __post_init__(self) -> None:
@@ -54,18 +58,20 @@ class Options:
         _check_choice("level", self.level, LEVELS)
         _check_choice("tune", self.tune, TUNINGS)
         _check_count("threads", self.threads, 1, MAX_THREADS)
-        if not isinstance(cast(object, self.dims), Mapping):
-            raise OptionError(f"dims is {self.dims!r}, expected sizes by name of symbolic dim, as {{'batch': 1}}")
-        for name, size in self.dims.items():
-            if not isinstance(cast(object, name), str) or not name:
-                raise OptionError(f"dims has the key {name!r}, expected the name of a symbolic dim")
-            _check_count(f"dim {name!r}", size, 1, 2**63 - 1)
+        _check_sizes("dims", "dim", self.dims)
+        _check_sizes("dim_hints", "dim hint", self.dim_hints)
+        if not isinstance(cast(object, self.pins), Mapping):
+            raise OptionError(f"pins is {self.pins!r}, expected names of alternatives by id of a decision")
+        for identity, alternative in self.pins.items():
+            if not isinstance(cast(object, alternative), str) or not identity or not alternative:
+                raise OptionError(f"pins holds {identity!r}: {alternative!r}, expected a decision's id and alternative")
         if isinstance(cast(object, self.disable), str):
             raise OptionError(f"disable is the text {self.disable!r}, expected a list of decision ids, rules or stages")
         for entry in self.disable:
             if not isinstance(cast(object, entry), str) or not entry:
                 raise OptionError(f"disable holds {entry!r}, expected the id of a decision, a rule or a stage")
-        object.__setattr__(self, "dims", MappingProxyType(dict(self.dims)))
+        for name in ("dims", "pins", "dim_hints"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         object.__setattr__(self, "disable", tuple(self.disable))
 
     @classmethod
@@ -84,14 +90,29 @@ class Options:
             "level": self.level,
             "dims": dict(self.dims),
             "disable": sorted(set(self.disable)),
+            "pins": dict(self.pins),
+            "dim_hints": dict(self.dim_hints),
             "tune": self.tune,
         }
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mappingproxy does not pickle; the constructor makes it anew.
-        values = (self.target, self.precision, self.level, self.threads, dict(self.dims), self.disable, self.tune)
-        return (Options, values)
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return (_options, ({name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()},))
+
+
+def _options(values: dict[str, Any]) -> Options:
+    return Options(**values)
+
+
+def _check_sizes(option: str, what: str, sizes: object) -> None:
+    if not isinstance(sizes, Mapping):
+        raise OptionError(f"{option} is {sizes!r}, expected sizes by name of symbolic dim, as {{'batch': 1}}")
+    for name, size in cast("Mapping[object, object]", sizes).items():
+        if not isinstance(name, str) or not name:
+            raise OptionError(f"{option} has the key {name!r}, expected the name of a symbolic dim")
+        _check_count(f"{what} {name!r}", size, 1, 2**63 - 1)
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

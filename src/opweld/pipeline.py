@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +19,23 @@ from opweld.frontend import explore, onnx
 from opweld.frontend.description import describe, external_files
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.partition import partition
+from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
 from opweld.lower import to_tensors
 from opweld.options import Environment, Options
 from opweld.place.layout import place
 from opweld.place.pack import pack
+from opweld.place.placed import Placed
 from opweld.place.reuse import reuse
 from opweld.runtime.build import build_runtime
 from opweld.runtime.library import c_headers, public_headers
 from opweld.schedule.assemble import assemble
-from opweld.schedule.kernels import schedule
+from opweld.schedule.check import check_kernel
+from opweld.schedule.expected import Expected, check_hints, expected_sizes
+from opweld.schedule.kernels import Plan, Scheduled, realise, schedule
 from opweld.schedule.module import Module, Variant
 from opweld.target import Target
+from opweld.tensor.label import labels
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.simplify import simplify_program
 from opweld.tensor.text import print_program
@@ -43,15 +48,6 @@ ALIGNMENT = 64
 """Bytes; a packed operand that straddles cache lines costs a tenth of the speed."""
 
 STAGES = 4
-
-WITHOUT = {
-    "none": ("place.slice", "place.reuse"),
-    "basic": ("fuse.rows", "place.slice"),
-    "extended": ("place.order",),
-    "all": (),
-}
-"""The rules that a level leaves at their baseline. At `none`, `fuse.partition` also keeps graph nodes apart."""
-
 
 @dataclass(frozen=True)
 class Made:
@@ -67,18 +63,20 @@ def build_artifact(
     """Runs every stage and writes the artifact into the workspace."""
     report: Progress = progress or (lambda text, done, total: None)
     dump = _Dump(Environment.read().dump)
-    ledger = Ledger((*options.disable, *WITHOUT[options.level]))
+    ledger = Ledger(options.disable, level=options.level, pins=options.pins)
 
     report("reading the model", 0, STAGES)
     graph = onnx.load(model)
     found = explore.variants(graph, options.dims)
     programs = [simplify_program(to_tensors(variant)) for variant in found]
+    check_hints(programs, options.dim_hints)
     report("fusing", 1, STAGES)
     with contextlib.closing(_Weights(workspace / "weights.bin")) as weights:
         variants = [
             _compile_variant(variant.name, program, options, target, ledger, weights, dump)
             for variant, program in zip(found, programs, strict=True)
         ]
+    ledger.check_names()
     report("generating C", 2, STAGES)
     description = describe(graph)
     module = Module(
@@ -129,6 +127,31 @@ def build_artifact(
     return Made(folder, {name: cache.file_digest(Path(model).parent / name) for name in external_files(model)})
 
 
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A tensor program and what every stage made of it."""
+
+    program: TensorProgram
+    regions: Regions
+    placed: Placed
+    plans: Sequence[Plan]
+    kernels: Sequence[Scheduled]
+
+
+def compile_program(
+    program: TensorProgram, target: Target, ledger: Ledger, level: str = "all", expected: Expected | None = None
+) -> Compiled:
+    """The stages between a tensor program and C: what is computed together, where it lives, how it is computed."""
+    ledger.variant(program.name, labels(program))
+    expected = expected or expected_sizes(program)
+    program = own_outputs(program)
+    regions = partition(program, level, ledger)
+    placed = place(regions, expected, target, ledger)
+    placed = reuse(pack(placed, target, ledger), ledger)
+    plans = schedule(placed, expected, target, ledger)
+    return Compiled(program, regions, placed, plans, realise(placed, plans, target))
+
+
 def _compile_variant(
     name: str,
     program: TensorProgram,
@@ -138,17 +161,19 @@ def _compile_variant(
     weights: _Weights,
     dump: _Dump,
 ) -> Variant:
-    program = own_outputs(program)
-    if Environment.read().debug:
+    debug = Environment.read().debug
+    if debug:
         verify(program)
     dump.write(f"{name}.tensors", lambda: print_program(program))
-    regions = partition(program, options.level, ledger)
-    if Environment.read().debug:
-        verify(regions.program)
-    dump.write(f"{name}.fused", lambda: print_program(regions.program))
-    placed = reuse(pack(place(regions, target, ledger), target, ledger), ledger)
-    scheduled = schedule(placed, target)
-    return assemble(name, program, placed, scheduled, weights.put)
+    expected = expected_sizes(program, options.dim_hints)
+    made = compile_program(program, target, ledger, options.level, expected)
+    if debug:
+        verify(made.regions.program)
+        for item in made.kernels:
+            check_kernel(item.kernel, target.vector_lanes_f32)
+    dump.write(f"{name}.fused", lambda: print_program(made.regions.program))
+    dump.write(f"{name}.schedules", lambda: "".join(f"{plan.schedule}\n" for plan in made.plans))
+    return assemble(name, made.program, made.placed, made.kernels, weights.put)
 
 
 @dataclass

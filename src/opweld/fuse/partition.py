@@ -18,6 +18,7 @@ from opweld.fuse.legality import Ancestry, covers_once, inline
 from opweld.fuse.narrow import narrow
 from opweld.fuse.region import Kind, Region, Regions, classify, is_identity, is_view, reductions
 from opweld.fuse.rows import RowSpace
+from opweld.fuse.steps import fold_steps
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.axes import split
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, Value, atoms_of, product
@@ -105,6 +106,7 @@ class _Web:
             self._ledger.decide(
                 rule="fuse.view",
                 site=tensor.origin,
+                subject=(tensor.name,),
                 alternatives=(Alternative("copy", _amount(size + size)), Alternative("index", 0)),
                 prefer="copy",
                 reason="its indices are computed at run time, and would be checked again by every user",
@@ -114,6 +116,7 @@ class _Web:
         choice = self._ledger.decide(
             rule="fuse.view",
             site=tensor.origin,
+            subject=(tensor.name,),
             alternatives=(Alternative("copy", _amount(size + size)), Alternative("index", 0)),
             prefer="index",
             reason="data movement is index arithmetic in its users",
@@ -174,6 +177,7 @@ class _Web:
         choice = self._ledger.decide(
             rule=rule,
             site=(*source.origin, *user.origin),
+            subject=(source.name, user.name),
             alternatives=(Alternative("separate", _amount(size + size)), Alternative("fused", 0)),
             prefer="separate" if failed else "fused",
             reason="needs its operand in memory" if failed else reason,
@@ -277,6 +281,7 @@ class _Web:
             choice = self._ledger.decide(
                 rule="fuse.rows",
                 site=tuple(dict.fromkeys((*space.tensors[-1].origin, *item.origin))),
+                subject=(space.tensors[0].name, item.name),
                 alternatives=(Alternative("separate", _amount(size)), Alternative("fused", 0)),
                 prefer="separate" if failed else "fused",
                 reason="another row space" if failed else "the row is resident",
@@ -307,6 +312,7 @@ class _Web:
             choice = self._ledger.decide(
                 rule="fuse.rows",
                 site=tuple(dict.fromkeys((*source.origin, *space.tensors[0].origin))),
+                subject=(source.name, space.tensors[0].name),
                 alternatives=(Alternative("separate", _amount(size)), Alternative("fused", 0)),
                 prefer="fused",
                 reason="computed while the row is read",
@@ -322,7 +328,7 @@ class _Web:
         seen: set[int] = set()
         for item in self._order:
             if isinstance(item, Scan):
-                pending.append((item_outputs(item), Region(Kind.SCAN, (), item_outputs(item), item)))
+                pending.append((item_outputs(item), Region(Kind.SCAN, (), item_outputs(item), fold_steps(item, self._ledger))))
                 continue
             space = group_of.get(item.name)
             if space is None:
@@ -353,7 +359,7 @@ class _Web:
             for name in space.names
             if name in self._kept or any(not set(item_outputs(user)) <= inner for user in self._users.get(name, []))
         )
-        return Region(Kind.ROWWISE, tuple(space.tensors), outputs)
+        return Region(Kind.ROWWISE, tuple(space.tensors), outputs, space=space)
 
 
 def _prepared(item: Item, constants: Container[str]) -> Item:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from opweld.tensor.axes import split
 from opweld.tensor.dim import ZERO, Axis, Dim, atoms_of, mod, product
 from opweld.tensor.expr import Binary, Expr, Load, Reduce, dims_of, loads, walk
 from opweld.tensor.program import Scan, Tensor, TensorProgram
+
+if TYPE_CHECKING:
+    from opweld.fuse.rows import RowSpace
 
 
 class Kind(enum.Enum):
@@ -32,13 +36,14 @@ class Region:
     """Tensors that one kernel computes, in order. `outputs` are kept in memory, the others live in registers.
 
     A contraction or window has a single tensor, whose axes may be finer than its value's: `indices` then says which
-    element of the value each combination of axes is."""
+    element of the value each combination of axes is. `space`: the rows and columns that rowwise tensors lie on."""
 
     kind: Kind
     tensors: tuple[Tensor, ...]
     outputs: tuple[str, ...]
     scan: Scan | None = None
     indices: tuple[Dim, ...] | None = None
+    space: RowSpace | None = None
 
     @property
     def place(self) -> tuple[Dim, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opweld.place.storage import Storage
 from opweld.tensor.dim import Dim, lower_constant, smallest
-from opweld.tensor.expr import Load
+from opweld.tensor.expr import Const, Load
 
 WIDEST = 64
 """A halo wider than this costs more memory traffic than the tests it saves."""
@@ -27,6 +28,19 @@ def halo_of(node: Load, shape: Sequence[Dim]) -> tuple[tuple[int, int], ...] | N
             return None
         halo.append((low, high))
     return tuple(halo)
+
+
+def inside_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
+    """Whether the padding around a value makes the guards of a load needless."""
+    if not node.guards or not storage.padded:
+        return False
+    needed = halo_of(node, shape)
+    return (
+        needed is not None
+        and isinstance(node.fill, Const)
+        and float(node.fill.value) == storage.fill
+        and all(a <= c and b <= d for (a, b), (c, d) in zip(needed, storage.halo, strict=True))
+    )
 
 
 def _overhang(dim: Dim) -> int | None:

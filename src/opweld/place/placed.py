@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opweld.fuse.region import Region
+from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage
+from opweld.tensor.dim import Dim, as_dim
 from opweld.tensor.program import Constant, TensorProgram
 
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Regions, each value's storage by name, and the constants as they will lie in the weights file.
+    """Regions, each value's storage by name, the constants as they will lie in the weights file, and the lanes of
+    each contraction and window by the name of its tensor.
 
     Regions may hold more than fusion made: copies that pad or pack a value for those who read it."""
 
@@ -20,3 +23,15 @@ class Placed:
     regions: tuple[Region, ...]
     storages: Mapping[str, Storage]
     constants: Mapping[str, Constant]
+    lanes: Mapping[str, Lanes]
+
+    @property
+    def shapes(self) -> dict[str, tuple[Dim, ...]]:
+        """The shape of every value that is loaded or stored, copies and packed constants included."""
+        found = {name: shape for name, (_, shape) in self.program.signatures.items()}
+        for region in self.regions:
+            if region.indices is None:
+                found |= {tensor.name: tensor.shape for tensor in region.tensors}
+        for name, constant in self.constants.items():
+            found[name] = tuple(map(as_dim, constant.shape))
+        return found

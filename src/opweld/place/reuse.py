@@ -38,6 +38,7 @@ def reuse(placed: Placed, ledger: Ledger) -> Placed:
         choice = ledger.decide(
             rule="place.reuse",
             site=region.origin,
+            subject=(name,),
             alternatives=(Alternative("own", size.constant or str(size)), Alternative("in-place", 0)),
             prefer="in-place",
             reason="an operand dies here, and each of its elements is read only where it is overwritten",

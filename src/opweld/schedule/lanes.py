@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from opweld.schedule.tile import Loop, Statement, Tile
+from opweld.target import Target
 from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, ceildiv, minimum
 
-Body = Callable[[Dim], tuple[Statement, ...]]
-"""Makes the statements of a tile, given the index that its axis stands for."""
+Body = Callable[[Dim, Axis], tuple[Statement, ...]]
+"""Makes the statements of a tile, given the index that its axis stands for, and that axis."""
 
 
-def lane_tiles(axis: Axis, width: int, body: Body) -> tuple[Statement, ...]:
-    """A serial loop of lane tiles over a whole axis."""
-    return _tiles(axis, "lane", width, body)
+def tile_at(axis: Axis, role: Literal["row", "lane"], width: int, counter: Dim, body: Body) -> Tile:
+    """The tile number `counter` of an axis."""
+    inner = Axis(axis.name + role[0], width)
+    base = width * counter
+    limit = None if ceildiv(axis.extent, width) * width is axis.extent else axis.extent
+    return Tile(inner, role, base, body(base + inner.dim, inner), limit)
 
 
-def row_tiles(axis: Axis, height: int, body: Body) -> tuple[Statement, ...]:
-    """A serial loop of row tiles over a whole axis."""
-    return _tiles(axis, "row", height, body)
-
-
-def _tiles(axis: Axis, role: str, width: int, body: Body) -> tuple[Statement, ...]:
+def tiles(axis: Axis, role: Literal["row", "lane"], width: int, body: Body) -> tuple[Statement, ...]:
+    """A serial loop of tiles over a whole axis."""
     count = ceildiv(axis.extent, width)
     if count.constant == 1:
         return (tile_at(axis, role, width, ZERO, body),)
@@ -29,25 +30,19 @@ def _tiles(axis: Axis, role: str, width: int, body: Body) -> tuple[Statement, ..
     return (Loop(counter, (tile_at(axis, role, width, counter.dim, body),)),)
 
 
-def tile_at(axis: Axis, role: str, width: int, counter: Dim, body: Body) -> Tile:
-    """The tile number `counter` of an axis."""
-    inner = Axis(axis.name + ("v" if role == "lane" else "r"), width)
-    base = width * counter
-    limit = None if ceildiv(axis.extent, width) * width is axis.extent else axis.extent
-    assert role in ("lane", "row")
-    return Tile(inner, "lane" if role == "lane" else "row", base, body(base + inner.dim), limit)
-
-
-def chunked(axis: Axis, width: int, tiles: int, body: Body) -> tuple[Axis, tuple[Statement, ...]]:
-    """Splits an axis into chunks of `tiles` lane tiles: the grid axis that counts chunks, and what one chunk does."""
+def chunked(axis: Axis, width: int, count: int, body: Body) -> tuple[Axis, tuple[Statement, ...]]:
+    """Splits an axis into chunks of `count` lane tiles: the grid axis that counts chunks, and what one chunk does."""
     total = ceildiv(axis.extent, width)
-    chunk = Axis(axis.name + "c", ceildiv(total, tiles))
-    counter = Axis(axis.name + "t", as_dim(tiles))
-    position = tiles * chunk.dim + counter.dim
-    upper = minimum(tiles, total - tiles * chunk.dim)
-    inner = Axis(axis.name + "v", width)
+    chunk = Axis(axis.name + "c", ceildiv(total, count))
+    counter = Axis(axis.name + "t", as_dim(count))
+    position = count * chunk.dim + counter.dim
+    upper = total if chunk.extent.constant == 1 else minimum(count, total - count * chunk.dim)
+    inner = Axis(axis.name + "l", width)
     limit = None if total * width is axis.extent else axis.extent
-    tile = Tile(inner, "lane", width * position, body(width * position + inner.dim), limit)
-    if chunk.extent.constant == 1:
-        upper = total
+    tile = Tile(inner, "lane", width * position, body(width * position + inner.dim, inner), limit)
     return chunk, (Loop(counter, (tile,), upper=upper),)
+
+
+def vectors_for(extent: int | None, target: Target) -> int:
+    """Vectors that fill an axis, up to four: so much independent work hides the latency of loads and functions."""
+    return 4 if extent is None else max(1, min(4, -(-extent // target.vector_lanes_f32)))

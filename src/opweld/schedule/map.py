@@ -1,57 +1,123 @@
-"""The template of elementwise regions: lanes over the innermost axis of the result, everything else is grid."""
+"""The template of elementwise work: lanes over one axis of the result, everything else is grid."""
 
 from __future__ import annotations
 
-from opweld.schedule.lanes import chunked, lane_tiles
+from collections.abc import Iterator
+
+from opweld.schedule.choice import Choice
+from opweld.schedule.cost import DEAR, HERTZ, ITERATION
+from opweld.schedule.lanes import chunked, tiles, vectors_for
 from opweld.schedule.nest import Nest
+from opweld.schedule.schedule import NO_AXIS, MapSchedule
 from opweld.schedule.tile import Loop, Statement, Store
 from opweld.target import Target
-from opweld.tensor.dim import ONE, Axis, Dim
-from opweld.tensor.expr import substitute
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim
+from opweld.tensor.expr import Binary, Unary, loads, substitute, walk
+from opweld.tensor.operators import is_dear
 
-CHUNK = 16
-"""Lane tiles that a grid iteration does at least, so that its bookkeeping does not show."""
+CHUNKS = (16, 64)
+"""Lane tiles that a grid iteration may do of a long axis."""
 
-UNKNOWN = 64
-"""What a dynamic extent is taken for."""
-
-SMALL = 2048
-"""Elements; a grid iteration with fewer takes in the next axis."""
+GATHER, SCATTER = 1.0, 1.5
+"""Cycles to load, to store one element of a vector on its own."""
 
 
-def schedule_map(nest: Nest, buffer: str, target: Target) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
-    """Grid axes and statements of an elementwise nest."""
-    lane = lane_of(nest)
+def choose_map(nest: Nest, choice: Choice) -> MapSchedule:
+    """How an elementwise nest is computed, through the ledger."""
+    lane = _choose_lane(nest, choice)
+    extent = None if lane is None else lane.extent.constant
+    fill = 1 if lane is None else vectors_for(extent, choice.target)
+    vectors = int(
+        choice.preferred(
+            "schedule.vectors",
+            [str(count) for count in (1, 2, 3, 4)],
+            str(fill),
+            "independent vectors hide the latency of loads and functions",
+        )
+    )
+    chunk, inner = _choose_grain(nest, lane, vectors, choice)
+    return MapSchedule(axis_name(nest, lane), vectors, chunk, inner)
+
+
+def axis_name(nest: Nest, axis: Axis | None) -> str:
+    """The name of an axis of a nest in schedules."""
+    return NO_AXIS if axis is None else f"i{nest.axes.index(axis)}"
+
+
+def axis_of(nest: Nest, name: str) -> Axis:
+    """The axis that a schedule names; a new one of extent one where there is none."""
+    return Axis("one", ONE) if name == NO_AXIS else nest.axes[int(name[1:])]
+
+
+def _choose_lane(nest: Nest, choice: Choice) -> Axis | None:
+    if not nest.axes:
+        return None
+    prices = {axis_name(nest, axis): _vector_cycles(nest, axis, choice) / HERTZ for axis in reversed(nest.axes)}
+    name = choice.cheapest("schedule.lane", prices, "most operands and the result lie contiguously along it")
+    return axis_of(nest, name)
+
+
+def _vector_cycles(nest: Nest, axis: Axis, choice: Choice) -> float:
+    """Cycles of memory accesses with lanes along the axis."""
+    lanes = choice.target.vector_lanes_f32
+    extent = max(1, choice.expected(axis.extent))
+    count = choice.expected.product(a.extent for a in nest.axes) / extent * -(-extent // lanes)
+    cycles = 1.0 if nest.store.coefficient(axis) is ONE else SCATTER * lanes
+    for site in loads(nest.body):
+        stride = site.indices[0].coefficient(axis)
+        cycles += 0.5 if stride is ONE or stride is ZERO else GATHER * lanes
+    return count * cycles
+
+
+def _choose_grain(nest: Nest, lane: Axis | None, vectors: int, choice: Choice) -> tuple[int, int]:
+    """(chunk, inner): small iterations cost their bookkeeping, few iterations leave cores without work."""
     outer = [axis for axis in nest.axes if axis is not lane]
-    width = target.vector_lanes_f32 * vectors_for(lane.extent.constant, target)
+    lanes = choice.target.vector_lanes_f32
+    extent = 1 if lane is None else max(1, choice.expected(lane.extent))
+    tile_count = -(-extent // (lanes * vectors))
+    dear = sum(isinstance(n, Unary | Binary) and is_dear(n.op) for n in walk(nest.body))
+    tile = vectors * (1 + len(loads(nest.body)) + DEAR * dear)
+    outside = choice.expected.product(axis.extent for axis in outer)
+    whole = float(tile * tile_count * outside)
 
-    def tile(index: Dim) -> tuple[Statement, ...]:
+    def price(iterations: float) -> float:
+        cores = choice.target.cores
+        return (iterations * ITERATION + whole * (1 + cores / max(1.0, iterations))) / cores / HERTZ
+
+    long = lane is not None and (lane.extent.constant is None or tile_count > CHUNKS[0])
+    chunks = {"0": price(outside)}
+    if long:
+        chunks |= {str(count): price(outside * -(-tile_count // count)) for count in CHUNKS}
+    chunk = int(choice.cheapest("schedule.chunk", chunks, "iterations are long enough, and enough for all cores"))
+    inners = {"0": price(outside * (1 if not chunk else -(-tile_count // chunk)))}
+    if not chunk:
+        for count in range(1, len(outer)):
+            inners[str(count)] = price(choice.expected.product(axis.extent for axis in outer[:-count]))
+    inner = int(choice.cheapest("schedule.inner", inners, "iterations are long enough, and enough for all cores"))
+    return chunk, inner
+
+
+def schedule_map(
+    nest: Nest, buffer: str, schedule: MapSchedule, target: Target
+) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
+    """Grid axes and statements of an elementwise nest."""
+    lane = axis_of(nest, schedule.lane)
+    outer = [axis for axis in nest.axes if axis is not lane]
+    width = target.vector_lanes_f32 * schedule.vectors
+
+    def tile(index: Dim, axis: Axis) -> tuple[Statement, ...]:
         return (Store(buffer, nest.store.substitute({lane: index}), substitute(nest.body, {lane: index})),)
 
-    extent = lane.extent.constant
-    if extent is None or extent > CHUNK * width:
-        chunk, body = chunked(lane, width, CHUNK, tile)
+    if schedule.chunk:
+        chunk, body = chunked(lane, width, schedule.chunk, tile)
         return (*outer, chunk), body
-    body = lane_tiles(lane, width, tile)
-    elements = extent
-    while outer and elements < SMALL and len(outer) > 1:
-        axis = outer.pop()
+    body = tiles(lane, "lane", width, tile)
+    for axis in list(_taken(outer, schedule.inner)):
         body = (Loop(axis, body),)
-        elements *= axis.extent.constant or UNKNOWN
     return tuple(outer), body
 
 
-def lane_of(nest: Nest) -> Axis:
-    """The axis along which the result is contiguous; a new axis of extent one when there is none."""
-    for axis in reversed(nest.axes):
-        stride = nest.store.coefficient(axis)
-        if stride is ONE:
-            return axis
-    return nest.axes[-1] if nest.axes else Axis("one", ONE)
-
-
-def vectors_for(extent: int | None, target: Target) -> int:
-    """Vectors a lane tile is wide: up to four, so that independent work hides latency."""
-    if extent is None:
-        return 4
-    return max(1, min(4, -(-extent // target.vector_lanes_f32)))
+def _taken(outer: list[Axis], count: int) -> Iterator[Axis]:
+    """Removes axes from the end, innermost first."""
+    for _ in range(count):
+        yield outer.pop()

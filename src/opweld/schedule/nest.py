@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opweld.place.halo import halo_of
+from opweld.place.halo import inside_halo
 from opweld.place.storage import Storage
 from opweld.tensor.axes import replace_reduced, split
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim
 from opweld.tensor.expr import (
-    Const,
     Expr,
     Load,
     Reduce,
@@ -29,11 +28,13 @@ from opweld.tensor.expr import (
 
 @dataclass(frozen=True, eq=False)
 class Nest:
-    """`axes` are the result's, outermost in memory first, without those of extent one."""
+    """`axes` are the result's, outermost in memory first, without those of extent one. `lane` is the one among them that
+    vectors run along, where that was chosen with storage."""
 
     axes: tuple[Axis, ...]
     store: Dim
     body: Expr
+    lane: Axis | None = None
 
     def substitute(self, mapping: Mapping[Atom, Dim]) -> Nest:
         """Replaces axes in addresses and body; the list of axes is left to the caller."""
@@ -47,22 +48,10 @@ def resolve(body: Expr, storages: Mapping[str, Storage], shapes: Mapping[str, Se
         storage = storages.get(node.tensor)
         if storage is None:
             return None
-        guards = () if _in_halo(node, storage, shapes[node.tensor]) else node.guards
+        guards = () if inside_halo(node, storage, shapes[node.tensor]) else node.guards
         return load(storage.root, node.dtype, (storage.address(node.indices),), guards, node.fill)
 
     return substitute_loads(body, address)
-
-
-def _in_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
-    if not node.guards or not storage.padded:
-        return False
-    needed = halo_of(node, shape)
-    return (
-        needed is not None
-        and isinstance(node.fill, Const)
-        and float(node.fill.value) == storage.fill
-        and all(a <= c and b <= d for (a, b), (c, d) in zip(needed, storage.halo, strict=True))
-    )
 
 
 def nest_of(
@@ -72,13 +61,17 @@ def nest_of(
     storage: Storage,
     storages: Mapping[str, Storage],
     shapes: Mapping[str, Sequence[Dim]],
+    lane: Axis | None = None,
 ) -> Nest:
     """The nest that computes element [indices] of a value into its storage for all values of the axes, simplified."""
     single: dict[Atom, Dim] = {axis: ZERO for axis in axes if axis.extent is ONE}
     own = [axis for axis in axes if axis not in single]
     store = storage.address([index.substitute(single) for index in indices])
-    own, body, (store,) = split(own, resolve(substitute(body, single), storages, shapes), (store,))
-    nest = join_axes(Nest(own, store, body))
+    mark = ZERO if lane is None else lane.dim.substitute(single)
+    own, body, (store, mark) = split(own, resolve(substitute(body, single), storages, shapes), (store, mark))
+    # Of an axis that was split, neighbours lie on the part whose step is one.
+    lane = next((axis for axis in own if mark.coefficient(axis) is ONE), None)
+    nest = join_axes(Nest(own, store, body, lane))
     return replace(nest, axes=by_stride(nest.axes, nest.store))
 
 
@@ -105,7 +98,8 @@ def join_axes(nest: Nest) -> Nest:
         outer, inner = pair
         joined = Axis(inner.name, outer.extent * inner.extent)
         axes = tuple(joined if axis is inner else axis for axis in nest.axes if axis is not outer)
-        nest = replace(nest.substitute({outer: ZERO, inner: joined.dim}), axes=axes)
+        lane = joined if nest.lane in (outer, inner) else nest.lane
+        nest = replace(nest.substitute({outer: ZERO, inner: joined.dim}), axes=axes, lane=lane)
     changed = True
     while changed:
         changed = False

@@ -10,128 +10,115 @@ walked once, front to back. Of a larger one, a block stays in cache while all ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
 from opweld.fuse.region import Kind
-from opweld.place.widths import row_height, vectors_of
+from opweld.schedule.choice import Choice
+from opweld.schedule.cost import Product, contraction, most_rows
 from opweld.schedule.lanes import tile_at
+from opweld.schedule.map import axis_name, axis_of
 from opweld.schedule.nest import Nest, by_stride
-from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, Tile
+from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
+from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, substitute_statements
 from opweld.target import Target
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, atoms_of, ceildiv, mod, nonnegative, product
-from opweld.tensor.expr import (
-    Expr,
-    Reduce,
-    const,
-    dims_of,
-    load,
-    loads,
-    substitute,
-    transform,
-    walk,
-)
-from opweld.tensor.semantics import neutral
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, mod, nonnegative, product
+from opweld.tensor.expr import Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
+from opweld.tensor.operators import neutral
 
-UNROLL = 7
+WRITTEN = 7
 """A window axis of at most this extent is written out, so that taps of neighbouring rows share their loads. Not so in a
 contraction: its registers are full of accumulators."""
 
-
-LONG = 8
-"""Rows that a tile should have at least."""
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Which axis plays which part, and how wide and high the register tile is."""
-
-    lane: Axis
-    width: int
-    row: Axis | None
-    height: int
+WINDOW_ROWS = 4
+"""Rows of a window's tile: neighbours share loads, and more rows need more registers than they save loads."""
 
 
-def schedule_reduction(
-    nest: Nest, buffer: str, kind: Kind, target: Target
-) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
-    """Grid axes and statements of a contraction or window nest."""
-    node = next(n for n in walk(nest.body) if isinstance(n, Reduce))
-    plan = _plan(nest, node, kind, target)
-    window = kind is Kind.WINDOW
-    others = [axis for axis in nest.axes if axis not in (plan.lane, plan.row)]
-    beside = [axis for axis in others if _with_lane(node, axis, plan.lane)]
-    shared = [axis for axis in beside if _without_lane(node, axis, plan.lane)]
-    rows = [axis for axis in others if axis not in beside]
-    lane_counter = Axis(plan.lane.name + "t", ceildiv(plan.lane.extent, plan.width))
-    lanes = [*(axis for axis in beside if axis not in shared), lane_counter]
-    row_counter = None
-    if plan.row is not None:
-        row_counter = Axis(plan.row.name + "t", ceildiv(plan.row.extent, plan.height))
-        rows.append(row_counter)
-    grid = [*shared, *rows, *lanes] if _fits_cache(node, plan, lanes, target) else [*shared, *lanes, *rows]
-
-    def lane_body(lane: Dim) -> tuple[Statement, ...]:
-        if plan.row is None or row_counter is None:
-            return _accumulate(nest, node, buffer, {plan.lane: lane}, window)
-        row = plan.row
-        return (
-            tile_at(
-                row,
-                "row",
-                plan.height,
-                row_counter.dim,
-                lambda index: _accumulate(nest, node, buffer, {plan.lane: lane, row: index}, window),
-            ),
-        )
-
-    body = (tile_at(plan.lane, "lane", plan.width, lane_counter.dim, lane_body),)
-    trivial: dict[Atom, Dim] = {axis: ZERO for axis in grid if axis.extent is ONE}
-    kept = tuple(axis for axis in grid if axis.extent is not ONE)
-    return kept, substitute_statements(body, trivial) if trivial else body
+# ---------------------------------------------------------------------------------------------------------- the choice
 
 
-def _plan(nest: Nest, node: Reduce, kind: Kind, target: Target) -> Plan:
-    lanes = target.vector_lanes_f32
-    lane = _lane(nest, node, kind)
-    candidates = [
-        axis for axis in nest.axes if axis is not lane and (kind is Kind.WINDOW or not _with_lane(node, axis, lane))
-    ]
-    row = max(candidates, key=lambda a: _row_score(nest, node, a), default=None)
-    if kind is Kind.CONTRACTION:
-        rows = product(axis.extent for axis in candidates).constant
-        vectors = vectors_of(lane.extent.constant, rows, target)
-        height = row_height(vectors, row.extent.constant, target) if row is not None else 1
-    else:
-        extent = lane.extent.constant
-        vectors = 2 if extent is None else min(2, -(-extent // lanes))
-        height = min(row.extent.constant or 4, 4) if row is not None else 1
-    if row is not None and height == 1 and row.extent.constant == 1:
-        row = None
-    return Plan(lane, vectors * lanes, row, height)
+def choose_reduction(nest: Nest, kind: Kind, vectors: int, choice: Choice) -> ReductionSchedule:
+    """How a contraction or window nest is computed, through the ledger. Its lanes were chosen with storage."""
+    node = reduction_of(nest)
+    row = _choose_row(nest, node, kind, vectors, choice)
+    height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice)
+    lane = axis_name(nest, nest.lane)
+    order = _choose_order(nest, node, row, height, vectors, choice)
+    taps = "loop"
+    if kind is Kind.WINDOW and node.axes:
+        inner = loop_order(node, () if nest.lane is None else (nest.lane,))[-1].extent
+        failed: dict[str, int | str] = {}
+        if inner.constant is None or inner.constant > WRITTEN:
+            failed["taps"] = str(inner)
+        wanted = "loop" if failed else "written"
+        reason = "taps of neighbouring rows share their loads"
+        taps = choice.preferred("schedule.taps", ("loop", "written"), wanted, reason, failed)
+    made = WindowSchedule if kind is Kind.WINDOW else ReductionSchedule
+    return made(lane, vectors, axis_name(nest, row), height, order, taps)
 
 
-def _fits_cache(node: Reduce, plan: Plan, lanes: Sequence[Axis], target: Target) -> bool:
-    """Whether the whole operand that lanes run along stays in a quarter of the second-level cache."""
-    elements = product(axis.extent for axis in (*node.axes, *lanes)) * plan.width
-    return elements.constant is None or elements.constant * node.dtype.bytes <= target.l2_bytes // 4
+def reduction_of(nest: Nest) -> Reduce:
+    """The reduction of a contraction or window."""
+    return next(n for n in walk(nest.body) if isinstance(n, Reduce))
 
 
-def _lane(nest: Nest, node: Reduce, kind: Kind) -> Axis:
-    """The axis along which the result is contiguous, if one operand alone runs along it; see `place.pack`."""
-    best: tuple[tuple[int, ...], Axis] | None = None
+def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choice) -> Axis | None:
+    """The axis whose neighbours share the lanes' operand. One along which a window slides shares loads as well; of
+    equals the innermost in memory is best."""
+    lane = nest.lane
+    prices: dict[str, float] = {}
     for axis in nest.axes:
-        strides = [site.indices[0].coefficient(axis) for site in loads(node.body)]
-        running = [s for s in strides if s is None or s.terms]
-        if kind is Kind.CONTRACTION and len(running) != 1:
+        if axis is lane or (kind is Kind.CONTRACTION and lane is not None and _with_lane(node, axis, lane)):
             continue
-        unit = sum(s is ONE for s in running) - sum(s is not ONE for s in running)
-        score = (unit, int(nest.store.coefficient(axis) is ONE), axis.extent.constant or 1 << 20)
-        if best is None or score > best[0]:
-            best = (score, axis)
-    if best is None:
-        return nest.axes[-1] if nest.axes else Axis("one", ONE)
-    return best[1]
+        shape = _product(nest, node, axis, choice)
+        heights = range(1, most_rows(vectors, choice.target) + 1) if kind is Kind.CONTRACTION else (WINDOW_ROWS,)
+        seconds = min(contraction(shape, vectors, height).seconds for height in heights)
+        seconds *= 1.0 if _slides(node, axis) else 1.25
+        prices[axis_name(nest, axis)] = seconds * (1 - 0.001 * nest.axes.index(axis))
+    if not prices:
+        return None
+    prices = {NO_AXIS: 2 * max(prices.values()), **prices}
+    name = choice.cheapest("schedule.row", prices, "its rows fill the register tile, and share loads")
+    return None if name == NO_AXIS else axis_of(nest, name)
+
+
+def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
+    lane = 1 if nest.lane is None else choice.expected(nest.lane.extent)
+    rows = choice.expected(row.extent)
+    total = choice.expected.product(axis.extent for axis in nest.axes)
+    reduced = choice.expected.product(axis.extent for axis in node.axes)
+    return Product(lane, rows, reduced, max(1, total // max(1, lane * rows)), choice.target.vector_lanes_f32)
+
+
+def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int, choice: Choice) -> int:
+    extent = row.extent.constant
+    if kind is Kind.WINDOW:
+        most = min(extent or WINDOW_ROWS, WINDOW_ROWS)
+        reason = "neighbouring rows share the operand's loads"
+        return int(choice.preferred("schedule.height", [str(n) for n in range(1, most + 1)], str(most), reason))
+    shape = _product(nest, node, row, choice)
+    most = most_rows(vectors, choice.target)
+    if extent is not None:
+        most = min(most, extent)
+    prices: dict[str, float] = {}
+    for height in range(1, most + 1):
+        # How an unknown number of rows will divide is unknown: many are assumed.
+        rows = shape if extent is not None else Product(shape.lane, 20 * height, shape.reduced, 1, shape.lanes)
+        seconds = contraction(rows, vectors, height).seconds
+        prices[str(height)] = seconds if extent is not None else seconds / height
+    return int(choice.cheapest("schedule.height", prices, "accumulators fill the registers, and few tiles are partial"))
+
+
+def _choose_order(nest: Nest, node: Reduce, row: Axis | None, height: int, vectors: int, choice: Choice) -> str:
+    """Measured: where the weights fit, cores that pass over all of them for each row tile share no results."""
+    if nest.lane is None:
+        return "rows"
+    beside = [axis for axis in nest.axes if axis not in (nest.lane, row) and _with_lane(node, axis, nest.lane)]
+    own = [axis for axis in beside if not _without_lane(node, axis, nest.lane)]
+    width = vectors * choice.target.vector_lanes_f32
+    elements = product((*(a.extent for a in (*node.axes, *own)), ceildiv(nest.lane.extent, width) * width))
+    room = choice.target.l2_bytes // 4
+    moved = choice.expected(elements) * node.dtype.bytes
+    wanted = "lanes" if moved <= room else "rows"
+    reason = f"{moved:,} bytes of operand along the lanes, {room:,} stay in a quarter of the second-level cache"
+    return choice.preferred("schedule.order", ("rows", "lanes"), wanted, reason)
 
 
 def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
@@ -147,18 +134,6 @@ def _without_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
     return any(
         any(d.depends_on(axis) for d in dims_of(site)) and not any(d.depends_on(lane) for d in dims_of(site))
         for site in loads(node.body)
-    )
-
-
-def _row_score(nest: Nest, node: Reduce, axis: Axis) -> tuple[bool, bool, int, int]:
-    """How well an axis serves as rows: one along which a window slides shares loads between rows; one that is known to
-    be long fills the tile, while a dynamic one is often a batch of one. Of equals the innermost in memory is best."""
-    extent = axis.extent.constant
-    return (
-        _slides(node, axis),
-        extent is not None and extent >= LONG,
-        extent if extent is not None else 1 << 20,
-        nest.axes.index(axis),
     )
 
 
@@ -183,24 +158,63 @@ def _magnitude(stride: Dim) -> Dim:
     return stride if nonnegative(stride) else -stride
 
 
+# -------------------------------------------------------------------------------------------------------- the template
+
+
+def schedule_reduction(
+    nest: Nest, buffer: str, schedule: ReductionSchedule, target: Target
+) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
+    """Grid axes and statements of a contraction or window nest."""
+    node = reduction_of(nest)
+    lane = axis_of(nest, schedule.lane)
+    row = None if schedule.row == NO_AXIS else axis_of(nest, schedule.row)
+    width = schedule.vectors * target.vector_lanes_f32
+    others = [axis for axis in nest.axes if axis not in (lane, row)]
+    beside = [axis for axis in others if _with_lane(node, axis, lane)]
+    shared = [axis for axis in beside if _without_lane(node, axis, lane)]
+    rows = [axis for axis in others if axis not in beside]
+    lane_counter = Axis(lane.name + "t", ceildiv(lane.extent, width))
+    lanes = [*(axis for axis in beside if axis not in shared), lane_counter]
+    row_counter = None
+    if row is not None:
+        row_counter = Axis(row.name + "t", ceildiv(row.extent, schedule.height))
+        rows.append(row_counter)
+    grid = [*shared, *rows, *lanes] if schedule.order == "lanes" else [*shared, *lanes, *rows]
+    written = schedule.taps == "written"
+    loops = loop_order(node, (lane,))
+
+    def lane_body(lane_index: Dim, lane_axis: Axis) -> tuple[Statement, ...]:
+        if row is None or row_counter is None:
+            return _accumulate(nest, node, buffer, {lane: lane_index}, (lane_axis,), loops, written)
+
+        def row_body(row_index: Dim, row_axis: Axis) -> tuple[Statement, ...]:
+            at: dict[Atom, Dim] = {lane: lane_index, row: row_index}
+            return _accumulate(nest, node, buffer, at, (lane_axis, row_axis), loops, written)
+
+        return (tile_at(row, "row", schedule.height, row_counter.dim, row_body),)
+
+    body = (tile_at(lane, "lane", width, lane_counter.dim, lane_body),)
+    trivial: dict[Atom, Dim] = {axis: ZERO for axis in grid if axis.extent is ONE}
+    return tuple(axis for axis in grid if axis.extent is not ONE), substitute_statements(body, trivial)
+
+
 def _accumulate(
-    nest: Nest, node: Reduce, buffer: str, mapping: dict[Atom, Dim], written_out: bool
+    nest: Nest,
+    node: Reduce,
+    buffer: str,
+    at: dict[Atom, Dim],
+    over: tuple[Axis, ...],
+    loops: tuple[Axis, ...],
+    written: bool,
 ) -> tuple[Statement, ...]:
-    over = tuple(
-        a
-        for dim in mapping.values()
-        for a in sorted(atoms_of(dim), key=lambda a: a.key)
-        if isinstance(a, Axis) and _is_tile(a)
-    )
-    loops = loop_order(node, mapping)
-    dtype = node.dtype
-    inner = accumulate_over(loops, "acc", node.kind, substitute(node.body, mapping), written_out)
+    value = substitute(node.body, at)
+    inner = accumulate_over(loops, "acc", node.kind, value, written)
     result = transform(
-        substitute(nest.body, mapping),
-        lambda n: load("acc", dtype, ()) if isinstance(n, Reduce) else None,
+        substitute(nest.body, at),
+        lambda n: load("acc", node.dtype, ()) if isinstance(n, Reduce) else None,
     )
-    declare = Declare("acc", dtype, over, initial_of(node))
-    return (declare, *inner, Store(buffer, nest.store.substitute(mapping), result))
+    declare = Declare("acc", node.dtype, over, initial_of(node))
+    return (declare, *inner, Store(buffer, nest.store.substitute(at), result))
 
 
 def initial_of(node: Reduce) -> Expr:
@@ -208,60 +222,21 @@ def initial_of(node: Reduce) -> Expr:
     return const(0 if node.kind.startswith("arg") else neutral(node.kind, node.dtype.numpy), node.dtype)
 
 
-def _is_tile(atom: Atom) -> bool:
-    return isinstance(atom, Axis) and atom.name.endswith(("v", "r"))
-
-
-def loop_order(node: Reduce, mapping: dict[Atom, Dim]) -> tuple[Axis, ...]:
+def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """Reduced axes as the operand without lanes walks through memory, widest step first."""
     sites = loads(node.body)
-    lanes = [a for dim in mapping.values() for a in atoms_of(dim) if isinstance(a, Axis) and a.name.endswith("v")]
     walked = [s for s in sites if not any(d.depends_on(a) for a in lanes for d in dims_of(s))] or sites
-    address = walked[0].indices[0] if walked else ZERO
-    return by_stride(node.axes, address)
+    return by_stride(node.axes, walked[0].indices[0] if walked else ZERO)
 
 
 def accumulate_over(
-    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written_out: bool
+    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written: bool
 ) -> tuple[Statement, ...]:
-    """Loops around one accumulation; a short innermost axis is written out when asked for."""
+    """Loops around one accumulation; the innermost is written out when asked for."""
     if not loops:
         return (Accumulate(name, kind, value),)
     axis, rest = loops[0], loops[1:]
     extent = axis.extent.constant
-    if not rest and written_out and extent is not None and extent <= UNROLL:
-        return tuple(Accumulate(name, kind, substitute(value, {axis: _at(position)})) for position in range(extent))
-    return (Loop(axis, accumulate_over(rest, name, kind, value, written_out)),)
-
-
-def _at(position: int) -> Dim:
-    return ZERO + position
-
-
-def substitute_statements(body: tuple[Statement, ...], mapping: dict[Atom, Dim]) -> tuple[Statement, ...]:
-    """Replaces axes in statements at any depth."""
-    result: list[Statement] = []
-    for s in body:
-        if isinstance(s, Loop):
-            upper = None if s.upper is None else s.upper.substitute(mapping)
-            lower = s.lower.substitute(mapping)
-            result.append(replace(s, body=substitute_statements(s.body, mapping), lower=lower, upper=upper))
-        elif isinstance(s, Tile):
-            limit = None if s.limit is None else s.limit.substitute(mapping)
-            new = substitute_statements(s.body, mapping)
-            result.append(replace(s, base=s.base.substitute(mapping), limit=limit, body=new))
-        elif isinstance(s, Store):
-            guards = tuple(g.substitute(mapping) for g in s.guards)
-            result.append(
-                replace(s, offset=s.offset.substitute(mapping), value=substitute(s.value, mapping), guards=guards)
-            )
-        elif isinstance(s, Accumulate):
-            position = None if s.position is None else s.position.substitute(mapping)
-            result.append(replace(s, value=substitute(s.value, mapping), position=position))
-        elif isinstance(s, Declare):
-            result.append(replace(s, initial=substitute(s.initial, mapping)))
-        elif hasattr(s, "value"):
-            result.append(replace(s, value=substitute(s.value, mapping)))  # type: ignore[union-attr]
-        else:
-            result.append(s)
-    return tuple(result)
+    if not rest and written and extent is not None:
+        return tuple(Accumulate(name, kind, substitute(value, {axis: ZERO + n})) for n in range(extent))
+    return (Loop(axis, accumulate_over(rest, name, kind, value, written)),)

@@ -11,16 +11,19 @@ and otherwise computed again wherever it is read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opweld.fuse.region import Region, reductions
+from opweld.fuse.region import reductions
 from opweld.fuse.rows import RowSpace
-from opweld.place.placed import Placed
 from opweld.place.storage import Storage, dense
-from opweld.schedule.lanes import lane_tiles, tile_at
-from opweld.schedule.map import vectors_for
+from opweld.schedule.choice import Choice
+from opweld.schedule.cost import HERTZ
+from opweld.schedule.lanes import tile_at, tiles, vectors_for
+from opweld.schedule.map import GATHER
 from opweld.schedule.nest import by_stride, resolve
 from opweld.schedule.reduction import initial_of
+from opweld.schedule.schedule import RowSchedule
 from opweld.schedule.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, product
@@ -39,104 +42,195 @@ from opweld.tensor.expr import (
     transform,
     walk,
 )
+from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Tensor
-
-DEAR = frozenset(
-    ("exp", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "softplus", "sqrt", "rsqrt", "div")
-)
-"""Operators that cost more than a load."""
-
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The canonical axes of a region and how its members lie on them."""
+    """The canonical axes of a row space and how its members lie on them: for each member, the canonical axis that each
+    of its own axes is, None for one of extent one."""
 
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
-    lane: Axis
     places: dict[str, tuple[Axis | None, ...]]
 
-    @property
-    def lanes_along_columns(self) -> bool:
-        """Whether a vector holds columns of one row, not one column of many rows."""
-        return self.lane in self.columns
+    @staticmethod
+    def of(space: RowSpace) -> Rows:
+        """New canonical axes for a row space."""
+        rows = tuple(Axis(f"r{i}", extent) for i, extent in enumerate(space.rows))
+        columns = tuple(Axis(f"c{i}", extent) for i, extent in enumerate(space.columns))
+        axis_of = {("row", i): a for i, a in enumerate(rows)} | {("column", i): a for i, a in enumerate(columns)}
+        places = {
+            name: tuple(None if place is None else axis_of[place] for place in found)
+            for name, found in space.places.items()
+        }
+        return Rows(rows, columns, places)
+
+    def named(self, name: str) -> Axis:
+        """The axis that a schedule names."""
+        return next(axis for axis in (*self.rows, *self.columns) if axis.name == name)
+
+    def mapping(self, tensor: Tensor) -> dict[Atom, Dim]:
+        """What the tensor's own axes are in canonical ones."""
+        places = self.places[tensor.name]
+        return {a: ZERO if p is None else p.dim for a, p in zip(tensor.axes, places, strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class RowWork:
+    """What is computed with a row: the tensors in order, which of them are stored, and where everything lies."""
+
+    tensors: tuple[Tensor, ...]
+    outputs: tuple[str, ...]
+    rows: Rows
+    storages: Mapping[str, Storage]
+    shapes: Mapping[str, Sequence[Dim]]
+
+    def passes_that_read(self, tensor: Tensor) -> set[str]:
+        """Members that read the tensor, directly or through members that are computed again."""
+        found: set[str] = set()
+        names = {tensor.name}
+        for member in self.tensors:
+            if any(node.tensor in names for node in loads(member.body)):
+                found.add(member.name)
+                if not reductions(member.body) and member.name not in self.outputs:
+                    names.add(member.name)
+        return found
+
+    def per_column(self, tensor: Tensor) -> bool:
+        """Whether the tensor has a value for each column, not one a row."""
+        return any(axis in self.rows.columns for axis in self.rows.places[tensor.name])
+
+
+# ---------------------------------------------------------------------------------------------------------- the choice
+
+
+def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> RowSchedule:
+    """How a row is computed, through the ledger. `columns_only`: lanes may not run along a kept axis."""
+    axes = [axis for axis in (*work.rows.columns[::-1], *(() if columns_only else work.rows.rows))]
+    prices = {axis.name: _lane_cycles(work, axis, choice) / HERTZ for axis in axes}
+    reason = "operands and results lie contiguously along it"
+    lane = work.rows.named(choice.cheapest("schedule.lane", prices, reason))
+    fill = str(vectors_for(lane.extent.constant, choice.target))
+    reason = "independent vectors hide the latency of loads and functions"
+    vectors = int(choice.preferred("schedule.vectors", ("1", "2", "3", "4"), fill, reason))
+    kept: list[int] = []
+    for position, tensor in enumerate(work.tensors):
+        readers = len(work.passes_that_read(tensor))
+        if reductions(tensor.body) or not work.per_column(tensor) or tensor.name in work.outputs or readers < 2:
+            continue
+        failed: dict[str, int | str] = {}
+        if lane not in work.rows.columns:
+            # There would be a row of scratch for each lane, too much for the cache.
+            failed["lanes"] = "run along a kept axis"
+        dear = any(isinstance(node, Unary | Binary) and is_dear(node.op) for node in walk(tensor.body))
+        wanted = "scratch" if dear and not failed else "again"
+        reason = "dear, and read by several passes" if dear else "computing it again costs no more than loading it"
+        if choice.about(tensor.name).preferred("schedule.keep", ("again", "scratch"), wanted, reason, failed) != "again":
+            kept.append(position)
+    return RowSchedule(lane.name, vectors, tuple(kept))
+
+
+def _lane_cycles(work: RowWork, axis: Axis, choice: Choice) -> float:
+    """Cycles of loads and stores with lanes along the axis, and of collapsing sums across lanes."""
+    lanes = choice.target.vector_lanes_f32
+    rows = choice.expected.product(a.extent for a in work.rows.rows)
+    columns = choice.expected.product(a.extent for a in work.rows.columns)
+    extent = max(1, choice.expected(axis.extent))
+    vectors = rows * columns / extent * -(-extent // lanes)
+    cycles = 0.0
+    for tensor in work.tensors:
+        mapping = work.rows.mapping(tensor)
+        for node in reductions(tensor.body):
+            mapping |= {a: c.dim for a, c in zip(node.axes, work.rows.columns, strict=False)}
+        sites = [s for s in loads(tensor.body) if s.tensor in work.storages and s.tensor not in work.rows.places]
+        for site in sites:
+            stride = work.storages[site.tensor].address(site.indices).substitute(mapping).coefficient(axis)
+            cycles += vectors * (0.5 if stride is ONE or stride is ZERO else GATHER * lanes)
+        if tensor.name in work.outputs and work.per_column(tensor):
+            places = [ZERO if p is None else p.dim for p in work.rows.places[tensor.name]]
+            stride = work.storages[tensor.name].address(places).coefficient(axis)
+            cycles += vectors * (1.0 if stride is ONE else 1.5 * lanes)
+        if reductions(tensor.body) and axis in work.rows.columns:
+            cycles += 10 * rows
+    return cycles
+
+
+# -------------------------------------------------------------------------------------------------------- the template
 
 
 def schedule_rows(
-    region: Region, placed: Placed, storages: dict[str, Storage], shapes: dict[str, tuple[Dim, ...]], target: Target
+    work: RowWork, schedule: RowSchedule, target: Target, prefix: str = ""
 ) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
-    """Grid axes, statements and scratch of a rowwise region."""
-    return _Builder(region, storages, shapes, target).run()
+    """Grid axes, statements and scratch of row-wise work. `prefix` keeps the names of several in a kernel apart."""
+    return _Builder(work, schedule, target, prefix).run()
 
 
 class _Builder:
-    def __init__(
-        self, region: Region, storages: dict[str, Storage], shapes: dict[str, tuple[Dim, ...]], target: Target
-    ) -> None:
-        self._region = region
-        self._storages = storages
-        self._shapes = shapes
-        self._target = target
-        self._members = {tensor.name: tensor for tensor in region.tensors}
+    def __init__(self, work: RowWork, schedule: RowSchedule, target: Target, prefix: str) -> None:
+        self._work = work
+        self._space = work.rows
+        self._lane = work.rows.named(schedule.lane)
+        self._width = target.vector_lanes_f32 * schedule.vectors
+        self._kept = schedule.kept
+        self._prefix = prefix
+        self._storages = work.storages
+        self._members = {tensor.name: tensor for tensor in work.tensors}
         self._scratch: list[Scratch] = []
         self._stored: dict[str, Storage] = {}
         self._scalars: dict[str, str] = {}
-        self._space = _space(region, storages)
 
     def run(self) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
-        space = self._space
-        if space.lanes_along_columns:
+        lane = self._lane
+        if lane in self._space.columns:
             body: list[Statement] = []
-            for position, tensor in enumerate(self._region.tensors):
-                body += self._member(position, tensor, {})
-            return space.rows, tuple(body), tuple(self._scratch)
-        lane = space.lane
-        width = self._target.vector_lanes_f32 * vectors_for(lane.extent.constant, self._target)
-        counter = Axis(lane.name + "t", ceildiv(lane.extent, width))
+            for position, tensor in enumerate(self._work.tensors):
+                body += self._member(position, tensor, {}, ())
+            return self._space.rows, tuple(body), tuple(self._scratch)
 
-        def tile(index: Dim) -> tuple[Statement, ...]:
+        def tile(index: Dim, axis: Axis) -> tuple[Statement, ...]:
             made: list[Statement] = []
-            for position, tensor in enumerate(self._region.tensors):
-                made += self._member(position, tensor, {lane: index})
+            for position, tensor in enumerate(self._work.tensors):
+                made += self._member(position, tensor, {lane: index}, (axis,))
             return tuple(made)
 
-        outer = tuple(axis for axis in space.rows if axis is not lane)
+        counter = Axis(lane.name + "t", ceildiv(lane.extent, self._width))
+        outer = tuple(axis for axis in self._space.rows if axis is not lane)
         if counter.extent is ONE:
-            return outer, (tile_at(lane, "lane", width, ZERO, tile),), tuple(self._scratch)
-        return (*outer, counter), (tile_at(lane, "lane", width, counter.dim, tile),), tuple(self._scratch)
+            return outer, (tile_at(lane, "lane", self._width, ZERO, tile),), tuple(self._scratch)
+        return (*outer, counter), (tile_at(lane, "lane", self._width, counter.dim, tile),), tuple(self._scratch)
 
     # ------------------------------------------------------------------------------------------------- members
 
-    def _member(self, position: int, tensor: Tensor, lane: dict[Atom, Dim]) -> list[Statement]:
+    def _member(
+        self, position: int, tensor: Tensor, at: dict[Atom, Dim], over: tuple[Axis, ...]
+    ) -> list[Statement]:
+        """The passes of one member. With lanes along a kept axis, `at` says which index of it, `over` the tile."""
         places = self._space.places[tensor.name]
-        per_column = any(axis in self._space.columns for axis in places)
         statements: list[Statement] = []
         body = self._canonical(tensor)
         for node in reductions(body):
-            name = f"r{position}_{len(statements)}"
-            statements += self._reduction(name, node, lane)
+            name = f"{self._prefix}r{position}_{len(statements)}"
+            statements += self._reduction(name, node, at, over)
             body = transform(body, lambda n, node=node, name=name: load(name, node.dtype, ()) if n is node else None)
-        if not per_column:
-            name = f"v{position}"
+        if not self._work.per_column(tensor):
+            name = f"{self._prefix}v{position}"
             self._scalars[tensor.name] = name
-            statements.append(Let(name, self._finished(body, lane)))
-            if tensor.name in self._region.outputs:
-                address = self._address(self._storages[tensor.name], places).substitute(lane)
+            statements.append(Let(name, self._finished(body, at)))
+            if tensor.name in self._work.outputs:
+                address = self._address(self._storages[tensor.name], places).substitute(at)
                 statements.append(Store(self._storages[tensor.name].root, address, load(name, tensor.dtype, ())))
             return statements
-        if tensor.name in self._region.outputs:
-            statements += self._store_pass(tensor, body, self._storages[tensor.name], lane)
+        if tensor.name in self._work.outputs:
+            statements += self._store_pass(tensor, body, self._storages[tensor.name], at)
             self._stored[tensor.name] = self._storages[tensor.name]
-        elif self._is_dear(tensor) and len(self._passes_that_read(tensor)) > 1:
-            statements += self._keep_in_scratch(position, tensor, body, lane)
+        elif position in self._kept:
+            statements += self._keep_in_scratch(position, tensor, body)
         return statements
 
     def _canonical(self, tensor: Tensor) -> Expr:
         """The body over the canonical rows and columns."""
-        mapping: dict[Atom, Dim] = {}
-        for axis, place in zip(tensor.axes, self._space.places[tensor.name], strict=True):
-            mapping[axis] = ZERO if place is None else place.dim
-        body = substitute(tensor.body, mapping)
+        body = substitute(tensor.body, self._space.mapping(tensor))
 
         def rewrite(node: Expr) -> Expr | None:
             if not isinstance(node, Reduce):
@@ -166,7 +260,7 @@ class _Builder:
 
     def _finished(self, body: Expr, lane: dict[Atom, Dim]) -> Expr:
         """Loads of members become registers, stored values or what they are; others become addresses."""
-        body = resolve(self._expanded(body), self._storages | self._stored, self._shapes)
+        body = resolve(self._expanded(body), {**self._storages, **self._stored}, self._work.shapes)
         return substitute(body, lane) if lane else body
 
     def _expanded(self, body: Expr) -> Expr:
@@ -183,8 +277,7 @@ class _Builder:
 
         return substitute_loads(body, element)
 
-    def _reduction(self, name: str, node: Reduce, lane: dict[Atom, Dim]) -> list[Statement]:
-        space = self._space
+    def _reduction(self, name: str, node: Reduce, at: dict[Atom, Dim], over: tuple[Axis, ...]) -> list[Statement]:
         initial = initial_of(node)
         flat: Dim | None = None
         if node.kind.startswith("arg"):
@@ -192,25 +285,16 @@ class _Builder:
             for axis in node.axes:
                 flat = flat * axis.extent + axis.dim
         columns = self._column_order(node)
-        if not space.lanes_along_columns:
-            over = tuple(
-                a
-                for dim in lane.values()
-                for m, _ in dim.terms
-                for a in m
-                if isinstance(a, Axis) and a.name.endswith("v")
-            )
-            value = self._finished(node.body, lane)
+        if over:
+            value = self._finished(node.body, at)
             inner: tuple[Statement, ...] = (Accumulate(name, node.kind, value, flat),)
             for axis in reversed(columns):
                 inner = (Loop(axis, inner),)
             return [Declare(name, node.dtype, over, initial), *inner]
         value = self._finished(node.body, {})
-        across = space.lane
-        width = self._width(across)
-        lanes = Axis(across.name + "v", width)
-        tiles = lane_tiles_over(across, width, lanes, name, node.kind, value, flat)
-        inner = tiles
+        across = self._lane
+        lanes = Axis(across.name + "l", self._width)
+        inner = lane_tiles_over(across, self._width, lanes, name, node.kind, value, flat)
         for axis in reversed([a for a in columns if a is not across]):
             inner = (Loop(axis, inner),)
         return [Declare(name, node.dtype, (lanes,), initial), *inner, Collapse(name, node.kind)]
@@ -223,26 +307,23 @@ class _Builder:
             return node.axes
         return by_stride(node.axes, self._storages[sites[0].tensor].address(sites[0].indices))
 
-    def _width(self, axis: Axis) -> int:
-        return self._target.vector_lanes_f32 * vectors_for(axis.extent.constant, self._target)
-
-    def _store_pass(self, tensor: Tensor, body: Expr, storage: Storage, lane: dict[Atom, Dim]) -> list[Statement]:
+    def _store_pass(self, tensor: Tensor, body: Expr, storage: Storage, at: dict[Atom, Dim]) -> list[Statement]:
         places = self._space.places[tensor.name]
         value = self._finished(body, {})
         address = self._address(storage, places)
         columns = by_stride(self._columns_in(places), address)
-        if not self._space.lanes_along_columns:
-            inner: tuple[Statement, ...] = (Store(storage.root, address.substitute(lane), substitute(value, lane)),)
+        if at:
+            inner: tuple[Statement, ...] = (Store(storage.root, address.substitute(at), substitute(value, at)),)
             for axis in reversed(columns):
                 inner = (Loop(axis, inner),)
             return list(inner)
-        across = self._space.lane
+        across = self._lane
 
-        def tile(index: Dim) -> tuple[Statement, ...]:
-            at: dict[Atom, Dim] = {across: index}
-            return (Store(storage.root, address.substitute(at), substitute(value, at)),)
+        def tile(index: Dim, axis: Axis) -> tuple[Statement, ...]:
+            here: dict[Atom, Dim] = {across: index}
+            return (Store(storage.root, address.substitute(here), substitute(value, here)),)
 
-        inner = lane_tiles(across, self._width(across), tile)
+        inner = tiles(across, "lane", self._width, tile)
         for axis in reversed([a for a in columns if a is not across]):
             inner = (Loop(axis, inner),)
         return list(inner)
@@ -250,32 +331,14 @@ class _Builder:
     def _address(self, storage: Storage, places: tuple[Axis | None, ...]) -> Dim:
         return storage.address([ZERO if axis is None else axis.dim for axis in places])
 
-    def _is_dear(self, tensor: Tensor) -> bool:
-        return any(isinstance(node, Unary | Binary) and node.op in DEAR for node in walk(tensor.body))
-
-    def _passes_that_read(self, tensor: Tensor) -> set[str]:
-        """Members that read the tensor, directly or through members that are computed again."""
-        found: set[str] = set()
-        names = {tensor.name}
-        for member in self._region.tensors:
-            if any(node.tensor in names for node in loads(member.body)):
-                found.add(member.name)
-                if not reductions(member.body) and member.name not in self._region.outputs:
-                    names.add(member.name)
-        return found
-
-    def _keep_in_scratch(self, position: int, tensor: Tensor, body: Expr, lane: dict[Atom, Dim]) -> list[Statement]:
-        """A row of scratch. With lanes along a kept axis there would be a row for each lane, too much for the cache:
-        the value is computed again instead."""
-        if lane:
-            return []
-        name = f"row{position}"
+    def _keep_in_scratch(self, position: int, tensor: Tensor, body: Expr) -> list[Statement]:
+        name = f"{self._prefix}row{position}"
         places = self._space.places[tensor.name]
         columns = self._columns_in(places)
         self._scratch.append(Scratch(name, tensor.dtype, product(axis.extent for axis in columns)))
         shape = tuple(ONE if place is None or place not in columns else place.extent for place in places)
-        kept = dense(name, tensor.dtype, shape, _order_of(places, self._space.lane))
-        made = self._store_pass(tensor, body, kept, lane)
+        kept = dense(name, tensor.dtype, shape, _order_of(places, self._lane))
+        made = self._store_pass(tensor, body, kept, {})
         self._stored[tensor.name] = kept
         return made
 
@@ -304,48 +367,3 @@ def lane_tiles_over(
     position = None if flat is None else flat.substitute(at)
     tile = Tile(lanes, "lane", base, (Accumulate(name, kind, substitute(value, at), position),), limit)
     return (tile,) if count is ONE else (Loop(counter, (tile,)),)
-
-
-def _space(region: Region, storages: dict[str, Storage]) -> Rows:
-    """Canonical axes: those of the first reduction; every member's axes are matched to them through its loads."""
-    first = next(tensor for tensor in region.tensors if reductions(tensor.body))
-    space = RowSpace.of(first)
-    position = region.tensors.index(first)
-    for source in reversed(region.tensors[:position]):
-        space.add_producer(source)
-    for tensor in region.tensors[position + 1 :]:
-        space.add(tensor)
-    rows = tuple(Axis(f"r{i}", extent) for i, extent in enumerate(space.rows))
-    columns = tuple(Axis(f"c{i}", extent) for i, extent in enumerate(space.columns))
-    axis_of = {("row", i): axis for i, axis in enumerate(rows)} | {("column", i): a for i, a in enumerate(columns)}
-    places = {
-        name: tuple(None if place is None else axis_of[place] for place in found)
-        for name, found in space.places.items()
-    }
-    return Rows(rows, columns, _lane(first, rows, columns, places, storages), places)
-
-
-def _lane(
-    first: Tensor,
-    rows: tuple[Axis, ...],
-    columns: tuple[Axis, ...],
-    places: dict[str, tuple[Axis | None, ...]],
-    storages: dict[str, Storage],
-) -> Axis:
-    """The axis that most loads of the first reduction walk contiguously; the last column when there is none."""
-    reduce = reductions(first.body)[0]
-    mapping: dict[Atom, Dim] = {
-        axis: place.dim for axis, place in zip(first.axes, places[first.name], strict=True) if place is not None
-    }
-    mapping |= {axis: column.dim for axis, column in zip(reduce.axes, columns, strict=True)}
-    votes: dict[Axis, int] = {}
-    for node in loads(reduce.body):
-        storage = storages.get(node.tensor)
-        if storage is None:
-            continue
-        address = storage.address(node.indices).substitute(mapping)
-        for axis in (*columns, *rows):
-            stride = address.coefficient(axis)
-            if stride is ONE:
-                votes[axis] = votes.get(axis, 0) + 1
-    return max(votes, key=lambda a: votes[a]) if votes else columns[-1]

@@ -1,0 +1,250 @@
+"""Chooses the axis that vector lanes run along, and how many vectors a tile has: once for each contraction and window.
+
+Storage, packing and kernels all follow this choice: the axis goes innermost in the result, operands are packed along it,
+registers hold neighbours on it. What an axis costs: lanes that do not exist, results that are stored one by one because
+their storage is the caller's, operands that have to be copied or gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opweld.fuse.region import Kind, axes_in, factors, reductions
+from opweld.ledger import Alternative, Ledger
+from opweld.schedule.cost import HERTZ, Product, best_height, contraction, padded
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.dim import ONE, Axis, Dim
+from opweld.tensor.expr import Expr, Load, loads
+from opweld.tensor.program import Tensor
+
+WIDEST = 4
+"""Vectors that a tile has at most."""
+
+COPY = 2.0
+"""Cycles to copy an element to where lanes want it."""
+
+SCATTER = 1.0
+"""Cycles to store, or load, one element of a vector on its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The lane axis of a reduction, and the vectors of a tile.
+
+    Attributes:
+        axis: one of the tensor's own axes; None where all of them have extent one.
+        vectors: from one to `WIDEST`.
+        along: the operand of a contraction that runs along the lanes. across: the one that is the same in all lanes.
+    """
+
+    axis: Axis | None
+    vectors: int
+    along: Load | None = None
+    across: Load | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is known of storage when lanes are chosen: each value's axis order, and whose storage is the caller's.
+
+    `constants` can be packed in any way when the model is compiled."""
+
+    orders: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[Dim, ...]]
+    fixed: frozenset[str]
+    constants: frozenset[str]
+
+    def contiguous(self, node: Load, axis: Axis) -> bool:
+        """Whether neighbours on the axis are neighbours in the memory of the loaded value."""
+        order = self.orders.get(node.tensor, tuple(range(len(node.indices))))
+        long = [p for p in order if self.shapes[node.tensor][p].constant != 1]
+        if not long or node.indices[long[-1]].coefficient(axis) is not ONE:
+            return False
+        return not any(node.indices[p].depends_on(axis) for p in long[:-1])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A lane axis, its operands where it is that of a contraction, and what it costs."""
+
+    axis: Axis
+    seconds: float
+    why: str
+    along: Load | None = None
+    across: Load | None = None
+
+
+def choose_lanes(
+    tensor: Tensor,
+    place: tuple[Dim, ...],
+    kind: Kind,
+    memory: Memory,
+    expected: Expected,
+    target: Target,
+    ledger: Ledger,
+) -> Lanes:
+    """The lanes of a contraction or window; `place` is the element of the value that its axes stand for."""
+    own = [axis for axis in tensor.axes if axis.extent.constant != 1]
+    node = reductions(tensor.body)[0]
+    pair = factors(node) if kind is Kind.CONTRACTION else None
+    stored = _stored(tensor, place, memory)
+    if pair is not None:
+        found = _of_contraction(own, pair, tensor, node.axes, stored, memory, expected, target)
+    else:
+        found = _of_window(own, node.body, node.axes, stored, memory, expected, target)
+    if not found:
+        return Lanes(None, 1)
+    chosen = ledger.decide(
+        rule="schedule.lane",
+        site=tensor.origin,
+        subject=(tensor.name,),
+        alternatives=[Alternative(_name(tensor, c.axis), seconds=c.seconds) for c in found],
+        reason=min(found, key=lambda c: c.seconds).why,
+    )
+    lane = next(c for c in found if _name(tensor, c.axis) == chosen)
+    rows = None if lane.across is None else [a for a in own if a in axes_in(lane.across) and a is not lane.axis]
+    vectors = _choose_vectors(tensor, lane, rows, node.axes, expected, target, ledger)
+    return Lanes(lane.axis, vectors, lane.along, lane.across)
+
+
+def _name(tensor: Tensor, axis: Axis) -> str:
+    return f"i{tensor.axes.index(axis)}"
+
+
+def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Axis | None:
+    """The axis along which the result lies contiguously, where that is given; None where it may follow the lanes."""
+    if tensor.name not in memory.fixed:
+        return None
+    for dim in reversed(place):
+        inner = [axis for axis in tensor.axes if axis.extent.constant != 1 and dim.depends_on(axis)]
+        if inner:
+            return next((axis for axis in inner if dim.coefficient(axis) is ONE), inner[-1])
+    return None
+
+
+def _of_contraction(
+    own: list[Axis],
+    pair: tuple[Load, Load],
+    tensor: Tensor,
+    reduced: tuple[Axis, ...],
+    stored: Axis | None,
+    memory: Memory,
+    expected: Expected,
+    target: Target,
+) -> list[Candidate]:
+    """Axes that one factor alone has: along the other, a single element serves all lanes."""
+    found: list[Candidate] = []
+    elements = expected.product(axis.extent for axis in own)
+    for along, across in (pair, pair[::-1]):
+        for axis in own:
+            if axis in axes_in(across) or axis not in axes_in(along):
+                continue
+            rows = [a for a in own if a is not axis and a in axes_in(across)]
+            extent = expected(axis.extent)
+            longest = max((expected(a.extent) for a in rows), default=1)
+            product = Product(
+                extent,
+                longest,
+                expected.product(a.extent for a in reduced),
+                max(1, elements // max(1, extent * longest)),
+                target.vector_lanes_f32,
+            )
+            seconds = min(
+                contraction(product, v, best_height(product, v, target)).seconds for v in _counts(extent, target)
+            )
+            why = "one factor alone runs along it"
+            if along.tensor in memory.constants:
+                why = "the weights run along it, and are packed so when the model is compiled"
+            elif not memory.contiguous(along, axis):
+                copied = expected.product(a.extent for a in axes_in(along))
+                seconds += COPY * copied / HERTZ
+                why = "one factor alone runs along it, and is copied so"
+            if stored is not None and stored is not axis:
+                seconds += SCATTER * elements / HERTZ
+            found.append(Candidate(axis, seconds, why, along, across))
+    return sorted(found, key=lambda c: own.index(c.axis))
+
+
+def _of_window(
+    own: list[Axis],
+    body: Expr,
+    reduced: tuple[Axis, ...],
+    stored: Axis | None,
+    memory: Memory,
+    expected: Expected,
+    target: Target,
+) -> list[Candidate]:
+    """Any axis: operands that it does not walk contiguously are gathered, constants are stored as it wants them."""
+    found: list[Candidate] = []
+    elements = expected.product(axis.extent for axis in own)
+    taps = expected.product(axis.extent for axis in reduced)
+    sites = loads(body)
+    for axis in own:
+        extent = max(1, expected(axis.extent))
+        vectors = elements // extent * padded(extent, target.vector_lanes_f32) / target.vector_lanes_f32
+        gathered = [
+            site
+            for site in sites
+            if axis in axes_in(site) and site.tensor not in memory.constants and not memory.contiguous(site, axis)
+        ]
+        cycles = vectors * taps * (1 + SCATTER * target.vector_lanes_f32 * len(gathered))
+        # Along an axis that slides, vectors are not aligned, and taps beyond the edges are masked.
+        if any(axis in axes_in(site) and _mixed(site, axis, reduced) for site in sites):
+            cycles += 0.5 * vectors * taps
+        if stored is not None and stored is not axis:
+            cycles += SCATTER * elements
+        found.append(Candidate(axis, cycles / HERTZ, "operands lie contiguously along it"))
+    return found
+
+
+def _mixed(site: Load, axis: Axis, reduced: tuple[Axis, ...]) -> bool:
+    return any(dim.depends_on(axis) and any(dim.depends_on(r) for r in reduced) for dim in site.indices)
+
+
+def _counts(extent: int, target: Target) -> range:
+    return range(1, min(WIDEST, -(-max(1, extent) // target.vector_lanes_f32)) + 1)
+
+
+def _choose_vectors(
+    tensor: Tensor,
+    lane: Candidate,
+    rows: list[Axis] | None,
+    reduced: tuple[Axis, ...],
+    expected: Expected,
+    target: Target,
+    ledger: Ledger,
+) -> int:
+    extent = expected(lane.axis.extent)
+    known = lane.axis.extent.constant is not None
+    counts = _counts(extent, target) if known else range(1, WIDEST + 1)
+    if rows is None:
+        # A window shares its loads between taps, not between vectors: two hide the latency.
+        prices = {count: (2 * abs(count - 2) + 1) * 1e-9 for count in counts}
+    else:
+        row = expected.product(axis.extent for axis in rows)
+        product = Product(
+            extent if known else max(extent, 4 * target.vector_lanes_f32),
+            row,
+            expected.product(axis.extent for axis in reduced),
+            1,
+            target.vector_lanes_f32,
+        )
+        prices = {
+            count: contraction(product, count, best_height(product, count, target)).seconds * _breadth(count)
+            for count in counts
+        }
+    chosen = ledger.decide(
+        rule="schedule.vectors",
+        site=tensor.origin,
+        subject=(tensor.name,),
+        alternatives=[Alternative(str(count), seconds=price) for count, price in prices.items()],
+        reason="tiles this wide waste the fewest lanes and wait the least",
+    )
+    return int(chosen)
+
+
+def _breadth(vectors: int) -> float:
+    """Wider tiles are lower and read the other operand more often; two vectors are the best compromise measured."""
+    return 1 + 0.01 * abs(vectors - 2)

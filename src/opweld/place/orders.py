@@ -1,0 +1,213 @@
+"""Chooses lanes and axis orders, region by region from the inputs on.
+
+A contraction or window wants its lanes innermost, which makes convolution nets channels-last; elementwise regions and
+rows follow what they read. Graph inputs and outputs are row-major, as callers expect; where a reader goes beyond the
+edges of one, it is first copied into a padded value of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opweld.fuse.region import Kind, Region, Regions, axes_in
+from opweld.ledger import Alternative, Ledger
+from opweld.place.halo import halo_of
+from opweld.place.lanes import Lanes, Memory, choose_lanes
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.dim import Axis, FloorDiv, Mod, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, Load, load, loads, substitute_loads
+from opweld.tensor.program import Scan, Tensor
+
+
+class Orders:
+    """The choices: `orders` by value, `lanes` by tensor, and the regions with the copies that were added.
+
+    `dtypes` and `shapes` are those of every value, copies included; `readers` the loads of each; `fixed` the values
+    whose storage is the caller's."""
+
+    def __init__(self, regions: Regions, expected: Expected, target: Target, ledger: Ledger) -> None:
+        program = regions.program
+        self.fixed = frozenset((*(v.name for v in program.inputs), *(v for _, v in program.outputs)))
+        self.constants = frozenset(value.name for value in program.constants)
+        self.shapes = {name: shape for name, (_, shape) in program.signatures.items()}
+        self.dtypes: dict[str, DType] = {name: dtype for name, (dtype, _) in program.signatures.items()}
+        self.orders = {v.name: tuple(range(len(v.shape))) for v in (*program.inputs, *program.constants)}
+        self.lanes: dict[str, Lanes] = {}
+        self.regions: list[Region] = []
+        self._expected = expected
+        self._target = target
+        self._ledger = ledger
+        self._copies: dict[str, str] = {}
+        self._reading = readers(regions.regions)
+        self._memory = Memory(self.orders, self.shapes, self.fixed, self.constants)
+        for region in regions.regions:
+            self._visit(region)
+        self.readers = readers(self.regions)
+
+    def _visit(self, region: Region) -> None:
+        if region.kind in (Kind.CONTRACTION, Kind.WINDOW):
+            region = self._with_padded_inputs(region)
+        self.regions.append(region)
+        if region.scan is not None:
+            self._visit_scan(region.scan)
+        for name in region.outputs:
+            if name in self.fixed or region.kind is Kind.SCAN:
+                self.orders[name] = tuple(range(len(self.shapes[name])))
+        for tensor in region.tensors:
+            if region.kind in (Kind.CONTRACTION, Kind.WINDOW):
+                self.lanes[tensor.name] = self._choose_lanes(tensor, region)
+            if tensor.name not in self.orders:
+                self.orders[tensor.name] = self._order_of(region, tensor)
+
+    def _choose_lanes(self, tensor: Tensor, region: Region) -> Lanes:
+        place, kind = region.place, region.kind
+        return choose_lanes(tensor, place, kind, self._memory, self._expected, self._target, self._ledger)
+
+    def _visit_scan(self, scan: Scan) -> None:
+        """States and steps are dense; the steps that reduce choose lanes as regions do."""
+        for value in (*scan.states, *scan.steps):
+            self.orders[value.name] = tuple(range(len(value.shape)))
+            self.shapes[value.name] = value.shape
+        for step in scan.steps:
+            kind = scan_kind(step, self.constants)
+            if kind is not Kind.MAP:
+                place = tuple(axis.dim for axis in step.axes)
+                self.lanes[step.name] = choose_lanes(
+                    step, place, kind, self._memory, self._expected, self._target, self._ledger
+                )
+
+    # -------------------------------------------------------------------------------------------------- axis order
+
+    def _order_of(self, region: Region, tensor: Tensor) -> tuple[int, ...]:
+        natural = tuple(range(len(self.shapes[tensor.name])))
+        lanes = self.lanes.get(tensor.name)
+        if lanes is None or lanes.axis is None:
+            return self._order_like_inputs(tensor) if region.indices is None else natural
+        position = next(p for p, index in enumerate(region.place) if index.depends_on(lanes.axis))
+        order = self._joined_order(tensor, (*(p for p in natural if p != position), position))
+        if order == natural:
+            return natural
+        choice = self._ledger.decide(
+            rule="place.order",
+            site=tensor.origin,
+            subject=(tensor.name,),
+            alternatives=(Alternative("row-major"), Alternative("lanes-innermost")),
+            prefer="lanes-innermost",
+            reason=f"axis {position} runs over vector lanes and is stored contiguously",
+        )
+        return order if choice == "lanes-innermost" else natural
+
+    def _joined_order(self, tensor: Tensor, order: tuple[int, ...]) -> tuple[int, ...]:
+        """Keeps together what a reader takes apart: with indices k // d and k % d, the first axis goes just outside the
+        second, so that the reader walks over both as one."""
+        for node in self._reading.get(tensor.name, []):
+            quotients = {d.atom.left: p for p, d in enumerate(node.indices) if isinstance(d.atom, FloorDiv)}
+            for position, dim in enumerate(node.indices):
+                if isinstance(dim.atom, Mod) and dim.atom.left in quotients and position == order[-1]:
+                    outer = quotients[dim.atom.left]
+                    return (*(p for p in order if p not in (outer, position)), outer, position)
+        return order
+
+    def _order_like_inputs(self, tensor: Tensor) -> tuple[int, ...]:
+        """The order of the first operand that spans all axes, seen through the tensor's own; what spans only some, as
+        the indices of a gather, says nothing about the others."""
+        natural = tuple(range(len(tensor.axes)))
+        long = {position for position in natural if tensor.axes[position].extent.constant != 1}
+        for node in loads(tensor.body):
+            source_order = self.orders.get(node.tensor)
+            if source_order is None or node.tensor in self.constants:
+                continue
+            nested: list[int] = []
+            for source_axis in source_order:
+                index = node.indices[source_axis]
+                nested += [p for p, axis in enumerate(tensor.axes) if p not in nested and index.depends_on(axis)]
+            if long <= set(nested):
+                return (*(p for p in natural if p not in nested), *nested)
+        return natural
+
+    # ----------------------------------------------------------------------------------------------- padded copies
+
+    def _with_padded_inputs(self, region: Region) -> Region:
+        """Copies each value of fixed storage that the region reads beyond its edges, and reads the copy instead."""
+        tensor = region.tensors[0]
+        for node in loads(tensor.body):
+            name = node.tensor
+            if not node.guards or name not in self.fixed or name in self._copies:
+                continue
+            if halo_of(node, self.shapes[name]) is None:
+                continue
+            choice = self._ledger.decide(
+                rule="place.halo",
+                site=tensor.origin,
+                subject=(name, tensor.name),
+                alternatives=(Alternative("test-edges"), Alternative("copy-with-halo")),
+                prefer="copy-with-halo",
+                reason="its storage is the caller's, and its readers go beyond its edges",
+            )
+            if choice == "copy-with-halo":
+                self._copies[name] = self._copy(node, tensor.origin)
+        return _redirect(region, self._copies)
+
+    def _copy(self, node: Load, origin: tuple[str, ...]) -> str:
+        source, name = node.tensor, f"{node.tensor}_padded"
+        shape, dtype = self.shapes[source], self.dtypes[source]
+        axes = tuple(Axis(f"i{p}", extent) for p, extent in enumerate(shape))
+        tensor = Tensor(name, dtype, axes, load(source, dtype, tuple(a.dim for a in axes)), origin)
+        self.shapes[name], self.dtypes[name], self.orders[name] = shape, dtype, self._channels_last(node)
+        self.regions.append(Region(Kind.MAP, (tensor,), (name,)))
+        return name
+
+    def _channels_last(self, node: Load) -> tuple[int, ...]:
+        """Axes that slide stay in order, the others (channels) go innermost, unless they are too few to fill a vector:
+        the readers broadcast single elements, and an image of three channels is copied best as it lies."""
+        natural = tuple(range(len(node.indices)))
+        slides = [p for p in natural if len(axes_in(_only(node, p))) > 1]
+        if not slides or self.orders[node.tensor] != natural:
+            return self.orders[node.tensor]
+        last = [p for p in natural if p not in slides and p > 0]
+        channels = product(self.shapes[node.tensor][p] for p in last).constant
+        if channels is not None and channels < self._target.vector_lanes_f32 // 2:
+            return natural
+        return tuple(p for p in natural if p not in last) + tuple(last)
+
+
+def scan_kind(step: Tensor, constants: frozenset[str]) -> Kind:
+    """How a step of a recurrence is computed. Weights that are fed cannot be packed along the lanes: their sum over a
+    row is one window an element."""
+    from opweld.fuse.region import classify
+
+    kind = classify(step, constants)
+    return Kind.WINDOW if kind is Kind.ROWWISE else kind
+
+
+def readers(regions: tuple[Region, ...] | list[Region]) -> dict[str, list[Load]]:
+    """The loads of each value."""
+    found: dict[str, list[Load]] = {}
+    for region in regions:
+        bodies: list[Expr] = [tensor.body for tensor in region.tensors]
+        if region.scan is not None:
+            bodies += [s.initial for s in region.scan.states] + [s.body for s in region.scan.steps]
+        for body in bodies:
+            for node in loads(body):
+                found.setdefault(node.tensor, []).append(node)
+    return found
+
+
+def _only(node: Load, position: int) -> Load:
+    found = load(node.tensor, node.dtype, (node.indices[position],))
+    assert isinstance(found, Load)
+    return found
+
+
+def _redirect(region: Region, copies: dict[str, str]) -> Region:
+    def moved(node: Load) -> Expr | None:
+        if node.tensor in copies and node.guards:
+            return load(copies[node.tensor], node.dtype, node.indices, node.guards, node.fill)
+        return None
+
+    if not any(node.tensor in copies and node.guards for t in region.tensors for node in loads(t.body)):
+        return region
+    tensors = tuple(replace(tensor, body=substitute_loads(tensor.body, moved)) for tensor in region.tensors)
+    return replace(region, tensors=tensors)

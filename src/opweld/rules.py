@@ -1,0 +1,51 @@
+"""Every kind of decision: what its baseline is, what else there is, and the level from which it may be taken.
+
+The levels are nested: what `basic` may do, `extended` may do too. `opweld explain`, `--disable` and the documentation
+read this table, and a decision of a kind that is not in it fails a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEVELS = ("none", "basic", "extended", "all")
+"""From the least to the most."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of decision.
+
+    Attributes:
+        level: the first of `LEVELS` at which more than the baseline is taken.
+        baseline: what is always legal. otherwise: what else there is. Both in a few words.
+    """
+
+    level: str
+    baseline: str
+    otherwise: str
+
+
+RULES: dict[str, Rule] = {
+    "fuse.view": Rule("basic", "copy", "index arithmetic in the users"),
+    "fuse.chain": Rule("basic", "separate", "computed inside the user"),
+    "fuse.epilogue": Rule("basic", "separate", "computed on the accumulators"),
+    "fuse.rows": Rule("extended", "separate", "computed with the row"),
+    "fuse.block": Rule("extended", "separate", "computed in the same kernel, part by part, through scratch"),
+    "place.order": Rule("all", "row-major", "lanes innermost"),
+    "place.halo": Rule("none", "test edges", "padding in memory, or a padded copy"),
+    "place.slice": Rule("extended", "copy", "written into the whole"),
+    "place.pack": Rule("none", "strided, or lanes innermost", "blocked, or copied once"),
+    "place.reuse": Rule("basic", "own memory", "in place of a dying operand"),
+}
+
+
+def stage_of(rule: str) -> str:
+    """The part of a rule's name before the first dot: `fuse` of `fuse.epilogue`."""
+    return rule.partition(".")[0]
+
+
+def allowed(rule: str, level: str) -> bool:
+    """Whether a level takes more than the baseline of a rule; a rule that is not in the table always may."""
+    known = RULES.get(rule)
+    return known is None or LEVELS.index(known.level) <= LEVELS.index(level)

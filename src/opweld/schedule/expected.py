@@ -1,0 +1,69 @@
+"""The sizes that symbolic dims are expected to have: for costs only, never for legality.
+
+A user says them with `--dim-hint`. Otherwise the first dim of an input is a batch, of one; the dims of an image (the
+third and later of four or more) are 256; every other is 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from opweld.errors import OptionError
+from opweld.tensor.dim import Atom, Dim, Symbol, symbols_of
+from opweld.tensor.program import SymbolSource, TensorProgram
+
+BATCH = 1
+IMAGE = 256
+LENGTH = 64
+
+
+class Expected:
+    """Evaluates sizes at the expected values of their symbols."""
+
+    def __init__(self, symbols: Mapping[Symbol, int] | None = None) -> None:
+        self._values: dict[Atom, int] = dict(symbols or {})
+
+    def __call__(self, size: Dim) -> int:
+        """The expected value of a size, at least zero."""
+        if size.constant is not None:
+            return max(0, size.constant)
+        for symbol in symbols_of(size):
+            self._values.setdefault(symbol, LENGTH)
+        return max(0, size.evaluate(self._values))
+
+    def product(self, sizes: Iterable[Dim]) -> int:
+        """The expected value of a product of sizes."""
+        total = 1
+        for size in sizes:
+            total *= self(size)
+        return total
+
+
+def expected_sizes(program: TensorProgram, hints: Mapping[str, int] | None = None) -> Expected:
+    """The expected sizes of a program's symbols; a hint is the size of the dim, not of its quotient."""
+    ranks = {value.name: len(value.shape) for value in program.inputs}
+    found: dict[Symbol, int] = {}
+    for source in program.symbols:
+        size = (hints or {}).get(dim_name(source))
+        if size is None:
+            size = LENGTH
+            if not source.by_value and source.position == 0 and ranks[source.input] > 1:
+                size = BATCH
+            elif not source.by_value and source.position >= 2 and ranks[source.input] >= 4:
+                size = IMAGE
+        found[source.symbol] = max(size // source.divisor, source.symbol.least or 0)
+    return Expected(found)
+
+
+def dim_name(source: SymbolSource) -> str:
+    """The name of the dim that a symbol is a part of: `H` for `H_by_32`."""
+    return source.symbol.name.removesuffix(f"_by_{source.divisor}") if source.divisor != 1 else source.symbol.name
+
+
+def check_hints(programs: Iterable[TensorProgram], hints: Mapping[str, int]) -> None:
+    """Raises OptionError for a hint about a dim that no variant has."""
+    known = {dim_name(source) for program in programs for source in program.symbols}
+    for name in hints:
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise OptionError(f"dim hint {name!r}: the model has no symbolic dim of that name, only {names}")

@@ -1,0 +1,111 @@
+"""Members of a kernel: what is computed, ready for a schedule. Each kind has one template.
+
+A member asks the ledger how it is computed (`choose`), and makes statements from the answer (`realise`): grid axes whose
+iterations are independent, statements of one iteration, scratch that they need. A kernel of one member launches its
+grid; where several share a kernel, the grids of the inner ones become loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from opweld.errors import OptionError
+from opweld.fuse.region import Kind
+from opweld.schedule.choice import Choice
+from opweld.schedule.map import choose_map, schedule_map
+from opweld.schedule.nest import Nest
+from opweld.schedule.reduction import choose_reduction, schedule_reduction
+from opweld.schedule.rowwise import RowWork, choose_rows, schedule_rows
+from opweld.schedule.schedule import MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
+from opweld.schedule.tile import Loop, Scratch, Statement
+from opweld.target import Target
+from opweld.tensor.dim import Axis
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Independent iterations, what one of them does, and a thread's memory for it."""
+
+    grid: tuple[Axis, ...]
+    body: tuple[Statement, ...]
+    scratch: tuple[Scratch, ...] = ()
+
+    @property
+    def serial(self) -> tuple[Statement, ...]:
+        """All iterations one after the other."""
+        body = self.body
+        for axis in reversed(self.grid):
+            body = (Loop(axis, body),)
+        return body
+
+
+class Member(Protocol):
+    """One step of a kernel."""
+
+    def choose(self, choice: Choice) -> MemberSchedule:
+        """How it is computed, through the ledger."""
+        ...
+
+    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+        """Its statements. Raises OptionError when the schedule is of another kind."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MapMember:
+    """Elementwise work; `buffer` is the memory that it writes."""
+
+    nest: Nest
+    buffer: str
+    name: str = ""
+
+    def choose(self, choice: Choice) -> MemberSchedule:
+        """See `Member`."""
+        return choose_map(self.nest, choice.about(self.name) if self.name else choice)
+
+    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+        """See `Member`."""
+        if not isinstance(schedule, MapSchedule):
+            raise OptionError(f"schedule: {schedule} is for another kind of member than map")
+        return Made(*schedule_map(self.nest, self.buffer, schedule, target))
+
+
+@dataclass(frozen=True, eq=False)
+class ReductionMember:
+    """A contraction or window, whose tile is `vectors` wide."""
+
+    nest: Nest
+    buffer: str
+    kind: Kind
+    vectors: int
+    name: str = ""
+
+    def choose(self, choice: Choice) -> MemberSchedule:
+        """See `Member`."""
+        return choose_reduction(self.nest, self.kind, self.vectors, choice.about(self.name) if self.name else choice)
+
+    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+        """See `Member`."""
+        if not isinstance(schedule, ReductionSchedule):
+            raise OptionError(f"schedule: {schedule} is for another kind of member than {self.kind.value}")
+        return Made(*schedule_reduction(self.nest, self.buffer, schedule, target))
+
+
+@dataclass(frozen=True, eq=False)
+class RowMember:
+    """Reductions over a row and what is done with it."""
+
+    work: RowWork
+    name: str = ""
+    columns_only: bool = False
+
+    def choose(self, choice: Choice) -> MemberSchedule:
+        """See `Member`."""
+        return choose_rows(self.work, choice.about(self.name) if self.name else choice, self.columns_only)
+
+    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+        """See `Member`."""
+        if not isinstance(schedule, RowSchedule):
+            raise OptionError(f"schedule: {schedule} is for another kind of member than rows")
+        return Made(*schedule_rows(self.work, schedule, target))

@@ -1,0 +1,113 @@
+"""The members of a recurrence: one thread walks the steps, states and step values stay in scratch.
+
+    copy the initial states into scratch
+    for each step: compute every step tensor into scratch; store what is stacked; move the updates into the states
+    copy the states to the final outputs
+
+Everything that does not depend on the state was hoisted out of the recurrence before; what remains is small, and a
+barrier at every step would cost more than a second thread gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opweld.fuse.region import Kind
+from opweld.place.lanes import Lanes
+from opweld.place.orders import scan_kind
+from opweld.place.storage import Storage, Term, dense
+from opweld.schedule.members import Made, MapMember, Member, ReductionMember
+from opweld.schedule.nest import nest_of
+from opweld.schedule.tile import Loop, Scratch, Statement
+from opweld.tensor.dim import Axis, Dim
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, load
+from opweld.tensor.program import Scan, State, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrence:
+    """Members before the first step, of each step, and after the last one."""
+
+    time: Axis
+    before: tuple[Member, ...]
+    during: tuple[Member, ...]
+    after: tuple[Member, ...]
+    scratch: tuple[Scratch, ...]
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All of them, in order."""
+        return (*self.before, *self.during, *self.after)
+
+    def compose(self, made: Sequence[Made]) -> Made:
+        """The statements of all members, in order: loops, and around those of a step the loop over time."""
+        first, last = len(self.before), len(self.before) + len(self.during)
+        body = (*_serial(made[:first]), Loop(self.time, _serial(made[first:last])), *_serial(made[last:]))
+        return Made((), body, (*self.scratch, *(block for item in made for block in item.scratch)))
+
+
+def _serial(made: Sequence[Made]) -> tuple[Statement, ...]:
+    return tuple(statement for item in made for statement in item.serial)
+
+
+def recurrence_of(
+    scan: Scan,
+    storages: Mapping[str, Storage],
+    shapes: Mapping[str, tuple[Dim, ...]],
+    lanes: Mapping[str, Lanes],
+    constants: frozenset[str],
+) -> Recurrence:
+    """The members of a scan, its states and steps in scratch."""
+    inner: Sequence[State | Tensor] = (*scan.states, *scan.steps)
+    local = {**storages, **{v.name: dense(f"{v.name}_now", v.dtype, v.shape) for v in inner}}
+    scratch = tuple(Scratch(local[v.name].root, v.dtype, local[v.name].elements) for v in inner)
+    sizes = {**shapes, **{value.name: value.shape for value in inner}}
+
+    def element(axes: tuple[Axis, ...], body: Expr, storage: Storage, name: str) -> Member:
+        nest = nest_of(axes, tuple(axis.dim for axis in axes), body, storage, local, sizes)
+        return MapMember(nest, storage.root, name)
+
+    def copy(source: str, dtype: DType, axes: tuple[Axis, ...], storage: Storage, name: str) -> Member:
+        return element(axes, load(source, dtype, tuple(a.dim for a in axes)), storage, name)
+
+    def step_member(step: Tensor) -> Member:
+        kind, storage = scan_kind(step, constants), local[step.name]
+        if kind is Kind.MAP:
+            return element(step.axes, step.body, storage, step.name)
+        own = lanes[step.name]
+        place = tuple(axis.dim for axis in step.axes)
+        nest = nest_of(step.axes, place, step.body, storage, local, sizes, own.axis)
+        return ReductionMember(nest, storage.root, kind, own.vectors, step.name)
+
+    steps = {step.name: step for step in scan.steps}
+    states = {state.name: state for state in scan.states}
+    before = [element(s.axes, s.initial, local[s.name], f"initial {s.name}") for s in scan.states]
+    during = [step_member(step) for step in scan.steps]
+    for name, source in scan.stacked:
+        step = steps[source]
+        during.append(copy(source, step.dtype, step.axes, _at_step(local[name], scan.time), f"stack {name}"))
+    for state in scan.states:
+        during.append(copy(state.update, state.dtype, state.axes, local[state.name], f"update {state.name}"))
+    after: list[Member] = []
+    for name, source in scan.final:
+        state = states[source]
+        after.append(copy(source, state.dtype, state.axes, local[name], f"final {name}"))
+    return Recurrence(scan.time, tuple(before), tuple(during), tuple(after), scratch)
+
+
+def _at_step(stacked: Storage, time: Axis) -> Storage:
+    """The part of a stacked output that belongs to the current step."""
+    address = stacked.offset
+    terms: list[Term] = []
+    for term in stacked.terms:
+        if term.axis == 0:
+            address = address + term.stride * (time.dim + term.shift)
+        else:
+            terms.append(replace(term, axis=term.axis - 1))
+    return replace(stacked, terms=tuple(terms), offset=address)
+
+
+Compose = Callable[[Sequence[Made]], Made]
+"""Makes one kernel of the members' statements."""

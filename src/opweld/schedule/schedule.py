@@ -1,0 +1,205 @@
+"""How a region is computed, as a value: chosen once, printed, parsed back, checked, given back.
+
+A `Schedule` has a part for each member of its region (and for each part of a concatenation that is copied), in order:
+
+    map          lane, vectors, chunk, inner
+    contraction  lane, vectors, row, height, order, taps
+    window       the same
+    rows         lane, vectors, kept
+
+and what the whole kernel shares: how many rows of the block an iteration computes, and what each innermost loop does.
+Axes are named by position: `i0`, `i1`, ... are those of the result, outermost in memory first; `one` stands for an axis
+that is not there. Every field has a rule of the ledger behind it, and nothing else decides how a kernel is computed.
+
+    contraction lane=i1 vectors=2 row=i0 height=14 order=rows taps=loop; loop unroll=4 fetch=yes separate=no
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from opweld.errors import OptionError
+
+NO_AXIS = "one"
+"""The name of an axis that is not there: a lane or row of extent one."""
+
+
+def _decided(rule: str, default: Any = dataclasses.MISSING) -> Any:
+    """A field whose value is decided by a rule of the ledger."""
+    return field(default=default, metadata={"rule": rule})
+
+
+@dataclass(frozen=True)
+class MapSchedule:
+    """Elementwise work.
+
+    Attributes:
+        lane: the axis along which vectors run. vectors: how many of them a tile has.
+        chunk: lane tiles of one grid iteration; 0 for all of them.
+        inner: how many more axes an iteration takes in, innermost first.
+    """
+
+    name: ClassVar[str] = "map"
+    lane: str = _decided("schedule.lane")
+    vectors: int = _decided("schedule.vectors")
+    chunk: int = _decided("schedule.chunk", 0)
+    inner: int = _decided("schedule.inner", 0)
+
+
+@dataclass(frozen=True)
+class ReductionSchedule:
+    """A contraction or window: a register tile of `height` rows of `vectors` vectors.
+
+    Attributes:
+        lane: the axis along which vectors run. row: the one that rows count, or `one`.
+        order: which tiles of the grid follow each other: `rows` (a block of weights stays in cache while all rows pass
+            over it) or `lanes` (rows stay while all weights pass over them).
+        taps: `loop`, or `written` out for the innermost reduced axis.
+    """
+
+    name: ClassVar[str] = "contraction"
+    lane: str = _decided("schedule.lane")
+    vectors: int = _decided("schedule.vectors")
+    row: str = _decided("schedule.row", NO_AXIS)
+    height: int = _decided("schedule.height", 1)
+    order: str = _decided("schedule.order", "rows")
+    taps: str = _decided("schedule.taps", "loop")
+
+
+@dataclass(frozen=True)
+class WindowSchedule(ReductionSchedule):
+    """A reduction that slides over the result's own axes."""
+
+    name: ClassVar[str] = "window"
+
+
+@dataclass(frozen=True)
+class RowSchedule:
+    """Passes over a row.
+
+    Attributes:
+        lane: the axis along which vectors run: a column (`c0`, ...) or a kept axis (`r0`, ...).
+        vectors: how many of them a tile has.
+        kept: by position, the members whose rows stay in scratch between passes; the others are computed again.
+    """
+
+    name: ClassVar[str] = "rows"
+    lane: str = _decided("schedule.lane")
+    vectors: int = _decided("schedule.vectors")
+    kept: tuple[int, ...] = _decided("schedule.keep", ())
+
+
+MemberSchedule: TypeAlias = MapSchedule | ReductionSchedule | WindowSchedule | RowSchedule
+MEMBERS: dict[str, type[Any]] = {
+    kind.name: kind for kind in (MapSchedule, ReductionSchedule, WindowSchedule, RowSchedule)
+}
+
+
+@dataclass(frozen=True)
+class LoopSchedule:
+    """What an innermost loop does, beside its body.
+
+    Attributes:
+        unroll: bodies laid out in a row. fetch: whether the next panel of weights is fetched meanwhile.
+        separate: whether the loads of one accumulation are forgotten before the next, to save registers.
+    """
+
+    unroll: int = _decided("schedule.unroll", 1)
+    fetch: bool = _decided("schedule.prefetch", False)
+    separate: bool = _decided("schedule.separate", False)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a region is computed.
+
+    Attributes:
+        members: one for each member of the region, in order.
+        rows: rows of its block that a grid iteration computes; 0 where the region has no block.
+        loops: one for each innermost loop that accumulates, in the order of the text.
+    """
+
+    members: tuple[MemberSchedule, ...]
+    rows: int = _decided("schedule.block", 0)
+    loops: tuple[LoopSchedule, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [_print(member.name, member) for member in self.members]
+        if self.rows:
+            parts.insert(0, f"block rows={self.rows}")
+        parts += [_print("loop", loop) for loop in self.loops if loop != LoopSchedule()]
+        return "; ".join(parts)
+
+
+def _print(name: str, part: Any) -> str:
+    values = (f"{f.name}={_text(getattr(part, f.name))}" for f in dataclasses.fields(part))
+    return " ".join((name, *values))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    return str(value)
+
+
+def parse_schedule(text: str) -> Schedule:
+    """The schedule that `str` printed. Raises OptionError naming the part that is none."""
+    members: list[MemberSchedule] = []
+    loops: list[LoopSchedule] = []
+    rows = 0
+    for part in filter(None, map(str.strip, text.split(";"))):
+        name, _, rest = part.partition(" ")
+        if name == "block":
+            rows = _number(dict(_pairs(part, rest)).get("rows", ""), part)
+        elif name == "loop":
+            loops.append(_build(LoopSchedule, part, rest))
+        elif name in MEMBERS:
+            members.append(_build(MEMBERS[name], part, rest))
+        else:
+            raise OptionError(f"schedule: {part!r} begins with none of block, loop, {', '.join(MEMBERS)}")
+    return Schedule(tuple(members), rows, tuple(loops))
+
+
+def _pairs(part: str, rest: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for word in rest.split():
+        key, equals, value = word.partition("=")
+        if not equals or not value:
+            raise OptionError(f"schedule: {word!r} in {part!r} is not NAME=VALUE")
+        found.append((key, value))
+    return found
+
+
+def _build(kind: type[Any], part: str, rest: str) -> Any:
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in _pairs(part, rest):
+        if key not in known:
+            raise OptionError(f"schedule: {part!r} has no {key!r}, only {', '.join(known)}")
+        values[key] = _value(str(known[key].type), value, part)
+    missing = [f.name for f in known.values() if f.name not in values and f.default is dataclasses.MISSING]
+    if missing:
+        raise OptionError(f"schedule: {part!r} lacks {missing[0]}")
+    return kind(**values)
+
+
+def _value(kind: str, text: str, part: str) -> Any:
+    if kind == "int":
+        return _number(text, part)
+    if kind == "bool":
+        if text not in ("yes", "no"):
+            raise OptionError(f"schedule: {text!r} in {part!r} is neither yes nor no")
+        return text == "yes"
+    if kind.startswith("tuple"):
+        return () if text == "none" else tuple(_number(item, part) for item in text.split(","))
+    return text
+
+
+def _number(text: str, part: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise OptionError(f"schedule: {text!r} in {part!r} is no whole number")
+    return int(text)
