@@ -22,7 +22,8 @@ from opweld.fuse.steps import fold_steps
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.axes import split
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, Value, atoms_of, product
-from opweld.tensor.expr import Load, Select, free_atoms, loads, substitute, substitute_loads, walk
+from opweld.tensor.expr import Binary, Load, Select, Unary, free_atoms, loads, substitute, substitute_loads, walk
+from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
 
 
@@ -415,8 +416,7 @@ def _tests_index(node: Select) -> bool:
 def _is_cheap(tensor: Tensor) -> bool:
     """Whether computing an element again costs no more than loading it: at most two operations, no function."""
     nodes = list(walk(tensor.body))
-    special = {"exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "rsqrt", "div", "softplus"}
-    return len(nodes) <= 5 and not any(getattr(node, "op", "") in special for node in nodes)
+    return len(nodes) <= 5 and not any(isinstance(node, Unary | Binary) and is_dear(node.op) for node in nodes)
 
 
 def _amount(size: Dim) -> int | str:

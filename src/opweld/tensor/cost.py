@@ -9,12 +9,10 @@ from typing import TypeAlias
 from opweld.tensor.dim import ZERO, Atom, Axis, Dim, Value, atoms_of, minimum, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, Reduce, Unary, free_atoms, walk
+from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
 
 Signatures: TypeAlias = "Mapping[str, tuple[DType, tuple[Dim, ...]]]"
-
-_CHEAP_UNARY = frozenset({"neg", "abs", "floor", "ceil", "round", "sign", "not", "isnan", "isinf", "bitnot"})
-_SPECIAL_BINARY = frozenset({"div", "pow", "mod", "fmod", "atan2"})
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,7 @@ def _node_count(node: Expr, without: frozenset[Atom] = frozenset()) -> Count:
     operand = node.x.dtype
     if not operand.is_float:
         return Count(integer=repeats)
-    cheap = node.op in _CHEAP_UNARY if isinstance(node, Unary) else node.op not in _SPECIAL_BINARY
-    return Count(flops=repeats) if cheap else Count(special=repeats)
+    return Count(special=repeats) if is_dear(node.op) else Count(flops=repeats)
 
 
 def _domain(atoms: frozenset[Atom]) -> Dim:

@@ -16,35 +16,9 @@ import numpy as np
 
 from opweld.tensor.dim import ZERO, Atom, Axis, Dim, DimLike, Symbol, Value, as_dim, atoms_of, nonnegative
 from opweld.tensor.dtype import DType
+from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY
 
 Scalar: TypeAlias = "float | int | bool"
-
-UNARY = frozenset(
-    (
-        "neg", "abs", "exp", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "tanh", "sigmoid", "erf", "sin",
-        "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil",
-        "round", "sign", "not", "isnan", "isinf", "bitnot", "softplus",
-    )
-)  # fmt: skip
-"""Unary operators. `round` is half to even, `sign` of NaN is NaN, `sigmoid` and `softplus` do not overflow."""
-
-BINARY = frozenset(
-    (
-        "add", "sub", "mul", "div", "pow", "min", "max", "mod", "fmod", "and", "or", "xor", "eq", "ne", "lt",
-        "le", "gt", "ge", "bitand", "bitor", "bitxor", "shl", "shr", "atan2",
-    )
-)  # fmt: skip
-"""Binary operators. Both operands have one dtype. Integer `div` truncates, `mod` has the sign of the divisor, `fmod`
-that of the dividend; integer division by zero is an error at run time. `min` and `max` propagate NaN. Comparisons give
-BOOL."""
-
-COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-REDUCTIONS = frozenset(
-    (
-        "sum", "prod", "max", "min", "argmax", "argmin", "argmax_last", "argmin_last", "any", "all",
-    )
-)  # fmt: skip
-"""Reductions. The arg kinds give the int64 flat position, in order of the axes, of the first (or last) extreme."""
 
 _nodes: dict[tuple[object, ...], Expr] = {}
 
@@ -160,9 +134,6 @@ class Reduce(Expr):
         return (self.body,)
 
 
-NEUTRAL: Mapping[str, float] = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "any": 0, "all": 1}
-
-
 def _intern(cls: type[Expr], dtype: DType, names: tuple[str, ...], fields: tuple[object, ...]) -> Expr:
     key = (cls, dtype, *fields)
     found = _nodes.get(key)
@@ -223,22 +194,22 @@ def load(
 
 
 def unary(op: str, x: Expr) -> Expr:
-    """A function of one value, see `UNARY`."""
+    """A function of one value, see `operators.UNARY`."""
     assert op in UNARY, op
     if op == "neg" and isinstance(x, Index):
         return index(-x.dim)
-    return _intern(Unary, DType.BOOL if op in ("isnan", "isinf") else x.dtype, ("op", "x"), (op, x))
+    return _intern(Unary, DType.BOOL if UNARY[op].is_test else x.dtype, ("op", "x"), (op, x))
 
 
 def binary(op: str, x: Expr, y: Expr) -> Expr:
-    """A function of two values of one dtype, see `BINARY`."""
+    """A function of two values of one dtype, see `operators.BINARY`."""
     assert op in BINARY, op
     assert x.dtype is y.dtype, f"{op}: {x.dtype} and {y.dtype}"
     if x.dtype is DType.I64 and op in ("add", "sub", "mul"):
         a, b = _dim_of(x), _dim_of(y)
         if a is not None and b is not None:
             return index(a + b if op == "add" else a - b if op == "sub" else a * b)
-    return _intern(Binary, DType.BOOL if op in COMPARISONS else x.dtype, ("op", "x", "y"), (op, x, y))
+    return _intern(Binary, DType.BOOL if BINARY[op].is_test else x.dtype, ("op", "x", "y"), (op, x, y))
 
 
 def _dim_of(x: Expr) -> Dim | None:
@@ -263,13 +234,13 @@ def cast(x: Expr, dtype: DType) -> Expr:
 
 
 def reduce(kind: str, axes: tuple[Axis, ...], body: Expr) -> Expr:
-    """A reduction over axes, see `REDUCTIONS`. Axes of extent one are taken at index zero."""
+    """A reduction over axes, see `operators.REDUCTIONS`. Axes of extent one are taken at index zero."""
     assert kind in REDUCTIONS, kind
     single: dict[Atom, Dim] = {axis: ZERO for axis in axes if axis.extent.constant == 1}
     if single:
         axes = tuple(axis for axis in axes if axis not in single)
         body = substitute(body, single)
-    if kind.startswith("arg"):
+    if REDUCTIONS[kind].position:
         return _intern(Reduce, DType.I64, ("kind", "axes", "body"), (kind, axes, body)) if axes else const(0, DType.I64)
     return _intern(Reduce, body.dtype, ("kind", "axes", "body"), (kind, axes, body)) if axes else body
 

@@ -11,9 +11,6 @@ from opweld.errors import OpweldError
 from opweld.tensor.dim import Axis, Dim, Symbol, Value, as_dim, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
-    BINARY,
-    REDUCTIONS,
-    UNARY,
     Expr,
     binary,
     cast,
@@ -24,6 +21,7 @@ from opweld.tensor.expr import (
     select,
     unary,
 )
+from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY
 from opweld.tensor.program import Constant, Guard, Input, Item, Scan, State, SymbolSource, Tensor, TensorProgram
 from opweld.tensor.semantics import Array
 

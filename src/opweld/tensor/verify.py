@@ -9,7 +9,6 @@ from opweld.errors import OpweldError
 from opweld.tensor.dim import Atom, Axis, Dim, Symbol, Value, as_dim, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
-    COMPARISONS,
     Binary,
     Const,
     Expr,
@@ -21,6 +20,7 @@ from opweld.tensor.expr import (
     free_atoms,
     walk,
 )
+from opweld.tensor.operators import BINARY
 from opweld.tensor.program import Scan, State, Tensor, TensorProgram
 
 Signature: TypeAlias = "tuple[DType, tuple[Dim, ...]]"
@@ -245,4 +245,4 @@ def _binary_fits(node: Binary) -> bool:
         return dtype.is_integer
     if node.op == "atan2":
         return dtype.is_float
-    return dtype is not DType.BOOL or node.op in COMPARISONS
+    return dtype is not DType.BOOL or BINARY[node.op].is_test

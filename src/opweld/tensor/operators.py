@@ -1,0 +1,219 @@
+"""The scalar operators: what each one means on NumPy arrays, whether it is dear, and what a reduction starts from.
+
+This is the one place that lists them. Expressions are built from these names, `semantics.py` applies their meaning,
+`cost.py` counts them, and whoever asks whether to compute a value again or to keep it asks `is_dear`.
+
+Meanings see operands of one dtype, float16 and bfloat16 widened to float32, under `np.errstate(all="ignore")`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from opweld.tensor.dtype import DType
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A scalar operator.
+
+    `meaning`: the function of one or two arrays.
+    `dear`: one evaluation costs more than a load: divisions, roots and transcendental functions.
+    `is_test`: the result is BOOL, whatever the operands are.
+    """
+
+    meaning: Callable[..., Any]
+    dear: bool = False
+    is_test: bool = False
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction: `neutral` is what does not change it, where an infinity stands for the end of the dtype's range.
+
+    `position`: the result is the int64 place of the extreme, not the extreme itself."""
+
+    neutral: float
+    position: bool = False
+
+
+def _sigmoid(x: Array) -> Array:
+    # exp of a negative number only, so that neither side overflows
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), np.where(np.isnan(x), x, small / (1 + small)))
+
+
+def _rsqrt(x: Array) -> Array:
+    return 1 / np.sqrt(x)
+
+
+def _reciprocal(x: Array) -> Array:
+    return 1 / x
+
+
+def _softplus(x: Array) -> Array:
+    return np.logaddexp(np.zeros((), x.dtype), x)
+
+
+_scalar_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray(_scalar_erf(x.astype(np.float64)), np.float64)
+
+
+def _is_integer(x: Array) -> bool:
+    return x.dtype.kind in "iub"
+
+
+def _whole(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A rounding function, which leaves integers as they are."""
+    return lambda x: x if _is_integer(x) else function(x)
+
+
+def _divide(x: Array, y: Array) -> Array:
+    if not _is_integer(x):
+        return x / y
+    divisor = np.where(y == 0, np.ones((), y.dtype), y)
+    quotient = x // divisor
+    inexact = (quotient * divisor != x) & ((x < 0) != (divisor < 0))
+    return quotient + inexact.astype(x.dtype)
+
+
+def _power(x: Array, y: Array) -> Array:
+    if not _is_integer(x):
+        # NumPy takes the square root for the exponent 0.5, which C's pow does not: of -inf it is inf, of -0.0 0.0
+        odd = (y == 0.5) & ((x == 0) | (x == -np.inf))
+        return np.where(odd, np.abs(x), np.power(x, y)) if np.any(odd) else np.power(x, y)
+    negative = y < 0
+    if not np.any(negative):
+        return np.power(x, y)
+    result = np.power(x, np.where(negative, np.zeros((), y.dtype), y))
+    # 1 / x ** -y truncates to zero unless x is 1 or -1
+    units = np.where(x == 1, x, np.where(x == -1, np.where(y % 2 == 0, -x, x), np.zeros((), x.dtype)))
+    return np.where(negative, units, result)
+
+
+def _remainder(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    def remainder(x: Array, y: Array) -> Array:
+        return function(x, np.where(y == 0, np.ones((), y.dtype), y) if _is_integer(x) else y)
+
+    return remainder
+
+
+def _cheap(meaning: Callable[..., Any]) -> Operator:
+    return Operator(meaning)
+
+
+def _dear(meaning: Callable[..., Any]) -> Operator:
+    return Operator(meaning, dear=True)
+
+
+def _test(meaning: Callable[..., Any]) -> Operator:
+    return Operator(meaning, is_test=True)
+
+
+UNARY: Mapping[str, Operator] = {
+    "neg": _cheap(np.negative),
+    "abs": _cheap(np.abs),
+    "exp": _dear(np.exp),
+    "log": _dear(np.log),
+    "log1p": _dear(np.log1p),
+    "sqrt": _dear(np.sqrt),
+    "rsqrt": _dear(_rsqrt),
+    "reciprocal": _dear(_reciprocal),
+    "tanh": _dear(np.tanh),
+    "sigmoid": _dear(_sigmoid),
+    "erf": _dear(_erf),
+    "sin": _dear(np.sin),
+    "cos": _dear(np.cos),
+    "tan": _dear(np.tan),
+    "asin": _dear(np.arcsin),
+    "acos": _dear(np.arccos),
+    "atan": _dear(np.arctan),
+    "sinh": _dear(np.sinh),
+    "cosh": _dear(np.cosh),
+    "asinh": _dear(np.arcsinh),
+    "acosh": _dear(np.arccosh),
+    "atanh": _dear(np.arctanh),
+    "floor": _cheap(_whole(np.floor)),
+    "ceil": _cheap(_whole(np.ceil)),
+    "round": _cheap(_whole(np.rint)),
+    "sign": _cheap(np.sign),
+    "not": _cheap(np.logical_not),
+    "isnan": _test(np.isnan),
+    "isinf": _test(np.isinf),
+    "bitnot": _cheap(np.invert),
+    "softplus": _dear(_softplus),
+}
+"""Unary operators. `round` is half to even, `sign` of NaN is NaN, `sigmoid` and `softplus` do not overflow."""
+
+BINARY: Mapping[str, Operator] = {
+    "add": _cheap(np.add),
+    "sub": _cheap(np.subtract),
+    "mul": _cheap(np.multiply),
+    "div": _dear(_divide),
+    "pow": _dear(_power),
+    "min": _cheap(np.minimum),
+    "max": _cheap(np.maximum),
+    "mod": _dear(_remainder(np.mod)),
+    "fmod": _dear(_remainder(np.fmod)),
+    "and": _cheap(np.logical_and),
+    "or": _cheap(np.logical_or),
+    "xor": _cheap(np.logical_xor),
+    "eq": _test(np.equal),
+    "ne": _test(np.not_equal),
+    "lt": _test(np.less),
+    "le": _test(np.less_equal),
+    "gt": _test(np.greater),
+    "ge": _test(np.greater_equal),
+    "bitand": _cheap(np.bitwise_and),
+    "bitor": _cheap(np.bitwise_or),
+    "bitxor": _cheap(np.bitwise_xor),
+    "shl": _cheap(np.left_shift),
+    "shr": _cheap(np.right_shift),
+    "atan2": _dear(np.arctan2),
+}
+"""Binary operators. Both operands have one dtype. Integer `div` truncates, `mod` has the sign of the divisor, `fmod`
+that of the dividend; integer division by zero is an error at run time. `min` and `max` propagate NaN. Comparisons give
+BOOL."""
+
+REDUCTIONS: Mapping[str, Reduction] = {
+    "sum": Reduction(0),
+    "prod": Reduction(1),
+    "max": Reduction(-math.inf),
+    "min": Reduction(math.inf),
+    "argmax": Reduction(-math.inf, position=True),
+    "argmin": Reduction(math.inf, position=True),
+    "argmax_last": Reduction(-math.inf, position=True),
+    "argmin_last": Reduction(math.inf, position=True),
+    "any": Reduction(0),
+    "all": Reduction(1),
+}
+"""Reductions. The arg kinds give the int64 flat position, in order of the axes, of the first (or last) extreme."""
+
+
+def is_dear(op: str) -> bool:
+    """Whether one evaluation of a unary or binary operator costs more than a load."""
+    found = UNARY.get(op) or BINARY[op]
+    return found.dear
+
+
+def neutral(kind: str, dtype: DType) -> float | int | bool:
+    """The value of the dtype that does not change a reduction; for an arg kind, that does not change the extreme."""
+    value = REDUCTIONS[kind].neutral
+    if dtype is DType.BOOL:
+        return value > 0
+    if dtype.is_float:
+        return float(value)
+    if math.isfinite(value):
+        return int(value)
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min if value < 0 else limits.max)
