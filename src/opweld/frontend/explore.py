@@ -12,7 +12,6 @@ from opweld.frontend.assume import Assumptions
 from opweld.frontend.infer import Again, Fork, Trace, free_symbols
 from opweld.frontend.interface import Interface, check_interface, interface_of, may_be_shape
 from opweld.ops.fact import Fact
-from opweld.ops.registry import Refine
 from opweld.tensor.dim import Symbol, symbols_of
 from opweld.tensor.program import Guard, SymbolSource
 
@@ -24,8 +23,7 @@ MAX_RESTARTS = 256
 class Variant:
     """A model under assumptions: a flat list of nodes, with the chosen bodies of Ifs in place of the Ifs.
 
-    `aliases` maps outputs of such Ifs to the values of their bodies. `outputs` are (public name, value). `refused` says
-    why other outcomes of conditions have no variant.
+    `aliases` maps outputs of such Ifs to the values of their bodies. `outputs` are (public name, value).
     """
 
     name: str
@@ -37,7 +35,6 @@ class Variant:
     aliases: Mapping[ir.Value, ir.Value]
     symbols: tuple[SymbolSource, ...]
     guards: tuple[Guard, ...]
-    refused: tuple[str, ...] = ()
 
     def resolve(self, value: ir.Value) -> ir.Value:
         """The value itself, or what it is another name of."""
@@ -81,11 +78,9 @@ class _Exploration:
             break
         if not self.found:
             raise self.errors[0]
-        refused = tuple(str(error) for error in self.errors)
         only = len(self.found) == 1
         return [
-            replace(variant, name="main" if only else f"variant{number}", refused=refused)
-            for number, variant in enumerate(self.found)
+            replace(variant, name="main" if only else f"variant{number}") for number, variant in enumerate(self.found)
         ]
 
     def _settle(self, assumptions: Assumptions) -> None:
@@ -104,9 +99,6 @@ class _Exploration:
                     # Multiples make the simplest program; sizes that fit by rounding alone get one of their own.
                     self.general.append(replace(assumptions, general=True))
                 assumptions = again.assumptions
-            except Refine as refine:
-                for symbol, dim in refine.mapping.items():
-                    assumptions = assumptions.replacing(symbol, dim, refine.reason)
             except Fork as fork:
                 self._fork(assumptions, fork)
                 assumptions = assumptions.decided(fork.kind, fork.dim, True, fork.reason)

@@ -14,7 +14,7 @@ from opweld.frontend.types import check_types
 from opweld.ops.elements import evaluate_elements, from_array, make, static_shape, to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
-from opweld.ops.registry import Refine, inference_of
+from opweld.ops.registry import inference_of
 from opweld.tensor.dim import ONE, Dim, Symbol, as_dim, nonnegative, product, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard
@@ -54,7 +54,6 @@ class Trace:
         self.guards: list[Guard] = []
         self.current: ir.Node | None = None
         self._floats: dict[ir.Value, Elements] = {}
-        self._unknown: dict[Symbol, ir.Node] = {}
         self._inside: list[ir.Node] = []
 
     def run(self, graph: ir.Graph, inputs: Mapping[ir.Value, Fact]) -> None:
@@ -64,12 +63,6 @@ class Trace:
         self._walk(graph)
         for value in graph.outputs:
             self.fact(value)
-        if self._unknown:
-            node = next(iter(self._unknown.values()))
-            raise UnsupportedError(
-                f"{describe(node)}: the size of its output is known only after it has run, which is not supported yet. "
-                "Replace the operator by one with a fixed output size."
-            )
 
     # ------------------------------------------------------------------------------------------- what operators ask
 
@@ -133,13 +126,6 @@ class Trace:
             raise Fork(kind, dim, f"{describe(node)}: {dim} {relation} 0 ({why})")
         return answer
 
-    def symbol(self, hint: str) -> Dim:
-        """See `Inference.symbol`."""
-        assert self.current is not None
-        symbol = Symbol(f"unknown_{len(self._unknown)}")
-        self._unknown[symbol] = self.current
-        return symbol.dim
-
     def subgraph(self, graph: ir.Graph, arguments: Mapping[ir.Value, Fact]) -> list[Fact]:
         """See `Inference.subgraph`. The nodes of the body do not become nodes of the variant."""
         for value, fact in arguments.items():
@@ -174,7 +160,7 @@ class Trace:
         check_types(node, [None if v is None or v not in self.facts else self.facts[v].dtype for v in node.inputs])
         try:
             facts = inference_of(node)(self, node)
-        except (Again, Fork, Refine, OpweldError):
+        except (Again, Fork, OpweldError):
             raise
         except (ArithmeticError, IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise ModelError(

@@ -21,22 +21,13 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.fact import Fact
-from opweld.tensor.dim import Axis, Dim, DimLike, Symbol
+from opweld.tensor.dim import Axis, Dim, DimLike
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr
 from opweld.tensor.program import Scan
 
 OPSET = 23
 """The one opset that graphs are brought to before inference."""
-
-
-class Refine(Exception):  # noqa: N818 - control flow, no error
-    """Raised by inference to start again with symbols replaced: an assumption that makes the model consistent."""
-
-    def __init__(self, mapping: Mapping[Symbol, Dim], reason: str) -> None:
-        super().__init__(reason)
-        self.mapping = dict(mapping)
-        self.reason = reason
 
 
 class Inference(Protocol):
@@ -48,8 +39,7 @@ class Inference(Protocol):
 
     def same(self, a: Dim, b: Dim, node: ir.Node, why: str) -> Dim:
         """Asserts that two dims are equal and returns the simpler one. Provable: nothing happens. Impossible (two
-        different constants): ModelError naming the node. Else an assumption: a symbol is replaced (may raise `Refine`:
-        let it pass), or a guard recorded."""
+        different constants): ModelError naming the node. Else an assumption, told by an exception: let it pass."""
         ...
 
     def broadcast(self, shapes: Sequence[tuple[Dim, ...]], node: ir.Node) -> tuple[Dim, ...]:
@@ -63,10 +53,6 @@ class Inference(Protocol):
     def decide(self, condition: Dim, kind: str, node: ir.Node, why: str) -> bool:
         """Whether `condition == 0` (kind "zero") or `condition >= 0` (kind "least"): proved, or decided by this
         variant's recorded assumption (undecided ones fork the compilation into two variants)."""
-        ...
-
-    def symbol(self, hint: str) -> Dim:
-        """A new size that nothing is known about (data-dependent); refused later unless something defines it."""
         ...
 
     def subgraph(self, graph: ir.Graph, arguments: Mapping[ir.Value, Fact]) -> list[Fact]:
@@ -205,7 +191,6 @@ __all__ = [
     "DType",
     "Inference",
     "Lowering",
-    "Refine",
     "attribute",
     "fresh_axes",
     "inference_of",

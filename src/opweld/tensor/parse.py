@@ -145,7 +145,6 @@ class Parser:
         """The whole text as a program."""
         self._expect("program")
         name = self._name()
-        notes: dict[str, str] = {}
         symbols: list[SymbolSource] = []
         guards: list[Guard] = []
         inputs: list[Input] = []
@@ -153,10 +152,7 @@ class Parser:
         items: list[Item] = []
         outputs: list[tuple[str, str]] = []
         while self.position < len(self.tokens):
-            if self._accept("note"):
-                key = self._string()
-                notes[key] = self._string()
-            elif self._accept("symbol"):
+            if self._accept("symbol"):
                 symbols.append(self._symbol_source())
             elif self._accept("guard"):
                 guards.append(self._guard())
@@ -171,9 +167,9 @@ class Parser:
             elif self._accept("output"):
                 outputs.append(self._pair())
             else:
-                self._fail("symbol, guard, input, constant, tensor, scan, output or note")
+                self._fail("symbol, guard, input, constant, tensor, scan or output")
         return TensorProgram(
-            name, tuple(inputs), tuple(constants), tuple(items), tuple(outputs), tuple(symbols), tuple(guards), notes
+            name, tuple(inputs), tuple(constants), tuple(items), tuple(outputs), tuple(symbols), tuple(guards)
         )
 
     def _pair(self) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -132,7 +132,6 @@ class TensorProgram:
     outputs: tuple[tuple[str, str], ...]
     symbols: tuple[SymbolSource, ...] = ()
     guards: tuple[Guard, ...] = ()
-    notes: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def shape_of(self, name: str) -> tuple[Dim, ...]:
         """The shape of any value, states and stacked outputs included."""

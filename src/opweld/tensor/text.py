@@ -40,7 +40,6 @@ _RESERVED = re.compile(r"([irt][0-9]+|min|max|at|index)\Z")
 def print_program(program: TensorProgram) -> str:
     """The program as text; of constants, only names, dtypes and shapes."""
     blocks = [[f"program {_name(program.name)}"]]
-    blocks[0].extend(f"note {_quoted(key)} {_quoted(value)}" for key, value in sorted(program.notes.items()))
     blocks[0].extend(_symbol_line(source) for source in program.symbols)
     blocks[0].extend(_guard_line(guard) for guard in program.guards)
     values = [f"input {_name(v.name)} {_type(v.dtype, map(_symbolic, v.shape))}" for v in program.inputs]

@@ -95,7 +95,6 @@ def softmax() -> Example:
         (("probabilities", "softmax"),),
         (SymbolSource(batch, "scores", 0), SymbolSource(length, "scores", 1, reason="Softmax_7")),
         (Guard("least", 512 - length.dim, "Slice_3 clamps at 512"),),
-        {"variant": "short"},
     )
     x = normal(3, 17)
     e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))

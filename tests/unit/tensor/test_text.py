@@ -30,7 +30,6 @@ def test_examples_come_back(name: str) -> None:
     parsed = returned(example.program)
     verify(parsed)
     assert parsed.symbols == example.program.symbols
-    assert parsed.notes == example.program.notes
     before, after = interpret(example.program, example.feeds), interpret(parsed, example.feeds)
     for public, array in before.items():
         assert np.array_equal(after[public], array)
@@ -98,7 +97,6 @@ def test_any_name_comes_back(name: str) -> None:
         (Tensor(name + "'", F32, (i,), unary("exp", read(name, i)), (name,)),),
         ((name, name + "'"),),
         (SymbolSource(symbol, name, 0, reason=name),),
-        notes={name: name},
     )
     assert dataclasses.replace(returned(p), items=()).__dict__ == dataclasses.replace(p, items=()).__dict__
 
