@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from opweld.codegen.c.operators import vector_literal, vector_type
 from opweld.codegen.c.scope import Scopes
 from opweld.codegen.c.vector import Assign, Define, If
 from opweld.tensor.dim import ONE, ZERO, Dim
-from opweld.tensor.expr import Const, Load
+from opweld.tensor.expr import Const, Expr, Load
 
 if TYPE_CHECKING:
     from opweld.codegen.c.values import Values
@@ -40,7 +41,7 @@ class Loads:
         simple = not varying and not self._values.dependence.dim_reads(offset) and active.mask is None
         stride = self._values.dependence.lane_stride(offset)
         if simple and stride in (ZERO, ONE) and isinstance(fill, Const) and not self._values.dependence.touches(fill):
-            if fill.value == 0:
+            if _is_plain_zero(fill):
                 span = 1 if stride is ZERO else self._lane_count
                 found = self._values.addresses.guarded(memory, offset.without(self._values.lane), uniform, span)
                 if found is not None:
@@ -67,7 +68,9 @@ class Loads:
         assert mask is not None
         loaded = self._lanes(memory, node.indices[0], inside)
         fill = node.fill
-        if fill is None or (isinstance(fill, Const) and fill.value == 0):
+        # Memory that is read lane by lane leaves zeros in lanes that are masked; one element for all lanes does not.
+        moves = self._values.dependence.lane_stride(node.indices[0]) is not ZERO
+        if fill is None or (moves and _is_plain_zero(fill)):
             return loaded
         return self._values.blend(mask, node.dtype, loaded, self._values.vector(fill, active))
 
@@ -112,3 +115,8 @@ class Loads:
         if active.count is not None:
             return f"opw_load_partial_{kind}({place}, {active.count})"
         return f"opw_load_{kind}({place})"
+
+
+def _is_plain_zero(fill: Expr) -> bool:
+    """Whether the fill is what masked memory and the page of zeros hold; a negative zero is not."""
+    return isinstance(fill, Const) and fill.value == 0 and math.copysign(1, fill.value) > 0
