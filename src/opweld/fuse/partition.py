@@ -301,11 +301,11 @@ class _Web:
         inputs_of: dict[str, tuple[str, ...]],
     ) -> None:
         """Elementwise tensors that a new row reads are computed while it is read (and stored if others need them)."""
-        for name in inputs_of[space.tensors[0].name]:
+        for name in inputs_of[space.anchor.name]:
             source = self._tensor(name)
             if source is None or name in group_of or self._classify(source) is not Kind.MAP or _is_pieces(source):
                 continue
-            if not self._allowed(source, space.tensors[0]) or is_view(source):
+            if not self._allowed(source, space.anchor) or is_view(source):
                 continue
             if not space.accepts_producer(source) or ancestry.cyclic([*space.names, name], inputs_of):
                 continue

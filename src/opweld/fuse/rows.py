@@ -25,6 +25,11 @@ class RowSpace:
     )
 
     @property
+    def anchor(self) -> Tensor:
+        """The reduction that the space was made for; producers stand before it."""
+        return next(tensor for tensor in self.tensors if reductions(tensor.body))
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The tensors' names, in order."""
         return tuple(tensor.name for tensor in self.tensors)
@@ -112,17 +117,21 @@ class RowSpace:
         self.places[tensor.name] = tuple(known.get(axis) for axis in tensor.axes)
 
     def accepts_producer(self, source: Tensor) -> bool:
-        """Whether each load of the source by the first tensor reads it at the current place in the row."""
-        first = self.tensors[0]
-        return self._producer_places(source, first) is not None
+        """Whether each load of the source by the anchor reads it at the current place in the row. Producers do not read
+        each other: they would need an order, and places of their own."""
+        others = self.tensors[: self.tensors.index(self.anchor)]
+        if any(_reads(other, source) or _reads(source, other) for other in others):
+            return False
+        return self._producer_places(source) is not None
 
-    def _producer_places(self, source: Tensor, first: Tensor) -> tuple[tuple[str, int] | None, ...] | None:
-        reduce = reductions(first.body)[0]
-        rows = [axis for axis in first.axes if axis.extent.constant != 1]
+    def _producer_places(self, source: Tensor) -> tuple[tuple[str, int] | None, ...] | None:
+        anchor = self.anchor
+        reduce = reductions(anchor.body)[0]
+        rows = [axis for axis in anchor.axes if axis.extent.constant != 1]
         place_of: dict[Axis, tuple[str, int]] = {axis: ("row", i) for i, axis in enumerate(rows)}
         place_of |= {axis: ("column", i) for i, axis in enumerate(reduce.axes)}
         found: tuple[tuple[str, int] | None, ...] | None = None
-        for node in loads(first.body):
+        for node in loads(anchor.body):
             if node.tensor != source.name:
                 continue
             places: list[tuple[str, int] | None] = []
@@ -142,7 +151,11 @@ class RowSpace:
 
     def add_producer(self, source: Tensor) -> None:
         """Adds an accepted producer before everything else."""
-        places = self._producer_places(source, self.tensors[0])
+        places = self._producer_places(source)
         assert places is not None
         self.tensors.insert(0, source)
         self.places[source.name] = places
+
+
+def _reads(tensor: Tensor, source: Tensor) -> bool:
+    return any(node.tensor == source.name for node in loads(tensor.body))

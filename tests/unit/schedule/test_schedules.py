@@ -222,3 +222,39 @@ tensor chosen f32[i0: 4, i1: 8] from "Where"
 output y = chosen
 """
     assert check(text).names == ["map"]
+
+
+@pytest.mark.parametrize("disable", [(), ("fuse.chain",), ("fuse",)], ids=str)
+def test_a_row_with_two_producers(disable: tuple[str, ...]) -> None:
+    """Both factors of a sum of products are computed while the row is read."""
+    text = """program two
+input a f32[1, 19]
+input b f32[19, 1]
+tensor p f32[i0: 1, i1: 19] from "Relu"
+  = max(a[i0, i1], 0.0)
+tensor q f32[i0: 19, i1: 1] from "Relu_1"
+  = max(b[i0, i1], 0.0)
+tensor y f32[i0: 1, i1: 1] from "MatMul"
+  over r0: 19
+  = sum<r0>(mul(p[i0, r0], q[r0, i1]))
+output y = y
+"""
+    names = check(text, disable=disable).names
+    assert names == (["rows"] if disable != ("fuse",) else ["map", "map", "rows"])
+
+
+def test_producers_of_a_row_that_read_each_other() -> None:
+    text = """program nested
+input a f32[3, 19]
+tensor p f32[i0: 3, i1: 19] from "Exp"
+  = exp(a[i0, i1])
+tensor q f32[i0: 3, i1: 19] from "Sqrt"
+  = sqrt(p[i0, i1])
+tensor y f32[i0: 3] from "Sum"
+  over r0: 19
+  = sum<r0>(sub(mul(p[i0, r0], q[i0, r0]), q[i0, r0]))
+output y = y
+output p = p
+"""
+    check(text)
+    check(text.replace("p[i0, r0], q[i0, r0]", "q[i0, r0], p[i0, r0]"))
