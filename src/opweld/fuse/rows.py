@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from opweld.fuse.region import reductions
 from opweld.tensor.dim import Axis, Dim
-from opweld.tensor.expr import Load, loads
+from opweld.tensor.expr import Load, Reduce, free_atoms, loads
 from opweld.tensor.program import Tensor
 
 
@@ -65,7 +65,7 @@ class RowSpace:
                 return None
             known[axis] = place
             free.remove(place)
-        return known
+        return None if any(_keeps_a_column(reduce, known) for reduce in reductions(tensor.body)) else known
 
     def _extent(self, place: tuple[str, int]) -> Dim:
         return self.rows[place[1]] if place[0] == "row" else self.columns[place[1]]
@@ -159,3 +159,8 @@ class RowSpace:
 
 def _reads(tensor: Tensor, source: Tensor) -> bool:
     return any(node.tensor == source.name for node in loads(tensor.body))
+
+
+def _keeps_a_column(reduce: Reduce, known: dict[Axis, tuple[str, int]]) -> bool:
+    """Whether a reduction differs from column to column: it cannot walk the columns and stay at one of them."""
+    return any(known[axis][0] == "column" for axis in free_atoms(reduce) if isinstance(axis, Axis) and axis in known)

@@ -258,3 +258,23 @@ output p = p
 """
     check(text)
     check(text.replace("p[i0, r0], q[i0, r0]", "q[i0, r0], p[i0, r0]"))
+
+
+def test_a_sum_over_columns_that_keeps_the_column() -> None:
+    """`z` reduces as many elements as the row has, but at each of its columns."""
+    text = """program kept
+input x f32[5, 7]
+input y f32[5, 7]
+tensor s f32[i0: 5, i1: 7] from "Sigmoid"
+  = sigmoid(x[i0, i1])
+tensor r f32[i0: 7] from "ReduceSum"
+  over r0: 5
+  = sum<r0>(s[r0, i0])
+tensor z f32[i0: 5, i1: 7] from "Einsum"
+  over r0: 5
+  = sum<r0>(mul(s[i0, i1], y[r0, i1]))
+output r = r
+output z = z
+"""
+    check(text)
+    check(text, disable=("fuse.rows",))
