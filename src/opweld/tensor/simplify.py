@@ -13,7 +13,7 @@ import numpy as np
 
 from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Atom, Axis, Dim
-from opweld.tensor.expr import Expr, Load, Reduce, load, reduce, substitute, substitute_loads, transform
+from opweld.tensor.expr import Const, Expr, Load, Reduce, const, load, reduce, substitute, substitute_loads, transform
 from opweld.tensor.fold import Report, fold_constants, load_literal, uniform_literals
 from opweld.tensor.program import Constant, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
 
@@ -89,7 +89,14 @@ def _simplify_bodies(program: TensorProgram) -> TensorProgram:
             body = substitute_loads(body, lambda node: load_literal(node, literals))
         return simplify(body)
 
-    return _with_items(program, tuple(_map_bodies(item, change) for item in program.items))
+    return _with_items(program, tuple(_emptied(_map_bodies(item, change)) for item in program.items))
+
+
+def _emptied(item: Item) -> Item:
+    """A tensor that never has an element needs no operands: what computes them may die, and no schedule meets it."""
+    if not isinstance(item, Tensor) or isinstance(item.body, Const) or all(dim.constant != 0 for dim in item.shape):
+        return item
+    return replace(item, body=const(0, item.dtype))
 
 
 def _fold(program: TensorProgram, report: Report) -> TensorProgram:

@@ -278,3 +278,40 @@ output z = z
 """
     check(text)
     check(text, disable=("fuse.rows",))
+
+
+def test_a_product_without_elements() -> None:
+    """Fixed extents of zero reach no schedule; a sum over none of them is zero."""
+    text = """program empty
+input x f32[5, 0, 8]
+input z f32[4, 0]
+constant w f32[8, 40]
+tensor y f32[i0: 5, i1: 0, i2: 40] from "MatMul"
+  over r0: 8
+  = sum<r0>(mul(x[i0, i1, r0], w[r0, i2]))
+tensor s f32[i0: 4, i1: 5, i2: 40] from "MatMul_1"
+  over r0: 0
+  = sum<r0>(mul(z[i0, r0], y[i1, r0, i2]))
+output y = y
+output s = s
+"""
+    check(text)
+    check(text, level="none")
+
+
+def test_a_step_of_a_recurrence_that_is_computed_inside_another_inside_a_third() -> None:
+    text = """program chain
+input x f32[4, 3]
+scan t0: 4 from "Scan"
+  state h f32[i0: 3] updated by c
+    = 0.0
+  step a f32[i0: 3] from "Scan"
+    = add(h[i0], x[t0, i0])
+  step b f32[i0: 3] from "Scan"
+    = mul(a[i0], 2.0)
+  step c f32[i0: 3] from "Scan"
+    = tanh(b[i0])
+  stack y = c
+output y = y
+"""
+    check(text)
