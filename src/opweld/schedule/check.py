@@ -11,12 +11,23 @@ sizes       every symbol is a parameter
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
 from opweld.errors import OpweldError
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
+from opweld.schedule.tile import (
+    Accumulate,
+    Collapse,
+    Declare,
+    Kernel,
+    Let,
+    Loop,
+    Statement,
+    Store,
+    Tile,
+    walk_statements,
+)
 from opweld.tensor.dim import Axis, Dim, Symbol, Value, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import REDUCTIONS, Expr, Load, Reduce, dims_of, walk
@@ -150,7 +161,7 @@ class _Checker:
         self._expression(statement.initial, _Scope(scope.axes - set(scope.tile_axes), (), scope.registers))
         if statement.initial.dtype is not statement.dtype:
             self._fail(f"starts with a {statement.initial.dtype!r}")
-        bound_later = {tile.axis for tile in _lane_tiles(later)}
+        bound_later = {s.axis for s in walk_statements(later) if isinstance(s, Tile) and s.role == "lane"}
         for axis in statement.over:
             if axis not in scope.tile_axes and axis not in bound_later:
                 self._fail(f"runs over {axis}, which is no tile around it nor the lanes of one after it")
@@ -247,11 +258,3 @@ def _describe(statement: Statement) -> str:
 
 def _axes(dim: Dim) -> set[Axis]:
     return {atom for atom in atoms_of(dim) if isinstance(atom, Axis)}
-
-
-def _lane_tiles(body: Iterable[Statement]) -> Iterator[Tile]:
-    for statement in body:
-        if isinstance(statement, Tile) and statement.role == "lane":
-            yield statement
-        if isinstance(statement, Loop | Tile):
-            yield from _lane_tiles(statement.body)

@@ -18,12 +18,13 @@ SIMD register, or several. Triton prints both as dimensions of its blocks. Rende
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Symbol, as_dim
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, Symbol, as_dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr
+from opweld.tensor.expr import Expr, dims_of, loads, substitute, walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,3 +154,97 @@ class Kernel:
         for block in self.scratch:
             total = total + (as_dim(63) + block.elements * block.dtype.bytes) // 64 * 64
         return total
+
+
+# ---- walking and rewriting -------------------------------------------------------------------------------------------
+
+
+def walk_statements(body: Iterable[Statement]) -> Iterator[Statement]:
+    """Every statement at any depth, outer ones first, in the order of the text."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop | Tile):
+            yield from walk_statements(statement.body)
+
+
+def expressions_of(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions of one statement, not of those inside it."""
+    if isinstance(statement, Declare):
+        return (statement.initial,)
+    if isinstance(statement, Accumulate | Let | Store):
+        return (statement.value,)
+    return ()
+
+
+def dims_of_statement(statement: Statement) -> tuple[Dim, ...]:
+    """The polynomials of one statement, those of its expressions included, not those of statements inside it."""
+    own: tuple[Dim, ...] = ()
+    if isinstance(statement, Loop):
+        own = (statement.lower, statement.end)
+    elif isinstance(statement, Tile):
+        own = (statement.base,) if statement.limit is None else (statement.base, statement.limit)
+    elif isinstance(statement, Store):
+        own = (statement.offset, *statement.guards)
+    elif isinstance(statement, Accumulate) and statement.position is not None:
+        own = (statement.position,)
+    return (*own, *(dim for root in expressions_of(statement) for node in walk(root) for dim in dims_of(node)))
+
+
+def memory_of(body: Iterable[Statement]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of memory that statements at any depth read, and of what they write, in order of appearance."""
+    read: dict[str, None] = {}
+    written: dict[str, None] = {}
+    for statement in walk_statements(body):
+        for root in expressions_of(statement):
+            read |= {node.tensor: None for node in loads(root) if node.indices}
+        if isinstance(statement, Store):
+            written[statement.buffer] = None
+    return tuple(read), tuple(written)
+
+
+def map_statements(
+    body: tuple[Statement, ...], change: Callable[[Statement], Statement | tuple[Statement, ...]]
+) -> tuple[Statement, ...]:
+    """Replaces each statement at any depth by what `change` makes of it, inner ones first.
+
+    A statement may become several or none. Where nothing changes, the result is the same objects."""
+    result: list[Statement] = []
+    for statement in body:
+        inner = statement
+        if isinstance(statement, Loop | Tile):
+            changed = map_statements(statement.body, change)
+            inner = statement if changed is statement.body else replace(statement, body=changed)
+        made = change(inner)
+        result += made if isinstance(made, tuple) else (made,)
+    same = len(result) == len(body) and all(new is old for new, old in zip(result, body, strict=True))
+    return body if same else tuple(result)
+
+
+def map_operands(statement: Statement, dim: Callable[[Dim], Dim], value: Callable[[Expr], Expr]) -> Statement:
+    """Replaces the polynomials and expressions of one statement, not those of statements inside it."""
+    if isinstance(statement, Loop):
+        upper = None if statement.upper is None else dim(statement.upper)
+        return replace(statement, lower=dim(statement.lower), upper=upper)
+    if isinstance(statement, Tile):
+        limit = None if statement.limit is None else dim(statement.limit)
+        return replace(statement, base=dim(statement.base), limit=limit)
+    if isinstance(statement, Declare):
+        return replace(statement, initial=value(statement.initial))
+    if isinstance(statement, Accumulate):
+        position = None if statement.position is None else dim(statement.position)
+        return replace(statement, value=value(statement.value), position=position)
+    if isinstance(statement, Let):
+        return replace(statement, value=value(statement.value))
+    if isinstance(statement, Store):
+        guards = tuple(map(dim, statement.guards))
+        return replace(statement, offset=dim(statement.offset), value=value(statement.value), guards=guards)
+    return statement
+
+
+def substitute_statements(body: tuple[Statement, ...], mapping: Mapping[Atom, Dim]) -> tuple[Statement, ...]:
+    """Replaces axes and sizes in statements at any depth. The axes that they bind are left as they are."""
+
+    def change(statement: Statement) -> Statement:
+        return map_operands(statement, lambda dim: dim.substitute(mapping), lambda root: substitute(root, mapping))
+
+    return map_statements(body, change) if mapping else body

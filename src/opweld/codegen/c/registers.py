@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from opweld.codegen.c.context import Context, Instance
 from opweld.codegen.c.operators import NEUTRAL_INFIX, REDUCE, register
-from opweld.schedule.tile import Accumulate, Collapse, Loop, Statement, Tile
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
 
@@ -80,35 +79,6 @@ def declared_keys(over: tuple[Axis, ...], context: Context, lane: Axis | None, l
         width = int(axis.extent)
         choices.append(written.get(axis) or list(range(width // lanes if axis is lane else width)))
     return list(itertools.product(*choices))
-
-
-def lane_axes(body: tuple[Statement, ...]) -> Iterator[Axis]:
-    """The axes of all lane tiles inside."""
-    for statement in body:
-        if isinstance(statement, Tile) and statement.role == "lane":
-            yield statement.axis
-        if isinstance(statement, Tile | Loop):
-            yield from lane_axes(statement.body)
-
-
-def accumulations(body: tuple[Statement, ...]) -> Iterator[Accumulate]:
-    """All accumulations inside."""
-    for statement in body:
-        if isinstance(statement, Accumulate):
-            yield statement
-        elif isinstance(statement, Tile | Loop):
-            yield from accumulations(statement.body)
-
-
-def collapsed_names(body: tuple[Statement, ...]) -> set[str]:
-    """The accumulators that a Collapse inside reduces."""
-    found: set[str] = set()
-    for item in body:
-        if isinstance(item, Collapse):
-            found.add(item.name)
-        elif isinstance(item, Tile | Loop):
-            found |= collapsed_names(item.body)
-    return found
 
 
 def combine(kind: str, dtype: DType, left: str, right: str) -> str:

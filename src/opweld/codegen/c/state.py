@@ -5,11 +5,11 @@ from __future__ import annotations
 from opweld.codegen.c.context import Context, Instance
 from opweld.codegen.c.memory import Memory
 from opweld.codegen.c.operators import MEMORY
-from opweld.codegen.c.registers import Registers, accumulations, collapsed_names, lane_axes
+from opweld.codegen.c.registers import Registers
 from opweld.codegen.c.scope import Scopes
 from opweld.codegen.c.values import Values
 from opweld.codegen.c.vector import Define
-from opweld.schedule.tile import Accumulate, Collapse, Kernel, Loop, Statement, Store, Tile
+from opweld.schedule.tile import Accumulate, Collapse, Kernel, Loop, Statement, Store, Tile, walk_statements
 from opweld.tensor.dim import ZERO, Atom, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, free_atoms, load, transform
@@ -26,9 +26,10 @@ class State:
         self.memories: dict[str, Memory] = {}
         self.values = Values(self.scopes, self.lane, self.memories)
         self.registers: dict[str, Registers] = {}
-        self.accumulations = {item.name: item for item in accumulations(kernel.body)}
-        self.collapsed = frozenset(collapsed_names(kernel.body))
-        self.lane_axes = frozenset(lane_axes(kernel.body))
+        everything = tuple(walk_statements(kernel.body))
+        self.accumulations = {item.name: item for item in everything if isinstance(item, Accumulate)}
+        self.collapsed = frozenset(item.name for item in everything if isinstance(item, Collapse))
+        self.lane_axes = frozenset(item.axis for item in everything if isinstance(item, Tile) and item.role == "lane")
         self.outer: list[Loop] = []
         self._instantiated: dict[tuple[Expr, tuple[tuple[Atom, Dim], ...]], Expr] = {}
 
@@ -95,11 +96,9 @@ class State:
     def written(self, body: tuple[Statement, ...]) -> frozenset[str]:
         """Names of the buffers and variables that the statements write."""
         found: set[str] = set()
-        for item in body:
+        for item in walk_statements(body):
             if isinstance(item, Store):
                 found.add(item.buffer)
             elif isinstance(item, Accumulate | Collapse) and item.name in self.registers:
                 found.update(self.registers[item.name].all_names())
-            elif isinstance(item, Tile | Loop):
-                found |= self.written(item.body)
         return frozenset(found)
