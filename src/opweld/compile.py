@@ -28,8 +28,6 @@ Array = np.ndarray[Any, Any]
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
-Source = "str | Path | bytes | onnx.ModelProto"
-
 
 class Model:
     """A compiled model, open and ready to run.

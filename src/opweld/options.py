@@ -32,7 +32,6 @@ class Options:
 
     Attributes:
         target: the machine to compile for, one of `TARGETS`.
-        precision: arithmetic of the compiled model, one of `PRECISIONS`.
         level: how much to optimise, one of `LEVELS`; `none` compiles one kernel a node.
         threads: how many threads a run uses. No stage reads it: a compiled model serves any number.
         dims: sizes for symbolic dims of the inputs, which become constants of the compiled model.
@@ -43,7 +42,6 @@ class Options:
     """
 
     target: str = "native"
-    precision: str = "fp32"
     level: str = "all"
     threads: int = field(default_factory=available_cores)
     dims: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
@@ -54,9 +52,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _check_choice("target", self.target, TARGETS)
-        _check_choice("precision", self.precision, PRECISIONS)
         _check_choice("level", self.level, LEVELS)
-        _check_choice("tune", self.tune, TUNINGS)
         _check_count("threads", self.threads, 1, MAX_THREADS)
         _check_sizes("dims", "dim", self.dims)
         _check_sizes("dim_hints", "dim hint", self.dim_hints)
@@ -86,7 +82,6 @@ class Options:
         """A hash of all options that change what is compiled; `threads` does not."""
         fixed = {
             "target": self.target,
-            "precision": self.precision,
             "level": self.level,
             "dims": dict(self.dims),
             "disable": sorted(set(self.disable)),

@@ -12,9 +12,9 @@ from opweld.errors import OptionError
 from opweld.options import Environment, Options, available_cores
 
 
-def test_defaults_are_native_fp32_everything_on_all_cores() -> None:
+def test_defaults_are_native_everything_on_all_cores() -> None:
     options = Options()
-    assert (options.target, options.precision, options.level, options.tune) == ("native", "fp32", "all", "off")
+    assert (options.target, options.level) == ("native", "all")
     assert options.threads == available_cores() >= 1
     assert options.dims == {}
     assert options.disable == ()
@@ -25,8 +25,7 @@ def test_defaults_are_native_fp32_everything_on_all_cores() -> None:
     [
         ({"target": "riscv"}, "target is 'riscv', expected one of native, x86-64-v3, x86-64-v4, aarch64"),
         ({"level": "max"}, "level is 'max', expected one of none, basic, extended, all"),
-        ({"precision": "fp8"}, "precision is 'fp8', expected one of fp32"),
-        ({"tune": "quick"}, "tune is 'quick', expected one of off"),
+        ({"precision": "fp32"}, "unknown option 'precision'"),
         ({"threads": 0}, "threads is 0, expected a whole number from 1 to 1024"),
         ({"threads": True}, "threads is True"),
         ({"threads": 2.0}, "threads is 2.0"),
@@ -36,7 +35,7 @@ def test_defaults_are_native_fp32_everything_on_all_cores() -> None:
         ({"dims": [("batch", 1)]}, "expected sizes by name of symbolic dim"),
         ({"disable": "fuse"}, "disable is the text 'fuse', expected a list"),
         ({"disable": ("",)}, "disable holds ''"),
-        ({"levle": "all"}, "unknown option 'levle'; the options are target, precision, level"),
+        ({"levle": "all"}, "unknown option 'levle'; the options are target, level, threads, dims, disable"),
     ],
 )
 def test_bad_values_are_refused_with_the_valid_ones(values: dict[str, Any], message: str) -> None:

@@ -19,8 +19,6 @@ TargetOption = Annotated[
     str, typer.Option(metavar="NAME", help="The machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64.")
 ]
 LevelOption = Annotated[str, typer.Option(metavar="LEVEL", help="How much to optimise: none, basic, extended or all.")]
-PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="Arithmetic of the compiled model: fp32.")]
-TuneOption = Annotated[str, typer.Option(metavar="EFFORT", help="Measure alternatives on this machine: off.")]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(metavar="N", help="Threads that run the model; all cores where not given.", show_default=False),
@@ -83,20 +81,16 @@ def sizes(texts: list[str] | None) -> dict[str, int]:
 def options(
     *,
     target: str = "native",
-    precision: str = "fp32",
     level: str = "all",
     threads: int | None = None,
     dims: dict[str, int] | None = None,
     disable: list[str] | None = None,
-    tune: str = "off",
 ) -> Options:
     """Checked options from what the command line gave."""
     return Options(
         target=target,
-        precision=precision,
         level=level,
         threads=available_cores() if threads is None else threads,
         dims=dims or {},
         disable=tuple(disable or ()),
-        tune=tune,
     )

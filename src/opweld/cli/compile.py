@@ -21,11 +21,9 @@ def compile_command(
         ),
     ] = None,
     target: arguments.TargetOption = "native",
-    precision: arguments.PrecisionOption = "fp32",
     level: arguments.LevelOption = "all",
     dim: arguments.FixedDimOption = None,
     threads: arguments.ThreadsOption = None,
-    tune: arguments.TuneOption = "off",
     disable: arguments.DisableOption = None,
 ) -> None:
     """Compile a model into an artifact: a folder that runs without ONNX and without a compiler.
@@ -40,12 +38,10 @@ def compile_command(
     """
     options = arguments.options(
         target=target,
-        precision=precision,
         level=level,
         threads=threads,
         dims=arguments.sizes(dim),
         disable=disable,
-        tune=tune,
     )
     out = output or Path(f"{model.stem}.opweld")
     if out.exists() and not (out / "manifest.json").is_file():

@@ -53,7 +53,7 @@ class SessionOptions:
         inter_op_num_threads, execution_mode, enable_cpu_mem_arena, enable_mem_pattern, enable_mem_reuse,
         use_deterministic_compute, log_severity_level, log_verbosity_level, logid: accepted without effect, as memory is
             planned and results are deterministic in any case.
-        optimized_model_filepath: not supported; `opweld optimize` writes the optimised model.
+        optimized_model_filepath: not supported; what is optimised is no ONNX graph any more.
     """
 
     intra_op_num_threads: int = 0
@@ -96,7 +96,10 @@ class SessionOptions:
         if self.intra_op_num_threads < 0:
             raise OptionError(f"intra_op_num_threads is {self.intra_op_num_threads}, expected 0 or more")
         if self.optimized_model_filepath:
-            raise OptionError("optimized_model_filepath is not supported; call opweld.optimize, or `opweld optimize`")
+            raise OptionError(
+                f"optimized_model_filepath is {self.optimized_model_filepath!r}, but opweld writes no ONNX model; "
+                "leave it empty, and save what was compiled with `opweld compile`"
+            )
         options: dict[str, object] = {"level": GraphOptimizationLevel(self.graph_optimization_level).level}
         if self.intra_op_num_threads:
             options["threads"] = self.intra_op_num_threads

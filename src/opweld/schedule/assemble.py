@@ -11,7 +11,6 @@ from opweld.place.placed import Placed
 from opweld.place.storage import lay_out
 from opweld.schedule.kernels import Scheduled
 from opweld.schedule.module import Launch, Memory, Variant
-from opweld.tensor.dim import as_dim
 from opweld.tensor.program import TensorProgram
 
 Weights = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
@@ -37,7 +36,7 @@ def assemble(
         if root in inputs:
             memory.append(Memory("input", index=inputs[root], name=root))
         elif root in placed.constants:
-            memory.append(Memory("constant", offset=as_dim(_write(root, placed, weights)), name=root))
+            memory.append(Memory("constant", offset=_write(root, placed, weights), name=root))
         elif root in outputs:
             memory.append(Memory("output", index=outputs[root], name=root))
         else:

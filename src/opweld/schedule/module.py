@@ -13,14 +13,12 @@ from opweld.tensor.program import Guard, Input, SymbolSource
 
 @dataclass(frozen=True)
 class Memory:
-    """A piece of memory. `size` in bytes (arena). `offset` in bytes: within the weights file (constant, a number) or
-    within the parent (alias, may be symbolic). `first` and `last` are the launches between which an arena piece lives,
-    its aliases' lifetimes included."""
+    """A piece of memory. `index`: which input or output it is. `offset`: bytes from the start of the weights file
+    (constant). `size` in bytes (arena); `first` and `last` are the launches between which an arena piece lives."""
 
-    kind: Literal["input", "output", "constant", "arena", "alias"]
+    kind: Literal["input", "output", "constant", "arena"]
     index: int = -1
-    parent: int = -1
-    offset: Dim | None = None
+    offset: int = -1
     size: Dim | None = None
     first: int = 0
     last: int = 0

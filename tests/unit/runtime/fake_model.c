@@ -1,5 +1,5 @@
-/* A module written by hand, with everything the contract has: two variants, guards, an alias with a run-time offset, a
- * by-value input, constants, scratch, arena reuse, a checked index.
+/* A module written by hand, with everything the contract has: two variants, guards, a by-value input, constants,
+ * scratch, arena reuse, a checked index.
  *
  *   inputs   x f32[N,4]   y f32[N,4]   index i64[K]   start i64[] (by value)
  *   outputs  total f32[N,4] = (x + y) * 3 + x
@@ -20,7 +20,7 @@
 #define SCALE_OFFSET 64
 #endif
 
-enum { N, COLUMNS, ELEMENTS, BYTES, K, START_BYTES, REST, WORK, SERIAL, SCRATCH, N_SLOTS };
+enum { N, COLUMNS, ELEMENTS, BYTES, K, START, REST, WORK, SERIAL, SCRATCH, N_SLOTS };
 
 static void add(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, char *scratch, int64_t *error) {
     const float *a = buffers[0], *b = buffers[1];
@@ -50,7 +50,7 @@ static void pick(void *const *buffers, const int64_t *p, int64_t begin, int64_t 
             *error = OPW_BAD_INDEX;
             return;
         }
-        out[i] = in[index[i]];
+        out[i] = in[p[1] + index[i]];
     }
 }
 
@@ -75,7 +75,7 @@ static int32_t sizes(const opw_tensor *inputs, int64_t *slots) {
     slots[K] = inputs[2].shape[0];
     int64_t start = *(const int64_t *)inputs[3].data;
     if (start < 0 || start > slots[N]) return 3;
-    slots[START_BYTES] = start * 16;
+    slots[START] = start * 4;
     slots[REST] = slots[ELEMENTS] - start * 4;
     slots[WORK] = slots[ELEMENTS] * 10;
     slots[SERIAL] = 0;
@@ -102,31 +102,30 @@ static const char *const guards_even[] = {"x.shape[0] == y.shape[0]", "x.shape[0
 static const char *const guards_small[] = {"x.shape[0] == y.shape[0]", "x.shape[0] <= 99", "0 <= start <= x.shape[0]",
                                            "x.shape[1] == y.shape[1] == 4"};
 
-enum { X, Y, INDEX, TOTAL, PICKED, RANGES, FACTOR, SUM, SCALED, LAST, LAST_ROWS };
+enum { X, Y, INDEX, TOTAL, PICKED, RANGES, FACTOR, SUM, SCALED, LAST };
 
 static const opw_buffer buffers[] = {
-    [X] = {OPW_INPUT, 0, 0, -1, -1, 0, 0},
-    [Y] = {OPW_INPUT, 1, 0, -1, -1, 0, 0},
-    [INDEX] = {OPW_INPUT, 2, 0, -1, -1, 0, 0},
-    [TOTAL] = {OPW_OUTPUT, 0, 0, -1, -1, 0, 0},
-    [PICKED] = {OPW_OUTPUT, 1, 0, -1, -1, 0, 0},
-    [RANGES] = {OPW_OUTPUT, 2, 0, -1, -1, 0, 0},
-    [FACTOR] = {OPW_CONSTANT, 0, SCALE_OFFSET, -1, -1, 0, 0},
-    [SUM] = {OPW_ARENA, 0, 0, -1, BYTES, 0, 1},
-    [SCALED] = {OPW_ARENA, 0, 0, -1, BYTES, 1, 2},
-    [LAST] = {OPW_ARENA, 0, 0, -1, BYTES, 2, 4}, /* in the place of SUM, which is dead by then */
-    [LAST_ROWS] = {OPW_ALIAS, LAST, 0, START_BYTES, -1, 0, 0},
+    [X] = {OPW_INPUT, 0, 0, -1, 0, 0},
+    [Y] = {OPW_INPUT, 1, 0, -1, 0, 0},
+    [INDEX] = {OPW_INPUT, 2, 0, -1, 0, 0},
+    [TOTAL] = {OPW_OUTPUT, 0, 0, -1, 0, 0},
+    [PICKED] = {OPW_OUTPUT, 1, 0, -1, 0, 0},
+    [RANGES] = {OPW_OUTPUT, 2, 0, -1, 0, 0},
+    [FACTOR] = {OPW_CONSTANT, 0, SCALE_OFFSET, -1, 0, 0},
+    [SUM] = {OPW_ARENA, 0, 0, BYTES, 0, 1},
+    [SCALED] = {OPW_ARENA, 0, 0, BYTES, 1, 2},
+    [LAST] = {OPW_ARENA, 0, 0, BYTES, 2, 4}, /* in the place of SUM, which is dead by then */
 };
 
 static const int32_t b_sum[] = {X, Y, SUM}, b_scaled[] = {SUM, FACTOR, SCALED}, b_last[] = {SCALED, X, LAST},
-                     b_picked[] = {LAST_ROWS, INDEX, PICKED}, b_total[] = {LAST, TOTAL}, b_ranges[] = {RANGES};
-static const int32_t p_picked[] = {REST};
+                     b_picked[] = {LAST, INDEX, PICKED}, b_total[] = {LAST, TOTAL}, b_ranges[] = {RANGES};
+static const int32_t p_picked[] = {REST, START};
 
 static const opw_step steps[] = {
     {add, 3, b_sum, 0, 0, ELEMENTS, WORK, -1, -1, -1, 0, "add", "/first/Add"},
     {scale, 3, b_scaled, 0, 0, ELEMENTS, WORK, SCRATCH, -1, -1, 0, "scale", "/Mul"},
     {add, 3, b_last, 0, 0, ELEMENTS, WORK, -1, -1, -1, 0, "add", "/second/Add"},
-    {pick, 3, b_picked, 1, p_picked, K, SERIAL, -1, -1, -1, 0, "pick", "/Gather"},
+    {pick, 3, b_picked, 2, p_picked, K, SERIAL, -1, -1, -1, 0, "pick", "/Gather"},
     {copy, 2, b_total, 0, 0, ELEMENTS, WORK, -1, -1, -1, 1, "copy", "/Identity"},
     {mark, 1, b_ranges, 0, 0, N, WORK, -1, -1, -1, 0, "mark", "/Mark"},
 };

@@ -108,8 +108,7 @@ def run(compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if memory.kind == "input":
             blocks[position] = Block.filled(memory.name, feeds[program.inputs[memory.index].name].reshape(-1).copy())
         elif memory.kind == "constant":
-            assert memory.offset is not None
-            blocks[position] = Block.filled(memory.name, images[int(memory.offset)])
+            blocks[position] = Block.filled(memory.name, images[memory.offset])
         elif memory.kind == "output":
             value = program.outputs[memory.index][1]
             elements = placed.storages[value].elements.evaluate(sizes)

@@ -10,13 +10,7 @@ from opweld.schedule.module import Launch, Memory, Variant
 from opweld.schedule.tile import Kernel
 from opweld.tensor.dim import Atom, Dim
 
-_KINDS = {
-    "input": "OPW_INPUT",
-    "output": "OPW_OUTPUT",
-    "constant": "OPW_CONSTANT",
-    "arena": "OPW_ARENA",
-    "alias": "OPW_ALIAS",
-}
+_KINDS = {"input": "OPW_INPUT", "output": "OPW_OUTPUT", "constant": "OPW_CONSTANT", "arena": "OPW_ARENA"}
 
 
 def array(ctype: str, name: str, items: Iterable[str]) -> str:
@@ -71,20 +65,16 @@ class VariantTables:
         return "{" + ", ".join(fields) + "}"
 
     def _buffer(self, memory: Memory) -> str:
-        index, offset, offset_slot, size_slot = memory.index, 0, -1, -1
+        index, offset, size_slot = memory.index, 0, -1
         if memory.kind == "constant":
-            if memory.offset is None:
+            if memory.offset < 0:
                 raise ValueError(f"constant {memory.name!r} has no place in the weights file")
-            index, offset = 0, int(memory.offset)
-        elif memory.kind == "alias":
-            index = memory.parent
-            if memory.offset is not None and memory.offset.constant != 0:
-                offset_slot = self._binder.slot(memory.offset)
+            index, offset = 0, memory.offset
         elif memory.kind == "arena":
             if memory.size is None:
                 raise ValueError(f"arena memory {memory.name!r} has no size")
             index, size_slot = 0, self._binder.slot(memory.size)
-        fields = (_KINDS[memory.kind], index, offset, offset_slot, size_slot, memory.first, memory.last)
+        fields = (_KINDS[memory.kind], index, offset, size_slot, memory.first, memory.last)
         return "{" + ", ".join(map(str, fields)) + "}"
 
     def _step_tables(self) -> Iterator[str]:

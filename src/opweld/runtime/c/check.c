@@ -15,9 +15,6 @@ static bool check_buffers(const opw_module *module, const opw_variant *variant, 
             good = buffer->size_slot >= 0 && buffer->size_slot < variant->n_slots && buffer->first_step >= 0 &&
                    buffer->first_step <= buffer->last_step && buffer->last_step < variant->n_steps;
             break;
-        case OPW_ALIAS:
-            good = buffer->index >= 0 && buffer->index < id && buffer->offset_slot < variant->n_slots;
-            break;
         default: break;
         }
         if (good) continue;
@@ -30,7 +27,6 @@ static bool check_buffers(const opw_module *module, const opw_variant *variant, 
 
 /* A step may touch an arena buffer only while it lives: outside, the memory belongs to another value. */
 static bool lives(const opw_variant *variant, int32_t id, int32_t step) {
-    while (variant->buffers[id].kind == OPW_ALIAS) id = variant->buffers[id].index;
     const opw_buffer *buffer = &variant->buffers[id];
     return buffer->kind != OPW_ARENA || (buffer->first_step <= step && step <= buffer->last_step);
 }

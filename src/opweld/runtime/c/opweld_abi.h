@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPW_ABI 1
+#define OPW_ABI 2
 #define OPW_MAX_RANK 8
 
 /* Element types are the codes of ONNX TensorProto. */
@@ -33,15 +33,14 @@ enum { OPW_BAD_INDEX = 1, OPW_DIVISION_BY_ZERO = 2 };
 typedef void (*opw_kernel)(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, char *scratch,
                            int64_t *error);
 
-enum { OPW_INPUT, OPW_OUTPUT, OPW_CONSTANT, OPW_ARENA, OPW_ALIAS };
+enum { OPW_INPUT, OPW_OUTPUT, OPW_CONSTANT, OPW_ARENA };
 
 typedef struct {
     int32_t kind;
-    int32_t index;       /* INPUT, OUTPUT: position; ALIAS: id of the parent buffer, smaller than the own id */
-    int64_t offset;      /* CONSTANT: byte offset in weights.bin */
-    int32_t offset_slot; /* ALIAS: slot with the byte offset within the parent, or -1 for 0 */
-    int32_t size_slot;   /* ARENA: slot with the size in bytes */
-    int32_t first_step;  /* ARENA: lifetime, inclusive, covering that of its aliases */
+    int32_t index;      /* INPUT, OUTPUT: position */
+    int64_t offset;     /* CONSTANT: byte offset in weights.bin */
+    int32_t size_slot;  /* ARENA: slot with the size in bytes */
+    int32_t first_step; /* ARENA: lifetime, inclusive */
     int32_t last_step;
 } opw_buffer;
 

@@ -135,40 +135,6 @@ done:
     return status;
 }
 
-/* Where each buffer lies, aliases followed to their root. `sizes`: bytes from there to the end of the root. */
-static int32_t resolve_buffers(opw_plan *plan, const opw_module *module, opw_source *sources, int64_t *sizes,
-                               const int64_t *arena_offset, char *message, size_t capacity) {
-    const opw_variant *variant = plan->variant;
-    for (int32_t id = 0; id < variant->n_buffers; id++) {
-        const opw_buffer *buffer = &variant->buffers[id];
-        sources[id] = (opw_source){buffer->kind, buffer->index, 0};
-        switch (buffer->kind) {
-        case OPW_INPUT: sizes[id] = plan->input_bytes[buffer->index]; break;
-        case OPW_OUTPUT: sizes[id] = plan->output_bytes[buffer->index]; break;
-        case OPW_CONSTANT:
-            sources[id].offset = buffer->offset;
-            sizes[id] = module->weights_bytes - buffer->offset;
-            break;
-        case OPW_ARENA:
-            sources[id].offset = arena_offset[id];
-            sizes[id] = plan->slots[buffer->size_slot];
-            break;
-        default: {
-            int64_t shift = buffer->offset_slot < 0 ? 0 : plan->slots[buffer->offset_slot];
-            if (shift < 0 || shift > sizes[buffer->index]) {
-                opw_message(message, capacity, "variant '%s': alias %d starts at byte %lld of a buffer of %lld",
-                            variant->name, (int)id, (long long)shift, (long long)sizes[buffer->index]);
-                return OPW_BAD_MODULE;
-            }
-            sources[id] = sources[buffer->index];
-            sources[id].offset += shift;
-            sizes[id] = sizes[buffer->index] - shift;
-        }
-        }
-    }
-    return OPW_OK;
-}
-
 /* ---- steps ---- */
 
 static int32_t threads_of(const opw_step *step, int64_t grid, int64_t work, int32_t threads) {
@@ -188,12 +154,15 @@ static int32_t pieces_of(int64_t grid, int64_t work, int32_t threads) {
 }
 
 /* Pointers of inputs and outputs change with every call; the others stay with the arena. */
-static void add_source(opw_plan *plan, opw_source source) {
-    if (source.kind == OPW_INPUT || source.kind == OPW_OUTPUT) plan->external[plan->n_external++] = plan->n_sources;
-    plan->sources[plan->n_sources++] = source;
+static void add_source(opw_plan *plan, int32_t id, const int64_t *arena_offset) {
+    const opw_buffer *buffer = &plan->variant->buffers[id];
+    if (buffer->kind == OPW_INPUT || buffer->kind == OPW_OUTPUT) plan->external[plan->n_external++] = plan->n_sources;
+    int64_t offset = buffer->kind == OPW_ARENA ? arena_offset[id] : buffer->offset;
+    plan->sources[plan->n_sources++] = (opw_source){buffer->kind, buffer->index, offset};
 }
 
-static int32_t bind_steps(opw_plan *plan, const opw_source *resolved, int32_t threads, char *message, size_t capacity) {
+static int32_t bind_steps(opw_plan *plan, const int64_t *arena_offset, int32_t threads, char *message,
+                          size_t capacity) {
     const opw_variant *variant = plan->variant;
     int64_t n_params = 0;
     bool parallel = false; /* the step before ran on several threads */
@@ -218,7 +187,7 @@ static int32_t bind_steps(opw_plan *plan, const opw_source *resolved, int32_t th
         scratch = (scratch + OPW_ALIGNMENT - 1) / OPW_ALIGNMENT * OPW_ALIGNMENT;
         if (scratch > plan->scratch) plan->scratch = scratch;
         for (int32_t j = 0; j < step->n_params; j++) plan->params[n_params++] = plan->slots[step->params[j]];
-        for (int32_t j = 0; j < step->n_buffers; j++) add_source(plan, resolved[step->buffers[j]]);
+        for (int32_t j = 0; j < step->n_buffers; j++) add_source(plan, step->buffers[j], arena_offset);
     }
     if (plan->n_steps) plan->steps[0].barrier = false;
     return OPW_OK;
@@ -263,20 +232,14 @@ static int32_t fill_plan(const opw_model *model, const opw_tensor *inputs, int32
     plan->params = calloc(n_params, sizeof *plan->params);
     plan->sources = calloc(n_sources, sizeof *plan->sources);
     plan->external = calloc(n_sources, sizeof *plan->external);
-    opw_source *resolved = calloc(n_buffers, sizeof *resolved);
-    int64_t *sizes = calloc(n_buffers, sizeof *sizes), *arena_offset = calloc(n_buffers, sizeof *arena_offset);
+    int64_t *arena_offset = calloc(n_buffers, sizeof *arena_offset);
     status = OPW_NO_MEMORY;
-    if (plan->steps && plan->step_threads && plan->params && plan->sources && plan->external && resolved && sizes &&
-        arena_offset) {
+    if (plan->steps && plan->step_threads && plan->params && plan->sources && plan->external && arena_offset) {
         status = evaluate_outputs(plan, message, capacity);
         if (status == OPW_OK) status = place_arena(plan, arena_offset, message, capacity);
-        if (status == OPW_OK)
-            status = resolve_buffers(plan, module, resolved, sizes, arena_offset, message, capacity);
-        if (status == OPW_OK) status = bind_steps(plan, resolved, threads, message, capacity);
+        if (status == OPW_OK) status = bind_steps(plan, arena_offset, threads, message, capacity);
         if (status == OPW_OK) status = check_memory(plan, message, capacity);
     }
-    free(resolved);
-    free(sizes);
     free(arena_offset);
     return status;
 }
