@@ -49,6 +49,7 @@ ALIGNMENT = 64
 
 STAGES = 4
 
+
 @dataclass(frozen=True)
 class Made:
     """An artifact folder, and the SHA-256 of each file beside the model that it was made from."""

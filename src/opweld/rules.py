@@ -37,6 +37,20 @@ RULES: dict[str, Rule] = {
     "place.slice": Rule("extended", "copy", "written into the whole"),
     "place.pack": Rule("none", "strided, or lanes innermost", "blocked, or copied once"),
     "place.reuse": Rule("basic", "own memory", "in place of a dying operand"),
+    "schedule.lane": Rule("none", "the first axis", "the axis along which vectors cost the least"),
+    "schedule.vectors": Rule("none", "1", "vectors of a register tile"),
+    "schedule.row": Rule("none", "no row axis", "the axis that the rows of a register tile count"),
+    "schedule.height": Rule("none", "1", "rows of a register tile"),
+    "schedule.order": Rule("none", "all rows pass over a block of weights", "all weights pass over a tile of rows"),
+    "schedule.taps": Rule("none", "a loop", "written out"),
+    "schedule.chunk": Rule("none", "all of the lane axis", "lane tiles of one grid iteration"),
+    "schedule.inner": Rule("none", "0", "further axes that a grid iteration takes in"),
+    "schedule.keep": Rule("none", "computed again in every pass", "kept in scratch"),
+    "schedule.block": Rule("extended", "1", "rows of a block that a grid iteration computes"),
+    "schedule.unroll": Rule("none", "1", "bodies of an inner loop laid out in a row"),
+    "schedule.prefetch": Rule("none", "no", "the next panel of weights is fetched meanwhile"),
+    "schedule.separate": Rule("none", "no", "loads are not shared between accumulations"),
+    "schedule.phase": Rule("basic", "a phase of its own", "with launches that do not depend on it"),
 }
 
 

@@ -329,7 +329,9 @@ class _Web:
         seen: set[int] = set()
         for item in self._order:
             if isinstance(item, Scan):
-                pending.append((item_outputs(item), Region(Kind.SCAN, (), item_outputs(item), fold_steps(item, self._ledger))))
+                pending.append(
+                    (item_outputs(item), Region(Kind.SCAN, (), item_outputs(item), fold_steps(item, self._ledger)))
+                )
                 continue
             space = group_of.get(item.name)
             if space is None:

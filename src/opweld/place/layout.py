@@ -38,9 +38,7 @@ def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) 
         for name in region.outputs:
             if name not in storages:
                 halo, fill = halos.get(name, (None, 0.0))
-                storages[name] = dense(
-                    name, orders.dtypes[name], orders.shapes[name], orders.orders[name], halo, fill
-                )
+                storages[name] = dense(name, orders.dtypes[name], orders.shapes[name], orders.orders[name], halo, fill)
         if region.kind is Kind.MAP:
             _place_pieces(region.tensors[0], orders, halos, recurrent, storages, ledger)
     constants = {value.name: value for value in program.constants}

@@ -19,7 +19,7 @@ from opweld.place.storage import Storage, blocked, dense
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim
 from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
-from opweld.tensor.program import Constant, Tensor
+from opweld.tensor.program import Tensor
 
 
 def pack(placed: Placed, target: Target, ledger: Ledger) -> Placed:
@@ -51,9 +51,7 @@ class _Packer:
                 steps = [replace(step, body=self._reduction(step, known, False)) for step in region.scan.steps]
                 region = replace(region, scan=replace(region.scan, steps=tuple(steps)))
             self._regions.append(region)
-        return replace(
-            self._placed, regions=tuple(self._regions), storages=self._storages, constants=self._constants
-        )
+        return replace(self._placed, regions=tuple(self._regions), storages=self._storages, constants=self._constants)
 
     def _reduction(self, tensor: Tensor, known: Mapping[str, Storage], copies: bool) -> Expr:
         """The body of a reduction over packed operands; `copies`: computed operands may be copied before."""
@@ -117,12 +115,8 @@ class _Packer:
         )
         shape = constant.shape
         if choice == "blocked":
-            return self._repacked(
-                constant.name, blocked("", constant.dtype, shape, order, position, width)
-            )
-        return self._repacked(
-            constant.name, dense("", constant.dtype, tuple(map(as_dim, shape)), (*order, position))
-        )
+            return self._repacked(constant.name, blocked("", constant.dtype, shape, order, position, width))
+        return self._repacked(constant.name, dense("", constant.dtype, tuple(map(as_dim, shape)), (*order, position)))
 
     def _repacked(self, source: str, storage: Storage) -> str:
         """The name of a constant's copy in this storage; `storage.root` is empty."""

@@ -219,7 +219,7 @@ def _accumulate(
 
 def initial_of(node: Reduce) -> Expr:
     """What an accumulator of the reduction starts with."""
-    return const(0 if node.kind.startswith("arg") else neutral(node.kind, node.dtype.numpy), node.dtype)
+    return const(0 if node.kind.startswith("arg") else neutral(node.kind, node.dtype), node.dtype)
 
 
 def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -229,9 +229,7 @@ def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     return by_stride(node.axes, walked[0].indices[0] if walked else ZERO)
 
 
-def accumulate_over(
-    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written: bool
-) -> tuple[Statement, ...]:
+def accumulate_over(loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written: bool) -> tuple[Statement, ...]:
     """Loops around one accumulation; the innermost is written out when asked for."""
     if not loops:
         return (Accumulate(name, kind, value),)

@@ -45,6 +45,7 @@ from opweld.tensor.expr import (
 from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Tensor
 
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """The canonical axes of a row space and how its members lie on them: for each member, the canonical axis that each
@@ -126,7 +127,8 @@ def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> Ro
         dear = any(isinstance(node, Unary | Binary) and is_dear(node.op) for node in walk(tensor.body))
         wanted = "scratch" if dear and not failed else "again"
         reason = "dear, and read by several passes" if dear else "computing it again costs no more than loading it"
-        if choice.about(tensor.name).preferred("schedule.keep", ("again", "scratch"), wanted, reason, failed) != "again":
+        about = choice.about(tensor.name)
+        if about.preferred("schedule.keep", ("again", "scratch"), wanted, reason, failed) == "scratch":
             kept.append(position)
     return RowSchedule(lane.name, vectors, tuple(kept))
 
@@ -202,9 +204,7 @@ class _Builder:
 
     # ------------------------------------------------------------------------------------------------- members
 
-    def _member(
-        self, position: int, tensor: Tensor, at: dict[Atom, Dim], over: tuple[Axis, ...]
-    ) -> list[Statement]:
+    def _member(self, position: int, tensor: Tensor, at: dict[Atom, Dim], over: tuple[Axis, ...]) -> list[Statement]:
         """The passes of one member. With lanes along a kept axis, `at` says which index of it, `over` the tile."""
         places = self._space.places[tensor.name]
         statements: list[Statement] = []

@@ -1,4 +1,4 @@
-"""What values are called in the ids of decisions: after the graph nodes they came from, not after the order of lowering."""
+"""What values are called in the ids of decisions: after their graph nodes, not after the order of lowering."""
 
 from __future__ import annotations
 

@@ -8,16 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from opweld.fuse.outputs import own_outputs
-from opweld.fuse.partition import partition
-from opweld.fuse.region import Regions
+from opweld import pipeline
 from opweld.ledger import Ledger
-from opweld.place.layout import place
-from opweld.place.pack import pack
-from opweld.place.placed import Placed
+from opweld.pipeline import compile_program as stages
 from opweld.schedule.assemble import assemble
 from opweld.schedule.check import check_kernel
-from opweld.schedule.kernels import Scheduled, schedule
 from opweld.target import Target
 from opweld.tensor.dim import Atom
 from opweld.tensor.interpret import bind_symbols, interpret
@@ -34,13 +29,9 @@ TARGET = Target.of("x86-64-v3")
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled:
-    """A program and every stage's result for it."""
+class Compiled(pipeline.Compiled):
+    """A program and every stage's result for it, and what was decided."""
 
-    program: TensorProgram
-    regions: Regions
-    placed: Placed
-    kernels: list[Scheduled]
     ledger: Ledger
 
     @property
@@ -79,16 +70,17 @@ def compile_program(
     program: TensorProgram, target: Target = TARGET, level: str = "all", disable: tuple[str, ...] = ()
 ) -> Compiled:
     """The kernels of a program, each checked."""
+    return compile_with(program, Ledger(disable, level=level), target, level)
+
+
+def compile_with(program: TensorProgram, ledger: Ledger, target: Target = TARGET, level: str = "all") -> Compiled:
+    """The kernels of a program as a ledger decides, each checked."""
     verify(program)
-    ledger = Ledger(disable)
-    program = own_outputs(simplify_program(program))
-    regions = partition(program, level, ledger)
-    verify(regions.program)
-    placed = pack(place(regions, target, ledger), target, ledger)
-    kernels = schedule(placed, target)
-    for item in kernels:
+    made = stages(simplify_program(program), target, ledger, level)
+    verify(made.regions.program)
+    for item in made.kernels:
         check_kernel(item.kernel, target.vector_lanes_f32)
-    return Compiled(program, regions, placed, kernels, ledger)
+    return Compiled(made.program, made.regions, made.placed, made.plans, made.kernels, ledger)
 
 
 def run(compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
