@@ -29,17 +29,17 @@ from opweld.place.placed import Placed
 from opweld.place.reuse import reuse
 from opweld.runtime.build import build_runtime
 from opweld.runtime.library import c_headers, public_headers
-from opweld.schedule.assemble import assemble
-from opweld.schedule.check import check_kernel
 from opweld.schedule.expected import Expected, check_hints, expected_sizes
-from opweld.schedule.kernels import Plan, Scheduled, realise, schedule
-from opweld.schedule.module import Module, Variant
 from opweld.target import Target
 from opweld.tensor.label import labels
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.simplify import simplify_program
 from opweld.tensor.text import print_program
 from opweld.tensor.verify import verify
+from opweld.tile.assemble import assemble
+from opweld.tile.check import check_kernel
+from opweld.tile.kernels import Plan, Scheduled, realise, schedule
+from opweld.tile.module import Module, Variant
 
 if TYPE_CHECKING:
     from opweld.compile import Progress

@@ -17,6 +17,7 @@ SOURCE = Path(opweld.__file__).parent
 ORDER = (
     ("errors",),
     ("interface",),
+    ("rules",),
     ("options",),
     ("target",),
     ("ledger",),
@@ -26,8 +27,9 @@ ORDER = (
     ("rewrite",),
     ("lower",),
     ("fuse",),
-    ("place",),
     ("schedule",),
+    ("place",),
+    ("tile",),
     ("codegen",),
     ("build",),
     ("runtime",),

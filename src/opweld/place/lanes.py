@@ -1,8 +1,8 @@
-"""Chooses the axis that vector lanes run along, and how many vectors a tile has: once for each contraction and window.
+"""Chooses the axis that vector lanes run along, and how many vectors a tile has: once for each reduction.
 
-Storage, packing and kernels all follow this choice: the axis goes innermost in the result, operands are packed along it,
-registers hold neighbours on it. What an axis costs: lanes that do not exist, results that are stored one by one because
-their storage is the caller's, operands that have to be copied or gathered.
+Storage, packing and kernels all follow this choice: the axis goes innermost in the result, operands are packed along
+it, registers hold neighbours on it. What an axis costs: lanes that do not exist, results that are stored one by one
+because their storage is the caller's, operands that have to be copied or gathered.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class _Packer:
     # ------------------------------------------------------------------------------------------------------ constants
 
     def _window(self, tensor: Tensor, lane: Axis) -> Expr:
-        """Constants that the lanes of a window walk with a stride, as depthwise weights, get the lane axis innermost."""
+        """Constants that the lanes of a window walk with a stride get the lane axis innermost: depthwise weights."""
         body = tensor.body
         for node in loads(body):
             positions = [p for p, dim in enumerate(node.indices) if dim.depends_on(lane)]

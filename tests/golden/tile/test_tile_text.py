@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from opweld.schedule.text import print_kernel
-from tests.unit.schedule import programs
-from tests.unit.schedule.pipeline import compile_text
+from opweld.tile.text import print_kernel
+from tests.unit.tile import programs
+from tests.unit.tile.pipeline import compile_text
 
 PROGRAMS = {
     "dense": programs.dense(64, 96, 80),

@@ -18,9 +18,9 @@ import numpy as np
 
 from opweld.build.toolchain import BASE_FLAGS, Compiler, build_shared
 from opweld.codegen.c.kernel import render_kernel
-from opweld.schedule.tile import Kernel
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Symbol
+from opweld.tile.tile import Kernel
 
 HEADERS = Path(__file__).parents[3] / "src/opweld/runtime/c"
 

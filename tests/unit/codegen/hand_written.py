@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from opweld.schedule.tile import (
+from opweld.tensor.dim import Axis, Dim, as_dim, ceildiv
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, binary, cast, const, index, load, substitute, unary
+from opweld.tile.tile import (
     Accumulate,
     Buffer,
     Collapse,
@@ -14,9 +17,6 @@ from opweld.schedule.tile import (
     Store,
     Tile,
 )
-from opweld.tensor.dim import Axis, Dim, as_dim, ceildiv
-from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, binary, cast, const, index, load, substitute, unary
 
 F32 = DType.F32
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
 from opweld.tensor.dim import Axis, Dim, Value
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary
+from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
 
 Point = dict[Axis, int]
 

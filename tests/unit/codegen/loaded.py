@@ -11,9 +11,9 @@ import numpy as np
 
 from opweld.build.toolchain import build_shared
 from opweld.codegen.c.module import render_module
-from opweld.schedule.module import Module
 from opweld.target import Target
 from opweld.tensor.dtype import DType
+from opweld.tile.module import Module
 from tests.unit.codegen.compiled import aligned, headers
 
 I32, I64, P, S = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p

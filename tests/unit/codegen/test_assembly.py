@@ -7,8 +7,8 @@ import platform
 import pytest
 
 from opweld.codegen.c.assembly import Spill, innermost_loops, spills
-from opweld.schedule.tile import Kernel
 from opweld.target import Target
+from opweld.tile.tile import Kernel
 from tests.unit.codegen.compiled import assembly, source
 from tests.unit.codegen.hand_written import conv3x3, gemm
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from opweld.schedule.tile import Buffer
 from opweld.tensor.dim import Dim, Symbol, as_dim
 from opweld.tensor.expr import Expr, at_least_zero, binary, load, select
+from opweld.tile.tile import Buffer
 from tests.unit.codegen.hand_written import F32, f32
 from tests.unit.codegen.test_kernels import check, map_kernel
 

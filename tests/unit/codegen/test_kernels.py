@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opweld.schedule.tile import Accumulate, Buffer, Collapse, Declare, Kernel, Let, Loop, Scratch, Store, Tile
 from opweld.tensor.dim import Axis, Dim, Symbol, Value, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, binary, cast, const, index, load, select, unary
+from opweld.tile.tile import Accumulate, Buffer, Collapse, Declare, Kernel, Let, Loop, Scratch, Store, Tile
 from tests.unit.codegen.compiled import Runner, aligned, fenced
 from tests.unit.codegen.hand_written import F32, add, conv3x3, f32, gemm, get, layernorm, mul, named, sub
 from tests.unit.codegen.interpreted import BadIndexError, DivisionByZeroError, interpret

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opweld.schedule.module import Launch, Memory, Module, Variant
-from opweld.schedule.tile import Buffer, Kernel, Scratch, Store, Tile
 from opweld.tensor.dim import Axis, Dim, Symbol, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary
 from opweld.tensor.program import Guard, Input, SymbolSource
+from opweld.tile.module import Launch, Memory, Module, Variant
+from opweld.tile.tile import Buffer, Kernel, Scratch, Store, Tile
 from tests.unit.codegen.hand_written import F32, f32, get, mul
 from tests.unit.codegen.loaded import Loaded
 

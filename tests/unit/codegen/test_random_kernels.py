@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opweld.schedule.tile import Accumulate, Buffer, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
 from opweld.tensor.dim import Axis, Dim, Symbol, Value, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, binary, cast, const, index, load, select, unary
+from opweld.tile.tile import Accumulate, Buffer, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
 from tests.unit.codegen.hand_written import F32, f32
 from tests.unit.codegen.test_kernels import check
 

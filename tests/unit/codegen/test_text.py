@@ -13,10 +13,10 @@ import pytest
 from opweld.codegen.c.kernel import comment_text, render_body, render_kernel
 from opweld.codegen.c.module import render_module
 from opweld.codegen.c.signature import signature
-from opweld.schedule.module import Launch, Module, Variant
-from opweld.schedule.tile import Buffer, Kernel, Store, Tile
 from opweld.tensor.dim import Axis, Symbol, as_dim
 from opweld.tensor.expr import load, unary
+from opweld.tile.module import Launch, Module, Variant
+from opweld.tile.tile import Buffer, Kernel, Store, Tile
 from tests.unit.codegen.compiled import Runner, aligned, source, with_gcc
 from tests.unit.codegen.hand_written import F32, conv3x3, gemm, layernorm
 

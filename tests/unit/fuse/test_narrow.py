@@ -6,7 +6,7 @@ from opweld.fuse.narrow import narrow
 from opweld.fuse.region import reductions
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import Tensor
-from tests.unit.schedule.pipeline import check
+from tests.unit.tile.pipeline import check
 
 
 def program(index: str, values: str = "x f32[n, 8]", weight: str = "constant") -> str:

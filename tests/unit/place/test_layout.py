@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from opweld.place.storage import Storage
 from opweld.target import Target
-from tests.unit.schedule import programs
-from tests.unit.schedule.pipeline import Compiled, compile_text
+from tests.unit.tile import programs
+from tests.unit.tile.pipeline import Compiled, compile_text
 
 
 def rules(compiled: Compiled, rule: str) -> list[str]:
@@ -53,9 +53,9 @@ def test_weights_are_packed_in_blocks_of_the_register_tile() -> None:
     packed = storage_of(compiled, "w_packed0")
     assert str(packed.elements) == str(12 * 48)
     assert sorted((t.axis, str(t.stride), t.divisor, t.modulus) for t in packed.terms) == [
-        (0, "16", 1, None),
-        (1, "1", 1, 16),
-        (1, "192", 16, None),
+        (0, "24", 1, None),
+        (1, "1", 1, 24),
+        (1, "288", 24, None),
     ]
 
 

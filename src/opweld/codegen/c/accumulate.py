@@ -9,10 +9,10 @@ from opweld.codegen.c.registers import Registers, across_lanes, combine, declare
 from opweld.codegen.c.state import State
 from opweld.codegen.c.values import plain
 from opweld.codegen.c.vector import Assign, Define, Do
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Let
 from opweld.tensor.dim import ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, index
+from opweld.tile.tile import Accumulate, Collapse, Declare, Let
 
 _STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
 

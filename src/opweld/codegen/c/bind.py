@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from opweld.codegen.c.sizes import Sizes
 from opweld.codegen.c.strings import shortened, string_literal
-from opweld.schedule.module import Variant
 from opweld.tensor.dim import Dim, Symbol, as_dim, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard, Input, SymbolSource
+from opweld.tile.module import Variant
 
 _ELEMENT = {
     DType.I64: "int64_t",

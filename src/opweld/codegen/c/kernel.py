@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from opweld.codegen.c.render import render_function
 from opweld.codegen.c.vectorise import vectorise
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
+from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
 
 _LONGEST_LINE = 150
 

@@ -10,9 +10,9 @@ from opweld.codegen.c.kernel import render_body, render_comment
 from opweld.codegen.c.signature import signature
 from opweld.codegen.c.strings import string_literal
 from opweld.codegen.c.tables import VariantTables, array, pointer
-from opweld.schedule.module import Module
-from opweld.schedule.tile import Kernel
 from opweld.tensor.program import Input
+from opweld.tile.module import Module
+from opweld.tile.tile import Kernel
 
 _FILE_CHARACTERS = 100_000
 _PLACEHOLDER = "kernel_name"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opweld.schedule.tile import Accumulate, Kernel, Loop
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim, ceildiv, product
 from opweld.tensor.expr import Load, loads
+from opweld.tile.tile import Accumulate, Kernel, Loop
 
 UNROLL = 4
 """How many iterations of the inner loop share a fetch."""

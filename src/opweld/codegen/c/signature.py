@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Symbol, Value
 from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary, walk
+from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
 
 
 def signature(kernel: Kernel) -> str:

@@ -9,10 +9,10 @@ from opweld.codegen.c.registers import Registers
 from opweld.codegen.c.scope import Scopes
 from opweld.codegen.c.values import Values
 from opweld.codegen.c.vector import Define
-from opweld.schedule.tile import Accumulate, Collapse, Kernel, Loop, Statement, Store, Tile, walk_statements
 from opweld.tensor.dim import ZERO, Atom, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, free_atoms, load, transform
+from opweld.tile.tile import Accumulate, Collapse, Kernel, Loop, Statement, Store, Tile, walk_statements
 
 
 class State:

@@ -8,9 +8,9 @@ from opweld.codegen.c.memory import Memory
 from opweld.codegen.c.state import State
 from opweld.codegen.c.values import plain
 from opweld.codegen.c.vector import Do, If
-from opweld.schedule.tile import Store
 from opweld.tensor.dim import ONE, ZERO, Dim
 from opweld.tensor.expr import Expr
+from opweld.tile.tile import Store
 
 
 class Stores:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from opweld.codegen.c.bind import Binder, guard_table
 from opweld.codegen.c.strings import shortened, string_literal
-from opweld.schedule.module import Launch, Memory, Variant
-from opweld.schedule.tile import Kernel
 from opweld.tensor.dim import Atom, Dim
+from opweld.tile.module import Launch, Memory, Variant
+from opweld.tile.tile import Kernel
 
 _KINDS = {"input": "OPW_INPUT", "output": "OPW_OUTPUT", "constant": "OPW_CONSTANT", "arena": "OPW_ARENA"}
 

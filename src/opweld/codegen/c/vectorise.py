@@ -16,9 +16,9 @@ from opweld.codegen.c.store import Stores
 from opweld.codegen.c.tails import possible_counts
 from opweld.codegen.c.unroll import unroll_factor
 from opweld.codegen.c.vector import Define, Do, For, Function, GridAxis, If, VectorStatement, While
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
 from opweld.tensor.dim import ZERO, Axis, Dim, axes_of
 from opweld.tensor.expr import loads
+from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
 
 
 def vectorise(kernel: Kernel, name: str, lanes: int) -> Function:

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary
 from opweld.tensor.semantics import apply_binary, apply_cast, apply_reduce, apply_unary, fails_on_zero, neutral
+from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
 
 Array = np.ndarray[Any, Any]
 

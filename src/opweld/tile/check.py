@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from opweld.errors import OpweldError
-from opweld.schedule.tile import (
+from opweld.tensor.dim import Axis, Dim, Symbol, Value, atoms_of
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import REDUCTIONS, Expr, Load, Reduce, dims_of, walk
+from opweld.tile.tile import (
     Accumulate,
     Collapse,
     Declare,
@@ -28,9 +31,6 @@ from opweld.schedule.tile import (
     Tile,
     walk_statements,
 )
-from opweld.tensor.dim import Axis, Dim, Symbol, Value, atoms_of
-from opweld.tensor.dtype import DType
-from opweld.tensor.expr import REDUCTIONS, Expr, Load, Reduce, dims_of, walk
 
 
 def check_kernel(kernel: Kernel, lanes: int) -> None:

@@ -17,13 +17,13 @@ from opweld.fuse.region import Kind
 from opweld.place.lanes import Lanes
 from opweld.place.orders import scan_kind
 from opweld.place.storage import Storage, Term, dense
-from opweld.schedule.members import Made, MapMember, Member, ReductionMember
-from opweld.schedule.nest import nest_of
-from opweld.schedule.tile import Loop, Scratch, Statement
 from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, load
 from opweld.tensor.program import Scan, State, Tensor
+from opweld.tile.member import Made, MapMember, Member, ReductionMember
+from opweld.tile.nest import nest_of
+from opweld.tile.tile import Loop, Scratch, Statement
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from opweld.errors import OpweldError
-from opweld.schedule.check import check_kernel
-from opweld.schedule.text import parse_kernel, print_kernel
-from opweld.schedule.tile import Buffer, Kernel, Let, Loop, Store
 from opweld.tensor.dim import Axis, Symbol, Value
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import binary, const, load, unary
-from tests.unit.schedule.pipeline import TARGET, compile_text
-from tests.unit.schedule.test_schedules import PROGRAMS, SYMBOLIC
+from opweld.tile.check import check_kernel
+from opweld.tile.text import parse_kernel, print_kernel
+from opweld.tile.tile import Buffer, Kernel, Let, Loop, Store
+from tests.unit.tile.pipeline import TARGET, compile_text
+from tests.unit.tile.test_schedules import PROGRAMS, SYMBOLIC
 
 TEXTS = {**PROGRAMS, **{f"symbolic_{name}": text for name, (text, _) in SYMBOLIC.items()}}
 

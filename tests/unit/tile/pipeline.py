@@ -11,8 +11,6 @@ import numpy as np
 from opweld import pipeline
 from opweld.ledger import Ledger
 from opweld.pipeline import compile_program as stages
-from opweld.schedule.assemble import assemble
-from opweld.schedule.check import check_kernel
 from opweld.target import Target
 from opweld.tensor.dim import Atom
 from opweld.tensor.interpret import bind_symbols, interpret
@@ -20,7 +18,9 @@ from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.simplify import simplify_program
 from opweld.tensor.verify import verify
-from tests.unit.schedule.interpreter import Block, run_kernel
+from opweld.tile.assemble import assemble
+from opweld.tile.check import check_kernel
+from tests.unit.tile.interpreter import Block, run_kernel
 
 Array = np.ndarray[Any, Any]
 

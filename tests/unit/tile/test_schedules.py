@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opweld.schedule.text import print_kernel
 from opweld.target import Target
-from tests.unit.schedule import programs
-from tests.unit.schedule.pipeline import check
+from opweld.tile.text import print_kernel
+from tests.unit.tile import programs
+from tests.unit.tile.pipeline import check
 
 TARGETS = {name: Target.of(name) for name in ("x86-64-v3", "x86-64-v4", "aarch64")}
 

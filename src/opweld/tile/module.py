@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from opweld.schedule.tile import Kernel
 from opweld.tensor.dim import ZERO, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard, Input, SymbolSource
+from opweld.tile.tile import Kernel
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import DEAR, HERTZ, ITERATION
-from opweld.schedule.lanes import chunked, tiles, vectors_for
-from opweld.schedule.nest import Nest
 from opweld.schedule.schedule import NO_AXIS, MapSchedule
-from opweld.schedule.tile import Loop, Statement, Store
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.expr import Binary, Unary, loads, substitute, walk
 from opweld.tensor.operators import is_dear
+from opweld.tile.lanes import chunked, tiles, vectors_for
+from opweld.tile.nest import Nest
+from opweld.tile.tile import Loop, Statement, Store
 
 CHUNKS = (16, 64)
 """Lane tiles that a grid iteration may do of a long axis."""

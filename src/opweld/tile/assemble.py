@@ -9,9 +9,9 @@ import numpy as np
 
 from opweld.place.placed import Placed
 from opweld.place.storage import lay_out
-from opweld.schedule.kernels import Scheduled
-from opweld.schedule.module import Launch, Memory, Variant
 from opweld.tensor.program import TensorProgram
+from opweld.tile.kernels import Scheduled
+from opweld.tile.module import Launch, Memory, Variant
 
 Weights = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
 """Puts a constant's memory image (made on demand) into the weights file under a key, and returns its byte offset."""

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import Literal, NoReturn, cast
 
 from opweld.errors import OpweldError
-from opweld.schedule.tile import (
+from opweld.tensor.dim import ZERO, Axis, Dim, Symbol
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import REDUCTIONS, Expr, load
+from opweld.tensor.parse import Parser
+from opweld.tile.tile import (
     Accumulate,
     Buffer,
     Collapse,
@@ -19,10 +23,6 @@ from opweld.schedule.tile import (
     Store,
     Tile,
 )
-from opweld.tensor.dim import ZERO, Axis, Dim, Symbol
-from opweld.tensor.dtype import DType
-from opweld.tensor.expr import REDUCTIONS, Expr, load
-from opweld.tensor.parse import Parser
 
 ROLES = ("read", "write", "update")
 

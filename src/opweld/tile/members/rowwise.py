@@ -19,12 +19,7 @@ from opweld.fuse.rows import RowSpace
 from opweld.place.storage import Storage, dense
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import HERTZ
-from opweld.schedule.lanes import tile_at, tiles, vectors_for
-from opweld.schedule.map import GATHER
-from opweld.schedule.nest import by_stride, resolve
-from opweld.schedule.reduction import initial_of
 from opweld.schedule.schedule import RowSchedule
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, product
 from opweld.tensor.expr import (
@@ -44,6 +39,11 @@ from opweld.tensor.expr import (
 )
 from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Tensor
+from opweld.tile.lanes import tile_at, tiles, vectors_for
+from opweld.tile.members.map import GATHER
+from opweld.tile.members.reduction import initial_of
+from opweld.tile.nest import by_stride, resolve
+from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class RowWork:
 
 def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> RowSchedule:
     """How a row is computed, through the ledger. `columns_only`: lanes may not run along a kept axis."""
-    axes = [axis for axis in (*work.rows.columns[::-1], *(() if columns_only else work.rows.rows))]
+    axes = (*work.rows.columns[::-1], *(() if columns_only else work.rows.rows))
     prices = {axis.name: _lane_cycles(work, axis, choice) / HERTZ for axis in axes}
     reason = "operands and results lie contiguously along it"
     lane = work.rows.named(choice.cheapest("schedule.lane", prices, reason))

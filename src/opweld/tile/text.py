@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from opweld.schedule.parse import parse_kernel
-from opweld.schedule.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
 from opweld.tensor.dim import ZERO, Atom, Dim, Symbol, Value, atoms_of
 from opweld.tensor.expr import Expr, Load, walk
 from opweld.tensor.text import Names
+from opweld.tile.parse import parse_kernel
+from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
 
 __all__ = ["parse_kernel", "print_kernel"]
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import Product, contraction, most_rows
-from opweld.schedule.lanes import tile_at
-from opweld.schedule.map import axis_name, axis_of
-from opweld.schedule.nest import Nest, by_stride
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
-from opweld.schedule.tile import Accumulate, Declare, Loop, Statement, Store, substitute_statements
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, mod, nonnegative, product
 from opweld.tensor.expr import Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
 from opweld.tensor.operators import neutral
+from opweld.tile.lanes import tile_at
+from opweld.tile.members.map import axis_name, axis_of
+from opweld.tile.nest import Nest, by_stride
+from opweld.tile.tile import Accumulate, Declare, Loop, Statement, Store, substitute_statements
 
 WRITTEN = 7
 """A window axis of at most this extent is written out, so that taps of neighbouring rows share their loads. Not so in a

@@ -28,8 +28,9 @@ from opweld.tensor.expr import (
 
 @dataclass(frozen=True, eq=False)
 class Nest:
-    """`axes` are the result's, outermost in memory first, without those of extent one. `lane` is the one among them that
-    vectors run along, where that was chosen with storage."""
+    """`axes` are the result's, outermost in memory first, without those of extent one.
+
+    `lane` is the one among them that vectors run along, where that was chosen with storage."""
 
     axes: tuple[Axis, ...]
     store: Dim

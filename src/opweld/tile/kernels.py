@@ -17,19 +17,19 @@ from opweld.place.placed import Placed
 from opweld.place.storage import Storage, Term, slice_of
 from opweld.schedule.choice import Choice
 from opweld.schedule.expected import Expected
-from opweld.schedule.lanes import tiles, vectors_for
-from opweld.schedule.members import Made, MapMember, Member, ReductionMember, RowMember
-from opweld.schedule.nest import nest_of
-from opweld.schedule.recurrence import Compose, recurrence_of
-from opweld.schedule.rowwise import Rows, RowWork
 from opweld.schedule.schedule import Schedule
-from opweld.schedule.tile import Buffer, Kernel, Loop, Statement, Store, dims_of_statement, memory_of, walk_statements
 from opweld.target import Target
 from opweld.tensor.cost import Count, flops, size_in_bytes
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Symbol, as_dim, floordiv, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, const, substitute
 from opweld.tensor.program import Tensor
+from opweld.tile.lanes import tiles, vectors_for
+from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
+from opweld.tile.members.recurrence import Compose, recurrence_of
+from opweld.tile.members.rowwise import Rows, RowWork
+from opweld.tile.nest import nest_of
+from opweld.tile.tile import Buffer, Kernel, Loop, Statement, Store, dims_of_statement, memory_of, walk_statements
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from opweld.schedule.tile import Loop, Statement, Tile
 from opweld.target import Target
 from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, ceildiv, minimum
+from opweld.tile.tile import Loop, Statement, Tile
 
 Body = Callable[[Dim, Axis], tuple[Statement, ...]]
 """Makes the statements of a tile, given the index that its axis stands for, and that axis."""

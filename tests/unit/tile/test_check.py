@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from opweld.errors import OpweldError
-from opweld.schedule.check import check_kernel
-from opweld.schedule.text import parse_kernel
+from opweld.tile.check import check_kernel
+from opweld.tile.text import parse_kernel
 
 DENSE = """
 kernel

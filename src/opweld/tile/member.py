@@ -1,8 +1,8 @@
 """Members of a kernel: what is computed, ready for a schedule. Each kind has one template.
 
-A member asks the ledger how it is computed (`choose`), and makes statements from the answer (`realise`): grid axes whose
-iterations are independent, statements of one iteration, scratch that they need. A kernel of one member launches its
-grid; where several share a kernel, the grids of the inner ones become loops.
+A member asks the ledger how it is computed (`choose`), and makes statements from the answer (`realise`): grid axes
+whose iterations are independent, statements of one iteration, scratch that they need. A kernel of one member launches
+its grid; where several share a kernel, their grids become loops.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Protocol
 from opweld.errors import OptionError
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
-from opweld.schedule.map import choose_map, schedule_map
-from opweld.schedule.nest import Nest
-from opweld.schedule.reduction import choose_reduction, schedule_reduction
-from opweld.schedule.rowwise import RowWork, choose_rows, schedule_rows
 from opweld.schedule.schedule import MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
-from opweld.schedule.tile import Loop, Scratch, Statement
 from opweld.target import Target
 from opweld.tensor.dim import Axis
+from opweld.tile.members.map import choose_map, schedule_map
+from opweld.tile.members.reduction import choose_reduction, schedule_reduction
+from opweld.tile.members.rowwise import RowWork, choose_rows, schedule_rows
+from opweld.tile.nest import Nest
+from opweld.tile.tile import Loop, Scratch, Statement
 
 
 @dataclass(frozen=True, eq=False)
