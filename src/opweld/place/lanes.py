@@ -164,7 +164,8 @@ def _of_contraction(
             if stored is not None and stored is not axis:
                 seconds += SCATTER * elements / HERTZ
             found.append(Candidate(axis, seconds, why, along, across))
-    return sorted(found, key=lambda c: own.index(c.axis))
+    # Of equals the last axis: readers, as softmax, mostly walk along it.
+    return sorted(found, key=lambda c: -own.index(c.axis))
 
 
 def _of_window(
@@ -181,7 +182,7 @@ def _of_window(
     elements = expected.product(axis.extent for axis in own)
     taps = expected.product(axis.extent for axis in reduced)
     sites = loads(body)
-    for axis in own:
+    for axis in reversed(own):
         extent = max(1, expected(axis.extent))
         vectors = elements // extent * padded(extent, target.vector_lanes_f32) / target.vector_lanes_f32
         gathered = [

@@ -111,10 +111,12 @@ class Orders:
         return order
 
     def _order_like_inputs(self, tensor: Tensor) -> tuple[int, ...]:
-        """The order of the first operand that spans all axes, seen through the tensor's own; what spans only some, as
-        the indices of a gather, says nothing about the others."""
+        """The order of the largest operand that spans all axes, the first of equals, seen through the tensor's own.
+
+        What spans only some, as the indices of a gather, says nothing about the others."""
         natural = tuple(range(len(tensor.axes)))
         long = {position for position in natural if tensor.axes[position].extent.constant != 1}
+        best, largest = natural, -1
         for node in loads(tensor.body):
             source_order = self.orders.get(node.tensor)
             if source_order is None or node.tensor in self.constants:
@@ -123,9 +125,10 @@ class Orders:
             for source_axis in source_order:
                 index = node.indices[source_axis]
                 nested += [p for p, axis in enumerate(tensor.axes) if p not in nested and index.depends_on(axis)]
-            if long <= set(nested):
-                return (*(p for p in natural if p not in nested), *nested)
-        return natural
+            size = self._expected.product(self.shapes[node.tensor])
+            if long <= set(nested) and size > largest:
+                best, largest = (*(p for p in natural if p not in nested), *nested), size
+        return best
 
     # ----------------------------------------------------------------------------------------------- padded copies
 

@@ -18,6 +18,9 @@ from opweld.tile.tile import Loop, Statement, Store
 CHUNKS = (16, 64)
 """Lane tiles that a grid iteration may do of a long axis."""
 
+LONG = 1 << 16
+"""What a dynamic lane axis is taken for at least: a long one in a single iteration would leave cores without work."""
+
 GATHER, SCATTER = 1.0, 1.5
 """Cycles to load, to store one element of a vector on its own."""
 
@@ -74,6 +77,8 @@ def _choose_grain(nest: Nest, lane: Axis | None, vectors: int, choice: Choice) -
     outer = [axis for axis in nest.axes if axis is not lane]
     lanes = choice.target.vector_lanes_f32
     extent = 1 if lane is None else max(1, choice.expected(lane.extent))
+    if lane is not None and lane.extent.constant is None:
+        extent = max(extent, LONG)
     tile_count = -(-extent // (lanes * vectors))
     dear = sum(isinstance(n, Unary | Binary) and is_dear(n.op) for n in walk(nest.body))
     tile = vectors * (1 + len(loads(nest.body)) + DEAR * dear)

@@ -102,7 +102,8 @@ def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int
         # How an unknown number of rows will divide is unknown: many are assumed.
         rows = shape if extent is not None else Product(shape.lane, 20 * height, shape.reduced, 1, shape.lanes)
         seconds = contraction(rows, vectors, height).seconds
-        prices[str(height)] = seconds if extent is not None else seconds / height
+        # Of equals the highest tile: it reads the operand along the lanes the least often.
+        prices[str(height)] = (seconds if extent is not None else seconds / height) * (1 - 1e-4 * height)
     return int(choice.cheapest("schedule.height", prices, "accumulators fill the registers, and few tiles are partial"))
 
 
