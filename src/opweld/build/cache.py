@@ -3,6 +3,7 @@
 Layout under the root (`OPWELD_CACHE`, or `~/.cache/opweld`):
 
     objects/ab/KEY-DIGEST.o    a file entry; the name carries a digest of the content, so that a damaged file is seen
+    shared/ab/KEY-DIGEST.so   the runtime, linked
     models/ab/KEY/             a folder entry, renamed into place when complete
     digests/ab/KEY             size, time of change, inode and digest of a big file seen before
     zig/                       the C compiler's own cache

@@ -101,6 +101,7 @@ def build_shared(
     jobs: int | None = None,
     progress: Progress | None = None,
     cache: Cache | None = None,
+    keep: bool = False,
 ) -> None:
     """Compiles C files and links them into the shared object `out`, which appears whole or not at all.
 
@@ -113,13 +114,31 @@ def build_shared(
         jobs: how many compilers run at a time; the number of cores where None.
         progress: called as objects get done.
         cache: where objects are kept; the user's where None.
+        keep: whether the shared object is kept in the cache too, for what every model links anew.
 
     Raises ToolchainError with the compiler's last lines when it rejects something, or when there is no compiler.
     """
     objects = compile_objects(
         sources, target=target, headers=headers, flags=flags, jobs=jobs, progress=progress, cache=cache
     )
-    _link(list(dict.fromkeys(objects)), out, Compiler.find(), target, cache or Cache.open())
+    objects = list(dict.fromkeys(objects))
+    compiler, cache = Compiler.find(), cache or Cache.open()
+    if not keep:
+        _link(objects, out, compiler, target, cache)
+        return
+    # The names of objects carry digests of their contents.
+    key = _key(compiler, target.clang_flags, {}, "\n".join(path.name for path in objects))
+    linked = cache.find_file("shared", key, ".so")
+    if linked is None:
+        with tempfile.TemporaryDirectory(prefix="opweld-shared-") as folder:
+            made = Path(folder) / "made.so"
+            _link(objects, made, compiler, target, cache)
+            linked = cache.publish_file("shared", key, ".so", made)
+    handle, name = tempfile.mkstemp(prefix=".new-", suffix=".so", dir=out.parent)
+    os.close(handle)
+    shutil.copyfile(linked, name)
+    os.chmod(name, 0o755)
+    os.replace(name, out)
 
 
 def compile_objects(

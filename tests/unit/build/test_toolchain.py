@@ -176,3 +176,19 @@ def test_without_any_compiler_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ToolchainError, match="pip install ziglang"):
         Compiler.find()
     toolchain._zig.cache_clear()
+
+
+def test_a_shared_object_that_is_kept_is_linked_once(
+    tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = {"a.c": "int kept(void) { return 7; }\n"}
+    build_shared(sources, tmp_path / "first.so", target=NATIVE, keep=True)
+    monkeypatch.setattr(toolchain, "_run", None)
+    build_shared(sources, tmp_path / "second.so", target=NATIVE, keep=True)
+    assert (tmp_path / "first.so").read_bytes() == (tmp_path / "second.so").read_bytes()
+    (kept,) = (cache_folder / "shared").rglob("*.so")
+    kept.write_bytes(b"damaged")
+    monkeypatch.undo()
+    monkeypatch.setenv("OPWELD_CACHE", str(cache_folder))
+    build_shared(sources, tmp_path / "third.so", target=NATIVE, keep=True)
+    assert (tmp_path / "first.so").read_bytes() == (tmp_path / "third.so").read_bytes()
