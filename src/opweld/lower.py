@@ -230,8 +230,9 @@ def _element(element: Any, dtype: DType) -> Expr:
 def _alive(items: Sequence[Item], wanted: set[str]) -> tuple[Item, ...]:
     """The items that the wanted names depend on, in order."""
     alive: list[Item] = []
+    wanted = set(wanted)
     for item in reversed(items):
         if any(name in wanted for name in item_outputs(item)):
-            wanted = wanted | set(item_inputs(item))
+            wanted.update(item_inputs(item))
             alive.append(item)
     return tuple(reversed(alive))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import gcd
 
 from opweld.tensor.dim import (
@@ -38,7 +39,7 @@ class Divided:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Immutable; each method that adds one returns new assumptions, and inference starts again with them.
+    """Immutable; each method that adds one returns new assumptions.
 
     `symbols` replaces symbols by polynomials of the others; `equations` are guards of kind "zero" between what is left,
     from which `atoms` follows (an atom that equals a simpler polynomial); `decisions` are the other outcomes of
@@ -138,8 +139,11 @@ class Assumptions:
 
     def states(self, dim: Dim) -> bool:
         """Whether `dim == 0` is one of the equations."""
-        zeros = {primitive(self.rewrite(guard.dim)) for guard in self.equations}
-        return primitive(dim) in zeros or primitive(-dim) in zeros
+        return bool(self.equations) and (primitive(dim) in self._zeros or primitive(-dim) in self._zeros)
+
+    @cached_property
+    def _zeros(self) -> frozenset[Dim]:
+        return frozenset(primitive(self.rewrite(guard.dim)) for guard in self.equations)
 
     def _implied(self, dim: Dim) -> bool:
         if nonnegative(dim):

@@ -1,4 +1,6 @@
-"""The variants of a model: inference repeated, with one more assumption each time, until it needs none."""
+"""The variants of a model: inference makes the assumptions it needs, and then runs once more under them.
+
+That last pass needs none, so it sees every node under all of them; a model without any is inferred once."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from opweld.tensor.dim import Symbol, symbols_of
 from opweld.tensor.program import Guard, SymbolSource
 
 MAX_VARIANTS = 16
-MAX_RESTARTS = 256
+MAX_ASSUMPTIONS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,7 @@ class _Exploration:
         self.general: list[Assumptions] = []
         self.found: list[Variant] = []
         self.errors: list[ModelError | UnsupportedError] = []
+        self.assumed = 0
 
     def run(self) -> list[Variant]:
         check_interface(self.graph)
@@ -84,36 +87,52 @@ class _Exploration:
         ]
 
     def _settle(self, assumptions: Assumptions) -> None:
-        """Infers until no further assumption is needed, and keeps the variant, or the error that ended it."""
+        """Infers until a pass makes no assumption, and keeps the variant, or the error that ended it."""
         interface = interface_of(self.graph, self.dims, self.by_value)
-        for _ in range(MAX_RESTARTS):
-            trace = Trace(assumptions)
-            broken = assumptions.contradiction()
-            if broken is not None:
-                self.errors.append(ModelError(f"{broken.reason}: this contradicts the other sizes"))
-                return
+        self.assumed = 0
+        while True:
+            trace = Trace(assumptions, self._extended)
             try:
+                _check_consistent(assumptions)
                 trace.run(self.graph, interface.facts)
-            except Again as again:
-                if again.assumptions.divides and not assumptions.divides:
-                    # Multiples make the simplest program; sizes that fit by rounding alone get one of their own.
-                    self.general.append(replace(assumptions, general=True))
-                assumptions = again.assumptions
-            except Fork as fork:
-                self._fork(assumptions, fork)
-                assumptions = assumptions.decided(fork.kind, fork.dim, True, fork.reason)
-            except (ModelError, UnsupportedError) as error:
-                self._demand_values(trace)
+            except _ContradictionError as error:
                 self.errors.append(error)
                 return
+            except _TooManyError:
+                raise
+            except (ModelError, UnsupportedError) as error:
+                if trace.assumptions is assumptions:
+                    self._demand_values(trace)
+                    self.errors.append(error)
+                    return
             else:
-                self.found.append(self._variant(trace, interface))
-                return
-        raise UnsupportedError(f"the sizes of this model need more than {MAX_RESTARTS} assumptions")
+                if trace.assumptions is assumptions:
+                    self.found.append(self._variant(trace, interface))
+                    return
+            # What failed after an assumption, or was inferred before it, may be better known under it.
+            assumptions = trace.assumptions
+
+    def _extended(self, assumptions: Assumptions, demand: Again | Fork) -> Assumptions:
+        """The assumptions with the one that a node needs: of a fork the first outcome; the other is left to do."""
+        self.assumed += 1
+        if self.assumed > MAX_ASSUMPTIONS:
+            raise _TooManyError(
+                f"the sizes of this model need more than {MAX_ASSUMPTIONS} assumptions. Fix some dims (--dim NAME=N)."
+            )
+        if isinstance(demand, Fork):
+            self._fork(assumptions, demand)
+            extended = assumptions.decided(demand.kind, demand.dim, True, demand.reason)
+        else:
+            extended = demand.assumptions
+            if extended.divides and not assumptions.divides:
+                # Multiples make the simplest program; sizes that fit by rounding alone get one of their own.
+                self.general.append(replace(assumptions, general=True))
+        _check_consistent(extended)
+        return extended
 
     def _fork(self, assumptions: Assumptions, fork: Fork) -> None:
         if len(self.todo) + len(self.found) + 1 >= MAX_VARIANTS:
-            raise UnsupportedError(
+            raise _TooManyError(
                 f"{fork.reason}: the model has more than {MAX_VARIANTS} variants that hang on sizes or small inputs. "
                 "Fix some dims (--dim NAME=N)."
             )
@@ -133,7 +152,7 @@ class _Exploration:
             raise _ByValue(missing)
 
     def _variant(self, trace: Trace, interface: Interface) -> Variant:
-        guards = (*trace.assumptions.guards(), *trace.guards)
+        guards = (*trace.assumptions.guards(), *trace.guards.values())
         used: frozenset[Symbol] = free_symbols(trace.facts)
         for guard in guards:
             used |= symbols_of(guard.dim)
@@ -148,6 +167,20 @@ class _Exploration:
             symbols=interface.sources(trace.assumptions, used),
             guards=guards,
         )
+
+
+class _ContradictionError(ModelError):
+    """No sizes fulfil the assumptions."""
+
+
+class _TooManyError(UnsupportedError):
+    """The model needs more assumptions or variants than there may be."""
+
+
+def _check_consistent(assumptions: Assumptions) -> None:
+    broken = assumptions.contradiction()
+    if broken is not None:
+        raise _ContradictionError(f"{broken.reason}: this contradicts the other sizes")
 
 
 class _ByValue(Exception):  # noqa: N818 - control flow, no error

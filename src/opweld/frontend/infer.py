@@ -1,9 +1,14 @@
-"""One pass of inference: the facts of every value, under the assumptions made so far."""
+"""One pass of inference: the facts of every value, under assumptions that grow as the pass goes on.
+
+A node that needs an assumption is visited again once it is made, and what was inferred before is rewritten when it is
+next read. Nothing is lost that way but precision: a node visited earlier may have told less than it would know now. So
+the facts of a pass are final only when it made no assumption at all; see `explore.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -14,6 +19,7 @@ from opweld.frontend.types import check_types
 from opweld.ops.elements import evaluate_elements, from_array, make, static_shape, to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
+from opweld.ops.ratio import Ratio
 from opweld.ops.registry import inference_of
 from opweld.tensor.dim import ONE, Dim, Symbol, as_dim, nonnegative, product, symbols_of
 from opweld.tensor.dtype import DType
@@ -28,7 +34,7 @@ SMALL_FLOATS = 64
 
 
 class Again(Exception):  # noqa: N818 - control flow, no error
-    """Inference must start again with these assumptions."""
+    """The node must be visited again under these assumptions."""
 
     def __init__(self, assumptions: Assumptions) -> None:
         super().__init__()
@@ -43,21 +49,28 @@ class Fork(Exception):  # noqa: N818 - control flow, no error
         self.kind, self.dim, self.reason = kind, dim, reason
 
 
-class Trace:
-    """The `Inference` that operators see. After `run`: the `facts`, `nodes`, `aliases` and `guards` of one variant."""
+Demand: TypeAlias = Callable[[Assumptions, Again | Fork], Assumptions]
+"""Answers a node that needs an assumption: the assumptions under which it is visited again."""
 
-    def __init__(self, assumptions: Assumptions) -> None:
+
+class Trace:
+    """The `Inference` that operators see. After `run`: the `facts`, `nodes`, `aliases` and `guards` of one variant, and
+    the `assumptions` as they are by then."""
+
+    def __init__(self, assumptions: Assumptions, demand: Demand) -> None:
         self.assumptions = assumptions
+        self._demand = demand
         self.facts: dict[ir.Value, Fact] = {}
         self.nodes: list[ir.Node] = []
         self.aliases: dict[ir.Value, ir.Value] = {}
-        self.guards: list[Guard] = []
+        self.guards: dict[Dim, Guard] = {}
         self.current: ir.Node | None = None
         self._floats: dict[ir.Value, Elements] = {}
-        self._inside: list[ir.Node] = []
+        self._stale: set[ir.Value] = set()
 
     def run(self, graph: ir.Graph, inputs: Mapping[ir.Value, Fact]) -> None:
-        """Infers the graph for these facts of its inputs. Raises `Again`, `Fork`, ModelError, UnsupportedError."""
+        """Infers the graph for these facts of its inputs. Raises ModelError, UnsupportedError, and what the demand
+        raises."""
         for value, fact in inputs.items():
             self.facts[value] = self._rewritten(fact)
         self._walk(graph)
@@ -74,6 +87,9 @@ class Trace:
         found = self.facts.get(value)
         if found is None:
             raise ModelError(f"value {value.name!r} is used before anything defines it")
+        if value in self._stale:
+            self._stale.discard(value)
+            found = self.facts[value] = self._with_numbers(value, self._rewritten(found), self._rewritten_floats(value))
         return found
 
     def same(self, a: Dim, b: Dim, node: ir.Node, why: str) -> Dim:
@@ -112,8 +128,8 @@ class Trace:
         answer = self.assumptions.answer("least", margin)
         if answer is False:
             raise ModelError(f"{describe(node)}: {dim} is less than {bound} ({why})")
-        if answer is None and all(guard.dim is not margin for guard in self.guards):
-            self.guards.append(Guard("least", margin, f"{describe(node)}: {dim} >= {bound} ({why})"))
+        if answer is None and margin not in self.guards:
+            self.guards[margin] = Guard("least", margin, f"{describe(node)}: {dim} >= {bound} ({why})")
 
     def decide(self, condition: Dim, kind: str, node: ir.Node, why: str) -> bool:
         """See `Inference.decide`."""
@@ -125,15 +141,6 @@ class Trace:
             relation = "==" if kind == "zero" else ">="
             raise Fork(kind, dim, f"{describe(node)}: {dim} {relation} 0 ({why})")
         return answer
-
-    def subgraph(self, graph: ir.Graph, arguments: Mapping[ir.Value, Fact]) -> list[Fact]:
-        """See `Inference.subgraph`. The nodes of the body do not become nodes of the variant."""
-        for value, fact in arguments.items():
-            self.facts[value] = self._rewritten(fact)
-        outside, self.nodes = self.nodes, []
-        self._walk(graph)
-        self.nodes = outside
-        return [self.fact(value) for value in graph.outputs]
 
     def inline(self, node: ir.Node, graph: ir.Graph) -> list[Fact]:
         """See `Inference.inline`."""
@@ -149,9 +156,20 @@ class Trace:
             self.facts[value] = constant_fact(value)
         for node in graph:
             outside, self.current = self.current, node
-            self._visit(node)
+            self._settle(node)
             # After a failure `current` stays at the node that failed: the driver asks what it depends on.
             self.current = outside
+
+    def _settle(self, node: ir.Node) -> None:
+        """Visits a node, again with each assumption that it turns out to need."""
+        while True:
+            try:
+                self._visit(node)
+            except (Again, Fork) as demand:
+                self.assumptions = self._demand(self.assumptions, demand)
+                self._stale.update(self.facts)
+            else:
+                return
 
     def _visit(self, node: ir.Node) -> None:
         for value in node.inputs:
@@ -184,13 +202,15 @@ class Trace:
         if not any(array is not None for array in inputs):
             return None
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        operands = [None if value is None else self.facts[value] for value in node.inputs]
+        operands = [None if value is None else self.fact(value) for value in node.inputs]
         return evaluate_elements(node.op_type, inputs, attributes, operands, facts)
 
     def _numbers(self, value: ir.Value) -> Elements | None:
-        fact = self.facts.get(value)
-        if fact is None or fact.elements is not None:
-            return None if fact is None else fact.elements
+        if value not in self.facts:
+            return None
+        fact = self.fact(value)
+        if fact.elements is not None:
+            return fact.elements
         if value not in self._floats and fact.constant is not None and fact.dtype.is_float:
             shape = static_shape(fact)
             if shape is not None and int(product(shape)) <= SMALL_FLOATS:
@@ -211,6 +231,17 @@ class Trace:
             if array is not None:
                 constant = _reader(array)
         return Fact(fact.dtype, fact.shape, elements, constant)
+
+    def _rewritten_floats(self, value: ir.Value) -> Elements | None:
+        floats = self._floats.get(value)
+        if floats is None:
+            return None
+        return make(floats.shape, [self._rewritten_float(element) for element in floats.flat])
+
+    def _rewritten_float(self, element: float | Ratio) -> float | Ratio:
+        if not isinstance(element, Ratio):
+            return element
+        return Ratio(self.assumptions.rewrite(element.numerator), element.denominator)
 
     def _rewritten(self, fact: Fact) -> Fact:
         shape = tuple(self.assumptions.rewrite(dim) for dim in fact.shape)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 
 import onnx
 
 from opweld.errors import ModelError
 
 
-def sort_nodes(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> None:
+def sort_nodes(graph: onnx.GraphProto, outer: Sequence[Set[str]] = ()) -> None:
     """Sorts the nodes of a graph and its bodies in place so that each comes after what it reads; stable.
 
+    `outer` are the names that the graphs around it define, one set for each.
     Raises ModelError for a value defined twice, a value that nothing defines, and a cycle.
     """
     given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
@@ -24,7 +25,7 @@ def sort_nodes(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> N
                     f"node {node.name[:200]!r} ({node.op_type[:100]}): value {name[:200]!r} is defined twice"
                 )
             maker[name] = position
-    needs = [_needs(node, maker, given | outer) for node in graph.node]
+    needs = [_needs(node, maker, (given, *outer)) for node in graph.node]
     order = _kahn(graph, needs)
     if order != sorted(order):
         nodes = [graph.node[position] for position in order]
@@ -32,9 +33,9 @@ def sort_nodes(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> N
         del graph.node[:]
         graph.node.extend(copies)
     for value in graph.output:
-        if value.name not in maker and value.name not in given and value.name not in outer:
+        if value.name not in maker and not _is_in(value.name, (given, *outer)):
             raise ModelError(f"output {value.name[:200]!r} of the graph is defined by nothing")
-    visible = outer | given | maker.keys()
+    visible = (maker.keys(), given, *outer)
     for node in graph.node:
         for body in bodies_of(node):
             sort_nodes(body, visible)
@@ -48,12 +49,16 @@ def bodies_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def _needs(node: onnx.NodeProto, maker: dict[str, int], given: frozenset[str] | set[str]) -> set[int]:
+def _is_in(name: str, scopes: Sequence[Set[str]]) -> bool:
+    return any(name in scope for scope in scopes)
+
+
+def _needs(node: onnx.NodeProto, maker: dict[str, int], given: Sequence[Set[str]]) -> set[int]:
     needs: set[int] = set()
     for name in filter(None, node.input):
         if name in maker:
             needs.add(maker[name])
-        elif name not in given:
+        elif not _is_in(name, given):
             raise ModelError(
                 f"node {node.name[:200]!r} ({node.op_type[:100]}): input {name[:200]!r} is defined by nothing; "
                 "the model is incomplete"

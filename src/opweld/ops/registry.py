@@ -55,10 +55,6 @@ class Inference(Protocol):
         variant's recorded assumption (undecided ones fork the compilation into two variants)."""
         ...
 
-    def subgraph(self, graph: ir.Graph, arguments: Mapping[ir.Value, Fact]) -> list[Fact]:
-        """Infers a body graph with facts for its inputs, and returns the facts of its outputs."""
-        ...
-
     def inline(self, node: ir.Node, graph: ir.Graph) -> list[Fact]:
         """Infers a body without inputs in place of the node: its nodes become nodes of the variant, and the outputs of
         the node other names of its outputs."""

@@ -9,6 +9,7 @@ from onnx import TensorProto
 from opweld import frontend
 from opweld.errors import AssumptionError, ModelError, OptionError, UnsupportedError
 from opweld.frontend import Variant
+from opweld.ops.registry import inference_of
 from opweld.tensor.dim import as_dim
 from tests.unit.frontend.models import model_of, node
 from tests.unit.ops.one_node import normal, programs_of, run
@@ -206,6 +207,61 @@ def test_keep_this_dim_idiom() -> None:
     weights = {"one": np.array([1]), "minus": np.array([-1])}
     (variant,) = variants_of(model_of(nodes, {"x": ["a", "b"]}, ["y"], weights))
     assert shape_of(variant, "y") == "[a, b]" and variant.guards == ()
+
+
+# The passes of inference
+
+
+def visited(monkeypatch: pytest.MonkeyPatch, model: Any) -> list[str]:
+    """The names of the nodes that inference visited, one for each visit."""
+    seen: list[str] = []
+
+    def watched(found: Any) -> Any:
+        seen.append(found.name)
+        return inference_of(found)
+
+    monkeypatch.setattr("opweld.frontend.infer.inference_of", watched)
+    variants_of(model)
+    return seen
+
+
+def test_inference_goes_on_from_the_node_that_needs_an_assumption(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 30
+    inputs = {f"x{i}": [f"n{i}"] for i in range(count)}
+    nodes = [node("Relu", ["x0"], "y0")]
+    for i in range(1, count):
+        nodes.append(node("Add", [f"y{i - 1}", f"x{i}"], f"z{i}"))
+        nodes.append(node("Relu", [f"z{i}"], f"y{i}"))
+    seen = visited(monkeypatch, model_of(nodes, inputs, [f"y{count - 1}"]))
+    assert len(seen) == 2 * len(nodes) + count - 1
+
+
+def test_a_model_without_assumptions_is_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [node("Relu", ["x"], "y0"), *(node("Relu", [f"y{i}"], f"y{i + 1}") for i in range(20))]
+    assert len(visited(monkeypatch, model_of(nodes, {"x": ["n"]}, ["y20"]))) == len(nodes)
+
+
+def test_what_an_assumption_makes_known_of_earlier_nodes_counts() -> None:
+    """k // 2 says nothing while k may be negative; that k is a size turns out later, at the ConstantOfShape."""
+    nodes = [
+        node("Div", ["k", "two"], "half"),
+        node("ConstantOfShape", ["k"], "long"),
+        node("ConstantOfShape", ["half"], "short"),
+        node("Add", ["long", "x"], "a"),
+        node("Add", ["short", "y"], "b"),
+    ]
+    inputs = {"k": [1], "x": [1], "y": [1]}
+    model = model_of(nodes, inputs, ["a", "b"], {"two": np.array([2])}, kinds={"k": TensorProto.INT64})
+    (variant,) = variants_of(model)
+    assert shape_of(variant, "short") == f"[({shape_of(variant, 'long')[1:-1]} // 2)]"
+
+
+def test_too_many_assumptions_are_refused() -> None:
+    count = 300
+    inputs = {f"x{i}": [f"n{i}"] for i in range(count)}
+    model = model_of([node("Sum", list(inputs), "y")], inputs, ["y"])
+    with pytest.raises(UnsupportedError, match="more than 256 assumptions"):
+        variants_of(model)
 
 
 # Hostile sizes

@@ -27,6 +27,7 @@ class Binder:
     def __init__(self, variant: Variant, input_names: tuple[str, ...], free_ranks: frozenset[str]) -> None:
         self.guards: list[str] = []
         self._variant = variant
+        self._sources = {source.symbol: source for source in variant.symbols}
         self._positions = {name: position for position, name in enumerate(input_names)}
         self._free_ranks = free_ranks
         self._slots: dict[Dim, int] = {}
@@ -129,10 +130,9 @@ class Binder:
 
     def _where(self, dim: Dim) -> str:
         """Says what the symbols of a polynomial are."""
-        sources = {source.symbol: source for source in self._variant.symbols}
         parts: list[str] = []
         for symbol in sorted(symbols_of(dim), key=_name):
-            source = sources.get(symbol)
+            source = self._sources.get(symbol)
             if source is None:
                 continue
             what = "element" if source.by_value else "dim"

@@ -70,11 +70,13 @@ class _Kernels:
         count = max(min(2, len(self._texts)), math.ceil(total / _FILE_CHARACTERS))
         files: dict[str, str] = {}
         group: list[str] = []
+        characters = 0
         for text in self._texts.values():
             group.append(text)
-            if sum(map(len, group)) * count >= total:
+            characters += len(text)
+            if characters * count >= total:
                 files[f"kernels_{len(files)}.c"] = self._file(group)
-                group = []
+                group, characters = [], 0
         if group:
             files[f"kernels_{len(files)}.c"] = self._file(group)
         return files

@@ -25,6 +25,7 @@ class _Signature:
         self._sizes = {symbol: f"n{position}" for position, symbol in enumerate(kernel.sizes)}
         self._dims: dict[Dim, str] = {}
         self._values: dict[Expr, str] = {}
+        self._defined = 0
 
     def digest(self) -> str:
         """The digest of the whole kernel."""
@@ -70,10 +71,12 @@ class _Signature:
         return f"store {self._name(item.buffer)} {self._dim(item.offset)} {self._value(item.value)} {guards}"
 
     def _define(self, name: str) -> str:
-        """A new number for a name; what was known of expressions may mean the old one."""
-        self._names[name] = f"v{len(self._names)}"
-        self._values.clear()
-        self._dims.clear()
+        """A new number for a name. When it had one before, what is known of expressions may mean the old one."""
+        if name in self._names:
+            self._values.clear()
+            self._dims.clear()
+        self._defined += 1
+        self._names[name] = f"v{self._defined}"
         return self._names[name]
 
     def _name(self, name: str) -> str:
