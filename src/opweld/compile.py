@@ -45,9 +45,11 @@ class Model:
         return dict(zip(self.session.output_names, self.session.run(feeds), strict=True))
 
     def save(self, path: str | Path) -> Path:
-        """Copies the artifact to a folder, usually called `*.opweld`; an artifact already there is replaced."""
+        """Copies the artifact to a folder, usually called `*.opweld`; an artifact already there is replaced.
+
+        The number of threads that was asked for becomes the copy's default."""
         folder = Path(path)
-        artifact.copy(self.path, folder)
+        artifact.copy(self.path, folder, self.session.threads)
         return folder
 
 
@@ -60,7 +62,9 @@ def compile(model: Any, **options: Any) -> Model:
 
 
 def load(path: str | Path, threads: int | None = None) -> Model:
-    """Opens a saved artifact. Needs neither onnx nor a compiler."""
+    """Opens a saved artifact. Needs neither onnx nor a compiler.
+
+    threads: at most so many a run; 0 for all processors of this machine; what the artifact says where None."""
     return Model(Path(path), threads)
 
 

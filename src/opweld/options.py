@@ -33,27 +33,26 @@ class Options:
     Attributes:
         target: the machine to compile for, one of `TARGETS`.
         level: how much to optimise, one of `LEVELS`; `none` compiles one kernel a node.
-        threads: how many threads a run uses. No stage reads it: a compiled model serves any number.
+        threads: at most so many a run, 0 for all processors of the machine it runs on. No stage reads it: a compiled
+            model serves any number.
         dims: sizes for symbolic dims of the inputs, which become constants of the compiled model.
         disable: ids, rules or stages of decisions that must stay at their baseline (`opweld explain` lists them).
         pins: by id of a decision, the name of the alternative to take.
         dim_hints: sizes that symbolic dims are expected to have; costs are predicted for them, any size stays legal.
-        tune: how long to measure alternatives on this machine, one of `TUNINGS`.
     """
 
     target: str = "native"
     level: str = "all"
-    threads: int = field(default_factory=available_cores)
+    threads: int = 0
     dims: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
     disable: tuple[str, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     dim_hints: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
-    tune: str = "off"
 
     def __post_init__(self) -> None:
         _check_choice("target", self.target, TARGETS)
         _check_choice("level", self.level, LEVELS)
-        _check_count("threads", self.threads, 1, MAX_THREADS)
+        _check_count("threads", self.threads, 0, MAX_THREADS)
         _check_sizes("dims", "dim", self.dims)
         _check_sizes("dim_hints", "dim hint", self.dim_hints)
         if not isinstance(cast(object, self.pins), Mapping):
@@ -87,7 +86,6 @@ class Options:
             "disable": sorted(set(self.disable)),
             "pins": dict(self.pins),
             "dim_hints": dict(self.dim_hints),
-            "tune": self.tune,
         }
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 

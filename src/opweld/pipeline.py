@@ -103,7 +103,7 @@ def build_artifact(
         opweld=__version__,
         target=target.name,
         level=options.level,
-        threads=options.threads,
+        threads=0,
         inputs=description.inputs,
         outputs=description.outputs,
         metadata=description.metadata,

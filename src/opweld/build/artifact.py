@@ -56,7 +56,7 @@ class Manifest:
 
     Attributes:
         opweld: version of the compiler. target, level: what the model was compiled for, and how far.
-        threads: default number of threads, 0 for all that the machine has.
+        threads: default number of threads, 0 for all processors of the machine that it runs on.
         inputs, outputs: as the model declares them, in its order.
         metadata: what the model says about itself.
         variants: the compiled variants, tried in this order.
@@ -182,16 +182,17 @@ def write(
     return manifest
 
 
-def copy(source: Path, folder: Path) -> None:
+def copy(source: Path, folder: Path, threads: int) -> None:
     """Copies the artifact `source` to `folder`, as `write` would have written it there; same errors.
 
-    Raises ArtifactError also when `source` is damaged.
+    `threads` becomes the default of the copy. Raises ArtifactError also when `source` is damaged.
     """
-    read(source)
+    manifest = dataclasses.replace(read(source), threads=threads)
     if source.absolute() == folder.absolute():
         return
     with _replacing(folder) as workspace:
         shutil.copytree(source, workspace, dirs_exist_ok=True)
+        (workspace / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opweld.errors import OptionError
-from opweld.options import Options, available_cores
+from opweld.options import Options
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 AnyModelArgument = Annotated[
@@ -21,7 +21,7 @@ TargetOption = Annotated[
 LevelOption = Annotated[str, typer.Option(metavar="LEVEL", help="How much to optimise: none, basic, extended or all.")]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Threads that run the model; all cores where not given.", show_default=False),
+    typer.Option(metavar="N", help="At most so many threads; all processors where not given.", show_default=False),
 ]
 DisableOption = Annotated[
     list[str] | None,
@@ -90,7 +90,7 @@ def options(
     return Options(
         target=target,
         level=level,
-        threads=available_cores() if threads is None else threads,
+        threads=threads or 0,
         dims=dims or {},
         disable=tuple(disable or ()),
     )

@@ -51,5 +51,5 @@ def compile_command(
     start = time.perf_counter()
     with show.progress() as progress:
         folder = compile_model(model, options, progress)
-    load(folder).save(out)
+    load(folder, options.threads).save(out)
     print(f"{out}  ({time.perf_counter() - start:.1f} s)")

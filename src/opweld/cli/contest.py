@@ -15,7 +15,7 @@ from opweld.cli.open import open_model
 from opweld.cli.peers import Run, prepare
 from opweld.errors import OptionError
 from opweld.interface import TensorInfo
-from opweld.options import Options
+from opweld.options import Options, available_cores
 from opweld.verify.compare import compare
 
 Array = NDArray[Any]
@@ -72,7 +72,7 @@ def contest(
         raise OptionError(f"{model} is a folder: bench takes ONNX files, which the other runtimes can read too")
     opened = {level: open_model(model, options) for level, options in variants.items()}
     first = next(iter(opened.values()))
-    threads = next(iter(variants.values())).threads
+    threads = next(iter(variants.values())).threads or available_cores()
     feeds = make_feeds(first.inputs)
     runs: dict[str, Run] = {f"opweld {level}": _run(one.session.run, feeds) for level, one in opened.items()}
     answers = {contestant: run() for contestant, run in runs.items()}

@@ -38,7 +38,7 @@ class Opened:
 
 def open_model(model: Path, options: Options) -> Opened:
     """Opens an artifact, or compiles an ONNX file with a progress bar and opens the result."""
-    return Opened(Session(_artifact(model, options), threads=options.threads))
+    return Opened(Session(_artifact(model, options), threads=options.threads or None))
 
 
 def read_ledger(model: Path, options: Options) -> Ledger:

@@ -100,7 +100,7 @@ class InferenceSession:
         self._options = sess_options or SessionOptions()
         self.set_providers(providers)
         chosen = Options.of(**{**self._options.compile_options(), **options})
-        self._session = Session(_folder_of(path_or_bytes, chosen), threads=chosen.threads)
+        self._session = Session(_folder_of(path_or_bytes, chosen), threads=chosen.threads or None)
         self._positions = {name: i for i, name in enumerate(self._session.output_names)}
         self._trace: list[tuple[int, Profile]] = []
         self._trace_lock = threading.Lock()

@@ -58,7 +58,8 @@ class Session:
 
         Args:
             folder: what `opweld compile` wrote.
-            threads: at most so many a run; 0 for one per available processor; the manifest's default where None.
+            threads: at most so many a run, and never more than processors; 0 for all processors of this machine; the
+                manifest's default where None.
             verify: check the digests of its files, not only their sizes.
 
         Raises ArtifactError when it is missing, damaged, of another format, or for another processor.

@@ -68,7 +68,7 @@ def test_version() -> None:
         (["compile", "m.onnx", "--dim", "batch"], "--dim 'batch' is not NAME=VALUE"),
         (["compile", "m.onnx", "--dim", "batch=-1"], "--dim batch=-1: expected a positive whole number"),
         (["compile", "m.onnx", "--dim", "a=1", "--dim", "a=2"], "--dim gives 'a' twice"),
-        (["run", "m.onnx", "--threads", "0"], "threads is 0"),
+        (["run", "m.onnx", "--threads", "-1"], "threads is -1"),
         (["run", "m.onnx", "--threads", "two"], "Invalid value for '--threads'"),
         (["bench", "m.onnx", "--levels", "some"], "--levels 'some': expected some of none, basic, extended, all"),
         (["bench", "m.onnx", "--vs", "onnxruntime,,"], "expected names separated by commas"),
@@ -118,6 +118,14 @@ def test_compile_then_run_the_artifact(model: Path, tmp_path: Path) -> None:
     y = np.load(output["file"])
     weights = {t.name: numpy_helper.to_array(t) for t in onnx.load(model).graph.initializer}
     assert np.allclose(y, np.maximum(x @ weights["w"] + weights["b"], 0), atol=1e-6)
+
+
+def test_an_artifact_names_threads_only_where_the_user_did(model: Path, tmp_path: Path) -> None:
+    """Whatever was compiled before: the number of threads is no part of what the cache holds."""
+    for given, expected in (([], 0), (["--threads", "2"], 2), ([], 0)):
+        artifact = tmp_path / f"{len(list(tmp_path.iterdir()))}.opweld"
+        assert opweld("compile", model, "-o", artifact, *given).returncode == 0
+        assert json.loads((artifact / "manifest.json").read_text())["threads"] == expected
 
 
 def test_compile_does_not_overwrite_what_is_no_artifact(model: Path, tmp_path: Path) -> None:

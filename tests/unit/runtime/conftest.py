@@ -10,7 +10,7 @@ from opweld.build import artifact
 from opweld.build.artifact import Manifest
 from opweld.build.toolchain import build_shared
 from opweld.runtime.build import build_runtime
-from opweld.runtime.library import c_headers, public_headers
+from opweld.runtime.library import c_headers, c_sources, public_headers
 from opweld.runtime.session import Session
 from opweld.target import Target
 from tests.unit.runtime.fake_model import MANIFEST, SOURCE, WEIGHTS, Build
@@ -21,6 +21,18 @@ def runtime_so(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """runtime.so, compiled as products are."""
     out = tmp_path_factory.mktemp("runtime") / "runtime.so"
     build_runtime(out, Target.native())
+    return out
+
+
+@pytest.fixture(scope="session")
+def roomy_runtime_so(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runtime as on a machine of eight processors, wherever the tests run."""
+    sources = c_sources()
+    counted = sources["processors.c"].replace("int32_t opw_processors", "int32_t counted_processors")
+    told = "".join(f"int32_t opw_processors{who}(void) {{ return 8; }}\n" for who in ("", "_of_caller"))
+    sources["processors.c"] = counted + told
+    out = tmp_path_factory.mktemp("roomy") / "runtime.so"
+    build_shared(sources, out, target=Target.native(), headers=c_headers(), flags=('-DOPW_VERSION="0"',))
     return out
 
 
@@ -46,12 +58,19 @@ def module_so(tmp_path_factory: pytest.TempPathFactory) -> Build:
 def write_artifact(module_so: Build, runtime_so: Path) -> Build:
     """Writes an artifact of the module, with macros, at a path."""
 
-    def write(folder: Path, *, weights: bytes = WEIGHTS, manifest: Manifest = MANIFEST, **macros: object) -> Path:
+    def write(
+        folder: Path,
+        *,
+        weights: bytes = WEIGHTS,
+        manifest: Manifest = MANIFEST,
+        runtime: Path = runtime_so,
+        **macros: object,
+    ) -> Path:
         artifact.write(
             folder,
             manifest=manifest,
             module_so=module_so(**macros),
-            runtime_so=runtime_so,
+            runtime_so=runtime,
             weights=[weights[:10], memoryview(weights)[10:]],
             ledger_json="[]",
             sources={"fake_model.c": "int x;\n"},
@@ -66,6 +85,12 @@ def write_artifact(module_so: Build, runtime_so: Path) -> Build:
 def folder(write_artifact: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact that no test changes."""
     return write_artifact(tmp_path_factory.mktemp("artifact") / "fake.opweld")
+
+
+@pytest.fixture(scope="session")
+def roomy_folder(write_artifact: Build, roomy_runtime_so: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, with a runtime that believes in eight processors."""
+    return write_artifact(tmp_path_factory.mktemp("roomy") / "fake.opweld", runtime=roomy_runtime_so)
 
 
 @pytest.fixture(scope="session")

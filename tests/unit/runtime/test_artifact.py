@@ -97,17 +97,18 @@ def test_replaces_an_artifact(tmp_path: Path) -> None:
 def test_copy(tmp_path: Path) -> None:
     manifest = write(tmp_path / "m.opweld")
     for _ in range(2):
-        artifact.copy(tmp_path / "m.opweld", tmp_path / "deep" / "n.opweld")
-    artifact.copy(tmp_path / "m.opweld", tmp_path / "m.opweld")
-    assert artifact.read(tmp_path / "deep" / "n.opweld", verify=True) == manifest
+        artifact.copy(tmp_path / "m.opweld", tmp_path / "deep" / "n.opweld", 3)
+    artifact.copy(tmp_path / "m.opweld", tmp_path / "m.opweld", 3)
+    assert artifact.read(tmp_path / "m.opweld") == manifest
+    assert artifact.read(tmp_path / "deep" / "n.opweld", verify=True) == dataclasses.replace(manifest, threads=3)
     assert os.listdir(tmp_path / "deep") == ["n.opweld"]
     (tmp_path / "deep" / "n.opweld" / "weights.bin").unlink()
     with pytest.raises(ArtifactError, match=r"weights\.bin"):
-        artifact.copy(tmp_path / "deep" / "n.opweld", tmp_path / "o.opweld")
+        artifact.copy(tmp_path / "deep" / "n.opweld", tmp_path / "o.opweld", 0)
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").touch()
     with pytest.raises(ArtifactError, match="is no opweld artifact"):
-        artifact.copy(tmp_path / "m.opweld", tmp_path / "photos")
+        artifact.copy(tmp_path / "m.opweld", tmp_path / "photos", 0)
 
 
 def test_never_replaces_anything_else(tmp_path: Path) -> None:

@@ -100,8 +100,13 @@ def test_little_work_is_serial(session: Session) -> None:
     assert session.plan(feeds_of(64)).threads == 1
 
 
-def test_more_threads_than_processors(folder: Path) -> None:
-    session = Session(folder, threads=7)
+def test_no_more_threads_than_processors(folder: Path) -> None:
+    plan = Session(folder, threads=7).plan(feeds_of(4096))
+    assert plan.threads == min(7, len(os.sched_getaffinity(0)))
+
+
+def test_many_threads(roomy_folder: Path) -> None:
+    session = Session(roomy_folder, threads=7)
     feeds = feeds_of(4096)
     assert session.plan(feeds).threads == 7
     for _ in range(20):

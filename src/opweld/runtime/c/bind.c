@@ -117,7 +117,8 @@ int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, co
         opw_message(message, capacity, "threads must be 0 to %d, got %d", OPW_MAX_THREADS, (int)threads);
         return OPW_INVALID_INPUT;
     }
-    if (!threads) threads = opw_processors();
+    int32_t processors = opw_processors();
+    if (!threads || threads > processors) threads = processors;
     memo_key key = {0};
     opw_plan *plan = NULL, *evicted = NULL;
     int32_t status = make_key(model->module, inputs, threads, &key, message, capacity);

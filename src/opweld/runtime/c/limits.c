@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "runtime.h"
 
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,19 +36,10 @@ static int read_numbers(const char *path, int64_t numbers[2]) {
     return count < 0 ? 0 : count;
 }
 
-int32_t opw_processors(void) {
-    long count = sysconf(_SC_NPROCESSORS_ONLN);
-#ifdef __linux__
-    cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) count = CPU_COUNT(&set);
+int64_t opw_processor_quota(void) {
     int64_t quota[2]; /* microseconds of processor time, per period */
-    if (read_numbers("/sys/fs/cgroup/cpu.max", quota) == 2 && quota[0] > 0 && quota[1] > 0) {
-        int64_t allowed = (quota[0] + quota[1] - 1) / quota[1];
-        if (allowed < count) count = (long)allowed;
-    }
-#endif
-    if (count < 1) return 1;
-    return count < OPW_MAX_THREADS ? (int32_t)count : OPW_MAX_THREADS;
+    bool limited = read_numbers("/sys/fs/cgroup/cpu.max", quota) == 2 && quota[0] > 0 && quota[1] > 0;
+    return limited ? quota[0] / quota[1] + (quota[0] % quota[1] > 0) : INT64_MAX;
 }
 
 int64_t opw_memory_limit(void) {

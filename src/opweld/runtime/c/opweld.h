@@ -54,8 +54,8 @@ OPW_API const char *opw_output_name(const opw_model *model, int32_t i);
 OPW_API int64_t opw_dtype_size(int32_t dtype);
 
 /* Finds or makes the plan for these input shapes, and for the values of inputs that are `by_value` (only theirs are
- * read: `data` of the others may be NULL). `threads`: at most so many; 0: one per available processor. On success
- * *plan holds a reference that opw_plan_release gives back. */
+ * read: `data` of the others may be NULL). `threads`: at most so many, and no more than the process has processors;
+ * 0: one a processor. On success *plan holds a reference that opw_plan_release gives back. */
 OPW_API int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, const opw_plan **plan,
                          char *message, size_t capacity);
 OPW_API void opw_plan_release(const opw_plan *plan);
@@ -76,7 +76,8 @@ OPW_API int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step); /* 0:
 OPW_API int64_t opw_plan_step_bytes(const opw_plan *plan, int32_t step);   /* it must move at least, 0: unknown */
 OPW_API int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step);   /* it computes, 0: unknown */
 
-/* Runs the plan. `inputs` and `outputs`: one pointer each, to dense row-major data; outputs overlap nothing. */
+/* Runs the plan. `inputs` and `outputs`: one pointer each, to dense row-major data; outputs overlap nothing. A caller
+ * that is pinned to fewer cores than the plan has threads gets as many threads as those. */
 OPW_API int32_t opw_run(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
                         char *message, size_t capacity);
 /* The same, and writes the nanoseconds of each of the opw_plan_steps steps, waiting for threads included. */

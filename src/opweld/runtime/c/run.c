@@ -216,6 +216,13 @@ static int32_t tell_error(const opw_job *job, char *message, size_t capacity) {
     return OPW_KERNEL_ERROR;
 }
 
+/* A caller that is pinned to some cores gets no more threads than those: the rest belong to other callers. */
+static int32_t threads_for(const opw_plan *plan) {
+    if (plan->threads == 1) return 1;
+    int32_t processors = opw_processors_of_caller();
+    return plan->threads < processors ? plan->threads : processors;
+}
+
 int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
                       int64_t *step_ns, char *message, size_t capacity) {
     int32_t status = check_call(model, plan, inputs, outputs, message, capacity);
@@ -236,7 +243,7 @@ int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *input
     opw_share *shares = (opw_share *)(block->memory + arena + scratch);
     fill_shares(plan, shares);
     opw_job job = {.plan = plan, .pointers = block->pointers, .scratch = block->memory + arena, .shares = shares,
-                   .step_ns = step_ns, .threads = plan->threads};
+                   .step_ns = step_ns, .threads = threads_for(plan)};
     opw_parallel(walk, &job, &job.threads);
     give_block(model, block);
     return atomic_load(&job.failed) ? tell_error(&job, message, capacity) : OPW_OK;

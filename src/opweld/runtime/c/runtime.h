@@ -107,9 +107,16 @@ void opw_lock(void);
 void opw_unlock(void);
 
 /* limits.c */
-int32_t opw_processors(void);  /* that this process may use: affinity and cgroup quota */
-int64_t opw_memory_limit(void); /* bytes: the least of physical memory, cgroup limit and address-space limit */
-int64_t opw_now(void);         /* monotonic nanoseconds */
+int64_t opw_processor_quota(void); /* processors' worth of time that the cgroup allows, INT64_MAX where it does not say */
+int64_t opw_memory_limit(void);    /* bytes: the least of physical memory, cgroup limit and address-space limit */
+int64_t opw_now(void);             /* monotonic nanoseconds */
+
+/* processors.c */
+void opw_count_processors(void);        /* once, when the library is loaded */
+int32_t opw_processors(void);           /* that this process may use: affinity and cgroup quota */
+int32_t opw_processors_of_caller(void); /* that the calling thread may use of them */
+int opw_current_core(void);             /* that the calling thread is on, -1 where unknown */
+void opw_use_processors(int except);    /* lets the calling thread have all of the process's but one; -1: all */
 
 /* cpu.c: copies the first feature of `isa` that this processor lacks to `missing` and returns false. */
 bool opw_cpu_supports(const char *isa, char *missing, size_t capacity);

@@ -86,36 +86,23 @@ static struct {
     int32_t workers; /* running, besides the caller; written by the call that has the pool */
     void (*work)(void *job, int32_t worker);
     void *job;
-    int caller_cpu; /* where the caller was when it started the run, -1 where unknown */
+    int caller_core; /* where the caller was when it started the run, -1 where unknown */
     atomic_int remaining;
     uint32_t run; /* counts runs: the value of a ticket */
-#ifdef __linux__
-    cpu_set_t allowed; /* of the process when the first worker started */
-#endif
     opw_word finished;
     opw_word tickets[OPW_MAX_THREADS]; /* one a worker, so that a small run leaves the others asleep */
 } pool;
 
-#ifdef __linux__
 /* A scheduler wakes a thread close to its waker, at times on the same core, where the two would take turns at every
  * barrier until the next balancing, milliseconds later. So a worker that finds itself on the caller's core leaves it. */
 static void leave_core_of_caller(void) {
-    cpu_set_t allowed;
-    if (pool.caller_cpu < 0 || sched_getcpu() != pool.caller_cpu || CPU_COUNT(&pool.allowed) < 2) return;
-    allowed = pool.allowed;
-    CPU_CLR(pool.caller_cpu, &allowed);
-    sched_setaffinity(0, sizeof allowed, &allowed);
+    if (pool.caller_core >= 0 && opw_current_core() == pool.caller_core) opw_use_processors(pool.caller_core);
 }
-
-static int current_core(void) { return sched_getcpu(); }
-#else
-static void leave_core_of_caller(void) {}
-static int current_core(void) { return -1; }
-#endif
 
 static void *worker_main(void *argument) {
     int32_t worker = (int32_t)(intptr_t)argument;
     uint32_t seen = 0;
+    opw_use_processors(-1); /* it was born with those of the caller, who may be pinned */
     for (;;) {
         opw_word *ticket = &pool.tickets[worker];
         word_wait(ticket, seen, IDLE_SPIN_NS);
@@ -129,9 +116,6 @@ static void *worker_main(void *argument) {
 
 /* Starts workers until there are `wish`, or no more can be had; returns how many there are. */
 static int32_t ensure_workers(int32_t wish) {
-#ifdef __linux__
-    if (!pool.workers && wish && sched_getaffinity(0, sizeof pool.allowed, &pool.allowed)) CPU_ZERO(&pool.allowed);
-#endif
     while (pool.workers < wish) {
         int32_t worker = pool.workers + 1;
         pthread_attr_t attributes;
@@ -169,7 +153,7 @@ void opw_parallel(void (*work)(void *job, int32_t worker), void *job, int32_t *t
         if (++pool.run == 0) pool.run = 1; /* a new worker waits for a ticket that is not 0 */
         pool.work = work;
         pool.job = job;
-        pool.caller_cpu = current_core();
+        pool.caller_core = opw_current_core();
         atomic_store(&pool.remaining, workers);
         for (int32_t worker = 1; worker <= workers; worker++) word_set(&pool.tickets[worker], pool.run);
     }
@@ -197,5 +181,6 @@ static void in_child(void) {
 __attribute__((constructor)) static void settle(void) {
     Dl_info here;
     if (dladdr((void *)opw_lock, &here)) dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+    opw_count_processors();
     pthread_atfork(opw_lock, opw_unlock, in_child);
 }
