@@ -61,12 +61,14 @@ class Step:
     Attributes:
         name: of the kernel.
         origin: names of the graph nodes it computes.
-        threads: how many threads it uses, 0 where its grid is empty.
+        phase: the steps of one phase run side by side; all threads meet between two phases.
+        threads: how many threads its work deserves, 0 where its grid is empty.
         bytes: it must read and write at least. flops: floating-point operations.
     """
 
     name: str
     origin: str
+    phase: int
     threads: int
     bytes: int
     flops: int
@@ -80,7 +82,7 @@ class PlanDescription:
         outputs: shape and dtype of each output.
         variant: name of the compiled variant it uses.
         arena: bytes of intermediate values at the peak. total: of all together. live: the lower bound of any plan.
-        scratch: bytes of scratch memory a thread. threads: the most that a step uses.
+        scratch: bytes of scratch memory a thread. threads: the most that a phase uses.
         steps: the kernels, in order.
     """
 
@@ -169,6 +171,7 @@ class Module:
             Step(
                 library.opw_plan_step_name(handle, i).decode(errors="replace"),
                 library.opw_plan_step_origin(handle, i).decode(errors="replace"),
+                library.opw_plan_step_phase(handle, i),
                 library.opw_plan_step_threads(handle, i),
                 library.opw_plan_step_bytes(handle, i),
                 library.opw_plan_step_flops(handle, i),

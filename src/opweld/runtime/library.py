@@ -82,9 +82,10 @@ _PROTOTYPES: Final = {
     "opw_plan_steps": (ctypes.c_int32, (_POINTER,)),
     "opw_plan_step_name": (ctypes.c_char_p, (_POINTER, ctypes.c_int32)),
     "opw_plan_step_origin": (ctypes.c_char_p, (_POINTER, ctypes.c_int32)),
+    "opw_plan_step_phase": (ctypes.c_int32, (_POINTER, ctypes.c_int32)),
     "opw_plan_step_threads": (ctypes.c_int32, (_POINTER, ctypes.c_int32)),
     "opw_run": (ctypes.c_int32, (_POINTER, _POINTER, _POINTER, _POINTER, *_MESSAGE)),
-    "opw_run_timed": (ctypes.c_int32, (_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, *_MESSAGE)),
+    "opw_run_timed": (ctypes.c_int32, (_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, *_MESSAGE)),
     "opw_arena_plan": (ctypes.c_int32, (ctypes.c_int32, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER)),
 }
 
@@ -136,7 +137,7 @@ class ArenaPlan:
 
 
 def plan_arena(library: ctypes.CDLL, buffers: list[tuple[int, int, int]]) -> ArenaPlan | None:
-    """Places buffers (bytes, first step, last step inclusive); None where sizes overflow or lifetimes are bad."""
+    """Places buffers (bytes, first phase, last phase inclusive); None where sizes overflow or lifetimes are bad."""
     n = len(buffers)
     sizes, first, last = zip(*buffers, strict=True) if buffers else ((), (), ())
     offsets = (ctypes.c_int64 * n)()

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ from opweld.interface import TensorInfo
 from opweld.options import Options
 from opweld.runtime.bind import Array
 from opweld.runtime.io_binding import IOBinding, OrtValue, type_name
-from opweld.runtime.session import Profile, Session
+from opweld.runtime.profile import Profile
+from opweld.runtime.session import Session
 from opweld.runtime.session_options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
 
 __all__ = [
@@ -197,7 +198,7 @@ class InferenceSession:
         start = time.perf_counter_ns()
         profile = self._session.profile(feeds)
         with self._trace_lock:
-            self._trace.append((start, Profile([], profile.plan, profile.nanoseconds)))
+            self._trace.append((start, replace(profile, outputs=[])))
         return profile.outputs
 
     def end_profiling(self) -> str:
@@ -212,24 +213,23 @@ class InferenceSession:
 
 
 def _chrome_events(trace: list[tuple[int, Profile]]) -> list[dict[str, object]]:
-    """One event a kernel, times in microseconds."""
+    """One event for each thread that had a part in a kernel, times in microseconds."""
     events: list[dict[str, object]] = []
     for start, profile in trace:
-        at = start
-        for step, nanoseconds in profile.steps():
+        for part in profile.parts:
+            step = profile.plan.steps[part.step]
             events.append(
                 {
                     "cat": "Node",
                     "ph": "X",
                     "pid": os.getpid(),
-                    "tid": 0,
+                    "tid": part.thread,
                     "name": step.name,
-                    "ts": at / 1000,
-                    "dur": nanoseconds / 1000,
-                    "args": {"nodes": step.origin, "threads": step.threads},
+                    "ts": (start + part.begin) / 1000,
+                    "dur": (part.end - part.begin) / 1000,
+                    "args": {"nodes": step.origin, "phase": step.phase, "busy_us": part.busy / 1000},
                 }
             )
-            at += nanoseconds
     return events
 
 

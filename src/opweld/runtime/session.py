@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +12,10 @@ import numpy as np
 from opweld.build import artifact
 from opweld.errors import ArtifactError, AssumptionError, InputError
 from opweld.runtime import dtypes
-from opweld.runtime.bind import Array, Module, Plan, PlanDescription, Step, runtime_error
+from opweld.runtime.bind import Array, Module, Plan, PlanDescription, runtime_error
 from opweld.runtime.feed import check_shape, check_target, prepare
 from opweld.runtime.library import MESSAGE_BYTES, OK, address
+from opweld.runtime.profile import TIMING_FIELDS, Profile, profile_of
 
 _USABLE: Final = 0x101
 """Array flags C_CONTIGUOUS and ALIGNED, as `flags.num` has them."""
@@ -30,19 +30,6 @@ class _Call:
         self.inputs = (ctypes.c_void_p * n_inputs)()
         self.outputs = (ctypes.c_void_p * n_outputs)()
         self.message = ctypes.create_string_buffer(MESSAGE_BYTES)
-
-
-@dataclass(frozen=True)
-class Profile:
-    """One timed run: its outputs, its plan, and the nanoseconds of every step, waiting for threads included."""
-
-    outputs: list[Array]
-    plan: PlanDescription
-    nanoseconds: tuple[int, ...]
-
-    def steps(self) -> list[tuple[Step, int]]:
-        """Each step with its nanoseconds."""
-        return list(zip(self.plan.steps, self.nanoseconds, strict=True))
 
 
 class Session:
@@ -110,21 +97,29 @@ class Session:
         return self._module.describe(self._bind(feeds)[1])
 
     def profile(self, feeds: Mapping[str, Array]) -> Profile:
-        """Like `run`, with the time of every step."""
+        """Like `run`, and tells what every thread did of every step, and when."""
         arrays, plan = self._bind(feeds)
         outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         description = self._module.describe(plan)
-        nanoseconds = (ctypes.c_int64 * len(description.steps))()
+        timings = np.zeros((description.threads, len(description.steps), TIMING_FIELDS), np.int64)
+        run_ns = ctypes.c_int64()
         library, handle = self._module.library, self._module.handle
         call = _Call(len(arrays), len(outputs))
         call.inputs[:] = [address(array) for array in arrays]
         call.outputs[:] = [address(array) for array in outputs]
         status = library.opw_run_timed(
-            handle, plan.handle, call.inputs, call.outputs, nanoseconds, call.message, MESSAGE_BYTES
+            handle,
+            plan.handle,
+            call.inputs,
+            call.outputs,
+            address(timings),
+            ctypes.byref(run_ns),
+            call.message,
+            MESSAGE_BYTES,
         )
         if status != OK:
             raise runtime_error(status, call.message.value)
-        return Profile(outputs, description, tuple(nanoseconds))
+        return profile_of(outputs, description, run_ns.value, timings)
 
     # ---- the light path: what every run does ----
 

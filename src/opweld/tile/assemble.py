@@ -52,8 +52,9 @@ def assemble(
             item.count.flops + item.count.special,
             item.serial,
             item.kernel.origin,
+            step,
         )
-        for item in scheduled
+        for step, item in enumerate(scheduled)
     )
     results = tuple((program.dtype_of(value), program.shape_of(value)) for _, value in program.outputs)
     return Variant(name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results)

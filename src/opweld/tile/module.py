@@ -14,7 +14,7 @@ from opweld.tile.tile import Kernel
 @dataclass(frozen=True)
 class Memory:
     """A piece of memory. `index`: which input or output it is. `offset`: bytes from the start of the weights file
-    (constant). `size` in bytes (arena); `first` and `last` are the launches between which an arena piece lives."""
+    (constant). `size` in bytes (arena); `first` and `last` are the phases between which an arena piece lives."""
 
     kind: Literal["input", "output", "constant", "arena"]
     index: int = -1
@@ -28,7 +28,7 @@ class Memory:
 @dataclass(frozen=True, eq=False)
 class Launch:
     """A kernel and the memory its buffers are bound to; `work` estimates nanoseconds on one core. `bytes` must be moved
-    at least, `flops` are computed.
+    at least, `flops` are computed. Launches of one `phase` do not depend on each other: they run at the same time.
 
     `kernel.sizes` are bound to `sizes`: symbols of the variant, in the same order (identical kernels are shared between
     launches, so a kernel's own symbols may be other ones)."""
@@ -41,11 +41,12 @@ class Launch:
     flops: Dim = ZERO
     serial: bool = False
     origin: tuple[str, ...] = ()
+    phase: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """What runs when the guards hold."""
+    """What runs when the guards hold. Launches are in order of their phases."""
 
     name: str
     inputs: tuple[Input, ...]

@@ -24,10 +24,11 @@ def structure(title: str, /, **fields: Any) -> Any:
 
 
 Tensor = structure("Tensor", data=P, dtype=I32, rank=I32, shape=I64 * 8)
-Buffer = structure("Buffer", kind=I32, index=I32, offset=I64, size_slot=I32, first_step=I32, last_step=I32)
+Buffer = structure("Buffer", kind=I32, index=I32, offset=I64, size_slot=I32, first_phase=I32, last_phase=I32)
 Step = structure(
     "Step",
     kernel=ctypes.CFUNCTYPE(None, P, P, I64, I64, P, P),
+    phase=I32,
     n_buffers=I32,
     buffers=ctypes.POINTER(I32),
     n_params=I32,

@@ -16,6 +16,15 @@ from opweld.target import Target
 from tests.unit.runtime.fake_model import MANIFEST, SOURCE, WEIGHTS, Build
 
 
+def roomy_sources() -> dict[str, str]:
+    """The runtime's sources, with eight processors wherever they count them."""
+    sources = c_sources()
+    counted = sources["processors.c"].replace("int32_t opw_processors", "int32_t counted_processors")
+    told = "".join(f"int32_t opw_processors{who}(void) {{ return 8; }}\n" for who in ("", "_of_caller"))
+    sources["processors.c"] = counted + told
+    return sources
+
+
 @pytest.fixture(scope="session")
 def runtime_so(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """runtime.so, compiled as products are."""
@@ -27,12 +36,8 @@ def runtime_so(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def roomy_runtime_so(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime as on a machine of eight processors, wherever the tests run."""
-    sources = c_sources()
-    counted = sources["processors.c"].replace("int32_t opw_processors", "int32_t counted_processors")
-    told = "".join(f"int32_t opw_processors{who}(void) {{ return 8; }}\n" for who in ("", "_of_caller"))
-    sources["processors.c"] = counted + told
     out = tmp_path_factory.mktemp("roomy") / "runtime.so"
-    build_shared(sources, out, target=Target.native(), headers=c_headers(), flags=('-DOPW_VERSION="0"',))
+    build_shared(roomy_sources(), out, target=Target.native(), headers=c_headers(), flags=('-DOPW_VERSION="0"',))
     return out
 
 

@@ -114,7 +114,7 @@ static const opw_buffer buffers[] = {
     [FACTOR] = {OPW_CONSTANT, 0, SCALE_OFFSET, -1, 0, 0},
     [SUM] = {OPW_ARENA, 0, 0, BYTES, 0, 1},
     [SCALED] = {OPW_ARENA, 0, 0, BYTES, 1, 2},
-    [LAST] = {OPW_ARENA, 0, 0, BYTES, 2, 4}, /* in the place of SUM, which is dead by then */
+    [LAST] = {OPW_ARENA, 0, 0, BYTES, 2, 3}, /* in the place of SUM, which is dead by then */
 };
 
 static const int32_t b_sum[] = {X, Y, SUM}, b_scaled[] = {SUM, FACTOR, SCALED}, b_last[] = {SCALED, X, LAST},
@@ -122,12 +122,12 @@ static const int32_t b_sum[] = {X, Y, SUM}, b_scaled[] = {SUM, FACTOR, SCALED}, 
 static const int32_t p_picked[] = {REST, START};
 
 static const opw_step steps[] = {
-    {add, 3, b_sum, 0, 0, ELEMENTS, WORK, -1, -1, -1, 0, "add", "/first/Add"},
-    {scale, 3, b_scaled, 0, 0, ELEMENTS, WORK, SCRATCH, -1, -1, 0, "scale", "/Mul"},
-    {add, 3, b_last, 0, 0, ELEMENTS, WORK, -1, -1, -1, 0, "add", "/second/Add"},
-    {pick, 3, b_picked, 2, p_picked, K, SERIAL, -1, -1, -1, 0, "pick", "/Gather"},
-    {copy, 2, b_total, 0, 0, ELEMENTS, WORK, -1, -1, -1, 1, "copy", "/Identity"},
-    {mark, 1, b_ranges, 0, 0, N, WORK, -1, -1, -1, 0, "mark", "/Mark"},
+    {add, 0, 3, b_sum, 0, 0, ELEMENTS, WORK, -1, -1, -1, 0, "add", "/first/Add"},
+    {scale, 1, 3, b_scaled, 0, 0, ELEMENTS, WORK, SCRATCH, -1, -1, 0, "scale", "/Mul"},
+    {add, 2, 3, b_last, 0, 0, ELEMENTS, WORK, -1, -1, -1, 0, "add", "/second/Add"},
+    {pick, 3, 3, b_picked, 2, p_picked, K, SERIAL, -1, -1, -1, 0, "pick", "/Gather"},
+    {copy, 3, 2, b_total, 0, 0, ELEMENTS, WORK, -1, -1, -1, 1, "copy", "/Identity"},
+    {mark, 3, 1, b_ranges, 0, 0, N, WORK, -1, -1, -1, 0, "mark", "/Mark"},
 };
 
 static const int32_t s_total[] = {N, COLUMNS}, s_picked[] = {K}, s_ranges[] = {N};

@@ -112,7 +112,7 @@ def test_many_threads(roomy_folder: Path) -> None:
     for _ in range(20):
         outputs = session.run(feeds)
         check(outputs, feeds)
-        assert len(set(outputs[2])) == 28
+        assert len(set(outputs[2])) == 16  # two threads' worth: a serial step of its phase takes as long
 
 
 def test_bad_index_names_the_node(session: Session) -> None:
@@ -301,4 +301,25 @@ def test_profile(session: Session) -> None:
         "/first/Add", "/Mul", "/second/Add", "/Gather", "/Identity", "/Mark",
     ]  # fmt: skip
     assert all(nanoseconds > 0 for nanoseconds in profile.nanoseconds)
-    assert session.profile(feeds_of(0, k=0)).nanoseconds == (0,) * 6
+    empty = session.profile(feeds_of(0, k=0))
+    assert empty.nanoseconds == (0,) * 6
+    assert empty.parts == () and empty.busy == (0,)
+
+
+def test_profile_tells_work_from_waiting(session: Session) -> None:
+    profile = session.profile(feeds_of(200_000))
+    assert profile.plan.threads == 2
+    assert all(0 < busy <= profile.wall for busy in profile.busy)
+    for step, time in zip(profile.plan.steps, profile.times, strict=True):
+        assert 0 <= time.begin < time.end <= profile.wall
+        assert 1 <= time.threads <= (1 if step.name in ("copy", "pick") else 2)
+        assert 0 < time.busy <= time.threads * time.wall
+        assert time.waiting == time.threads * time.wall - time.busy
+    assert sum(profile.busy) == sum(time.busy for time in profile.times)
+    # All threads meet between two phases: nothing of the next one begins before the last one ends.
+    times = {
+        step.phase: [t for s, t in zip(profile.plan.steps, profile.times, strict=True) if s.phase == step.phase]
+        for step in profile.plan.steps
+    }
+    assert [len(times[phase]) for phase in range(4)] == [1, 1, 1, 3]
+    assert all(max(t.end for t in times[p]) <= min(t.begin for t in times[p + 1]) for p in range(3))

@@ -95,6 +95,7 @@ class VariantTables:
         scratch = slot(kernel.scratch_bytes.substitute(sizes)) if kernel.scratch else -1
         fields = [
             self._kernel_name(kernel),
+            str(launch.phase),
             f"{len(launch.memory)}, {pointer(buffers, len(launch.memory))}",
             f"{len(launch.sizes)}, {pointer(params, len(launch.sizes))}",
             str(slot(kernel.iterations.substitute(sizes))),

@@ -43,16 +43,16 @@ static int64_t place(item *items, int32_t n, item **placed) {
     return peak;
 }
 
-/* The largest sum of sizes alive in one step. */
-static int64_t largest_live(const item *items, int32_t n, int64_t *change, int32_t steps) {
-    memset(change, 0, ((size_t)steps + 1) * sizeof *change);
+/* The largest sum of sizes alive in one phase. */
+static int64_t largest_live(const item *items, int32_t n, int64_t *change, int32_t phases) {
+    memset(change, 0, ((size_t)phases + 1) * sizeof *change);
     for (int32_t i = 0; i < n; i++) {
         change[items[i].first] += items[i].size;
         change[items[i].last + 1] -= items[i].size;
     }
     int64_t live = 0, largest = 0;
-    for (int32_t step = 0; step < steps; step++) {
-        live += change[step];
+    for (int32_t phase = 0; phase < phases; phase++) {
+        live += change[phase];
         if (live > largest) largest = live;
     }
     return largest;
@@ -62,14 +62,14 @@ int32_t opw_arena_plan(int32_t n, const int64_t *sizes, const int32_t *first, co
                        int64_t *totals) {
     totals[0] = totals[1] = totals[2] = 0;
     if (n <= 0) return n < 0 ? OPW_BAD_MODULE : OPW_OK;
-    int32_t steps = 0;
+    int32_t phases = 0;
     for (int32_t i = 0; i < n; i++) {
         if (first[i] < 0 || last[i] < first[i] || last[i] == INT32_MAX) return OPW_BAD_MODULE;
-        if (last[i] >= steps) steps = last[i] + 1;
+        if (last[i] >= phases) phases = last[i] + 1;
     }
     item *items = malloc((size_t)n * sizeof *items);
     item **placed = malloc((size_t)n * sizeof *placed);
-    int64_t *change = malloc(((size_t)steps + 1) * sizeof *change);
+    int64_t *change = malloc(((size_t)phases + 1) * sizeof *change);
     int32_t status = OPW_NO_MEMORY;
     if (!items || !placed || !change) goto done;
 
@@ -83,7 +83,7 @@ int32_t opw_arena_plan(int32_t n, const int64_t *sizes, const int32_t *first, co
         if (__builtin_add_overflow(totals[1], size, &totals[1])) goto done;
         items[count++] = (item){.id = i, .first = first[i], .last = last[i], .size = size, .weight = size};
     }
-    totals[2] = largest_live(items, count, change, steps);
+    totals[2] = largest_live(items, count, change, phases);
 
     /* By size is the better order most of the time, by size times duration some of the time: keep the better. */
     totals[0] = INT64_MAX;

@@ -4,6 +4,7 @@
 static bool known_dtype(int32_t dtype) { return opw_dtype_size(dtype) > 0; }
 
 static bool check_buffers(const opw_module *module, const opw_variant *variant, char *message, size_t capacity) {
+    int32_t phases = variant->n_steps ? variant->steps[variant->n_steps - 1].phase + 1 : 0;
     for (int32_t id = 0; id < variant->n_buffers; id++) {
         const opw_buffer *buffer = &variant->buffers[id];
         bool good = false;
@@ -12,8 +13,8 @@ static bool check_buffers(const opw_module *module, const opw_variant *variant, 
         case OPW_OUTPUT: good = buffer->index >= 0 && buffer->index < module->n_outputs; break;
         case OPW_CONSTANT: good = buffer->offset >= 0 && buffer->offset <= module->weights_bytes; break;
         case OPW_ARENA:
-            good = buffer->size_slot >= 0 && buffer->size_slot < variant->n_slots && buffer->first_step >= 0 &&
-                   buffer->first_step <= buffer->last_step && buffer->last_step < variant->n_steps;
+            good = buffer->size_slot >= 0 && buffer->size_slot < variant->n_slots && buffer->first_phase >= 0 &&
+                   buffer->first_phase <= buffer->last_phase && buffer->last_phase < phases;
             break;
         default: break;
         }
@@ -26,14 +27,14 @@ static bool check_buffers(const opw_module *module, const opw_variant *variant, 
 }
 
 /* A step may touch an arena buffer only while it lives: outside, the memory belongs to another value. */
-static bool lives(const opw_variant *variant, int32_t id, int32_t step) {
-    const opw_buffer *buffer = &variant->buffers[id];
-    return buffer->kind != OPW_ARENA || (buffer->first_step <= step && step <= buffer->last_step);
+static bool lives(const opw_buffer *buffer, int32_t phase) {
+    return buffer->kind != OPW_ARENA || (buffer->first_phase <= phase && phase <= buffer->last_phase);
 }
 
 static bool check_step(const opw_variant *variant, int32_t number, char *message, size_t capacity) {
     const opw_step *step = &variant->steps[number];
-    bool good = step->kernel && step->name && step->origin && step->n_buffers >= 0 && step->n_params >= 0 &&
+    int32_t least = number ? variant->steps[number - 1].phase : 0;
+    bool good = step->phase >= least && step->phase <= number && step->kernel && step->name && step->origin && step->n_buffers >= 0 && step->n_params >= 0 &&
                 step->grid_slot >= 0 && step->grid_slot < variant->n_slots && step->work_slot >= 0 &&
                 step->work_slot < variant->n_slots && step->scratch_slot < variant->n_slots &&
                 step->bytes_slot < variant->n_slots && step->flops_slot < variant->n_slots;
@@ -42,7 +43,7 @@ static bool check_step(const opw_variant *variant, int32_t number, char *message
     for (int32_t i = 0; good && i < step->n_buffers; i++) {
         int32_t id = step->buffers[i];
         good = id >= 0 && id < variant->n_buffers;
-        if (good && !lives(variant, id, number)) {
+        if (good && !lives(&variant->buffers[id], step->phase)) {
             opw_message(message, capacity, "variant '%s', step %d (%s): buffer %d is outside its lifetime",
                         variant->name, (int)number, step->name, (int)id);
             return false;

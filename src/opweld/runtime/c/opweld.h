@@ -66,13 +66,14 @@ OPW_API int64_t opw_plan_arena(const opw_plan *plan);   /* bytes of the arena: t
 OPW_API int64_t opw_plan_sum(const opw_plan *plan);     /* bytes of all arena buffers together */
 OPW_API int64_t opw_plan_live(const opw_plan *plan);    /* bytes of the largest live set: the lower bound */
 OPW_API int64_t opw_plan_scratch(const opw_plan *plan); /* scratch bytes per thread */
-OPW_API int32_t opw_plan_threads(const opw_plan *plan); /* the most threads that a step uses */
+OPW_API int32_t opw_plan_threads(const opw_plan *plan); /* the most threads that a phase uses */
 OPW_API int32_t opw_plan_variant(const opw_plan *plan);
 OPW_API const char *opw_plan_variant_name(const opw_plan *plan);
 OPW_API int32_t opw_plan_steps(const opw_plan *plan);
 OPW_API const char *opw_plan_step_name(const opw_plan *plan, int32_t step);
 OPW_API const char *opw_plan_step_origin(const opw_plan *plan, int32_t step);
-OPW_API int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step); /* 0: skipped, its grid is empty */
+OPW_API int32_t opw_plan_step_phase(const opw_plan *plan, int32_t step);   /* steps of one phase run side by side */
+OPW_API int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step); /* its work deserves, 0: its grid is empty */
 OPW_API int64_t opw_plan_step_bytes(const opw_plan *plan, int32_t step);   /* it must move at least, 0: unknown */
 OPW_API int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step);   /* it computes, 0: unknown */
 
@@ -80,11 +81,20 @@ OPW_API int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step);   /* it
  * that is pinned to fewer cores than the plan has threads gets as many threads as those. */
 OPW_API int32_t opw_run(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
                         char *message, size_t capacity);
-/* The same, and writes the nanoseconds of each of the opw_plan_steps steps, waiting for threads included. */
-OPW_API int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
-                              int64_t *step_ns, char *message, size_t capacity);
 
-/* The planner alone. Places n buffers of `sizes` bytes, alive in steps first..last inclusive, at 64-byte aligned
+/* What one thread did of one step. Nanoseconds on one clock, since the run began. */
+typedef struct {
+    int64_t begin_ns, end_ns; /* of its first piece, of its last one */
+    int64_t busy_ns;          /* computing in between; the rest it computed other steps of the phase */
+    int64_t pieces;           /* parts of the grid that it took; 0: it had no part in the step */
+} opw_timing;
+
+/* Like opw_run, and writes to `timings`, for each of the opw_plan_threads threads, what it did of each of the
+ * opw_plan_steps steps, and to `run_ns` how long the run took. */
+OPW_API int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
+                              opw_timing *timings, int64_t *run_ns, char *message, size_t capacity);
+
+/* The planner alone. Places n buffers of `sizes` bytes, alive in phases first..last inclusive, at 64-byte aligned
  * `offsets`, so that buffers alive together never overlap. totals: [0] peak, [1] sum of sizes, [2] largest live set,
  * all of sizes rounded up to 64 bytes. */
 OPW_API int32_t opw_arena_plan(int32_t n, const int64_t *sizes, const int32_t *first, const int32_t *last,

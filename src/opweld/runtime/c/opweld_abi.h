@@ -37,15 +37,17 @@ enum { OPW_INPUT, OPW_OUTPUT, OPW_CONSTANT, OPW_ARENA };
 
 typedef struct {
     int32_t kind;
-    int32_t index;      /* INPUT, OUTPUT: position */
-    int64_t offset;     /* CONSTANT: byte offset in weights.bin */
-    int32_t size_slot;  /* ARENA: slot with the size in bytes */
-    int32_t first_step; /* ARENA: lifetime, inclusive */
-    int32_t last_step;
+    int32_t index;       /* INPUT, OUTPUT: position */
+    int64_t offset;      /* CONSTANT: byte offset in weights.bin */
+    int32_t size_slot;   /* ARENA: slot with the size in bytes */
+    int32_t first_phase; /* ARENA: lifetime, inclusive */
+    int32_t last_phase;
 } opw_buffer;
 
+/* Steps are in order of their phases. Those of one phase do not depend on each other, in whatever order they run. */
 typedef struct {
     opw_kernel kernel;
+    int32_t phase;
     int32_t n_buffers;
     const int32_t *buffers; /* buffer ids */
     int32_t n_params;

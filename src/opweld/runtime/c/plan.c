@@ -1,13 +1,9 @@
-/* Makes a plan: chooses the variant, evaluates its sizes, places its buffers, divides its work among threads. */
+/* Makes a plan: chooses the variant, evaluates its sizes, places its buffers; divide.c shares it among threads. */
 #include "runtime.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NANOSECONDS_PER_THREAD 4000 /* less work than this does not repay a barrier */
-#define NANOSECONDS_PER_PIECE 5000
-#define MOST_PIECES 8
 
 int64_t opw_dtype_size(int32_t dtype) {
     switch (dtype) {
@@ -107,8 +103,8 @@ static int32_t place_arena(opw_plan *plan, int64_t *offset_of, char *message, si
         if (buffer->kind != OPW_ARENA) continue;
         int32_t n = request.n++;
         request.ids[n] = id;
-        request.first[n] = buffer->first_step;
-        request.last[n] = buffer->last_step;
+        request.first[n] = buffer->first_phase;
+        request.last[n] = buffer->last_phase;
         request.sizes[n] = plan->slots[buffer->size_slot];
         if (request.sizes[n] < 0) {
             status = too_large(plan, "buffer", id, message, capacity);
@@ -137,59 +133,33 @@ done:
 
 /* ---- steps ---- */
 
-static int32_t threads_of(const opw_step *step, int64_t grid, int64_t work, int32_t threads) {
-    int64_t useful = work / NANOSECONDS_PER_THREAD;
-    if (step->max_threads > 0 && useful > step->max_threads) useful = step->max_threads;
-    if (useful > grid) useful = grid;
-    if (useful > threads) useful = threads;
-    return useful < 1 ? 1 : (int32_t)useful;
-}
-
-/* Pieces that a thread's share of a step is cut into: large enough that taking one does not show. */
-static int32_t pieces_of(int64_t grid, int64_t work, int32_t threads) {
-    int64_t useful = work / threads / NANOSECONDS_PER_PIECE;
-    if (useful > MOST_PIECES) useful = MOST_PIECES;
-    if (useful > grid / threads) useful = grid / threads;
-    return useful < 1 ? 1 : (int32_t)useful;
-}
-
 /* Pointers of inputs and outputs change with every call; the others stay with the arena. */
 static void add_source(opw_plan *plan, int32_t id, const int64_t *arena_offset) {
     const opw_buffer *buffer = &plan->variant->buffers[id];
     if (buffer->kind == OPW_INPUT || buffer->kind == OPW_OUTPUT) plan->external[plan->n_external++] = plan->n_sources;
-    int64_t offset = buffer->kind == OPW_ARENA ? arena_offset[id] : buffer->offset;
+    int64_t offset = buffer->kind == OPW_ARENA ? arena_offset[id] : buffer->kind == OPW_CONSTANT ? buffer->offset : 0;
     plan->sources[plan->n_sources++] = (opw_source){buffer->kind, buffer->index, offset};
 }
 
-static int32_t bind_steps(opw_plan *plan, const int64_t *arena_offset, int32_t threads, char *message,
-                          size_t capacity) {
+/* Parameters, pointers and sizes of the steps that have anything to do; phases come after. */
+static int32_t bind_steps(opw_plan *plan, const int64_t *arena_offset, char *message, size_t capacity) {
     const opw_variant *variant = plan->variant;
     int64_t n_params = 0;
-    bool parallel = false; /* the step before ran on several threads */
-    plan->threads = 1;
     for (int32_t i = 0; i < variant->n_steps; i++) {
         const opw_step *step = &variant->steps[i];
-        int64_t grid = plan->slots[step->grid_slot];
+        int64_t grid = plan->slots[step->grid_slot], work = plan->slots[step->work_slot];
         int64_t scratch = step->scratch_slot < 0 ? 0 : plan->slots[step->scratch_slot];
         if (grid < 0 || scratch < 0 || scratch > INT64_MAX - OPW_ALIGNMENT)
             return too_large(plan, "step", i, message, capacity);
         if (grid == 0) continue;
-        int32_t wanted = threads_of(step, grid, plan->slots[step->work_slot], threads);
         plan->steps[plan->n_steps++] = (opw_bound_step){
-            .kernel = step->kernel, .params = plan->params + n_params, .grid = grid,
-            .first_pointer = plan->n_sources, .threads = wanted,
-            .pieces = pieces_of(grid, plan->slots[step->work_slot], wanted), .first_share = plan->n_shares, .step = i,
-            .barrier = parallel || wanted > 1};
-        if (wanted > 1) plan->n_shares += wanted;
-        plan->step_threads[i] = wanted;
-        parallel = wanted > 1;
-        if (wanted > plan->threads) plan->threads = wanted;
+            .kernel = step->kernel, .params = plan->params + n_params, .grid = grid, .work = work < 0 ? 0 : work,
+            .first_pointer = plan->n_sources, .step = i};
         scratch = (scratch + OPW_ALIGNMENT - 1) / OPW_ALIGNMENT * OPW_ALIGNMENT;
         if (scratch > plan->scratch) plan->scratch = scratch;
         for (int32_t j = 0; j < step->n_params; j++) plan->params[n_params++] = plan->slots[step->params[j]];
         for (int32_t j = 0; j < step->n_buffers; j++) add_source(plan, step->buffers[j], arena_offset);
     }
-    if (plan->n_steps) plan->steps[0].barrier = false;
     return OPW_OK;
 }
 
@@ -228,16 +198,19 @@ static int32_t fill_plan(const opw_model *model, const opw_tensor *inputs, int32
         n_sources += (size_t)variant->steps[i].n_buffers;
     }
     plan->steps = calloc(n_steps, sizeof *plan->steps);
+    plan->phases = calloc(n_steps, sizeof *plan->phases);
     plan->step_threads = calloc(n_steps, sizeof *plan->step_threads);
     plan->params = calloc(n_params, sizeof *plan->params);
     plan->sources = calloc(n_sources, sizeof *plan->sources);
     plan->external = calloc(n_sources, sizeof *plan->external);
     int64_t *arena_offset = calloc(n_buffers, sizeof *arena_offset);
     status = OPW_NO_MEMORY;
-    if (plan->steps && plan->step_threads && plan->params && plan->sources && plan->external && arena_offset) {
+    if (plan->steps && plan->phases && plan->step_threads && plan->params && plan->sources && plan->external &&
+        arena_offset) {
         status = evaluate_outputs(plan, message, capacity);
         if (status == OPW_OK) status = place_arena(plan, arena_offset, message, capacity);
-        if (status == OPW_OK) status = bind_steps(plan, arena_offset, threads, message, capacity);
+        if (status == OPW_OK) status = bind_steps(plan, arena_offset, message, capacity);
+        if (status == OPW_OK) opw_divide(plan, threads);
         if (status == OPW_OK) status = check_memory(plan, message, capacity);
     }
     free(arena_offset);
@@ -263,6 +236,7 @@ int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t 
 void opw_plan_free(opw_plan *plan) {
     if (!plan) return;
     free(plan->steps);
+    free(plan->phases);
     free(plan->slots);
     free(plan->params);
     free(plan->step_threads);
@@ -309,6 +283,10 @@ int64_t opw_plan_step_bytes(const opw_plan *plan, int32_t step) {
 
 int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step) {
     return in_range(step, plan->variant->n_steps) ? slot_of(plan, plan->variant->steps[step].flops_slot) : 0;
+}
+
+int32_t opw_plan_step_phase(const opw_plan *plan, int32_t step) {
+    return in_range(step, plan->variant->n_steps) ? plan->variant->steps[step].phase : 0;
 }
 
 int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step) {

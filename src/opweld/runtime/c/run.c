@@ -1,128 +1,54 @@
-/* Runs a plan: takes a block of memory, fills the pointer table, lets every thread walk the steps. */
-#define _GNU_SOURCE
+/* Runs a plan: takes a block of memory, then lets every thread walk the phases. */
 #include "runtime.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#define HUGE_PAGE (2 << 20)
-
-/* ---- memory of a call ---- */
-
-static char *allocate(size_t bytes) {
-    void *memory = NULL;
-    bool large = bytes >= 2 * HUGE_PAGE;
-    if (posix_memalign(&memory, large ? HUGE_PAGE : OPW_ALIGNMENT, bytes)) return NULL;
-#ifdef MADV_HUGEPAGE
-    if (large) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-    return memory;
-}
-
-/* The free block that fits best; where none does, one that `fit` will replace; NULL when there is none. */
-static opw_block *take_block(opw_model *model, size_t bytes) {
-    opw_lock();
-    opw_block **best = NULL;
-    for (opw_block **at = &model->blocks; *at; at = &(*at)->next) {
-        if (!best) {
-            best = at;
-            continue;
-        }
-        bool fits = (*at)->capacity >= bytes, best_fits = (*best)->capacity >= bytes;
-        if (fits && (!best_fits || (*at)->capacity < (*best)->capacity)) best = at;
-    }
-    opw_block *block = best ? *best : NULL;
-    if (block) *best = block->next;
-    opw_unlock();
-    return block;
-}
-
-static void give_block(opw_model *model, opw_block *block) {
-    opw_lock();
-    block->next = model->blocks;
-    model->blocks = block;
-    opw_unlock();
-}
-
-/* Makes the block's memory and table large enough for the plan. */
-static bool fit(opw_block *block, const opw_plan *plan, size_t bytes) {
-    if (block->capacity < bytes || !block->memory) {
-        free(block->memory);
-        block->plan_id = 0;
-        block->memory = allocate(bytes);
-        block->capacity = block->memory ? bytes : 0;
-    }
-    if (block->pointer_capacity < (size_t)plan->n_sources || !block->pointers) {
-        free(block->pointers);
-        block->plan_id = 0;
-        block->pointers = malloc(((size_t)plan->n_sources + 1) * sizeof *block->pointers);
-        block->pointer_capacity = block->pointers ? (size_t)plan->n_sources : 0;
-    }
-    return block->memory && block->pointers;
-}
-
-/* A block that served this plan before needs only the pointers that the caller gave. */
-static void fill_pointers(const opw_model *model, const opw_plan *plan, opw_block *block, void *const *inputs,
-                          void *const *outputs) {
-    if (block->plan_id != plan->id) {
-        for (int64_t i = 0; i < plan->n_sources; i++) {
-            const opw_source *source = &plan->sources[i];
-            if (source->kind == OPW_CONSTANT) block->pointers[i] = (char *)model->weights + source->offset;
-            if (source->kind == OPW_ARENA) block->pointers[i] = block->memory + source->offset;
-        }
-        block->plan_id = plan->id;
-    }
-    for (int64_t k = 0; k < plan->n_external; k++) {
-        int64_t i = plan->external[k];
-        const opw_source *source = &plan->sources[i];
-        void *const *given = source->kind == OPW_INPUT ? inputs : outputs;
-        block->pointers[i] = (char *)given[source->index] + source->offset;
-    }
-}
-
-/* ---- the steps ---- */
+/* ---- the phases ---- */
 
 typedef struct {
     opw_barrier barrier;
     const opw_plan *plan;
     void *const *pointers;
     char *scratch;
-    opw_share *shares;
-    int64_t *step_ns;
+    opw_share *shares;   /* two sets of one a thread: shared phases take turns */
+    opw_timing *timings; /* [thread][step], NULL where nobody asks */
+    int64_t began;
     int32_t threads;
-    _Alignas(OPW_ALIGNMENT) atomic_bool failed;
-    int32_t failed_step; /* these two under the lock */
+    _Alignas(OPW_ALIGNMENT) atomic_int failed_step; /* the earliest so far, INT32_MAX: none; written under the lock */
     int64_t error;
 } opw_job;
 
 /* Keeps the error of the earliest step. */
 static void report(opw_job *job, int32_t step, int64_t error) {
     opw_lock();
-    if (!atomic_load(&job->failed) || step < job->failed_step) {
-        job->failed_step = step;
+    if (step < atomic_load(&job->failed_step)) {
         job->error = error;
+        atomic_store(&job->failed_step, step);
     }
-    atomic_store(&job->failed, true);
     opw_unlock();
 }
 
-/* Charges the time since `*last` to the step before position `position`. */
-static void clock_step(opw_job *job, int32_t position, int64_t *last) {
-    int64_t now = opw_now();
-    if (position > 0) job->step_ns[job->plan->steps[position - 1].step] = now - *last;
-    *last = now;
+/* Computes a part of a step's grid. After an error only earlier steps are computed: they may fail too, and are told. */
+static void compute(opw_job *job, const opw_bound_step *step, int32_t worker, int64_t begin, int64_t end) {
+    if (step->step >= atomic_load_explicit(&job->failed_step, memory_order_relaxed)) return;
+    const opw_plan *plan = job->plan;
+    int64_t error = 0, from = job->timings ? opw_now() : 0;
+    step->kernel(job->pointers + step->first_pointer, step->params, begin, end, job->scratch + worker * plan->scratch,
+                 &error);
+    if (error) report(job, step->step, error);
+    if (!job->timings) return;
+    int64_t to = opw_now();
+    opw_timing *timing = &job->timings[(int64_t)worker * plan->variant->n_steps + step->step];
+    if (!timing->pieces++) timing->begin_ns = from - job->began;
+    timing->end_ns = to - job->began;
+    timing->busy_ns += to - from;
 }
 
-static void fill_shares(const opw_plan *plan, opw_share *shares) {
-    for (int32_t i = 0; i < plan->n_steps; i++) {
-        const opw_bound_step *step = &plan->steps[i];
-        if (step->threads == 1) continue;
-        for (uint64_t owner = 0, pieces = (uint64_t)step->pieces; owner < (uint64_t)step->threads; owner++)
-            atomic_init(&shares[step->first_share + (int64_t)owner].range,
-                        owner * pieces | (owner + 1) * pieces << 32);
-    }
+/* A thread's share of a phase as it stands before anybody took from it. */
+static void fill_share(const opw_plan *plan, const opw_phase *phase, opw_share *shares, int32_t owner) {
+    uint64_t first = opw_first_piece(plan, phase, owner), end = opw_first_piece(plan, phase, owner + 1);
+    atomic_store_explicit(&shares[owner].range, first | end << 32, memory_order_relaxed);
 }
 
 /* Takes the first or the last piece of a share; false when it is empty. */
@@ -132,51 +58,58 @@ static bool take_piece(opw_share *share, bool first, int64_t *piece) {
         uint64_t begin = range & UINT32_MAX, end = range >> 32;
         if (begin >= end) return false;
         *piece = (int64_t)(first ? begin : end - 1);
-        uint64_t left = first ? begin + 1 | end << 32 : begin | (end - 1) << 32;
+        uint64_t left = first ? (begin + 1) | end << 32 : begin | (end - 1) << 32;
         if (atomic_compare_exchange_weak_explicit(&share->range, &range, left, memory_order_relaxed,
                                                   memory_order_relaxed))
             return true;
     }
 }
 
-static void run_step(opw_job *job, const opw_bound_step *step, int32_t worker, int64_t begin, int64_t end) {
-    int64_t error = 0;
-    step->kernel(job->pointers + step->first_pointer, step->params, begin, end,
-                 job->scratch + worker * job->plan->scratch, &error);
-    if (error) report(job, step->step, error);
+static void compute_piece(opw_job *job, const opw_phase *phase, int32_t worker, int64_t piece) {
+    const opw_bound_step *step = &job->plan->steps[phase->first];
+    for (; piece >= step->pieces; step++) piece -= step->pieces;
+    int64_t share = step->grid / step->pieces, rest = step->grid % step->pieces;
+    int64_t begin = piece * share + (piece < rest ? piece : rest);
+    compute(job, step, worker, begin, begin + share + (piece < rest));
 }
 
 /* The worker's own pieces, then what others have not begun: a thread that is late or slow holds nobody up. */
-static void share_step(opw_job *job, const opw_bound_step *step, int32_t worker) {
-    int64_t pieces = (int64_t)step->threads * step->pieces;
-    int64_t share = step->grid / pieces, rest = step->grid % pieces;
-    for (int32_t v = 0; v < step->threads; v++) {
-        opw_share *victim = &job->shares[step->first_share + (worker + v) % step->threads];
-        for (int64_t piece; take_piece(victim, v == 0 && worker < step->threads, &piece);) {
-            if (atomic_load_explicit(&job->failed, memory_order_relaxed)) return;
-            int64_t begin = piece * share + (piece < rest ? piece : rest);
-            run_step(job, step, worker, begin, begin + share + (piece < rest));
-        }
+static void share_phase(opw_job *job, const opw_phase *phase, opw_share *shares, int32_t worker) {
+    for (int32_t v = 0; v < phase->threads; v++) {
+        opw_share *victim = &shares[(worker + v) % phase->threads];
+        bool own = v == 0 && worker < phase->threads;
+        for (int64_t piece; take_piece(victim, own, &piece);) compute_piece(job, phase, worker, piece);
     }
 }
 
+/* Every worker meets every barrier, also after an error. */
 static void walk(void *argument, int32_t worker) {
     opw_job *job = argument;
     const opw_plan *plan = job->plan;
-    bool timed = job->step_ns && worker == 0;
-    int64_t last = 0;
-    for (int32_t i = 0; i < plan->n_steps; i++) {
-        const opw_bound_step *step = &plan->steps[i];
-        if (step->barrier && job->threads > 1) opw_barrier_wait(&job->barrier, (uint32_t)job->threads);
-        if (timed) clock_step(job, i, &last);
-        /* After an error nothing is computed any more, but every barrier is still met. */
-        if (atomic_load_explicit(&job->failed, memory_order_relaxed)) continue;
-        if (step->threads > 1)
-            share_step(job, step, worker);
+    int32_t turn = 0;
+    for (int32_t k = 0; k < plan->n_phases; k++) {
+        const opw_phase *phase = &plan->phases[k];
+        opw_share *shares = job->shares + (int64_t)(turn & 1) * plan->threads;
+        bool shared = phase->threads > 1 && job->threads > 1;
+        /* Nobody looks at this set before the barrier: whoever passed the one before had left the phase before that.
+         * The first set was filled before the workers started, as there may be no barrier before it. */
+        if (shared && turn++)
+            for (int32_t owner = worker; owner < phase->threads; owner += job->threads)
+                fill_share(plan, phase, shares, owner);
+        if (phase->barrier && job->threads > 1) opw_barrier_wait(&job->barrier, (uint32_t)job->threads);
+        if (shared)
+            share_phase(job, phase, shares, worker);
         else if (worker == 0)
-            run_step(job, step, worker, 0, step->grid);
+            for (int32_t i = phase->first; i < phase->end; i++) compute(job, &plan->steps[i], 0, 0, plan->steps[i].grid);
     }
-    if (timed) clock_step(job, plan->n_steps, &last);
+}
+
+static void fill_first_shares(const opw_plan *plan, opw_share *shares) {
+    int32_t k = 0;
+    while (k < plan->n_phases && plan->phases[k].threads == 1) k++;
+    if (k == plan->n_phases) return;
+    for (int32_t owner = 0; owner < plan->phases[k].threads; owner++)
+        fill_share(plan, &plan->phases[k], shares, owner);
 }
 
 /* ---- the call ---- */
@@ -224,32 +157,34 @@ static int32_t threads_for(const opw_plan *plan) {
 }
 
 int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
-                      int64_t *step_ns, char *message, size_t capacity) {
+                      opw_timing *timings, int64_t *run_ns, char *message, size_t capacity) {
     int32_t status = check_call(model, plan, inputs, outputs, message, capacity);
     if (status != OPW_OK) return status;
+    opw_job job = {.plan = plan, .timings = timings, .began = timings ? opw_now() : 0, .threads = threads_for(plan),
+                   .failed_step = INT32_MAX};
     /* One cache line beyond the last buffer, so that it shares none with the scratch of a thread. */
     size_t arena = (size_t)plan->arena + OPW_ALIGNMENT;
     size_t scratch = (size_t)plan->scratch * (size_t)plan->threads;
-    size_t bytes = arena + scratch + (size_t)plan->n_shares * sizeof(opw_share);
-    opw_block *block = take_block(model, bytes);
-    if (!block) block = calloc(1, sizeof *block);
-    if (!block || !fit(block, plan, bytes)) {
-        if (block) give_block(model, block);
-        opw_message(message, capacity, "no memory: the plan needs %zu bytes", bytes);
+    size_t shares = plan->threads > 1 ? 2 * (size_t)plan->threads * sizeof(opw_share) : 0;
+    opw_block *block = opw_block_take(model, plan, arena + scratch + shares);
+    if (!block) {
+        opw_message(message, capacity, "no memory: the plan needs %zu bytes", arena + scratch + shares);
         return OPW_NO_MEMORY;
     }
-    fill_pointers(model, plan, block, inputs, outputs);
-    if (step_ns) memset(step_ns, 0, (size_t)plan->variant->n_steps * sizeof *step_ns);
-    opw_share *shares = (opw_share *)(block->memory + arena + scratch);
-    fill_shares(plan, shares);
-    opw_job job = {.plan = plan, .pointers = block->pointers, .scratch = block->memory + arena, .shares = shares,
-                   .step_ns = step_ns, .threads = threads_for(plan)};
+    opw_block_point(model, plan, block, inputs, outputs);
+    job.pointers = block->pointers;
+    job.scratch = block->memory + arena;
+    job.shares = (opw_share *)(block->memory + arena + scratch);
+    fill_first_shares(plan, job.shares);
+    if (timings)
+        memset(timings, 0, (size_t)plan->threads * (size_t)plan->variant->n_steps * sizeof *timings);
     opw_parallel(walk, &job, &job.threads);
-    give_block(model, block);
-    return atomic_load(&job.failed) ? tell_error(&job, message, capacity) : OPW_OK;
+    opw_block_give(model, block);
+    if (timings) *run_ns = opw_now() - job.began;
+    return atomic_load(&job.failed_step) < INT32_MAX ? tell_error(&job, message, capacity) : OPW_OK;
 }
 
 int32_t opw_run(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs, char *message,
                 size_t capacity) {
-    return opw_run_timed(model, plan, inputs, outputs, NULL, message, capacity);
+    return opw_run_timed(model, plan, inputs, outputs, NULL, NULL, message, capacity);
 }

@@ -17,15 +17,22 @@ typedef struct {
     opw_kernel kernel;
     const int64_t *params;
     int64_t grid;
+    int64_t work;          /* estimated nanoseconds on one core */
     int64_t first_pointer; /* of its buffers, in the pointer table */
-    int32_t threads;
-    int32_t pieces;      /* equal parts of the grid that each thread starts with */
-    int64_t first_share; /* of its shares, one a thread, where it has several threads */
-    int32_t step;        /* position in the variant: empty steps are left out of a plan */
-    bool barrier;        /* all threads meet before this step */
+    int64_t pieces;        /* equal parts of the grid that threads take, 1 where nothing is shared */
+    int32_t step;          /* position in the variant: empty steps are left out of a plan */
 } opw_bound_step;
 
-/* The pieces of a step that a thread has not begun: [first, end), `first` in the low half. The owner takes from the
+/* Steps that do not depend on each other. Their pieces are numbered through, step after step. */
+typedef struct {
+    int32_t first, end; /* its steps, in the plan's order */
+    int32_t threads;    /* with a share of it; 1: the caller computes it alone */
+    bool barrier;       /* all threads meet before this phase */
+    int64_t pieces;
+    double work; /* of all its steps */
+} opw_phase;
+
+/* The pieces of a phase that a thread has not begun: [first, end), `first` in the low half. The owner takes from the
  * front, threads that have nothing left take from the back: neighbouring pieces share weights and cache lines. */
 typedef struct {
     _Alignas(OPW_ALIGNMENT) atomic_uint_least64_t range;
@@ -45,9 +52,9 @@ struct opw_plan {
     const opw_variant *variant;
     int32_t variant_index;
 
-    int32_t n_steps;
-    int64_t n_shares;
+    int32_t n_steps, n_phases;
     opw_bound_step *steps;
+    opw_phase *phases;
     int64_t *slots;
     int64_t *params;
     int32_t *step_threads;
@@ -128,6 +135,17 @@ bool opw_check_module(const opw_module *module, char *message, size_t capacity);
 int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t threads, opw_plan **plan,
                       char *message, size_t capacity);
 void opw_plan_free(opw_plan *plan);
+
+/* divide.c */
+void opw_divide(opw_plan *plan, int32_t threads); /* makes the phases of a plan's steps, for at most so many threads */
+uint64_t opw_first_piece(const opw_plan *plan, const opw_phase *phase, int32_t owner); /* of the share of a thread */
+
+/* block.c: memory of the given size and the table of the plan's pointers, NULL when there is none to be had; back to the
+ * model when the call is over. `opw_block_point` fills the table. */
+opw_block *opw_block_take(opw_model *model, const opw_plan *plan, size_t bytes);
+void opw_block_give(opw_model *model, opw_block *block);
+void opw_block_point(const opw_model *model, const opw_plan *plan, opw_block *block, void *const *inputs,
+                     void *const *outputs);
 
 /* ---- threads.c ---- */
 

@@ -1,0 +1,101 @@
+/* Divides the steps of a plan into phases, and the work of each phase among threads.
+ *
+ * What cannot be cut (a recurrence has one grid iteration) goes first, the dearest one foremost, each to a thread of its
+ * own; the pieces of the others fill up what is left. */
+#include "runtime.h"
+
+#define NANOSECONDS_PER_THREAD 4000 /* less work than this does not repay a barrier */
+#define NANOSECONDS_PER_PIECE 5000  /* large enough that taking one does not show */
+#define MOST_PIECES 8               /* of one step, a thread */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The most parts that the step can be cut into. */
+static int64_t parts_of(const opw_plan *plan, const opw_bound_step *step) {
+    int32_t limit = plan->variant->steps[step->step].max_threads;
+    return limit > 0 ? least(limit, step->grid) : step->grid;
+}
+
+/* How many threads the steps [first, end) deserve together. */
+static int32_t threads_for(const opw_plan *plan, const opw_phase *phase, int32_t threads) {
+    double work = 0, dearest = 1; /* `dearest`: nanoseconds of what takes longest and cannot be cut */
+    int64_t parts = 0;
+    for (int32_t i = phase->first; i < phase->end; i++) {
+        const opw_bound_step *step = &plan->steps[i];
+        int64_t own = parts_of(plan, step);
+        double part = (double)step->work / (double)own;
+        work += (double)step->work;
+        if (part > dearest) dearest = part;
+        parts = own > threads - parts ? threads : parts + own; /* no more matter; a sum could overflow */
+    }
+    if (work - dearest < NANOSECONDS_PER_THREAD) return 1;
+    int32_t count = (int32_t)least(threads, parts);
+    if (work / NANOSECONDS_PER_THREAD < count) count = (int32_t)(work / NANOSECONDS_PER_THREAD);
+    while (count > 2 && (count - 1) * dearest >= work) count--; /* the others would wait for that part */
+    return count < 1 ? 1 : count;
+}
+
+/* Cuts a step that has `threads` threads at its disposal; returns how many it is worth. */
+static int32_t cut(const opw_plan *plan, opw_bound_step *step, int32_t threads) {
+    int64_t parts = parts_of(plan, step);
+    int64_t count = least(least(step->work / NANOSECONDS_PER_THREAD, parts), threads);
+    if (count < 1) count = 1;
+    int64_t pieces = least(step->work / count / NANOSECONDS_PER_PIECE, least(MOST_PIECES, parts / count));
+    step->pieces = pieces < 1 ? count : count * pieces;
+    return (int32_t)count;
+}
+
+static double piece_of(const opw_bound_step *step) { return (double)step->work / (double)step->pieces; }
+
+/* The dearest pieces first; there are few steps, and mostly in order already. */
+static void sort(opw_bound_step *steps, int32_t first, int32_t end) {
+    for (int32_t i = first + 1; i < end; i++) {
+        opw_bound_step step = steps[i];
+        int32_t at = i;
+        for (; at > first && piece_of(&steps[at - 1]) < piece_of(&step); at--) steps[at] = steps[at - 1];
+        steps[at] = step;
+    }
+}
+
+static void divide_phase(opw_plan *plan, opw_phase *phase, int32_t threads) {
+    phase->threads = threads_for(plan, phase, threads);
+    for (int32_t i = phase->first; i < phase->end; i++) {
+        opw_bound_step *step = &plan->steps[i];
+        step->pieces = 1;
+        plan->step_threads[step->step] = phase->threads > 1 ? cut(plan, step, phase->threads) : 1;
+        phase->pieces += step->pieces;
+        phase->work += (double)step->work;
+    }
+    if (phase->threads > 1) sort(plan->steps, phase->first, phase->end);
+}
+
+void opw_divide(opw_plan *plan, int32_t threads) {
+    const opw_step *steps = plan->variant->steps;
+    bool shared = false; /* the phase before has several threads */
+    plan->threads = 1;
+    for (int32_t first = 0, end; first < plan->n_steps; first = end) {
+        for (end = first + 1; end < plan->n_steps; end++)
+            if (steps[plan->steps[end].step].phase != steps[plan->steps[first].step].phase) break;
+        opw_phase *phase = &plan->phases[plan->n_phases++];
+        *phase = (opw_phase){.first = first, .end = end};
+        divide_phase(plan, phase, threads);
+        phase->barrier = first > 0 && (shared || phase->threads > 1);
+        shared = phase->threads > 1;
+        if (phase->threads > plan->threads) plan->threads = phase->threads;
+    }
+}
+
+/* A piece belongs to the thread in whose part of the work its middle lies. */
+uint64_t opw_first_piece(const opw_plan *plan, const opw_phase *phase, int32_t owner) {
+    if (owner >= phase->threads) return (uint64_t)phase->pieces;
+    double before = phase->work * owner / phase->threads;
+    int64_t count = 0;
+    for (int32_t i = phase->first; i < phase->end && before > 0; i++) {
+        const opw_bound_step *step = &plan->steps[i];
+        double piece = piece_of(step);
+        double whole = before >= (double)step->work ? (double)step->pieces : before / piece + 0.5;
+        count += least((int64_t)whole, step->pieces);
+        before -= (double)step->work;
+    }
+    return (uint64_t)count;
+}
