@@ -37,12 +37,12 @@ static void burn(void *const *buffers, const int64_t *p, int64_t begin, int64_t 
     }
 }
 
-/* Waits up to a second for the other side, unless it is to fail. */
+/* Waits up to half a second for the other side, unless it is to fail. */
 static void meet(int side, void *const *buffers, const int64_t *p, int64_t *error) {
     const int64_t *burnt = buffers[0];
     int64_t *met = buffers[1];
     atomic_store(&present[side], true);
-    for (int64_t until = now() + 1000000000; !*p && !atomic_load(&present[!side]) && now() < until;) continue;
+    for (int64_t until = now() + 500000000; !*p && !atomic_load(&present[!side]) && now() < until;) continue;
     met[side] = burnt[0] && atomic_load(&present[!side]);
     *error = *p;
 }
