@@ -71,11 +71,11 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
     from opweld.place.layout import place
     from opweld.place.pack import pack
     from opweld.place.reuse import reuse
-    from opweld.schedule.assemble import assemble
-    from opweld.schedule.kernels import schedule
-    from opweld.schedule.module import Module
     from opweld.target import Target
     from opweld.tensor.simplify import simplify_program
+    from opweld.tile.assemble import assemble
+    from opweld.tile.kernels import schedule
+    from opweld.tile.module import Module
 
     target, ledger = Target.native(), Ledger(WITHOUT[level])
     made: dict[str, Any] = {}

@@ -187,7 +187,8 @@ class Ledger:
             alternatives: what can be done; the first must be legal whatever else is decided.
             prefer: the name of the alternative that the stage wants; the one of the fewest `seconds` where None.
             reason: why, in a phrase.
-            failed: the values of the predicate that ruled the other alternatives out; then only the first is legal.
+            failed: the values of the predicate that ruled the other alternatives out: then only the first is legal; or,
+                by the name of each alternative that is not legal, why.
 
         Raises OptionError when a pin names an alternative that is not there, or not legal.
         """
@@ -197,13 +198,14 @@ class Ledger:
             raise ValueError(f"{rule} prefers {wanted!r}, which is not among its alternatives {names}")
         if len(set(names)) != len(names):
             raise ValueError(f"{rule} names an alternative twice: {names}")
-        if failed and wanted != names[0]:
-            raise ValueError(f"{rule} prefers {wanted!r}, which {dict(failed)} ruled out")
+        legal = _legal(names, wanted, failed or {})
+        if wanted not in legal:
+            raise ValueError(f"{rule} prefers {wanted!r}, which {dict(failed or {})} ruled out")
         about = " > ".join(self._labels.get(name, name) for name in subject)
         identity = self._identify(rule, about)
         taken, pinned = wanted, identity in self._pins
         if pinned:
-            taken = self._pinned(identity, rule, names, failed or {})
+            taken = self._pinned(identity, rule, names, legal, failed or {})
         elif wanted != names[0] and not self._wish(identity, rule):
             taken = names[0]
         decision = Decision(
@@ -220,13 +222,21 @@ class Ledger:
             raise ValueError(f"{rule} decides twice about {subject!r}")
         return identity
 
-    def _pinned(self, identity: str, rule: str, names: Sequence[str], failed: Mapping[str, int | str]) -> str:
+    def _pinned(
+        self,
+        identity: str,
+        rule: str,
+        names: Sequence[str],
+        legal: Sequence[str],
+        failed: Mapping[str, int | str],
+    ) -> str:
         pin = self._pins[identity]
         if pin not in names:
             raise OptionError(f"pin {identity}={pin}: {rule} has no such alternative here, only {', '.join(names)}")
-        if failed and pin != names[0]:
+        if pin not in legal:
             why = ", ".join(f"{key} = {value}" for key, value in failed.items())
-            raise OptionError(f"pin {identity}={pin}: {rule} cannot do that here ({printable(why)}), only {names[0]}")
+            only = ", ".join(legal)
+            raise OptionError(f"pin {identity}={pin}: {rule} cannot do that here ({printable(why)}), only {only}")
         return pin
 
     def _wish(self, identity: str, rule: str) -> bool:
@@ -321,6 +331,13 @@ class Ledger:
             if len(missed) > near_misses:
                 lines.append(f"  and {len(missed) - near_misses} more")
         return "\n".join(lines) + "\n" if lines else "no decisions\n"
+
+
+def _legal(names: Sequence[str], wanted: str, failed: Mapping[str, int | str]) -> Sequence[str]:
+    """The alternatives that may be taken, given what failed."""
+    if not failed or wanted != names[0] or all(key in names for key in failed):
+        return [name for name in names if name not in failed]
+    return names[:1]
 
 
 def _describe(decision: Decision) -> list[str]:

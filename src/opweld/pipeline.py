@@ -150,7 +150,7 @@ def compile_program(
     placed = place(regions, expected, target, ledger)
     placed = reuse(pack(placed, target, ledger), ledger)
     plans = schedule(placed, expected, target, ledger)
-    return Compiled(program, regions, placed, plans, realise(placed, plans, target))
+    return Compiled(program, regions, placed, plans, realise(placed, plans, target, ledger))
 
 
 def _compile_variant(

@@ -6,6 +6,7 @@ axes        every axis is that of the grid, or of an enclosing loop or tile, and
 tiles       lane tiles are whole vectors wide and do not nest
 accumulators  are declared over enclosing tiles, or over the lanes of a later tile of the same block, are accumulated
             inside exactly those tiles, and read there or after they were collapsed
+loops       are unrolled once at least; what they fetch is memory, once for each group of unrolled bodies
 sizes       every symbol is a parameter
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from opweld.errors import OpweldError
-from opweld.tensor.dim import Axis, Dim, Symbol, Value, atoms_of
+from opweld.tensor.dim import ZERO, Axis, Dim, Symbol, Value, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import REDUCTIONS, Expr, Load, Reduce, dims_of, walk
 from opweld.tile.tile import (
@@ -120,6 +121,7 @@ class _Checker:
             self._dim(statement.lower, scope)
             self._dim(statement.end, scope)
             self._fresh_axis(statement.axis, scope)
+            self._writing(statement, scope)
             self._block(statement.body, scope.inside(statement.axis))
         elif isinstance(statement, Tile):
             self._tile(statement, scope)
@@ -138,6 +140,20 @@ class _Checker:
             scope.registers[statement.name] = _Register(statement.value.dtype, scope.tile_axes, accumulates=False)
         else:
             self._store(statement, scope)
+
+    def _writing(self, loop: Loop, scope: _Scope) -> None:
+        """How a loop is to be written: counts are positive, fetches are of memory and fit the unrolled bodies."""
+        if loop.unroll < 1 or (loop.separate is not None and loop.separate < 1):
+            self._fail("counts bodies and registers from 1 on")
+        trips = (loop.end - loop.lower).constant
+        for fetch in loop.fetches:
+            if fetch.buffer not in self._readable | self._scratch:
+                self._fail(f"fetches {fetch.buffer}, which is no memory that is there to be read")
+            if fetch.lines < 1 or loop.lower is not ZERO or trips is None or trips % loop.unroll:
+                self._fail(f"fetches {fetch.lines} lines for every {loop.unroll} of {trips} bodies")
+            self._dim(fetch.start, scope)
+            if _axes(fetch.start) & set(scope.tile_axes):
+                self._fail("fetches from an index of a tile")
 
     def _tile(self, tile: Tile, scope: _Scope) -> None:
         self._dim(tile.base, scope)

@@ -6,12 +6,13 @@ fill the padding around a value. The schedule of a region says how all its membe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opweld.errors import OptionError
 from opweld.fuse.region import Kind, Region, reductions
-from opweld.ledger import Ledger
+from opweld.ledger import Alternative, Ledger
 from opweld.place.pieces import pieces_of
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, Term, slice_of
@@ -25,6 +26,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, const, substitute
 from opweld.tensor.program import Tensor
 from opweld.tile.lanes import tiles, vectors_for
+from opweld.tile.loops import Decide, tune_loops
 from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
 from opweld.tile.members.recurrence import Compose, recurrence_of
 from opweld.tile.members.rowwise import Rows, RowWork
@@ -82,9 +84,9 @@ def _part(work: Work) -> tuple[str, ...]:
     return (work.kind,) if work.kind.startswith("part") else ()
 
 
-def realise(placed: Placed, plans: Sequence[Plan], target: Target) -> list[Scheduled]:
-    """The kernels of a placed program, in order, as its schedules say. Raises OptionError for a schedule of another
-    region."""
+def realise(placed: Placed, plans: Sequence[Plan], target: Target, ledger: Ledger) -> list[Scheduled]:
+    """The kernels of a placed program, in order, as its schedules say; what their innermost loops do is asked for when
+    they are there. Raises OptionError for a schedule of another region."""
     dtypes = {storage.root: storage.dtype for storage in placed.storages.values()}
     shapes = placed.shapes
     result: list[Scheduled] = []
@@ -105,8 +107,30 @@ def realise(placed: Placed, plans: Sequence[Plan], target: Target) -> list[Sched
             kind = work.kind.partition(" ")[0]
             kind = "map" if kind == "part" else kind
             number = len(result)
-            result.append(_kernel(number, plan.region, kind, made, dtypes, work.count, moved, target, work.serial))
+            one = _kernel(number, plan.region, kind, made, dtypes, work.count, moved, target, work.serial)
+            kernel = tune_loops(one.kernel, target, _asking(ledger, plan.region, work))
+            result.append(replace(one, kernel=kernel))
     return result
+
+
+def _asking(ledger: Ledger, region: Region, work: Work) -> Decide:
+    """Puts what loops do to the ledger, each loop by its number in the kernel."""
+    counts: Counter[str] = Counter()
+
+    def decide(rule: str, names: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]) -> str:
+        number = counts[rule]
+        counts[rule] += 1
+        return ledger.decide(
+            rule=rule,
+            site=region.origin,
+            subject=(region.outputs[0], *_part(work), f"loop {number}"),
+            alternatives=[Alternative(name) for name in names],
+            prefer=prefer,
+            reason=reason,
+            failed=failed,
+        )
+
+    return decide
 
 
 def _alone(made: Sequence[Made]) -> Made:

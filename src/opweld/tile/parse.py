@@ -15,6 +15,7 @@ from opweld.tile.tile import (
     Buffer,
     Collapse,
     Declare,
+    Fetch,
     Kernel,
     Let,
     Loop,
@@ -139,7 +140,25 @@ class _KernelParser(Parser):
         axis = self._new_axis()
         lower = self._dim() if self._accept("from") else ZERO
         upper = self._dim() if self._accept("to") else None
-        return Loop(axis, self._inner(column), lower, upper)
+        unroll = self._integer() if self._accept("unroll") else 1
+        separate = self._integer() if self._accept("separate") else None
+        fetches: list[Fetch] = []
+        while self._accept("fetch"):
+            fetches.append(self._fetch())
+        return Loop(axis, self._inner(column), lower, upper, unroll, tuple(fetches), separate)
+
+    def _fetch(self) -> Fetch:
+        name = self._name()
+        if name not in self.dtypes:
+            self.position -= 1
+            self._fail("a buffer or scratch")
+        self._expect("[")
+        start = self._dim()
+        self._expect("]")
+        self._expect("lines")
+        lines = self._integer()
+        self._expect("step")
+        return Fetch(name, start, lines, self._integer())
 
     def _tile(self, column: int) -> Tile:
         role: Literal["row", "lane"] = "row" if self._accept("row") else "lane"

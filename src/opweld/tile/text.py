@@ -16,7 +16,8 @@
 Everything is called by what it is and numbered in order of appearance: sizes n, buffers b, scratch s, grid axes g,
 loops k, row tiles r, lane tiles l, accumulators a, named values v. So kernels that do the same print the same, whatever
 the model called things. `lane l0: 16 at p below q` is a tile of 16 lanes that stand for the indices p + l0, of which
-only those below q exist. Expressions are written as in `tensor.text`; a part that is used twice has a line of its own.
+only those below q exist. `loop k0: 64 unroll 4 separate 16 fetch b1[p] lines 2 step 8` says how the loop is to be
+written, see `tile.Loop`. Expressions are written as in `tensor.text`; a part that is used twice has its own line.
 """
 
 from __future__ import annotations
@@ -165,7 +166,15 @@ class _Printer:
         lower = "" if loop.lower is ZERO else f" from {self._dim(loop.lower)}"
         upper = "" if loop.upper is None else f" to {self._dim(loop.upper)}"
         extent = self._dim(loop.axis.extent)
-        return f"loop {self.called.atom(loop.axis, 'k')}: {extent}{lower}{upper}"
+        unroll = "" if loop.unroll == 1 else f" unroll {loop.unroll}"
+        separate = "" if loop.separate is None else f" separate {loop.separate}"
+        head = f"loop {self.called.atom(loop.axis, 'k')}: {extent}{lower}{upper}{unroll}{separate}"
+        fetches = (
+            f" fetch {self.called.values.get(fetch.buffer, f'?{fetch.buffer}')}[{self._dim(fetch.start)}]"
+            f" lines {fetch.lines} step {fetch.step}"
+            for fetch in loop.fetches
+        )
+        return head + "".join(fetches)
 
     def _with_value(self, depth: int, head: str, value: Expr, names: _Names | None = None) -> None:
         lines = (names or _Names(self.called)).body_lines(value)

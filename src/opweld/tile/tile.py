@@ -1,7 +1,7 @@
 """Tile programs: a grid, loops over tiles, and what happens to a tile held in registers.
 
     Kernel    = buffers, sizes, grid axes, scratch, statements
-    Statement = Loop(axis, lower, upper, body)             a serial loop
+    Statement = Loop(axis, lower, upper, body, ...)        a serial loop, and how it is to be written
               | Tile(axis, role, base, width, limit, body)  `width` consecutive indices at once, in registers
               | Declare(name, dtype, over, initial)         an accumulator tile, one register for each index of `over`
               | Accumulate(name, kind, value, position)     name[...] = name[...] (kind) value
@@ -27,14 +27,37 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, dims_of, loads, substitute, walk
 
 
+@dataclass(frozen=True)
+class Fetch:
+    """Brings cache lines nearer before they are needed; it changes no value, and any address is allowed.
+
+    Before the bodies of k, k + 1, ..., where the loop's unrolling divides k, `lines` lines of the buffer are fetched
+    from element `start + step * k` on."""
+
+    buffer: str
+    start: Dim
+    lines: int
+    step: int
+
+
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """A serial loop of the axis over [lower, upper)."""
+    """A serial loop of the axis over [lower, upper).
+
+    Attributes:
+        unroll: how many bodies are laid out in a row; 1 leaves that to the compiler.
+        fetches: what is fetched ahead, once for every `unroll` bodies.
+        separate: registers. A piece of the tiles around it whose accumulations, with all that they load, would take
+            as many is written so that each accumulation loads for itself; None: loads are shared.
+    """
 
     axis: Axis
     body: tuple[Statement, ...]
     lower: Dim = ZERO
     upper: Dim | None = None
+    unroll: int = 1
+    fetches: tuple[Fetch, ...] = ()
+    separate: int | None = None
 
     @property
     def end(self) -> Dim:
@@ -180,7 +203,7 @@ def dims_of_statement(statement: Statement) -> tuple[Dim, ...]:
     """The polynomials of one statement, those of its expressions included, not those of statements inside it."""
     own: tuple[Dim, ...] = ()
     if isinstance(statement, Loop):
-        own = (statement.lower, statement.end)
+        own = (statement.lower, statement.end, *(fetch.start for fetch in statement.fetches))
     elif isinstance(statement, Tile):
         own = (statement.base,) if statement.limit is None else (statement.base, statement.limit)
     elif isinstance(statement, Store):
@@ -224,7 +247,8 @@ def map_operands(statement: Statement, dim: Callable[[Dim], Dim], value: Callabl
     """Replaces the polynomials and expressions of one statement, not those of statements inside it."""
     if isinstance(statement, Loop):
         upper = None if statement.upper is None else dim(statement.upper)
-        return replace(statement, lower=dim(statement.lower), upper=upper)
+        fetches = tuple(replace(fetch, start=dim(fetch.start)) for fetch in statement.fetches)
+        return replace(statement, lower=dim(statement.lower), upper=upper, fetches=fetches)
     if isinstance(statement, Tile):
         limit = None if statement.limit is None else dim(statement.limit)
         return replace(statement, base=dim(statement.base), limit=limit)

@@ -73,6 +73,7 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
             } else if (left2 == 1) {
                 vf32 acc1_r0_v0 = opw_splat_f32(0.0f);
                 vf32 acc1_r0_v1 = opw_splat_f32(0.0f);
+                OPW_UNROLL(4)
                 for (int64_t k1 = 0; k1 < 64; ++k1) {
                     const vf32 t14 = opw_splat_f32(in0_0[k1]);
                     const vf32 t15 = opw_load_f32(in1_0 + k1 * 32);
@@ -117,6 +118,7 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                 opw_store_partial_f32(out0_0 + 120, t13, 8);
             } else if (left1 == 1) {
                 vf32 acc_r0_v0 = opw_splat_f32(0.0f);
+                OPW_UNROLL(4)
                 for (int64_t k = 0; k < 64; ++k) {
                     const vf32 t0 = opw_splat_f32(in0_0[k]);
                     const vf32 t1 = opw_load_partial_f32(in1_0 + k * 32, 8);

@@ -107,6 +107,7 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                 vf32 acc1_r0_v0 = opw_splat_f32(0.0f);
                 vf32 acc1_r0_v1 = opw_splat_f32(0.0f);
                 const float *in0_2 = in0 + (mt * 32 + start0 * 8);
+                OPW_UNROLL(4)
                 for (int64_t k1 = 0; k1 < 8; ++k1) {
                     const vf32 t26 = opw_splat_f32(in0_2[k1]);
                     const vf32 t27 = opw_load_f32(in1_0 + k1 * 32);

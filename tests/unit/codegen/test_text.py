@@ -15,9 +15,10 @@ from opweld.codegen.c.module import render_module
 from opweld.codegen.c.signature import signature
 from opweld.tensor.dim import Axis, Symbol, as_dim
 from opweld.tensor.expr import load, unary
+from opweld.tile.loops import tune_loops
 from opweld.tile.module import Launch, Module, Variant
 from opweld.tile.tile import Buffer, Kernel, Store, Tile
-from tests.unit.codegen.compiled import Runner, aligned, source, with_gcc
+from tests.unit.codegen.compiled import Runner, aligned, machine, source, with_gcc
 from tests.unit.codegen.hand_written import F32, conv3x3, gemm, layernorm
 
 GOLDEN = Path(__file__).parents[2] / "golden/c"
@@ -36,7 +37,7 @@ CASES = {
 def test_golden(name: str) -> None:
     """OPWELD_UPDATE_GOLDEN=1 rewrites the files."""
     path = GOLDEN / f"{name}.c"
-    text = render_kernel(CASES[name], 16)
+    text = render_kernel(tune_loops(CASES[name], machine(16)), 16)
     if os.environ.get("OPWELD_UPDATE_GOLDEN") == "1":
         path.write_text(text)
     assert text == path.read_text()

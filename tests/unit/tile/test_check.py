@@ -37,7 +37,10 @@ lane l1: 8 at 0 below 1
 """
 
 
-@pytest.mark.parametrize("text", [DENSE, ROWS])
+WRITTEN = DENSE.replace("loop k0: 64", "loop k0: 64 unroll 4 separate 16 fetch b1[1024*g0 + 1024] lines 2 step 8")
+
+
+@pytest.mark.parametrize("text", [DENSE, ROWS, WRITTEN])
 def test_a_good_kernel_passes(text: str) -> None:
     check_kernel(parse_kernel(text), 8)
 
@@ -56,6 +59,10 @@ def test_a_good_kernel_passes(text: str) -> None:
         ("+ 16*g0 + l0] = v0", "+ 16*g0 + k0] = v0", "axis k0 is not in scope"),
         ("    let v0", "    acc a0 f32<> = 0.0\n    let v0", "the name a0 is taken"),
         ("grid g0: 4", "grid g0: 4, g0: 4", "grid axes named twice"),
+        ("loop k0: 64", "loop k0: 64 unroll 0", "counts bodies and registers from 1 on"),
+        ("loop k0: 64", "loop k0: 64 unroll 4 fetch b2[0] lines 1 step 8", "fetches b2, which is no memory"),
+        ("loop k0: 64", "loop k0: 64 unroll 3 fetch b1[0] lines 1 step 8", "1 lines for every 3 of 64 bodies"),
+        ("loop k0: 64", "loop k0: 64 unroll 4 fetch b1[l0] lines 1 step 8", "from an index of a tile"),
         ("    loop k0: 64\n", "    loop k0: 64\n      collapse sum a0\n", "over lanes that are not in scope any more"),
     ],
 )

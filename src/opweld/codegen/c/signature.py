@@ -45,7 +45,9 @@ class _Signature:
         parts.append("{")
         for item in body:
             if isinstance(item, Loop):
-                parts.append(f"loop {self._axis(item.axis)} {self._dim(item.lower)} {self._dim(item.end)}")
+                fetches = [(self._name(f.buffer), self._dim(f.start), f.lines, f.step) for f in item.fetches]
+                bounds = f"{self._axis(item.axis)} {self._dim(item.lower)} {self._dim(item.end)}"
+                parts.append(f"loop {bounds} {item.unroll} {item.separate} {fetches}")
                 self._block(item.body, parts)
             elif isinstance(item, Tile):
                 limit = "-" if item.limit is None else self._dim(item.limit)

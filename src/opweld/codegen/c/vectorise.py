@@ -7,18 +7,19 @@ pieces of 8, 4, 2 and 1, a tail of lanes as single vectors and one partial vecto
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opweld.codegen.c.accumulate import Accumulators
 from opweld.codegen.c.active import ALL, Active
 from opweld.codegen.c.context import Context, Instance, Row, Vector
-from opweld.codegen.c.prefetch import UNROLL, next_panel
 from opweld.codegen.c.state import State
 from opweld.codegen.c.store import Stores
-from opweld.codegen.c.tails import possible_counts
-from opweld.codegen.c.unroll import unroll_factor
 from opweld.codegen.c.vector import Define, Do, For, Function, GridAxis, If, VectorStatement, While
 from opweld.tensor.dim import ZERO, Axis, Dim, axes_of
 from opweld.tensor.expr import loads
-from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
+from opweld.tile.instances import possible_counts
+from opweld.tile.prefetch import LINE_BYTES
+from opweld.tile.tile import Accumulate, Collapse, Declare, Fetch, Kernel, Let, Loop, Statement, Tile
 
 
 def vectorise(kernel: Kernel, name: str, lanes: int) -> Function:
@@ -84,10 +85,11 @@ class _Lowering:
                 self._stores.store(statement, context)
 
     def _crowded(self, body: tuple[Statement, ...], context: Context) -> bool:
-        """Whether loads shared between the accumulations of a loop would take more registers than there are."""
-        items = [item for item in body if isinstance(item, Accumulate)]
-        if len(items) < 2 or not self._state.outer or self._state.outer[-1].body is not body:
+        """Whether the piece of the tiles being written takes the registers from which on its loop wants no sharing."""
+        loop = self._state.outer[-1] if self._state.outer else None
+        if loop is None or loop.body is not body or loop.separate is None:
             return False
+        items = [item for item in body if isinstance(item, Accumulate)]
         taken: set[object] = set()
         for item in items:
             registers = self._state.registers[item.name]
@@ -96,7 +98,7 @@ class _Lowering:
                 taken.update(
                     node for node in loads(self._state.instantiate(item.value, instance, context)) if node.indices
                 )
-        return len(taken) >= (16 if self._state.lanes == 8 else 32)
+        return len(taken) >= loop.separate
 
     def _loop(self, loop: Loop, context: Context) -> None:
         for part, instance in self._single(context, loop.lower, loop.end):
@@ -110,27 +112,25 @@ class _Lowering:
             self._block(loop.body, part)
             self._state.outer.pop()
             body = self._scopes.close()
-            trips = (upper - lower).constant
-            unroll = unroll_factor(body, trips, self._state.lanes)
-            self._scopes.add(self._fetching(For(variable, lower_text, upper_text, body, unroll=unroll), loop, context))
+            written = For(variable, lower_text, upper_text, body, unroll=loop.unroll)
+            self._scopes.add(self._fetching(written, loop.fetches) if loop.fetches else written)
 
-    def _fetching(self, written: For, loop: Loop, context: Context) -> For:
-        """The loop, with fetches of the next panel between every few bodies where that helps."""
-        if written.unroll != UNROLL:
-            return written
-        fetch = next_panel(self._state.kernel, loop, tuple(self._state.outer), context.lane)
-        if fetch is None:
-            return written
-        memory = self._state.memories[fetch.buffer]
-        pointer, position = self._state.values.addresses.element(memory, fetch.start)
-        start = pointer if position == "0" else f"{pointer} + {position}"
+    def _fetching(self, written: For, fetches: tuple[Fetch, ...]) -> For:
+        """The loop in blocks of as many bodies as it is unrolled, with the fetches before each block."""
+        starts: list[tuple[Fetch, str, int]] = []
+        for fetch in fetches:
+            memory = self._state.memories[fetch.buffer]
+            pointer, position = self._state.values.addresses.element(memory, fetch.start)
+            place = pointer if position == "0" else f"{pointer} + {position}"
+            starts.append((fetch, place, LINE_BYTES // memory.dtype.bytes))
         block = self._scopes.fresh(f"{written.variable}_block")
-        fetches = [
-            Do(f"opw_prefetch({start} + {block} * {fetch.step}{f' + {64 // memory.dtype.bytes * n}' if n else ''})")
+        made = [
+            Do(f"opw_prefetch({start} + {block} * {fetch.step}{f' + {line * n}' if n else ''})")
+            for fetch, start, line in starts
             for n in range(fetch.lines)
         ]
-        inner = For(written.variable, block, f"{block} + {UNROLL}", written.body, unroll=UNROLL)
-        return For(block, written.lower, written.upper, (*fetches, inner), step=UNROLL)
+        inner = replace(written, lower=block, upper=f"{block} + {written.unroll}")
+        return For(block, written.lower, written.upper, (*made, inner), step=written.unroll)
 
     def _tile(self, tile: Tile, context: Context) -> None:
         if tile.role == "lane" and context.lane is not None:

@@ -6,34 +6,25 @@ grid axes. Each of those iterations fetches its share of the panel that the slow
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim, ceildiv, product
 from opweld.tensor.expr import Load, loads
-from opweld.tile.tile import Accumulate, Kernel, Loop
+from opweld.tile.tile import Accumulate, Fetch, Kernel, Loop
 
-UNROLL = 4
-"""How many iterations of the inner loop share a fetch."""
+LINE_BYTES = 64
 
-_LINE_BYTES = 64
+_FEWEST_FETCHES = 8
 _SMALLEST_BYTES = 1 << 17  # a model has more weights than L2 holds, so each launch finds its own in L3
 _MOST_REPEATS = 3
 
 
-@dataclass(frozen=True)
-class Prefetch:
-    """Fetches lines of `buffer` at `start + k * step` elements, for each inner index k that UNROLL divides."""
-
-    buffer: str
-    start: Dim
-    lines: int
-    step: int
-
-
-def next_panel(kernel: Kernel, loop: Loop, outer: tuple[Loop, ...], lane: Axis | None) -> Prefetch | None:
-    """What an innermost loop inside the `outer` ones should fetch; None when nothing is gained."""
+def next_panel(kernel: Kernel, loop: Loop, outer: Sequence[Loop], lane: Axis | None) -> Fetch | None:
+    """What an unrolled innermost loop inside the `outer` ones should fetch; None when nothing is gained."""
     trips = loop.end.constant
-    if lane is None or trips is None or loop.lower.constant != 0 or trips % UNROLL or trips < 8 * UNROLL:
+    if lane is None or trips is None or loop.lower.constant != 0:
+        return None
+    if trips % loop.unroll or trips < _FEWEST_FETCHES * loop.unroll:
         return None
     for item in loop.body:
         if not isinstance(item, Accumulate):
@@ -45,7 +36,7 @@ def next_panel(kernel: Kernel, loop: Loop, outer: tuple[Loop, ...], lane: Axis |
     return None
 
 
-def _panel(kernel: Kernel, node: Load, loop: Loop, outer: tuple[Loop, ...], lane: Axis, trips: int) -> Prefetch | None:
+def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], lane: Axis, trips: int) -> Fetch | None:
     if len(node.indices) != 1 or node.guards or node.indices[0].coefficient(lane) is not ONE:
         return None
     offset = node.indices[0]
@@ -69,21 +60,21 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: tuple[Loop, ...], lane
             total *= level.end.constant
     if total * stride != panel:
         return None
-    elements = _LINE_BYTES // node.dtype.bytes
+    elements = LINE_BYTES // node.dtype.bytes
     extent = axis.extent.constant
     if extent is not None and extent * panel * node.dtype.bytes < _SMALLEST_BYTES:
         return None
     tiles = product(faster_axis.extent for faster_axis in faster)
     share = ceildiv(panel // elements, tiles)  # lines for each of the faster iterations
-    fetches = total // UNROLL
+    fetches = total // loop.unroll
     lines = 1 if share.constant is None else -(-int(share) // fetches)
     if share.constant is not None and int(share) * _MOST_REPEATS < fetches:
         return None
     position = as_dim(0)
     for faster_axis in faster:
         position = position * faster_axis.extent + faster_axis.dim
-    start = axis.dim * panel + panel + (position * share + walked * lines // UNROLL) * elements
-    return Prefetch(node.tensor, start + _rest(offset, kernel, axis), lines, lines * elements // UNROLL)
+    start = axis.dim * panel + panel + (position * share + walked * lines // loop.unroll) * elements
+    return Fetch(node.tensor, start + _rest(offset, kernel, axis), lines, lines * elements // loop.unroll)
 
 
 def _constant(offset: Dim, axis: Axis) -> int | None:

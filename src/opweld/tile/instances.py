@@ -1,14 +1,39 @@
-"""How many indices of a tile exist: always all, one of a few numbers, or anything up to its width."""
+"""For which rows and vectors a statement inside tiles is written out: all of a full tile, fewer at an edge."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 
-from opweld.tensor.dim import Axis, Dim, atoms_of, nonnegative
+from opweld.tensor.dim import Atom, Axis, Dim, as_dim, atoms_of, nonnegative
+from opweld.tile.tile import Tile
 
 _MOST_COMBINATIONS = 20_000
 _MOST_SIZES = 3
+
+
+def instances(tiles: Sequence[Tile], lanes: int) -> Iterator[dict[Atom, Dim]]:
+    """What the tiles' axes stand for in each row and vector of the largest piece of the enclosing tiles.
+
+    A lane tile's axis becomes `lanes` times the number of the vector, plus itself."""
+    choices: list[list[Dim]] = []
+    for tile in tiles:
+        count = _largest(tile)
+        if tile.role == "row":
+            choices.append([as_dim(row) for row in range(count)])
+        else:
+            choices.append([vector * lanes + tile.axis.dim for vector in range(-(-count // lanes))])
+    for values in itertools.product(*choices):
+        yield dict(zip((tile.axis for tile in tiles), values, strict=True))
+
+
+def _largest(tile: Tile) -> int:
+    """How many indices of a tile exist at most."""
+    if tile.limit is None:
+        return tile.width
+    counts = possible_counts(tile.limit - tile.base, tile.width)
+    return tile.width if counts is None else counts[0] if counts else 0
 
 
 def possible_counts(remaining: Dim, width: int) -> tuple[int, ...] | None:

@@ -1,0 +1,96 @@
+"""How the loops of a finished kernel are to be written: unrolled, fetching ahead, sharing loads or not.
+
+None of this changes what a kernel computes. Each choice is put to a callback, so that it can be recorded and overruled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from opweld.target import Target
+from opweld.tensor.expr import loads, substitute
+from opweld.tile.instances import instances
+from opweld.tile.prefetch import next_panel
+from opweld.tile.tile import Accumulate, Kernel, Loop, Statement, Tile
+from opweld.tile.unroll import unroll_choices
+
+Decide: TypeAlias = Callable[[str, Sequence[str], str, str, Mapping[str, str]], str]
+"""(rule, alternatives, the wanted one, why, what ruled others out) -> the one to take. The first is the baseline."""
+
+
+def as_wanted(rule: str, alternatives: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]) -> str:
+    """Takes what is wanted."""
+    return prefer
+
+
+def tune_loops(kernel: Kernel, target: Target, decide: Decide = as_wanted) -> Kernel:
+    """The kernel with its loops annotated. Asks for `schedule.unroll`, `schedule.prefetch`, `schedule.separate`."""
+    return replace(kernel, body=_Tuning(kernel, target, decide).block(kernel.body, (), ()))
+
+
+class _Tuning:
+    def __init__(self, kernel: Kernel, target: Target, decide: Decide) -> None:
+        self._kernel = kernel
+        self._target = target
+        self._decide = decide
+
+    def block(
+        self, body: tuple[Statement, ...], loops: tuple[Loop, ...], tiles: tuple[Tile, ...]
+    ) -> tuple[Statement, ...]:
+        """Statements inside these loops and tiles."""
+        made: list[Statement] = []
+        for statement in body:
+            if isinstance(statement, Tile):
+                made.append(replace(statement, body=self.block(statement.body, loops, (*tiles, statement))))
+            elif isinstance(statement, Loop):
+                inner = replace(statement, body=self.block(statement.body, (*loops, statement), tiles))
+                made.append(self._loop(inner, loops, tiles))
+            else:
+                made.append(statement)
+        return tuple(made)
+
+    def _loop(self, loop: Loop, outer: tuple[Loop, ...], tiles: tuple[Tile, ...]) -> Loop:
+        loop = self._separated(replace(loop, unroll=1, fetches=(), separate=None), tiles)
+        choices = unroll_choices(loop, tiles, self._target)
+        if choices is None:
+            return loop
+        taken = self._decide(
+            "schedule.unroll",
+            tuple(map(str, choices.alternatives)),
+            str(choices.best),
+            f"loop {loop.axis}: {choices.reason}",
+            {str(bodies): why for bodies, why in choices.failed.items()},
+        )
+        loop = replace(loop, unroll=int(taken))
+        lane = next((tile.axis for tile in tiles if tile.role == "lane"), None)
+        fetch = None if loop.unroll == 1 else next_panel(self._kernel, loop, outer, lane)
+        if fetch is None:
+            return loop
+        reason = f"loop {loop.axis}: the next panel of {fetch.buffer}, {fetch.lines} lines every {loop.unroll} bodies"
+        taken = self._decide("schedule.prefetch", ("none", "next panel"), "next panel", reason, {})
+        return replace(loop, fetches=(fetch,)) if taken == "next panel" else loop
+
+    def _separated(self, loop: Loop, tiles: tuple[Tile, ...]) -> Loop:
+        """Keeps accumulations apart where the loads that they share would take more registers than there are."""
+        items = [item for item in loop.body if isinstance(item, Accumulate)]
+        if len(items) < 2:
+            return loop
+        registers = self._target.vector_registers
+        needed = registers_of(items, tiles, self._target.vector_lanes_f32)
+        if needed < registers:
+            return loop
+        reason = f"loop {loop.axis}: sharing loads takes {needed} registers of {registers}"
+        taken = self._decide("schedule.separate", ("shared", "separate"), "separate", reason, {})
+        return replace(loop, separate=registers) if taken == "separate" else loop
+
+
+def registers_of(items: Sequence[Accumulate], tiles: Sequence[Tile], lanes: int) -> int:
+    """Vector registers that accumulations take when every load is kept: accumulators and all that they load."""
+    taken: set[Hashable] = set()
+    for mapping in instances(tiles, lanes):
+        for item in items:
+            taken.add((item.name, tuple(mapping.values())))
+            taken.update(node for node in loads(substitute(item.value, mapping)) if node.indices)
+    return len(taken)

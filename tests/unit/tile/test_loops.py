@@ -1,0 +1,118 @@
+"""How loops are written: what is unrolled, fetched ahead and kept apart, and that each choice can be overruled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from opweld.target import Target
+from opweld.tensor.dim import Symbol
+from opweld.tile.check import check_kernel
+from opweld.tile.loops import Decide, tune_loops
+from opweld.tile.text import parse_kernel, print_kernel
+from opweld.tile.tile import Kernel, Loop, walk_statements
+from tests.unit.codegen.hand_written import conv3x3, gemm, layernorm
+from tests.unit.tile import programs
+from tests.unit.tile.pipeline import compile_text
+
+V3, V4 = Target.of("x86-64-v3"), Target.of("x86-64-v4")
+RULES = ("schedule.unroll", "schedule.prefetch", "schedule.separate")
+
+
+def loops(kernel: Kernel) -> list[Loop]:
+    return [statement for statement in walk_statements(kernel.body) if isinstance(statement, Loop)]
+
+
+def innermost(kernel: Kernel) -> Loop:
+    return loops(kernel)[-1]
+
+
+Asked = list[tuple[str, tuple[str, ...], str, Mapping[str, str]]]
+
+
+def recorded(asked: Asked, refuse: str = "") -> Decide:
+    def decide(rule: str, alternatives: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]) -> str:
+        assert reason
+        assert prefer in alternatives
+        assert prefer not in failed
+        asked.append((rule, tuple(alternatives), prefer, failed))
+        return alternatives[0] if rule == refuse else prefer
+
+    return decide
+
+
+def test_a_loop_of_products_is_unrolled() -> None:
+    assert innermost(tune_loops(gemm(128, 768, 768, 8, 32), V4)).unroll == 4
+    assert innermost(tune_loops(conv3x3(28, 28, 128, 128, 14), V4)).unroll == 4
+
+
+@pytest.mark.parametrize("target", [V3, V4], ids=["AVX2", "AVX-512"])
+def test_a_tile_that_fills_the_registers_is_not(target: Target) -> None:
+    asked: Asked = []
+    rows = target.vector_registers // 2
+    kernel = gemm(rows * 8, 64, 64, rows, 2 * target.vector_lanes_f32)
+    assert innermost(tune_loops(kernel, target, recorded(asked))).unroll == 1
+    ((rule, alternatives, prefer, failed),) = asked
+    assert (rule, alternatives, prefer) == ("schedule.unroll", ("1", "4"), "1")
+    assert "accumulators leave fewer than" in failed["4"]
+
+
+def test_rows_at_run_time_distances_are_not() -> None:
+    asked: Asked = []
+    size = Symbol("k")
+    assert innermost(tune_loops(gemm(64, 64, size.dim, 9, sizes=(size,)), V4, recorded(asked))).unroll == 1
+    assert "10 pointers do not stay" in asked[0][3]["4"]
+    assert innermost(tune_loops(gemm(64, 64, size.dim, 8, sizes=(size,)), V4)).unroll == 4
+
+
+def test_nothing_is_asked_where_there_is_no_choice() -> None:
+    asked: Asked = []
+    kernel = layernorm(3, 77)
+    assert print_kernel(tune_loops(kernel, V3, recorded(asked))) == print_kernel(kernel)
+    assert asked == []
+    assert innermost(tune_loops(gemm(64, 32, 7), V3, recorded(asked))).unroll == 1
+    assert asked == []
+
+
+def test_a_large_weight_is_fetched_ahead() -> None:
+    (item,) = compile_text(programs.dense(128, 768, 3072), V4).kernels
+    (fetch,) = innermost(item.kernel).fetches
+    weights = next(buffer.name for buffer in item.kernel.buffers if buffer.name == fetch.buffer)
+    assert fetch.lines >= 1
+    assert weights in fetch.buffer
+    check_kernel(item.kernel, 16)
+    text = print_kernel(item.kernel)
+    assert f" lines {fetch.lines} step {fetch.step}" in text
+    assert print_kernel(parse_kernel(text)) == text
+    (small,) = compile_text(programs.dense(128, 32, 64), V4).kernels
+    assert innermost(small.kernel).fetches == ()
+
+
+def test_a_window_with_too_many_shared_loads_is_kept_apart() -> None:
+    text = programs.separable(16, 64, 14, 14)
+    apart = {
+        target.name: [loop.separate for item in compile_text(text, target).kernels for loop in loops(item.kernel)]
+        for target in (V3, V4)
+    }
+    assert 16 in apart["x86-64-v3"]
+    assert set(apart["x86-64-v4"]) == {None}
+
+
+@pytest.mark.parametrize("refused", RULES)
+def test_every_choice_can_be_refused(refused: str) -> None:
+    asked: Asked = []
+    left: list[Loop] = []
+    for text, target in ((programs.dense(128, 768, 3072), V4), (programs.separable(16, 64, 14, 14), V3)):
+        for item in compile_text(text, target).kernels:
+            left += loops(tune_loops(item.kernel, target, recorded(asked, refused)))
+    done = {
+        "schedule.unroll": any(loop.unroll > 1 for loop in left),
+        "schedule.prefetch": any(loop.fetches for loop in left),
+        "schedule.separate": any(loop.separate for loop in left),
+    }
+    assert refused in {rule for rule, *_ in asked}
+    assert not done.pop(refused)
+    if refused == "schedule.unroll":
+        assert not done.pop("schedule.prefetch"), "fetches are shared by unrolled bodies"
+    assert all(done.values())
