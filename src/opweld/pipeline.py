@@ -87,7 +87,7 @@ def build_artifact(
         weights.size,
         target.features,
     )
-    sources = render_module(module, target.vector_lanes_f32)
+    sources = render_module(module, target)
     for name, text in sources.items():
         dump.write(f"c-{name}", text)
     headers = c_headers()

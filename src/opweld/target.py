@@ -1,4 +1,4 @@
-"""Machine facts that the compiler decides by (vectors, caches, cores), and how to tell them to a C compiler."""
+"""Machine facts that the compiler decides by: vectors, caches, cores, features."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import platform
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opweld.errors import OptionError
 from opweld.options import TARGETS, available_cores
+
+if TYPE_CHECKING:
+    from opweld.tensor.dtype import DType
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -38,7 +42,7 @@ class Target:
         cores: cores that the compiler plans for.
         l1_bytes, l2_bytes: data cache a core. l3_bytes: last-level cache, shared.
         features: features of the processor that generated code may use, named as in `__builtin_cpu_supports`.
-        triple: the target triple for zig: architecture, system, C library.
+        triple: architecture, system and C library, as compilers name them.
     """
 
     name: str
@@ -53,27 +57,17 @@ class Target:
 
     @property
     def vector_lanes_f32(self) -> int:
-        """How many float32 a vector register holds."""
+        """How many float32 a vector register holds: the vector length of kernels, whatever they compute in."""
         return self.vector_bytes // 4
 
-    @property
-    def clang_flags(self) -> tuple[str, ...]:
-        """Flags that make `zig cc` compile for this machine; never `native`: equal targets give equal objects."""
-        base, extras = _ARCHITECTURES[self.name]
-        chosen = [feature for feature in extras.values() if feature in self.features]
-        flags = ("-target", self.triple, "-mcpu=" + "+".join((base, *chosen)))
-        # clang's generic x86-64-v4 prefers 256-bit vectors, for processors that slow down at 512.
-        return (*flags, "-mprefer-vector-width=512") if self.vector_bytes == 64 else flags
+    def lanes(self, dtype: DType) -> int:
+        """How many elements of a dtype a vector register holds."""
+        return self.vector_bytes // dtype.bytes
 
-    @property
-    def gcc_flags(self) -> tuple[str, ...]:
-        """The same for gcc and for a clang that is not zig's."""
-        _, extras = _ARCHITECTURES[self.name]
-        chosen = [feature for feature in extras.values() if feature in self.features]
-        if self.name == "aarch64":
-            return ("-march=" + "+".join(("armv8-a", *chosen)),)
-        flags = (f"-march={self.name}", *(f"-m{feature}" for feature in chosen))
-        return (*flags, "-mprefer-vector-width=512") if self.vector_bytes == 64 else flags
+    def registers(self, dtype: DType) -> int:
+        """How many vectors of `vector_lanes_f32` elements the registers hold: kernels have one vector length for all
+        dtypes, and a vector of wide elements takes several registers."""
+        return self.vector_registers * 4 // max(4, dtype.bytes)
 
     def digest(self) -> str:
         """A hash of every fact, for cache keys."""
@@ -114,11 +108,8 @@ _GENERIC = {
 }
 """What `--target NAME` compiles for: the smallest caches among common processors of the kind, and an old C library."""
 
-_ARCHITECTURES = {
-    "x86-64-v3": ("x86_64_v3", _V3_EXTRAS),
-    "x86-64-v4": ("x86_64_v4", _V4_EXTRAS),
-    "aarch64": ("generic", _ARM_EXTRAS),
-}
+_EXTRAS = {"x86-64-v3": _V3_EXTRAS, "x86-64-v4": _V4_EXTRAS, "aarch64": _ARM_EXTRAS}
+"""What a machine of the kind may have beyond the generic target."""
 
 
 def detect(machine: str, flags: frozenset[str], caches: dict[int, int], cores: int, c_library: str) -> Target:
@@ -133,8 +124,7 @@ def detect(machine: str, flags: frozenset[str], caches: dict[int, int], cores: i
     else:
         raise OptionError(f"no native target for a {machine!r} processor; name one of {', '.join(TARGETS[1:])}")
     generic = _GENERIC[name]
-    _, extras = _ARCHITECTURES[name]
-    present = tuple(feature for flag, feature in extras.items() if flag in flags)
+    present = tuple(feature for flag, feature in _EXTRAS[name].items() if flag in flags)
     l2 = caches.get(2, generic.l2_bytes)
     return dataclasses.replace(
         generic,

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from opweld import target as target_module
+from opweld.build.toolchain import clang_flags, gcc_flags
 from opweld.errors import OptionError
 from opweld.options import TARGETS, available_cores
 from opweld.target import KIB, MIB, Target, detect
+from opweld.tensor.dtype import DType
 
 AVX2 = frozenset(["sse4_2", "avx2", "fma", "f16c", "bmi1", "bmi2"])
 AVX512 = AVX2 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
@@ -27,14 +29,20 @@ def test_avx512_machine_with_dot_products() -> None:
     assert (found.cores, found.l1_bytes, found.l2_bytes) == (8, 48 * KIB, 2 * MIB)
     assert found.l3_bytes == found.l2_bytes, "without an L3, the last level is L2"
     assert "avx512vnni" in found.features and "avx512bf16" in found.features
-    assert "-mcpu=x86_64_v4+avx512vnni+avx512bf16" in found.clang_flags
-    assert "-mavx512vnni" in found.gcc_flags
+    assert "-mcpu=x86_64_v4+avx512vnni+avx512bf16" in clang_flags(found)
+    assert "-mavx512vnni" in gcc_flags(found)
 
 
 def test_avx2_machine_gets_256_bit_vectors() -> None:
     found = detect("x86_64", AVX2, {}, 2, "gnu")
     assert (found.name, found.vector_lanes_f32, found.vector_registers) == ("x86-64-v3", 8, 16)
-    assert "-mprefer-vector-width=512" not in found.clang_flags
+    assert "-mprefer-vector-width=512" not in clang_flags(found)
+
+
+def test_wide_elements_take_more_registers() -> None:
+    found = Target.of("x86-64-v4")
+    assert [found.lanes(dtype) for dtype in (DType.I8, DType.BF16, DType.F32, DType.F64)] == [64, 32, 16, 8]
+    assert [found.registers(dtype) for dtype in (DType.I8, DType.F32, DType.F64)] == [32, 32, 16]
 
 
 def test_half_an_avx512_is_avx2() -> None:
@@ -45,7 +53,7 @@ def test_arm_machine() -> None:
     found = detect("aarch64", frozenset({"asimd", "asimddp"}), {}, 4, "musl")
     assert (found.name, found.vector_lanes_f32, found.features) == ("aarch64", 4, ("dotprod",))
     assert found.triple == "aarch64-linux-musl"
-    assert found.clang_flags == ("-target", "aarch64-linux-musl", "-mcpu=generic+dotprod")
+    assert clang_flags(found) == ("-target", "aarch64-linux-musl", "-mcpu=generic+dotprod")
 
 
 def test_too_old_and_unknown_processors_are_refused() -> None:
@@ -64,7 +72,7 @@ def test_unknown_name_is_refused() -> None:
 def test_generic_targets_do_not_depend_on_this_machine(name: str) -> None:
     generic = Target.of(name)
     assert generic.name == name
-    assert not any("native" in flag for flag in generic.clang_flags)
+    assert not any("native" in flag for flag in clang_flags(generic))
     assert generic.digest() == Target.of(name).digest()
 
 

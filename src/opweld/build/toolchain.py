@@ -63,9 +63,32 @@ class Compiler:
     def flags(self, target: Target) -> tuple[str, ...]:
         """The flags of every object compiled for `target`."""
         if self.is_zig:
-            return (*BASE_FLAGS, "-ffp-contract=on", *target.clang_flags)
+            return (*BASE_FLAGS, "-ffp-contract=on", *clang_flags(target))
         # Before gcc 14, `on` meant `off`: no fused multiply-add at all.
-        return (*BASE_FLAGS, "-ffp-contract=fast", *target.gcc_flags)
+        return (*BASE_FLAGS, "-ffp-contract=fast", *gcc_flags(target))
+
+
+def clang_flags(target: Target) -> tuple[str, ...]:
+    """Flags that make `zig cc` compile for a machine; never `native`: equal targets give equal objects."""
+    flags = ("-target", target.triple, "-mcpu=" + "+".join((_ZIG_PROCESSORS[target.name], *_more(target))))
+    # clang's generic x86-64-v4 prefers 256-bit vectors, for processors that slow down at 512.
+    return (*flags, "-mprefer-vector-width=512") if target.vector_bytes == 64 else flags
+
+
+def gcc_flags(target: Target) -> tuple[str, ...]:
+    """The same for gcc and for a clang that is not zig's."""
+    if target.name == "aarch64":
+        return ("-march=" + "+".join(("armv8-a", *_more(target))),)
+    flags = (f"-march={target.name}", *(f"-m{feature}" for feature in _more(target)))
+    return (*flags, "-mprefer-vector-width=512") if target.vector_bytes == 64 else flags
+
+
+_ZIG_PROCESSORS = {"x86-64-v3": "x86_64_v3", "x86-64-v4": "x86_64_v4", "aarch64": "generic"}
+
+
+def _more(target: Target) -> tuple[str, ...]:
+    """The features that the generic target of its name lacks."""
+    return tuple(feature for feature in target.features if feature not in Target.of(target.name).features)
 
 
 @remember
@@ -206,7 +229,7 @@ def _compile(compiler: Compiler, flags: Sequence[str], workspace: Path, name: st
 
 def _link(objects: Sequence[Path], out: Path, compiler: Compiler, target: Target, cache: Cache) -> None:
     """Links to a temporary name in the folder of `out`, then renames."""
-    where = target.clang_flags[:2] if compiler.is_zig else ()
+    where = clang_flags(target)[:2] if compiler.is_zig else ()
     libraries = ("-lc", "-lm", "-lpthread", "-Wl,-z,defs", "-Wl,--build-id=none")
     handle, name = tempfile.mkstemp(prefix=".new-", suffix=".so", dir=out.parent)
     os.close(handle)

@@ -77,7 +77,7 @@ class _Tuning:
         items = [item for item in loop.body if isinstance(item, Accumulate)]
         if len(items) < 2:
             return loop
-        registers = self._target.vector_registers
+        registers = min(self._target.registers(item.value.dtype) for item in items)
         needed = registers_of(items, tiles, self._target.vector_lanes_f32)
         if needed < registers:
             return loop

@@ -58,7 +58,7 @@ def unroll_choices(loop: Loop, tiles: Sequence[Tile], target: Target) -> Unrolli
     failed = ""
     if len(pointers) > _MOST_POINTERS:
         failed = f"{len(pointers)} pointers do not stay in integer registers, {_MOST_POINTERS} do"
-    elif len(accumulators) > target.vector_registers - _SPARE_REGISTERS:
+    elif len(accumulators) > min(target.registers(item.value.dtype) for item in items) - _SPARE_REGISTERS:
         failed = f"{len(accumulators)} accumulators leave fewer than {_SPARE_REGISTERS} registers"
     if failed:
         return Unrolling(1, (1, BODIES), failed, {BODIES: failed})

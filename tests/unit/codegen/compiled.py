@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from opweld.build.toolchain import BASE_FLAGS, Compiler, build_shared
+from opweld.build.toolchain import BASE_FLAGS, Compiler, build_shared, gcc_flags
 from opweld.codegen.c.kernel import render_kernel
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Symbol
@@ -77,7 +77,7 @@ def with_gcc(text: str) -> ctypes.CDLL:
         (folder / name).write_text(header)
     (folder / "kernel.c").write_text(text)
     flags = [flag for flag in BASE_FLAGS if not flag.startswith("-fno-sanitize")]
-    command = ["gcc", *flags, "-ffp-contract=fast", *Target.native().gcc_flags, "-shared", "kernel.c", "-o", "k.so"]
+    command = ["gcc", *flags, "-ffp-contract=fast", *gcc_flags(Target.native()), "-shared", "kernel.c", "-o", "k.so"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return ctypes.CDLL(str(folder / "k.so"))
 

@@ -14,7 +14,7 @@ from opweld.codegen.c.module import render_module
 from opweld.target import Target
 from opweld.tensor.dtype import DType
 from opweld.tile.module import Module
-from tests.unit.codegen.compiled import aligned, headers
+from tests.unit.codegen.compiled import aligned, headers, machine
 
 I32, I64, P, S = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
 
@@ -24,11 +24,12 @@ def structure(title: str, /, **fields: Any) -> Any:
 
 
 Tensor = structure("Tensor", data=P, dtype=I32, rank=I32, shape=I64 * 8)
-Buffer = structure("Buffer", kind=I32, index=I32, offset=I64, size_slot=I32, first_phase=I32, last_phase=I32)
+Buffer = structure(
+    "Buffer", kind=I32, index=I32, offset=I64, offset_slot=I32, size_slot=I32, first_step=I32, last_step=I32
+)
 Step = structure(
     "Step",
     kernel=ctypes.CFUNCTYPE(None, P, P, I64, I64, P, P),
-    phase=I32,
     n_buffers=I32,
     buffers=ctypes.POINTER(I32),
     n_params=I32,
@@ -77,7 +78,7 @@ class Loaded:
 
     def __init__(self, module: Module, folder: Path) -> None:
         path = folder / "module.so"
-        build_shared(render_module(module, 16), path, target=Target.native(), headers=headers())
+        build_shared(render_module(module, machine(16)), path, target=Target.native(), headers=headers())
         self._library = ctypes.CDLL(str(path))
         self._library.opw_module_entry.restype = ctypes.POINTER(ModuleTable)
         self.table: Any = self._library.opw_module_entry().contents
@@ -112,7 +113,7 @@ class Loaded:
         keep: list[Any] = []
         places: list[int] = []
         for i in range(variant.n_buffers):
-            places.append(self._place(variant.buffers[i], slots, arrays, outputs, constants, keep))
+            places.append(self._place(variant.buffers[i], slots, arrays, outputs, constants, places, keep))
         for i in range(variant.n_steps):
             step = variant.steps[i]
             buffers = (P * max(1, step.n_buffers))(*[places[step.buffers[j]] for j in range(step.n_buffers)])
@@ -130,6 +131,7 @@ class Loaded:
         arrays: Sequence[np.ndarray[Any, Any]],
         outputs: Sequence[np.ndarray[Any, Any]],
         constants: np.ndarray[Any, Any],
+        places: Sequence[int],
         keep: list[Any],
     ) -> int:
         if buffer.kind == 0:
@@ -138,6 +140,7 @@ class Loaded:
             return outputs[buffer.index].ctypes.data
         if buffer.kind == 2:
             return constants.ctypes.data + buffer.offset
-        assert buffer.kind == 3
-        keep.append(aligned((slots[buffer.size_slot] + 1,), np.uint8))
-        return keep[-1].ctypes.data
+        if buffer.kind == 3:
+            keep.append(aligned((slots[buffer.size_slot] + 1,), np.uint8))
+            return keep[-1].ctypes.data
+        return places[buffer.index] + (slots[buffer.offset_slot] if buffer.offset_slot >= 0 else 0)

@@ -10,6 +10,7 @@ from opweld.codegen.c.kernel import render_body, render_comment
 from opweld.codegen.c.signature import signature
 from opweld.codegen.c.strings import string_literal
 from opweld.codegen.c.tables import VariantTables, array, pointer
+from opweld.target import Target
 from opweld.tensor.program import Input
 from opweld.tile.module import Module
 from opweld.tile.tile import Kernel
@@ -18,11 +19,11 @@ _FILE_CHARACTERS = 100_000
 _PLACEHOLDER = "kernel_name"
 
 
-def render_module(module: Module, lanes: int) -> dict[str, str]:
-    """C text by file name. Kernels whose text is the same, up to names from the model, are rendered once.
+def render_module(module: Module, target: Target) -> dict[str, str]:
+    """C text by file name, for a machine. Kernels whose text is the same, up to names from the model, are rendered once.
 
     Raises ValueError when a kernel or table breaks the rules of `schedule`."""
-    kernels = _Kernels(lanes)
+    kernels = _Kernels(target.vector_lanes_f32)
     for variant in module.variants:
         for launch in variant.launches:
             kernels.add(launch.kernel)
@@ -70,13 +71,11 @@ class _Kernels:
         count = max(min(2, len(self._texts)), math.ceil(total / _FILE_CHARACTERS))
         files: dict[str, str] = {}
         group: list[str] = []
-        characters = 0
         for text in self._texts.values():
             group.append(text)
-            characters += len(text)
-            if characters * count >= total:
+            if sum(map(len, group)) * count >= total:
                 files[f"kernels_{len(files)}.c"] = self._file(group)
-                group, characters = [], 0
+                group = []
         if group:
             files[f"kernels_{len(files)}.c"] = self._file(group)
         return files
