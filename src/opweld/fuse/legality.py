@@ -1,37 +1,11 @@
-"""What fusing may not break: no cycle between regions, no element computed where it does not exist."""
+"""What fusing may not break: no element is computed where it does not exist, none more often than it is asked for."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Mapping
 
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, FloorDiv, Mod, atoms_of, floordiv, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, at_least_zero, binary, const, fresh_reductions, load, select, substitute
 from opweld.tensor.program import Tensor
-
-
-class Ancestry:
-    """For each value, the set of values it depends on, as bit masks; answers whether a merge would make a cycle."""
-
-    def __init__(self, inputs_of: Mapping[str, tuple[str, ...]]) -> None:
-        """`inputs_of` maps each computed value to what it loads, in topological order."""
-        self._bit = {name: 1 << position for position, name in enumerate(inputs_of)}
-        self._above: dict[str, int] = {}
-        for name, inputs in inputs_of.items():
-            mask = 0
-            for source in inputs:
-                mask |= self._above.get(source, 0) | self._bit.get(source, 0)
-            self._above[name] = mask
-
-    def cyclic(self, members: Iterable[str], inputs_of: Mapping[str, tuple[str, ...]]) -> bool:
-        """Whether computing the members together needs a value that itself needs one of them."""
-        names = set(members)
-        mask = 0
-        for name in names:
-            mask |= self._bit.get(name, 0)
-        return any(
-            self._above.get(source, 0) & mask for name in names for source in inputs_of[name] if source not in names
-        )
 
 
 def inline(site: Load, tensor: Tensor) -> Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from opweld.tensor.dim import Atom, Axis, Dim, axes_of, symbols_of
-from opweld.tensor.expr import Binary, Expr, Load, Reduce, const, reduce, substitute, transform
+from opweld.tensor.expr import Binary, Expr, Load, Reduce, const, reduce, substitute, transform, walk
 
 
 def narrow(body: Expr, constants: Container[str]) -> Expr:
@@ -28,7 +28,7 @@ def narrow(body: Expr, constants: Container[str]) -> Expr:
                 inner = substitute(inner, mapping)
         return None if inner is node.body else reduce("sum", tuple(axes), inner)
 
-    return transform(body, rewrite)
+    return transform(body, rewrite) if any(isinstance(node, Reduce) for node in walk(body)) else body
 
 
 def _padded_factor(body: Expr, constants: Container[str]) -> Load | None:

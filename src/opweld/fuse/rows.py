@@ -156,6 +156,23 @@ class RowSpace:
         self.tensors.insert(0, source)
         self.places[source.name] = places
 
+    def misfit(self, tensor: Tensor) -> str | None:
+        """Which axis or load keeps a tensor from these rows; None when it is accepted."""
+        if self.accepts(tensor):
+            return None
+        extents = {*self.rows, *self.columns}
+        reduced = [axis for reduce in reductions(tensor.body) for axis in reduce.axes]
+        for axis in (*tensor.axes, *reduced):
+            if axis.extent.constant != 1 and axis.extent not in extents:
+                return f"axis {axis.name} of {tensor.name} has {axis.extent} elements, which no row or column has"
+        for axis in reduced:
+            if axis.extent not in self.columns:
+                return f"{tensor.name} reduces axis {axis.name}, which is no column"
+        for extent in self.rows:
+            if all(axis.extent is not extent for axis in tensor.axes):
+                return f"{tensor.name} has no axis for the {extent} rows"
+        return f"{tensor.name} does not read the row at its own place in it"
+
 
 def _reads(tensor: Tensor, source: Tensor) -> bool:
     return any(node.tensor == source.name for node in loads(tensor.body))

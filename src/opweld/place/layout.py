@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from opweld.fuse.pieces import Piece, pieces_of
 from opweld.fuse.region import Kind, Region, Regions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import halo_of
 from opweld.place.orders import Orders
-from opweld.place.pieces import Piece, pieces_of
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, dense, slice_of
 from opweld.schedule.expected import Expected

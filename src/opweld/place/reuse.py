@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from opweld.fuse.pieces import pieces_of
 from opweld.fuse.region import Kind, Region, reductions
 from opweld.ledger import Alternative, Ledger
-from opweld.place.pieces import pieces_of
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage
 from opweld.tensor.dim import Dim

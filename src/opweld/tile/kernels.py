@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opweld.errors import OptionError
+from opweld.fuse.pieces import pieces_of
 from opweld.fuse.region import Kind, Region, reductions
 from opweld.ledger import Alternative, Ledger
-from opweld.place.pieces import pieces_of
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, Term, slice_of
 from opweld.schedule.choice import Choice

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from opweld.tensor.dim import ZERO, Axis, Dim
-from opweld.tensor.expr import Binary, Const, Expr, Index, Load, Select
+from opweld.tensor.dim import ZERO, Axis, Dim, Value, atoms_of
+from opweld.tensor.expr import Binary, Const, Expr, Index, Load, Select, loads
 from opweld.tensor.program import Tensor
 
 
@@ -28,47 +28,60 @@ class Pieces:
     parts: tuple[Piece, ...]
 
 
+@dataclass(frozen=True)
+class _Range:
+    """What the elements from `start` to `end` of the axis are."""
+
+    start: Dim
+    end: Dim
+    body: Expr
+
+
 def pieces_of(tensor: Tensor) -> Pieces | None:
     """The parts of a tensor whose body selects between plain loads by thresholds on one axis; else None."""
-    found = _split(tensor.body, tensor.axes)
+    found = _ranges(tensor)
     if found is None:
         return None
-    axis, branches = found
+    axis, ranges = found
     parts: list[Piece] = []
-    for start, end, body in branches:
-        if not isinstance(body, Load) or body.guards:
+    for part in ranges:
+        load = part.body
+        if not isinstance(load, Load) or load.guards:
             return None
-        parts.append(Piece(body.tensor, start, end, body, _is_whole(body, tensor, axis, start)))
+        parts.append(Piece(load.tensor, part.start, part.end, load, _is_whole(load, tensor, axis, part.start)))
     return Pieces(axis, tuple(parts))
 
 
-def _split(body: Expr, axes: tuple[Axis, ...]) -> tuple[int, list[tuple[Dim, Dim, Expr]]] | None:
-    """Flattens nested selects on `axis - start >= 0` or `start - 1 - axis >= 0` into ranges of one axis."""
-    axis = _tested_axis(body, axes)
+def is_joined(tensor: Tensor) -> bool:
+    """Whether the tensor puts values side by side along an axis, whatever its parts do with what they load."""
+    return _ranges(tensor) is not None and bool(loads(tensor.body))
+
+
+def _ranges(tensor: Tensor) -> tuple[int, list[_Range]] | None:
+    """Flattens nested selects on `axis - start >= 0` or `start - 1 - axis >= 0` into ranges of one axis, in order."""
+    axis = _tested_axis(tensor)
     if axis is None:
         return None
-    ranges: list[tuple[Dim, Dim, Expr]] = []
-
-    def descend(node: Expr, low: Dim, high: Dim) -> bool:
-        if not isinstance(node, Select):
-            ranges.append((low, high, node))
-            return True
-        test = _threshold(node.condition, axes[axis])
-        if test is None:
-            return False
+    ranges: list[_Range] = []
+    pending = [_Range(ZERO, tensor.axes[axis].extent, tensor.body)]
+    while pending:
+        part = pending.pop()
+        node = part.body
+        test = _threshold(node.condition, tensor.axes[axis]) if isinstance(node, Select) else None
+        if test is None or not isinstance(node, Select):
+            ranges.append(part)
+            continue
         at, above = test
         upper, lower = (node.x, node.y) if above else (node.y, node.x)
-        return descend(lower, low, at) and descend(upper, at, high)
-
-    if not descend(body, ZERO, axes[axis].extent):
-        return None
+        pending += (_Range(at, part.end, upper), _Range(part.start, at, lower))
     return axis, ranges
 
 
-def _tested_axis(body: Expr, axes: tuple[Axis, ...]) -> int | None:
+def _tested_axis(tensor: Tensor) -> int | None:
+    body = tensor.body
     if not isinstance(body, Select):
         return None
-    for position, axis in enumerate(axes):
+    for position, axis in enumerate(tensor.axes):
         if _threshold(body.condition, axis) is not None:
             return position
     return None
@@ -83,7 +96,7 @@ def _threshold(condition: Expr, axis: Axis) -> tuple[Dim, bool] | None:
     dim = condition.x.dim
     slope = dim.coefficient(axis)
     rest = dim.without(axis)
-    if slope is None or any(isinstance(a, Axis) for m, _ in rest.terms for a in m):
+    if slope is None or any(isinstance(atom, Axis | Value) for atom in atoms_of(rest)):
         return None
     if slope.constant == 1:
         return -rest, True

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from opweld.place.pieces import pieces_of
+from opweld.fuse.pieces import is_joined, pieces_of
+from opweld.tensor.dim import ZERO, Axis, as_dim
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import at_least_zero, load, select
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import Tensor
 
@@ -40,3 +43,25 @@ def test_arithmetic_is_no_concatenation() -> None:
     assert pieces_of(tensor("select(ge(index(i1 - 3), 0:i64), neg(c[i0, i1]), c[i0, i1])")) is None
     assert pieces_of(tensor("select(ge(c[i0, i1], 0.0), c[i0, i1], 0.0)")) is None
     assert pieces_of(tensor("c[i0, i1]")) is None
+
+
+def test_parts_that_are_computed_are_joined_all_the_same() -> None:
+    assert is_joined(tensor("select(ge(index(i1 - 3), 0:i64), neg(c[i0, i1]), c[i0, i1])"))
+    inner = "select(ge(c[i0, i1], 0.0), c[i0, i1], 0.0)"
+    assert is_joined(tensor(f"select(ge(index(i1 - 3), 0:i64), {inner}, 0.0)"))
+
+
+def test_a_mask_or_a_choice_by_value_joins_nothing() -> None:
+    assert not is_joined(tensor("select(ge(index(i0 - i1), 0:i64), c[i0, i1], 0.0)"))
+    assert not is_joined(tensor("select(ge(c[i0, i1], 0.0), c[i0, i1], 0.0)"))
+    assert not is_joined(tensor("select(ge(index(i1 - 3), 0:i64), 1.0, 0.0)"))
+
+
+def test_a_thousand_parts_need_no_recursion() -> None:
+    axis, parts = Axis("i0", as_dim(3000)), 3000
+    body = load("x2999", DType.F32, (ZERO,))
+    for part in reversed(range(parts - 1)):
+        body = select(at_least_zero(part - axis.dim), load(f"x{part}", DType.F32, (ZERO,)), body)
+    found = pieces_of(Tensor("t", DType.F32, (axis,), body))
+    assert found is not None
+    assert [int(part.start) for part in found.parts] == list(range(parts))

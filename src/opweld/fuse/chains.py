@@ -1,0 +1,165 @@
+"""Chains: an elementwise tensor with one elementwise user is computed inside it.
+
+The pass goes through the tensors once, in program order. It first decides who is computed inside whom, which makes
+trees, and writes the expression of a tree when it meets its root: what is decided needs sizes and names only, and each
+expression of the program is put into its place once, however long the chain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opweld.fuse.legality import inline
+from opweld.fuse.region import Kind, reductions
+from opweld.fuse.views import has_value
+from opweld.fuse.web import Web, too_much
+from opweld.tensor.dim import product
+from opweld.tensor.expr import Expr, Load, loads, substitute_loads, walk
+from opweld.tensor.program import Tensor
+
+_DEAR = frozenset(
+    ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "rsqrt", "div", "softplus"),
+)
+
+
+def fold_chains(web: Web) -> None:
+    """Elementwise tensors move into their only elementwise user, single elements into all of theirs."""
+    forest = _Forest(web)
+    for name in list(web.items):
+        source = web.tensor(name)
+        if source is not None and not forest.absorbs(source):
+            forest.finish(source)
+    web.remove(forest.inlined)
+
+
+class _Forest:
+    """Who is computed inside whom, and how much has come together at each tensor so far."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+        self._nodes: dict[str, int] = {}
+        self._operands: dict[str, set[str]] = {}
+        self._origins: dict[str, tuple[str, ...]] = {}
+        self.inlined: dict[str, Tensor] = {}
+        """The tensors computed inside others; none of them has a user that is not one of these or a root."""
+
+    def absorbs(self, source: Tensor) -> bool:
+        """Whether the tensor moves into its users."""
+        web = self._web
+        if source.name in web.kept or reductions(source.body):
+            return False
+        users = [user for user in web.users(source.name) if isinstance(user, Tensor)]
+        if len(users) != len(web.users(source.name)) or not users:
+            return False
+        if len(users) > 1:
+            web.users_before[source.name] = len(users)
+            return self._copies(source, users)
+        user = users[0]
+        if web.kind(user) is not Kind.MAP or not web.allowed(self._origin(source), self._origin(user)):
+            return False
+        reason = "one user, elementwise: the value stays in a register"
+        if not web.joins("fuse.chain", source, user, reason, self._refusal(source, user)):
+            return False
+        self._add(source, user)
+        return True
+
+    def _copies(self, source: Tensor, users: list[Tensor]) -> bool:
+        if not self._web.merges or product(source.shape).constant != 1:
+            return False
+        failed = next(filter(None, (self._too_much(source, user) for user in users)), dict[str, int | str]())
+        if not self._web.copies(source, users, failed):
+            return False
+        for user in users:
+            self._add(source, user, named=False)
+        return True
+
+    def finish(self, root: Tensor) -> None:
+        """Writes what has come together at a tensor that stays."""
+        whole = self._whole(root)
+        if whole is not root:
+            self._web.put(whole)
+
+    def _refusal(self, source: Tensor, user: Tensor) -> dict[str, int | str]:
+        web = self._web
+        if web.is_joined(source) and self._operand_names(source):
+            return {"source": "concatenation"}
+        if any(has_value(site) for site in web.sites(user, source.name)):
+            return {"indices": "run-time values"}
+        if product(user.shape) is not product(source.shape) and not _is_cheap(self._whole(source)):
+            return {"recomputed": f"{product(user.shape)} instead of {product(source.shape)}"}
+        return self._too_much(source, user)
+
+    # --------------------------------------------------------------------------------------------------- counting
+
+    def _too_much(self, source: Tensor, user: Tensor) -> dict[str, int | str]:
+        own = self._operand_names(user)
+        operands = len(own) - 1 + sum(name not in own for name in self._operand_names(source))
+        return too_much(self._nodes_with(source, user), operands)
+
+    def _nodes_with(self, source: Tensor, user: Tensor) -> int:
+        """Nodes of the user once it computes the source at each place where it loads it; a bound, as places may have
+        nodes in common."""
+        own = self._nodes.get(user.name) or self._web.size(user)
+        inner = self._nodes.get(source.name) or self._web.size(source)
+        return own + len(self._web.sites(user, source.name)) * (inner - 1)
+
+    def _operand_names(self, tensor: Tensor) -> set[str]:
+        found = self._operands.get(tensor.name)
+        if found is None:
+            found = self._operands[tensor.name] = set(self._web.inputs(tensor))
+        return found
+
+    def _origin(self, tensor: Tensor) -> tuple[str, ...]:
+        return self._origins.get(tensor.name, tensor.origin)
+
+    def _add(self, source: Tensor, user: Tensor, *, named: bool = True) -> None:
+        self._nodes[user.name] = self._nodes_with(source, user)
+        operands = self._operand_names(user)
+        operands.discard(source.name)
+        operands |= self._operand_names(source)
+        if named:
+            self._origins[user.name] = tuple(dict.fromkeys((*self._origin(source), *self._origin(user))))
+            self._web.renamed(source.name, user.name)
+        self.inlined[source.name] = source
+
+    # ---------------------------------------------------------------------------------------------------- writing
+
+    def _whole(self, tensor: Tensor) -> Tensor:
+        """The tensor with everything written out that is computed inside it."""
+        origin = self._origin(tensor)
+        body = self._written(tensor.body)
+        if body is tensor.body and origin == tensor.origin:
+            return tensor
+        return replace(tensor, body=body, origin=origin)
+
+    def _written(self, body: Expr) -> Expr:
+        """Goes down from the root, so that each inlined expression is moved to its place once and for all."""
+        if not any(node.tensor in self.inlined for node in loads(body)):
+            return body
+        moved: dict[Load, Expr] = {}
+        done: dict[Load, Expr] = {}
+
+        def written(node: Load) -> Expr | None:
+            if node.tensor not in self.inlined:
+                return None
+            # a load whose own fill or index was rewritten just now is not among those found beforehand
+            return done.get(node) or self._written(inline(node, self.inlined[node.tensor]))
+
+        pending = [node for node in loads(body) if node.tensor in self.inlined]
+        while pending:
+            node = pending[-1]
+            if node in done:
+                pending.pop()
+            elif node not in moved:
+                moved[node] = inline(node, self.inlined[node.tensor])
+                pending += [inner for inner in loads(moved[node]) if inner.tensor in self.inlined]
+            else:
+                done[node] = substitute_loads(moved[node], written)
+                pending.pop()
+        return substitute_loads(body, written)
+
+
+def _is_cheap(tensor: Tensor) -> bool:
+    """Whether computing an element again costs no more than loading it: at most two operations, no function."""
+    nodes = list(walk(tensor.body))
+    return len(nodes) <= 5 and not any(getattr(node, "op", "") in _DEAR for node in nodes)

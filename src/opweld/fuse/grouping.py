@@ -1,0 +1,136 @@
+"""Rows: reductions over one row space, and the elementwise work around them, share a resident row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opweld.fuse.order import Group, Order
+from opweld.fuse.region import Kind, Region, is_view
+from opweld.fuse.rows import RowSpace
+from opweld.fuse.web import Web, bytes_of, key_of, too_much
+from opweld.tensor.axes import split
+from opweld.tensor.program import Item, Scan, Tensor, item_outputs
+
+RULE = "fuse.rows"
+"""The rule of every decision here."""
+
+
+class Rows:
+    """The row spaces of a program, found in one pass in program order, and the order of everything."""
+
+    def __init__(self, web: Web) -> None:
+        self._web = web
+        self._order = Order()
+        self._space_of: dict[str, RowSpace] = {}
+        self._nodes: dict[RowSpace, int] = {}
+        self._operands: dict[RowSpace, set[str]] = {}
+        for key, item in web.items.items():
+            self._order.add(key, (web.producer[name] for name in web.inputs(item) if name in web.producer))
+            if isinstance(item, Tensor) and web.kind(item) in (Kind.MAP, Kind.ROWWISE):
+                self._place(item)
+
+    def space(self, name: str) -> RowSpace | None:
+        """The row space that a tensor lies in, if any."""
+        return self._space_of.get(name)
+
+    def regions(self) -> tuple[Region, ...]:
+        """A region for each row space and each other item, in an order in which all inputs exist."""
+        made: dict[Group, Region] = {}
+        for key, item in self._web.items.items():
+            group = self._order.group(key)
+            if group not in made:
+                space = self._space_of.get(key)
+                made[group] = self._lone_region(item) if space is None else self._row_region(space)
+        return tuple(made[group] for group in self._order.sequence())
+
+    # ---------------------------------------------------------------------------------------------------- joining
+
+    def _place(self, item: Tensor) -> None:
+        """Adds a tensor to a row that it reads, or begins a row with it."""
+        read = (self._space_of[name] for name in self._web.inputs(item) if name in self._space_of)
+        for space in reversed(list(dict.fromkeys(read))):
+            if self._joins(item, space):
+                return
+        if self._web.kind(item) is Kind.ROWWISE:
+            space = RowSpace.of(item)
+            self._count(item, space)
+            self._pull_producers(space)
+
+    def _joins(self, item: Tensor, space: RowSpace) -> bool:
+        """Adds a user of a row to it when it runs over the same rows."""
+        web, last = self._web, space.tensors[-1]
+        if not web.merges and not (item.origin and all(t.origin == item.origin for t in space.tensors)):
+            return False
+        failed: dict[str, int | str] = {}
+        if web.is_joined(item):
+            failed["user"] = "concatenation"
+        elif (misfit := space.misfit(item)) is not None:
+            failed["rows"] = misfit
+        else:
+            failed = self._refusal(item, space)
+        reads = [name for name in web.inputs(item) if self._space_of.get(name) is space]
+        web.mark(reads, item.name)
+        if not web.joins(RULE, last, item, "the row is resident", failed, bytes_of(item)):
+            return False
+        space.add(item)
+        self._count(item, space)
+        self._order.join(item.name, last.name)
+        return True
+
+    def _pull_producers(self, space: RowSpace) -> None:
+        """Elementwise tensors that a new row reads are computed while it is read (and stored if others need them)."""
+        web, first = self._web, space.tensors[0]
+        for name in web.inputs(first):
+            source = web.tensor(name)
+            if source is None or web.kind(source) is not Kind.MAP or not web.allowed(source.origin, first.origin):
+                continue
+            failed: dict[str, int | str] = {}
+            if name in self._space_of:
+                failed["source"] = "computed with another row"
+            elif web.is_joined(source):
+                failed["source"] = "concatenation"
+            elif is_view(source):
+                failed["source"] = "copied data, which is as well read where it is"
+            elif not space.accepts_producer(source):
+                failed["rows"] = f"{name} is not read once at the place in the row of {first.name}"
+            else:
+                failed = self._refusal(source, space)
+            if web.joins(RULE, source, first, "computed while the row is read", failed, bytes_of(source)):
+                space.add_producer(source)
+                self._count(source, space)
+                self._order.join(name, first.name)
+
+    def _refusal(self, item: Tensor, space: RowSpace) -> dict[str, int | str]:
+        """Why a tensor that fits the rows is not computed with them: it is too much, or in the wrong order."""
+        operands = self._operands[space] | set(self._web.inputs(item))
+        passed = too_much(self._nodes[space] + self._web.size(item), len(operands - {item.name, *space.names}))
+        if passed:
+            return passed
+        obstacle = self._order.obstacle(space.tensors[0].name, item.name)
+        return {} if obstacle is None else {"order": obstacle}
+
+    def _count(self, item: Tensor, space: RowSpace) -> None:
+        self._space_of[item.name] = space
+        self._nodes[space] = self._nodes.get(space, 0) + self._web.size(item)
+        self._operands.setdefault(space, set()).update(self._web.inputs(item))
+
+    # ---------------------------------------------------------------------------------------------------- regions
+
+    def _lone_region(self, item: Item) -> Region:
+        """A region of one item; a tensor's axes are split where operands take them apart, so that each has its own."""
+        if isinstance(item, Scan):
+            return Region(Kind.SCAN, (), item_outputs(item), item)
+        kind = self._web.kind(item)
+        if kind not in (Kind.CONTRACTION, Kind.WINDOW):
+            return Region(kind, (item,), (item.name,))
+        axes, body, place = split(item.axes, item.body, tuple(axis.dim for axis in item.axes))
+        return Region(kind, (replace(item, axes=axes, body=body),), (item.name,), None, place)
+
+    def _row_region(self, space: RowSpace) -> Region:
+        """A region of a row space; in memory is kept what others read."""
+        inner = set(space.names)
+        outputs = tuple(name for name in space.names if name in self._web.kept or self._read_outside(name, inner))
+        return Region(Kind.ROWWISE, tuple(space.tensors), outputs)
+
+    def _read_outside(self, name: str, inner: set[str]) -> bool:
+        return any(key_of(user) not in inner for user in self._web.users(name))

@@ -1,0 +1,42 @@
+"""What was never asked: each pair of tensors that could be one kernel has its decision, refused ones included."""
+
+from __future__ import annotations
+
+from opweld.fuse.grouping import RULE, Rows
+from opweld.fuse.region import Kind
+from opweld.fuse.web import Web, key_of
+from opweld.tensor.program import Item, Tensor
+
+
+def record_rest(web: Web, rows: Rows) -> None:
+    """Puts to the ledger, as refused, each computed value and user of it that nobody has asked about."""
+    for key, item in web.items.items():
+        for name in web.inputs(item):
+            source = web.tensor(name)
+            if source is None or web.asked(name, key) or not web.allowed(source.origin, item.origin):
+                continue
+            space = rows.space(name)
+            if space is None or space is not rows.space(key):
+                rule, failed = _why(web, rows, source, item)
+                web.joins(rule, source, item, "", failed)
+
+
+def _why(web: Web, rows: Rows, source: Tensor, user: Item) -> tuple[str, dict[str, int | str]]:
+    """The rule under which the two would have met, and what said no."""
+    kind, user_kind = web.kind(source), web.kind(user)
+    if kind is Kind.ROWWISE or (kind is Kind.MAP and user_kind is Kind.ROWWISE):
+        return RULE, _why_no_row(rows, source, user, user_kind)
+    rule = "fuse.chain" if kind is Kind.MAP else "fuse.epilogue"
+    if source.name in web.kept:
+        return rule, {"output": web.kept[source.name]}
+    users = max(len(web.users(source.name)), web.users_before.get(source.name, 0))
+    return rule, {"users": users} if users > 1 else {"user": user_kind.value}
+
+
+def _why_no_row(rows: Rows, source: Tensor, user: Item, user_kind: Kind) -> dict[str, int | str]:
+    if user_kind not in (Kind.MAP, Kind.ROWWISE):
+        return {"user": user_kind.value}
+    space = rows.space(key_of(user))
+    if rows.space(source.name) is not None or space is None:
+        return {"user": "computed with another row"}
+    return {"row": f"begun by {space.tensors[0].name}"}

@@ -1,0 +1,72 @@
+"""Views: data movement becomes index arithmetic in whoever loads it, and axes and taps that do nothing go."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+
+from opweld.fuse.legality import inline
+from opweld.fuse.narrow import narrow
+from opweld.fuse.region import is_identity, is_view
+from opweld.fuse.web import Web
+from opweld.tensor.dim import ONE, ZERO, Atom, Dim, Value, atoms_of
+from opweld.tensor.expr import Expr, Load, substitute, substitute_loads
+from opweld.tensor.program import Item, Tensor, TensorProgram, item_inputs
+
+
+def prepared(program: TensorProgram) -> TensorProgram:
+    """The program without axes of extent one in its indices, so that equal places have equal indices, and without
+    taps that lie beside the data for every element."""
+    constants = {constant.name for constant in program.constants}
+    return replace(program, items=tuple(_prepared(item, constants) for item in program.items))
+
+
+def _prepared(item: Item, constants: Container[str]) -> Item:
+    if not isinstance(item, Tensor):
+        return item
+    single: dict[Atom, Dim] = {axis: ZERO for axis in item.axes if axis.extent is ONE}
+    body = narrow(substitute(item.body, single), constants)
+    return item if body is item.body else replace(item, body=body)
+
+
+def fold_views(web: Web) -> None:
+    """Loads of a view become loads of what it shows."""
+    views: dict[str, Tensor] = {}
+    for key, item in list(web.items.items()):
+        shown = _look_through(item, views)
+        if shown is not item:
+            web.put(shown)
+        if isinstance(shown, Tensor) and is_view(shown) and _wants_view(web, shown):
+            views[key] = shown
+    web.remove(key for key in views if key not in web.kept)
+
+
+def has_value(node: Load) -> bool:
+    """Whether an index of the load is computed at run time, and checked there."""
+    return any(isinstance(atom, Value) for dim in node.indices for atom in atoms_of(dim))
+
+
+def _wants_view(web: Web, tensor: Tensor) -> bool:
+    if not web.merges and not is_identity(tensor) and tensor.origin:
+        return False
+    assert isinstance(tensor.body, Load)
+    if has_value(tensor.body):
+        reason = "its indices are computed at run time, and would be checked again by every user"
+        return web.shows(tensor, reason, {"indices": "run-time values"})
+    return web.shows(tensor, "data movement is index arithmetic in its users", {})
+
+
+def _look_through(item: Item, views: Mapping[str, Tensor]) -> Item:
+    """The item with loads of views replaced by what they show."""
+    if not any(name in views for name in item_inputs(item)):
+        return item
+
+    def show(node: Load) -> Expr | None:
+        view = views.get(node.tensor)
+        return None if view is None else inline(node, view)
+
+    if isinstance(item, Tensor):
+        return replace(item, body=substitute_loads(item.body, show))
+    states = tuple(replace(state, initial=substitute_loads(state.initial, show)) for state in item.states)
+    steps = tuple(replace(step, body=substitute_loads(step.body, show)) for step in item.steps)
+    return replace(item, states=states, steps=steps)

@@ -1,0 +1,272 @@
+"""The program while it is fused: its items in order, who uses whom, and what has been asked of the ledger.
+
+Every step changes a few items, so everything here is kept up to date item by item: a step costs what it touches, not
+what the program holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from opweld.fuse.pieces import is_joined
+from opweld.fuse.region import Kind, classify
+from opweld.ledger import Alternative, Ledger
+from opweld.tensor.dim import Dim, product
+from opweld.tensor.expr import Expr, Load, loads, walk
+from opweld.tensor.program import Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
+
+MOST_NODES = 256
+"""Distinct expression nodes that are computed together. What is longer gains nothing from a register more, and costs
+the C compiler more than its length."""
+
+MOST_OPERANDS = 24
+"""Distinct values that are read together; each needs a pointer, and there are some thirty registers."""
+
+
+class Web:
+    """Items by the first value they give, in program order; users of each value; facts that are asked again and again.
+
+    An item is replaced by a new form of itself under the same name, or removed. Its place in the order stays."""
+
+    def __init__(self, program: TensorProgram, level: str, ledger: Ledger) -> None:
+        self._program = program
+        self._ledger = ledger
+        self._kinds: dict[Tensor, Kind] = {}
+        self._sizes: dict[Expr, int] = {}
+        self._sites: dict[Expr, dict[str, tuple[Load, ...]]] = {}
+        self._inputs: dict[Item, tuple[str, ...]] = {}
+        self._joined: dict[Tensor, bool] = {}
+        self._asked: dict[str, set[str]] = {}
+        self.merges = level != "none"
+        """Whether different graph nodes may share a kernel."""
+        self.constants = frozenset(constant.name for constant in program.constants)
+        """The names of the values known when the model is compiled."""
+        self.kept = {value: public for public, value in reversed(program.outputs)}
+        """The values that callers see, with the name of the output."""
+        self.users_before: dict[str, int] = {}
+        """How many users a value had when it was too early to compute it inside the one that they became."""
+        self.items: dict[str, Item] = {key_of(item): item for item in program.items}
+        """The items by the first value they give, in an order in which each reads only what precedes it."""
+        self.position = {key: position for position, key in enumerate(self.items)}
+        """The place of each item in that order."""
+        self.producer = {name: key for key, item in self.items.items() for name in item_outputs(item)}
+        """The item that gives each value, by its key."""
+        self._users: dict[str, set[str]] = {}
+        for key, item in self.items.items():
+            for name in self.inputs(item):
+                self._users.setdefault(name, set()).add(key)
+
+    def program(self) -> TensorProgram:
+        """The program as it is now."""
+        return replace(self._program, items=tuple(self.items.values()))
+
+    # ------------------------------------------------------------------------------------------------- the graph
+
+    def tensor(self, name: str) -> Tensor | None:
+        """The tensor of that name, if it is one that is computed."""
+        item = self.items.get(name)
+        return item if isinstance(item, Tensor) else None
+
+    def users(self, name: str) -> list[Item]:
+        """The items that read a value, in program order."""
+        return [self.items[key] for key in sorted(self._users.get(name, ()), key=self.position.__getitem__)]
+
+    def only_user(self, name: str) -> Item | None:
+        """The item that alone reads a value that is no output."""
+        users = self._users.get(name, ())
+        return self.items[next(iter(users))] if len(users) == 1 and name not in self.kept else None
+
+    def put(self, item: Item) -> None:
+        """Replaces an item by its new form."""
+        key = key_of(item)
+        before, after = set(self.inputs(self.items[key])), set(self.inputs(item))
+        for name in before - after:
+            self._users[name].discard(key)
+        for name in after - before:
+            self._users.setdefault(name, set()).add(key)
+        self.items[key] = item
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Removes items that nobody reads any more."""
+        for key in keys:
+            item = self.items.pop(key)
+            for name in self.inputs(item):
+                self._users[name].discard(key)
+
+    def drop_unused(self) -> None:
+        """Removes what folding left without a user: both sides of a choice may turn out to be the same view."""
+        for key, item in reversed(list(self.items.items())):
+            if not any(name in self.kept or self._users.get(name) for name in item_outputs(item)):
+                self.remove((key,))
+
+    # ------------------------------------------------------------------------------------------- facts, remembered
+
+    def inputs(self, item: Item) -> tuple[str, ...]:
+        """The names that an item reads, once each."""
+        found = self._inputs.get(item)
+        if found is None:
+            found = self._inputs[item] = item_inputs(item)
+        return found
+
+    def kind(self, item: Item) -> Kind:
+        """What an item is the anchor of when it is computed on its own."""
+        if isinstance(item, Scan):
+            return Kind.SCAN
+        found = self._kinds.get(item)
+        if found is None:
+            found = self._kinds[item] = classify(item, self.constants)
+        return found
+
+    def size(self, tensor: Tensor) -> int:
+        """The number of distinct nodes of a tensor's expression."""
+        found = self._sizes.get(tensor.body)
+        if found is None:
+            found = self._sizes[tensor.body] = sum(1 for _ in walk(tensor.body))
+        return found
+
+    def sites(self, user: Tensor, name: str) -> tuple[Load, ...]:
+        """The different loads of a value in a tensor."""
+        found = self._sites.get(user.body)
+        if found is None:
+            lists: dict[str, list[Load]] = {}
+            for node in loads(user.body):
+                lists.setdefault(node.tensor, []).append(node)
+            found = self._sites[user.body] = {tensor: tuple(nodes) for tensor, nodes in lists.items()}
+        return found.get(name, ())
+
+    def is_joined(self, tensor: Tensor) -> bool:
+        """Whether the tensor puts values side by side, as Concat does."""
+        found = self._joined.get(tensor)
+        if found is None:
+            found = self._joined[tensor] = is_joined(tensor)
+        return found
+
+    # ----------------------------------------------------------------------------------------------- the ledger
+
+    def allowed(self, source: Sequence[str], user: Sequence[str]) -> bool:
+        """Whether what comes from these graph nodes may be computed together: level `none` computes one a kernel, and
+        what comes from none belongs to whoever needs it."""
+        return self.merges or not source or source == user
+
+    def asked(self, source: str, user: str) -> bool:
+        """Whether there is a decision about these two already."""
+        return source in self._asked.get(user, ())
+
+    def mark(self, sources: Iterable[str], user: str) -> None:
+        """Notes that there is a decision about the sources and the user."""
+        self._asked.setdefault(user, set()).update(sources)
+
+    def renamed(self, source: str, user: str) -> None:
+        """Notes that the source is now part of the user: what was decided about it was decided about the user."""
+        self.mark(self._asked.pop(source, ()), user)
+
+    def joins(
+        self,
+        rule: str,
+        source: Tensor,
+        user: Item,
+        reason: str,
+        failed: Mapping[str, int | str],
+        saved: Dim | None = None,
+    ) -> bool:
+        """Puts to the ledger whether two items are computed together, or apart, with a value in memory between them.
+
+        Args:
+            rule: the kind of fusion.
+            source: what the user reads.
+            user: the item that would be computed with it.
+            reason: what is gained.
+            failed: the values of what says no; empty when nothing does.
+            saved: bytes of memory traffic; unless given, the source is neither written nor read.
+        """
+        self.mark((source.name,), key_of(user))
+        size = bytes_of(source) * 2 if saved is None else saved
+        return self._decide(
+            rule=rule,
+            site=tuple(dict.fromkeys((*source.origin, *user.origin))),
+            subject=f"{source.name}>{key_of(user)}",
+            alternatives=(Alternative("separate", _amount(size)), Alternative("fused", 0)),
+            prefer="separate" if failed else "fused",
+            reason=_why_not(failed) if failed else reason,
+            failed=failed,
+        )
+
+    def copies(self, source: Tensor, users: Sequence[Tensor], failed: Mapping[str, int | str]) -> bool:
+        """Puts to the ledger whether a single element is computed again by each of its users."""
+        for user in users:
+            self.mark((source.name,), user.name)
+        return self._decide(
+            rule="fuse.chain",
+            site=tuple(dict.fromkeys((*source.origin, *(name for user in users for name in user.origin)))),
+            subject=f"{source.name}>*",
+            alternatives=(Alternative("separate", source.dtype.bytes * (1 + len(users))), Alternative("fused", 0)),
+            prefer="separate" if failed else "fused",
+            reason=_why_not(failed) if failed else "one element: each user computes it for itself",
+            failed=failed,
+        )
+
+    def shows(self, view: Tensor, reason: str, failed: Mapping[str, int | str]) -> bool:
+        """Puts to the ledger whether a tensor that moves data is computed, or is index arithmetic in its users."""
+        return self._decide(
+            rule="fuse.view",
+            site=view.origin,
+            subject=view.name,
+            alternatives=(Alternative("copy", _amount(bytes_of(view) * 2)), Alternative("index", 0)),
+            prefer="copy" if failed else "index",
+            reason=reason,
+            failed=failed,
+        )
+
+    def _decide(
+        self,
+        *,
+        rule: str,
+        site: Sequence[str],
+        subject: str,
+        alternatives: tuple[Alternative, Alternative],
+        prefer: str,
+        reason: str,
+        failed: Mapping[str, int | str],
+    ) -> bool:
+        """Whether the ledger takes the second of two alternatives. `subject` tells apart what shares rule and site."""
+        del subject  # the ledger counts occurrences instead
+        choice = self._ledger.decide(
+            rule=rule, site=site, alternatives=alternatives, prefer=prefer, reason=reason, failed=failed
+        )
+        return choice == alternatives[1].name
+
+
+def key_of(item: Item) -> str:
+    """The name that an item goes by: that of the first value it gives."""
+    return item.name if isinstance(item, Tensor) else item_outputs(item)[0]
+
+
+def too_much(nodes: int, operands: int) -> dict[str, int | str]:
+    """Which limit of what is computed together is passed, if any."""
+    if nodes > MOST_NODES:
+        return {"nodes": nodes, "most": MOST_NODES}
+    return {"operands": operands, "most": MOST_OPERANDS} if operands > MOST_OPERANDS else {}
+
+
+def bytes_of(tensor: Tensor) -> Dim:
+    """What a tensor takes in memory."""
+    return product(tensor.shape) * tensor.dtype.bytes
+
+
+def _amount(size: Dim) -> int | str:
+    return size.constant if size.constant is not None else str(size)
+
+
+_WHY_NOT = {
+    "users": "each of its users reads it from memory",
+    "output": "the caller reads it from memory",
+    "nodes": "enough is computed together already",
+    "operands": "enough is read together already",
+    "rows": "another row space",
+    "row": "a row is computed with what its first member reads, and with what reads it",
+}
+
+
+def _why_not(failed: Mapping[str, int | str]) -> str:
+    return _WHY_NOT.get(next(iter(failed)), "needs its operand in memory")
