@@ -12,14 +12,11 @@ from dataclasses import replace
 from opweld.fuse.legality import inline
 from opweld.fuse.region import Kind, reductions
 from opweld.fuse.views import has_value
-from opweld.fuse.web import Web, too_much
+from opweld.fuse.web import Web, terms_of, too_much
 from opweld.tensor.dim import product
-from opweld.tensor.expr import Expr, Load, loads, substitute_loads, walk
+from opweld.tensor.expr import Binary, Expr, Load, Unary, loads, substitute_loads, walk
+from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Tensor
-
-_DEAR = frozenset(
-    ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "sqrt", "rsqrt", "div", "softplus"),
-)
 
 
 def fold_chains(web: Web) -> None:
@@ -38,6 +35,7 @@ class _Forest:
     def __init__(self, web: Web) -> None:
         self._web = web
         self._nodes: dict[str, int] = {}
+        self._terms: dict[str, int] = {}
         self._operands: dict[str, set[str]] = {}
         self._origins: dict[str, tuple[str, ...]] = {}
         self.inlined: dict[str, Tensor] = {}
@@ -94,7 +92,7 @@ class _Forest:
     def _too_much(self, source: Tensor, user: Tensor) -> dict[str, int | str]:
         own = self._operand_names(user)
         operands = len(own) - 1 + sum(name not in own for name in self._operand_names(source))
-        return too_much(self._nodes_with(source, user), operands)
+        return too_much(nodes=self._nodes_with(source, user), operands=operands, terms=self._terms_with(source, user))
 
     def _nodes_with(self, source: Tensor, user: Tensor) -> int:
         """Nodes of the user once it computes the source at each place where it loads it; a bound, as places may have
@@ -102,6 +100,12 @@ class _Forest:
         own = self._nodes.get(user.name) or self._web.size(user)
         inner = self._nodes.get(source.name) or self._web.size(source)
         return own + len(self._web.sites(user, source.name)) * (inner - 1)
+
+    def _terms_with(self, source: Tensor, user: Tensor) -> int:
+        """Terms of the longest index of the user once it computes the source: those of both, one put into the other."""
+        own = self._terms.get(user.name, self._web.terms(user))
+        inner = self._terms.get(source.name, self._web.terms(source))
+        return max(own, inner + max(map(terms_of, self._web.sites(user, source.name))))
 
     def _operand_names(self, tensor: Tensor) -> set[str]:
         found = self._operands.get(tensor.name)
@@ -114,6 +118,7 @@ class _Forest:
 
     def _add(self, source: Tensor, user: Tensor, *, named: bool = True) -> None:
         self._nodes[user.name] = self._nodes_with(source, user)
+        self._terms[user.name] = self._terms_with(source, user)
         operands = self._operand_names(user)
         operands.discard(source.name)
         operands |= self._operand_names(source)
@@ -162,4 +167,4 @@ class _Forest:
 def _is_cheap(tensor: Tensor) -> bool:
     """Whether computing an element again costs no more than loading it: at most two operations, no function."""
     nodes = list(walk(tensor.body))
-    return len(nodes) <= 5 and not any(getattr(node, "op", "") in _DEAR for node in nodes)
+    return len(nodes) <= 5 and not any(isinstance(node, Unary | Binary) and is_dear(node.op) for node in nodes)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from opweld.fuse.legality import covers_once, inline
 from opweld.fuse.region import Kind, reductions
-from opweld.fuse.web import Web, too_much
+from opweld.fuse.web import Web, terms_of, too_much
 from opweld.tensor.expr import substitute_loads
 from opweld.tensor.program import Tensor
 
@@ -49,4 +49,8 @@ def _refusal(web: Web, anchor: Tensor, user: Tensor) -> dict[str, int | str]:
     if not covers_once(sites[0], user, anchor):
         return {"indices": f"{sites[0]} does not ask for each element once"}
     operands = {*web.inputs(anchor), *web.inputs(user)} - {anchor.name}
-    return too_much(web.size(anchor) + web.size(user) - 1, len(operands))
+    return too_much(
+        nodes=web.size(anchor) + web.size(user) - 1,
+        operands=len(operands),
+        terms=web.terms(anchor) + terms_of(sites[0]),
+    )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from opweld.fuse.order import Group, Order
 from opweld.fuse.region import Kind, Region, is_view
 from opweld.fuse.rows import RowSpace
+from opweld.fuse.steps import fold_steps
 from opweld.fuse.web import Web, bytes_of, key_of, too_much
 from opweld.tensor.axes import split
 from opweld.tensor.program import Item, Scan, Tensor, item_outputs
@@ -79,7 +80,7 @@ class Rows:
 
     def _pull_producers(self, space: RowSpace) -> None:
         """Elementwise tensors that a new row reads are computed while it is read (and stored if others need them)."""
-        web, first = self._web, space.tensors[0]
+        web, first = self._web, space.anchor
         for name in web.inputs(first):
             source = web.tensor(name)
             if source is None or web.kind(source) is not Kind.MAP or not web.allowed(source.origin, first.origin):
@@ -103,9 +104,9 @@ class Rows:
     def _refusal(self, item: Tensor, space: RowSpace) -> dict[str, int | str]:
         """Why a tensor that fits the rows is not computed with them: it is too much, or in the wrong order."""
         operands = self._operands[space] | set(self._web.inputs(item))
-        passed = too_much(self._nodes[space] + self._web.size(item), len(operands - {item.name, *space.names}))
-        if passed:
-            return passed
+        nodes = self._nodes[space] + self._web.size(item)
+        if failed := too_much(nodes=nodes, operands=len(operands - {item.name, *space.names})):
+            return failed
         obstacle = self._order.obstacle(space.tensors[0].name, item.name)
         return {} if obstacle is None else {"order": obstacle}
 
@@ -119,7 +120,7 @@ class Rows:
     def _lone_region(self, item: Item) -> Region:
         """A region of one item; a tensor's axes are split where operands take them apart, so that each has its own."""
         if isinstance(item, Scan):
-            return Region(Kind.SCAN, (), item_outputs(item), item)
+            return Region(Kind.SCAN, (), item_outputs(item), fold_steps(item, self._web.ledger))
         kind = self._web.kind(item)
         if kind not in (Kind.CONTRACTION, Kind.WINDOW):
             return Region(kind, (item,), (item.name,))
@@ -130,7 +131,7 @@ class Rows:
         """A region of a row space; in memory is kept what others read."""
         inner = set(space.names)
         outputs = tuple(name for name in space.names if name in self._web.kept or self._read_outside(name, inner))
-        return Region(Kind.ROWWISE, tuple(space.tensors), outputs)
+        return Region(Kind.ROWWISE, tuple(space.tensors), outputs, space=space)
 
     def _read_outside(self, name: str, inner: set[str]) -> bool:
         return any(key_of(user) not in inner for user in self._web.users(name))

@@ -24,7 +24,7 @@ def record_rest(web: Web, rows: Rows) -> None:
 def _why(web: Web, rows: Rows, source: Tensor, user: Item) -> tuple[str, dict[str, int | str]]:
     """The rule under which the two would have met, and what said no."""
     kind, user_kind = web.kind(source), web.kind(user)
-    if kind is Kind.ROWWISE or (kind is Kind.MAP and user_kind is Kind.ROWWISE):
+    if rows.space(source.name) is not None or (kind is Kind.MAP and user_kind is Kind.ROWWISE):
         return RULE, _why_no_row(rows, source, user, user_kind)
     rule = "fuse.chain" if kind is Kind.MAP else "fuse.epilogue"
     if source.name in web.kept:

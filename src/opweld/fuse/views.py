@@ -8,7 +8,7 @@ from dataclasses import replace
 from opweld.fuse.legality import inline
 from opweld.fuse.narrow import narrow
 from opweld.fuse.region import is_identity, is_view
-from opweld.fuse.web import Web
+from opweld.fuse.web import Web, too_much
 from opweld.tensor.dim import ONE, ZERO, Atom, Dim, Value, atoms_of
 from opweld.tensor.expr import Expr, Load, substitute, substitute_loads
 from opweld.tensor.program import Item, Tensor, TensorProgram, item_inputs
@@ -53,6 +53,8 @@ def _wants_view(web: Web, tensor: Tensor) -> bool:
     if has_value(tensor.body):
         reason = "its indices are computed at run time, and would be checked again by every user"
         return web.shows(tensor, reason, {"indices": "run-time values"})
+    if failed := too_much(terms=web.terms(tensor)):
+        return web.shows(tensor, "its index arithmetic is long already", failed)
     return web.shows(tensor, "data movement is index arithmetic in its users", {})
 
 

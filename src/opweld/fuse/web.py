@@ -12,8 +12,8 @@ from dataclasses import replace
 from opweld.fuse.pieces import is_joined
 from opweld.fuse.region import Kind, classify
 from opweld.ledger import Alternative, Ledger
-from opweld.tensor.dim import Dim, product
-from opweld.tensor.expr import Expr, Load, loads, walk
+from opweld.tensor.dim import Dim, FloorDiv, Max, Min, Mod, atoms_of, product
+from opweld.tensor.expr import Expr, Load, dims_of, loads, walk
 from opweld.tensor.program import Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
 
 MOST_NODES = 256
@@ -23,6 +23,10 @@ the C compiler more than its length."""
 MOST_OPERANDS = 24
 """Distinct values that are read together; each needs a pointer, and there are some thirty registers."""
 
+MOST_TERMS = 40
+"""Terms inside the quotients, remainders and clamps of one index. Data movement of real models needs a dozen; beyond
+this, a kernel would spend longer on the place of an element than on the element."""
+
 
 class Web:
     """Items by the first value they give, in program order; users of each value; facts that are asked again and again.
@@ -31,9 +35,10 @@ class Web:
 
     def __init__(self, program: TensorProgram, level: str, ledger: Ledger) -> None:
         self._program = program
-        self._ledger = ledger
+        self.ledger = ledger
         self._kinds: dict[Tensor, Kind] = {}
         self._sizes: dict[Expr, int] = {}
+        self._terms: dict[Expr, int] = {}
         self._sites: dict[Expr, dict[str, tuple[Load, ...]]] = {}
         self._inputs: dict[Item, tuple[str, ...]] = {}
         self._joined: dict[Tensor, bool] = {}
@@ -135,6 +140,13 @@ class Web:
             found = self._sites[user.body] = {tensor: tuple(nodes) for tensor, nodes in lists.items()}
         return found.get(name, ())
 
+    def terms(self, tensor: Tensor) -> int:
+        """The terms of the longest index of a tensor's loads, see `terms_of`."""
+        found = self._terms.get(tensor.body)
+        if found is None:
+            found = self._terms[tensor.body] = max(map(terms_of, loads(tensor.body)), default=0)
+        return found
+
     def is_joined(self, tensor: Tensor) -> bool:
         """Whether the tensor puts values side by side, as Concat does."""
         found = self._joined.get(tensor)
@@ -185,7 +197,7 @@ class Web:
         return self._decide(
             rule=rule,
             site=tuple(dict.fromkeys((*source.origin, *user.origin))),
-            subject=f"{source.name}>{key_of(user)}",
+            subject=(source.name, key_of(user)),
             alternatives=(Alternative("separate", _amount(size)), Alternative("fused", 0)),
             prefer="separate" if failed else "fused",
             reason=_why_not(failed) if failed else reason,
@@ -199,7 +211,7 @@ class Web:
         return self._decide(
             rule="fuse.chain",
             site=tuple(dict.fromkeys((*source.origin, *(name for user in users for name in user.origin)))),
-            subject=f"{source.name}>*",
+            subject=(source.name, "all users"),
             alternatives=(Alternative("separate", source.dtype.bytes * (1 + len(users))), Alternative("fused", 0)),
             prefer="separate" if failed else "fused",
             reason=_why_not(failed) if failed else "one element: each user computes it for itself",
@@ -211,7 +223,7 @@ class Web:
         return self._decide(
             rule="fuse.view",
             site=view.origin,
-            subject=view.name,
+            subject=(view.name,),
             alternatives=(Alternative("copy", _amount(bytes_of(view) * 2)), Alternative("index", 0)),
             prefer="copy" if failed else "index",
             reason=reason,
@@ -223,16 +235,21 @@ class Web:
         *,
         rule: str,
         site: Sequence[str],
-        subject: str,
+        subject: Sequence[str],
         alternatives: tuple[Alternative, Alternative],
         prefer: str,
         reason: str,
         failed: Mapping[str, int | str],
     ) -> bool:
-        """Whether the ledger takes the second of two alternatives. `subject` tells apart what shares rule and site."""
-        del subject  # the ledger counts occurrences instead
-        choice = self._ledger.decide(
-            rule=rule, site=site, alternatives=alternatives, prefer=prefer, reason=reason, failed=failed
+        """Whether the ledger takes the second of two alternatives."""
+        choice = self.ledger.decide(
+            rule=rule,
+            site=site,
+            subject=subject,
+            alternatives=alternatives,
+            prefer=prefer,
+            reason=reason,
+            failed=failed,
         )
         return choice == alternatives[1].name
 
@@ -242,11 +259,23 @@ def key_of(item: Item) -> str:
     return item.name if isinstance(item, Tensor) else item_outputs(item)[0]
 
 
-def too_much(nodes: int, operands: int) -> dict[str, int | str]:
-    """Which limit of what is computed together is passed, if any."""
-    if nodes > MOST_NODES:
-        return {"nodes": nodes, "most": MOST_NODES}
-    return {"operands": operands, "most": MOST_OPERANDS} if operands > MOST_OPERANDS else {}
+def terms_of(load: Load) -> int:
+    """The terms inside the different quotients, remainders and clamps of the indices and guards of a load. Plain
+    polynomials do not count: put into each other, they stay as short as they are."""
+    divided = {a for dim in dims_of(load) for a in atoms_of(dim) if isinstance(a, FloorDiv | Mod | Min | Max)}
+    return sum(len(atom.left.terms) + len(atom.right.terms) for atom in divided)
+
+
+def too_much(*, nodes: int = 0, operands: int = 0, terms: int = 0) -> dict[str, int | str]:
+    """The first limit of what is computed together that is passed; empty when none is."""
+    for name, value, most in (
+        ("nodes", nodes, MOST_NODES),
+        ("operands", operands, MOST_OPERANDS),
+        ("terms", terms, MOST_TERMS),
+    ):
+        if value > most:
+            return {name: value, "most": most}
+    return {}
 
 
 def bytes_of(tensor: Tensor) -> Dim:
@@ -263,6 +292,7 @@ _WHY_NOT = {
     "output": "the caller reads it from memory",
     "nodes": "enough is computed together already",
     "operands": "enough is read together already",
+    "terms": "the index arithmetic is long enough already",
     "rows": "another row space",
     "row": "a row is computed with what its first member reads, and with what reads it",
 }

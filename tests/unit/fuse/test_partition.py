@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
+from opweld.fuse import web
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.partition import partition
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
+from opweld.tensor.interpret import interpret
 from opweld.tensor.parse import parse_program
+from opweld.tensor.program import TensorProgram
 from opweld.tensor.simplify import simplify_program
 from opweld.tensor.verify import verify
-from tests.unit.tile import programs
-from tests.unit.tile.pipeline import with_data
+from tests.unit.fuse.programs import SIZE, chain, layers, random_program
+from tests.unit.schedule import programs
+from tests.unit.schedule.pipeline import with_data
 
 
 def regions_of(text: str, level: str = "all", ledger: Ledger | None = None) -> Regions:
@@ -151,3 +159,45 @@ def test_outputs_own_their_memory() -> None:
     assert len(set(values)) == 4
     assert not {"x", "k"} & set(values)
     assert [public for public, _ in program.outputs] == ["first", "again", "fed", "fixed"]
+
+
+@pytest.mark.parametrize("make", [chain, layers])
+def test_work_grows_with_the_program_and_no_faster(make: Callable[[int], TensorProgram]) -> None:
+    short, long = (calls(make(length)) for length in (1000, 4000))
+    assert long < 4.2 * short
+
+
+def calls(program: TensorProgram) -> int:
+    """How many functions are called to partition a program."""
+    count = 0
+
+    def entered(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(entered)
+    try:
+        partition(program, "all", Ledger())
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("level", ["all", "none"])
+@pytest.mark.parametrize("limit", [256, 12])
+@pytest.mark.parametrize("seed", range(30))
+def test_random_programs_keep_their_values(seed: int, limit: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "MOST_NODES", limit)
+    program = random_program(seed)
+    found = partition(program, level, Ledger())
+    verify(found.program)
+    there = {value.name for value in (*found.program.inputs, *found.program.constants)}
+    for region in found.regions:
+        assert set(region.inputs) <= there
+        there |= set(region.outputs)
+    assert {value for _, value in found.program.outputs} <= there
+    feeds = {"x": np.random.default_rng(seed).standard_normal((SIZE, SIZE)).astype(np.float32)}
+    expected = interpret(program, feeds, float64=True)
+    for name, value in interpret(found.program, feeds, float64=True).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-9, err_msg=name)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from opweld.fuse.region import Kind
+from opweld.fuse.web import Web, key_of, terms_of, too_much
+from opweld.ledger import Ledger
+from opweld.tensor.expr import loads
+from opweld.tensor.parse import parse_program
+from opweld.tensor.program import Scan, Tensor
+from tests.unit.fuse.programs import Builder
+from tests.unit.schedule import programs
+
+
+def diamond() -> Web:
+    build = Builder()
+    top = build.map("tanh", "x")
+    build.pair("add", build.map("abs", top), build.map("neg", top))
+    return Web(build.program("t3"), "all", Ledger())
+
+
+def names(web: Web, value: str) -> list[str]:
+    return [key_of(user) for user in web.users(value)]
+
+
+def test_users_come_in_program_order_and_once() -> None:
+    web = diamond()
+    assert names(web, "t0") == ["t1", "t2"]
+    assert names(web, "x") == ["t0"]
+    assert names(web, "t3") == []
+
+
+def test_users_follow_what_is_replaced_and_removed() -> None:
+    web = diamond()
+    first, other = web.tensor("t1"), web.tensor("t2")
+    assert first is not None and other is not None
+    web.put(replace(first, body=other.body))
+    web.remove(("t2",))
+    assert names(web, "t0") == ["t1"]
+    assert names(web, "t2") == ["t3"]
+    assert web.only_user("t0") is web.tensor("t1")
+    assert [key_of(item) for item in web.items.values()] == ["t0", "t1", "t3"]
+
+
+def test_an_output_has_no_only_user() -> None:
+    build = Builder()
+    build.map("abs", build.map("tanh", "x"))
+    assert Web(build.program("t0", "t1"), "all", Ledger()).only_user("t0") is None
+    assert Web(build.program("t1"), "all", Ledger()).only_user("t0") is not None
+
+
+def test_what_nobody_reads_goes_with_all_that_led_to_it() -> None:
+    build = Builder()
+    dead = build.map("abs", build.map("tanh", "x"))
+    kept = build.map("neg", "x")
+    web = Web(build.program(kept), "all", Ledger())
+    web.drop_unused()
+    assert list(web.items) == [kept]
+    assert not web.users("x")[1:]
+    assert dead not in web.items
+
+
+def test_values_of_a_recurrence_have_one_producer() -> None:
+    web = Web(parse_program(programs.lstm(3, 2, 4, 5)), "all", Ledger())
+    (scan,) = [item for item in web.items.values() if isinstance(item, Scan)]
+    values = [name for name, key in web.producer.items() if web.items[key] is scan]
+    assert values == ["all", "last"]
+    assert web.kind(scan) is Kind.SCAN
+    assert {web.producer[name] for name in values} == {key_of(scan)}
+
+
+def test_a_decision_about_a_part_is_one_about_the_whole() -> None:
+    web = diamond()
+    web.mark(("t0",), "t1")
+    assert web.asked("t0", "t1")
+    assert not web.asked("t0", "t3")
+    web.renamed("t1", "t3")
+    assert web.asked("t0", "t3")
+
+
+def test_level_none_keeps_graph_nodes_apart() -> None:
+    web = Web(Builder().program(), "none", Ledger())
+    assert web.allowed(("Softmax",), ("Softmax",))
+    assert web.allowed((), ("Softmax",))
+    assert not web.allowed(("MatMul",), ("Add",))
+
+
+def test_the_first_limit_that_is_passed_is_told() -> None:
+    assert too_much(nodes=256, operands=24, terms=40) == {}
+    assert too_much(nodes=257, operands=25) == {"nodes": 257, "most": 256}
+    assert too_much(operands=25) == {"operands": 25, "most": 24}
+    assert too_much(terms=41) == {"terms": 41, "most": 40}
+
+
+def test_terms_are_those_inside_of_divisions() -> None:
+    program = parse_program(
+        "program p\ninput x f32[4, 6]\ntensor a f32[i0: 4, i1: 6]\n  = neg(x[i0, i1])\n"
+        "tensor b f32[i0: 2, i1: 12]\n  = neg(a[((12*i0 + i1) // 6), ((12*i0 + i1) % 6)])\noutput y = b\n"
+    )
+    plain, divided = (item for item in program.items if isinstance(item, Tensor))
+    assert terms_of(loads(plain.body)[0]) == 0
+    assert terms_of(loads(divided.body)[0]) >= 2
