@@ -150,7 +150,7 @@ def build_shared(
         _link(objects, out, compiler, target, cache)
         return
     # The names of objects carry digests of their contents.
-    key = _key(compiler, target.clang_flags, {}, "\n".join(path.name for path in objects))
+    key = _key(compiler, clang_flags(target), {}, "\n".join(path.name for path in objects))
     linked = cache.find_file("shared", key, ".so")
     if linked is None:
         with tempfile.TemporaryDirectory(prefix="opweld-shared-") as folder:

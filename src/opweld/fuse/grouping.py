@@ -96,7 +96,8 @@ class Rows:
                 failed["rows"] = f"{name} is not read once at the place in the row of {first.name}"
             else:
                 failed = self._refusal(source, space)
-            if web.joins(RULE, source, first, "computed while the row is read", failed, bytes_of(source)):
+            reason = "computed while the row is read"
+            if web.joins(RULE, source, first, reason, failed, bytes_of(source), "producer"):
                 space.add_producer(source)
                 self._count(source, space)
                 self._order.join(name, first.name)
@@ -107,7 +108,7 @@ class Rows:
         nodes = self._nodes[space] + self._web.size(item)
         if failed := too_much(nodes=nodes, operands=len(operands - {item.name, *space.names})):
             return failed
-        obstacle = self._order.obstacle(space.tensors[0].name, item.name)
+        obstacle = self._order.obstacle(space.anchor.name, item.name)
         return {} if obstacle is None else {"order": obstacle}
 
     def _count(self, item: Tensor, space: RowSpace) -> None:

@@ -181,6 +181,7 @@ class Web:
         reason: str,
         failed: Mapping[str, int | str],
         saved: Dim | None = None,
+        role: str = "",
     ) -> bool:
         """Puts to the ledger whether two items are computed together, or apart, with a value in memory between them.
 
@@ -191,13 +192,14 @@ class Web:
             reason: what is gained.
             failed: the values of what says no; empty when nothing does.
             saved: bytes of memory traffic; unless given, the source is neither written nor read.
+            role: what tells apart two questions about the same items.
         """
         self.mark((source.name,), key_of(user))
         size = bytes_of(source) * 2 if saved is None else saved
         return self._decide(
             rule=rule,
             site=tuple(dict.fromkeys((*source.origin, *user.origin))),
-            subject=(source.name, key_of(user)),
+            subject=(source.name, key_of(user), *((role,) if role else ())),
             alternatives=(Alternative("separate", _amount(size)), Alternative("fused", 0)),
             prefer="separate" if failed else "fused",
             reason=_why_not(failed) if failed else reason,

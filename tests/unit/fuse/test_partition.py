@@ -19,8 +19,8 @@ from opweld.tensor.program import TensorProgram
 from opweld.tensor.simplify import simplify_program
 from opweld.tensor.verify import verify
 from tests.unit.fuse.programs import SIZE, chain, layers, random_program
-from tests.unit.schedule import programs
-from tests.unit.schedule.pipeline import with_data
+from tests.unit.tile import programs
+from tests.unit.tile.pipeline import with_data
 
 
 def regions_of(text: str, level: str = "all", ledger: Ledger | None = None) -> Regions:

@@ -9,7 +9,7 @@ from opweld.tensor.expr import loads
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import Scan, Tensor
 from tests.unit.fuse.programs import Builder
-from tests.unit.schedule import programs
+from tests.unit.tile import programs
 
 
 def diamond() -> Web:

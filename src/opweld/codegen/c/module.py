@@ -20,7 +20,7 @@ _PLACEHOLDER = "kernel_name"
 
 
 def render_module(module: Module, target: Target) -> dict[str, str]:
-    """C text by file name, for a machine. Kernels whose text is the same, up to names from the model, are rendered once.
+    """C text by file name, for a machine. Kernels that differ in names from the model alone are rendered once.
 
     Raises ValueError when a kernel or table breaks the rules of `schedule`."""
     kernels = _Kernels(target.vector_lanes_f32)
