@@ -102,11 +102,17 @@ class Order:
 
 
 def _lift_readers(group: Group) -> None:
-    """Lifts what reads a group, directly or not, above it again."""
-    pending = [group]
-    while pending:
-        source = pending.pop()
-        for reader in source.readers:
-            if reader.rank <= source.rank:
-                reader.rank = source.rank + 1
-                pending.append(reader)
+    """Lifts what reads a group, directly or not, above it again: lower ranks first, so that each is lifted once."""
+    wanted: dict[Group, int] = {}
+    pending: list[tuple[int, int, Group]] = []
+    lifted = group
+    while True:
+        for reader in lifted.readers:
+            if reader.rank <= lifted.rank:
+                if reader not in wanted:
+                    heappush(pending, (reader.rank, reader.first, reader))
+                wanted[reader] = max(wanted.get(reader, 0), lifted.rank + 1)
+        if not pending:
+            return
+        lifted = heappop(pending)[2]
+        lifted.rank = wanted.pop(lifted)

@@ -46,6 +46,16 @@ def test_an_item_that_is_overtaken_still_lies_above_what_it_reads() -> None:
     assert order.obstacle("a", "e") is not None
 
 
+def test_lifting_passes_each_group_once() -> None:
+    """Along a ladder there are 2^100 ways down."""
+    ladder = "".join(f"l{p}: j{p}\nr{p}: j{p}\nj{p + 1}: l{p} r{p}\n" for p in range(100))
+    order = order_of(f"a:\nj0: a\n{ladder}last: a")
+    order.join("last", "a")
+    assert order.group("a").rank < order.group("j0").rank
+    ranks = [order.group(f"j{p}").rank for p in range(101)]
+    assert ranks == list(range(ranks[0], ranks[0] + 201, 2))
+
+
 def test_groups_come_in_the_order_of_their_first_items_where_that_is_possible() -> None:
     order = order_of("a:\nb:\nc: a\nd: b\ne: a")
     order.join("e", "a")

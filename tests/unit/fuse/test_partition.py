@@ -201,3 +201,12 @@ def test_random_programs_keep_their_values(seed: int, limit: int, level: str, mo
     expected = interpret(program, feeds, float64=True)
     for name, value in interpret(found.program, feeds, float64=True).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", [1234, 1242])
+def test_two_rows_are_never_begun_that_wait_for_each_other(seed: int) -> None:
+    """None of their tensors depends on itself, but each row reads a value that the other one gives."""
+    program = random_program(seed, 60)
+    found = partition(program, "all", Ledger())
+    assert sum(len(region.outputs) for region in found.regions) >= 3
+    assert {value for _, value in program.outputs} <= {name for region in found.regions for name in region.outputs}
