@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opweld.fuse.legality import inline
-from opweld.fuse.region import Kind, reductions
+from opweld.fuse.region import Kind
 from opweld.fuse.views import has_value
 from opweld.fuse.web import Web, terms_of, too_much
 from opweld.tensor.dim import product
@@ -44,7 +44,7 @@ class _Forest:
     def absorbs(self, source: Tensor) -> bool:
         """Whether the tensor moves into its users."""
         web = self._web
-        if source.name in web.kept or reductions(source.body):
+        if source.name in web.kept or web.reduces(source):
             return False
         users = [user for user in web.users(source.name) if isinstance(user, Tensor)]
         if len(users) != len(web.users(source.name)) or not users:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opweld.fuse.legality import covers_once, inline
-from opweld.fuse.region import Kind, reductions
+from opweld.fuse.region import Kind
 from opweld.fuse.web import Web, terms_of, too_much
 from opweld.tensor.expr import substitute_loads
 from opweld.tensor.program import Tensor
@@ -39,7 +39,7 @@ def _with_user(web: Web, anchor: Tensor) -> Tensor | None:
 
 
 def _refusal(web: Web, anchor: Tensor, user: Tensor) -> dict[str, int | str]:
-    if reductions(user.body):
+    if web.reduces(user):
         return {"user": web.kind(user).value}
     if web.is_joined(user):
         return {"user": "concatenation: the result is stored into its slice instead"}

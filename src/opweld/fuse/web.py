@@ -13,7 +13,7 @@ from opweld.fuse.pieces import is_joined
 from opweld.fuse.region import Kind, classify
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.dim import Dim, FloorDiv, Max, Min, Mod, atoms_of, product
-from opweld.tensor.expr import Expr, Load, dims_of, loads, walk
+from opweld.tensor.expr import Expr, Load, Reduce, dims_of, loads, walk
 from opweld.tensor.program import Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
 
 MOST_NODES = 256
@@ -37,7 +37,7 @@ class Web:
         self._program = program
         self.ledger = ledger
         self._kinds: dict[Tensor, Kind] = {}
-        self._sizes: dict[Expr, int] = {}
+        self._measures: dict[Expr, tuple[int, bool]] = {}
         self._terms: dict[Expr, int] = {}
         self._sites: dict[Expr, dict[str, tuple[Load, ...]]] = {}
         self._inputs: dict[Item, tuple[str, ...]] = {}
@@ -118,6 +118,8 @@ class Web:
         """What an item is the anchor of when it is computed on its own."""
         if isinstance(item, Scan):
             return Kind.SCAN
+        if not self.reduces(item):
+            return Kind.MAP
         found = self._kinds.get(item)
         if found is None:
             found = self._kinds[item] = classify(item, self.constants)
@@ -125,9 +127,17 @@ class Web:
 
     def size(self, tensor: Tensor) -> int:
         """The number of distinct nodes of a tensor's expression."""
-        found = self._sizes.get(tensor.body)
+        return self._measured(tensor.body)[0]
+
+    def reduces(self, tensor: Tensor) -> bool:
+        """Whether there is a reduction in a tensor's expression."""
+        return self._measured(tensor.body)[1]
+
+    def _measured(self, body: Expr) -> tuple[int, bool]:
+        found = self._measures.get(body)
         if found is None:
-            found = self._sizes[tensor.body] = sum(1 for _ in walk(tensor.body))
+            nodes = list(walk(body))
+            found = self._measures[body] = len(nodes), any(isinstance(node, Reduce) for node in nodes)
         return found
 
     def sites(self, user: Tensor, name: str) -> tuple[Load, ...]:
