@@ -17,6 +17,7 @@ from opweld.build.cache import Cache
 from opweld.codegen.c.module import render_module
 from opweld.frontend import explore, onnx
 from opweld.frontend.description import describe, external_files
+from opweld.fuse.blocks import join_blocks
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.partition import partition
 from opweld.fuse.region import Regions
@@ -146,7 +147,7 @@ def compile_program(
     ledger.variant(program.name, labels(program))
     expected = expected or expected_sizes(program)
     program = own_outputs(program)
-    regions = partition(program, level, ledger)
+    regions = join_blocks(partition(program, level, ledger), expected, target, ledger)
     placed = place(regions, expected, target, ledger)
     placed = reuse(pack(placed, target, ledger), ledger)
     plans = schedule(placed, expected, target, ledger)

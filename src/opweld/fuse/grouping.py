@@ -7,10 +7,10 @@ from dataclasses import replace
 from opweld.fuse.order import Group, Order
 from opweld.fuse.region import Kind, Region, is_view
 from opweld.fuse.rows import RowSpace
-from opweld.fuse.steps import fold_steps
+from opweld.fuse.steps import fold_steps, recurrence
 from opweld.fuse.web import Web, bytes_of, key_of, too_much
 from opweld.tensor.axes import split
-from opweld.tensor.program import Item, Scan, Tensor, item_outputs
+from opweld.tensor.program import Item, Scan, Tensor
 
 RULE = "fuse.rows"
 """The rule of every decision here."""
@@ -121,18 +121,18 @@ class Rows:
     def _lone_region(self, item: Item) -> Region:
         """A region of one item; a tensor's axes are split where operands take them apart, so that each has its own."""
         if isinstance(item, Scan):
-            return Region(Kind.SCAN, (), item_outputs(item), fold_steps(item, self._web.ledger))
+            return recurrence(fold_steps(item, self._web.ledger), self._web.constants)
         kind = self._web.kind(item)
         if kind not in (Kind.CONTRACTION, Kind.WINDOW):
-            return Region(kind, (item,), (item.name,))
+            return Region.single(kind, (item,), (item.name,))
         axes, body, place = split(item.axes, item.body, tuple(axis.dim for axis in item.axes))
-        return Region(kind, (replace(item, axes=axes, body=body),), (item.name,), None, place)
+        return Region.single(kind, (replace(item, axes=axes, body=body),), (item.name,), place)
 
     def _row_region(self, space: RowSpace) -> Region:
         """A region of a row space; in memory is kept what others read."""
         inner = set(space.names)
         outputs = tuple(name for name in space.names if name in self._web.kept or self._read_outside(name, inner))
-        return Region(Kind.ROWWISE, tuple(space.tensors), outputs, space=space)
+        return Region.single(Kind.ROWWISE, tuple(space.tensors), outputs, space=space)
 
     def _read_outside(self, name: str, inner: set[str]) -> bool:
         return any(key_of(user) not in inner for user in self._web.users(name))

@@ -1,10 +1,16 @@
-"""Regions: which tensors are computed together, and around what."""
+"""Regions: blocks of members that one kernel computes one after the other.
+
+A member is a tensor, or tensors over one row space, and its kind says which template computes it. Most regions have one
+member, whose own axes are the grid of its kernel. The members of a block share outer axes (batch, head, a block of
+rows) and are computed one after the other over the part that the next one needs; what lies between them never leaves
+the cache. A recurrence is a block whose outer axis is time, with states that are carried from step to step.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from opweld.tensor.axes import split
@@ -17,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Kind(enum.Enum):
-    """What a region is built around; each kind has one schedule template."""
+    """What a member is; each kind has one template."""
 
     MAP = "map"
     """no reduction: every element on its own"""
@@ -27,28 +33,83 @@ class Kind(enum.Enum):
     """a reduction over a window that slides over the output's own axes: pooling, depthwise convolution"""
     ROWWISE = "rowwise"
     """reductions over a row that stays resident, and what is done with the row"""
-    SCAN = "scan"
-    """a recurrence"""
 
 
 @dataclass(frozen=True, eq=False)
-class Region:
-    """Tensors that one kernel computes, in order. `outputs` are kept in memory, the others live in registers.
+class Member:
+    """What one template computes: one tensor, or those of a row in order.
 
-    A contraction or window has a single tensor, whose axes may be finer than its value's: `indices` then says which
-    element of the value each combination of axes is. `space`: the rows and columns that rowwise tensors lie on."""
+    A contraction's or window's axes may be finer than its value's: `indices` then says which element of the value each
+    combination of axes is. `space`: the rows and columns that rowwise tensors lie on."""
 
     kind: Kind
     tensors: tuple[Tensor, ...]
-    outputs: tuple[str, ...]
-    scan: Scan | None = None
     indices: tuple[Dim, ...] | None = None
     space: RowSpace | None = None
 
     @property
+    def tensor(self) -> Tensor:
+        """The only tensor."""
+        (tensor,) = self.tensors
+        return tensor
+
+    @property
     def place(self) -> tuple[Dim, ...]:
         """The element of the value that the axes of the only tensor stand for."""
-        return tuple(axis.dim for axis in self.tensors[0].axes) if self.indices is None else self.indices
+        return tuple(axis.dim for axis in self.tensor.axes) if self.indices is None else self.indices
+
+    @property
+    def reduces_tiles(self) -> bool:
+        """Whether it is computed by register tiles: a contraction or a window."""
+        return self.kind in (Kind.CONTRACTION, Kind.WINDOW)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """What the members of a block share.
+
+    Attributes:
+        space: rows and columns; each member has all rows, and is computed for some rows at a time.
+        row: the position of the row axis of which an iteration computes several; the other rows are grid.
+        dims: what each axis of a member that is a row of the space is: its position among the rows, by axis.
+    """
+
+    space: RowSpace
+    row: int
+    rows: tuple[dict[Axis, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Members that one kernel computes, in order. `outputs` are kept in memory, the others in registers or scratch.
+
+    `scan`: the members are the steps of this recurrence. `block`: what several members share."""
+
+    members: tuple[Member, ...]
+    outputs: tuple[str, ...]
+    scan: Scan | None = None
+    block: Block | None = None
+
+    @staticmethod
+    def single(
+        kind: Kind,
+        tensors: tuple[Tensor, ...],
+        outputs: tuple[str, ...],
+        indices: tuple[Dim, ...] | None = None,
+        space: RowSpace | None = None,
+    ) -> Region:
+        """A region of one member."""
+        return Region((Member(kind, tensors, indices, space),), outputs)
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind of the only member; None for recurrences and blocks of several."""
+        return self.members[0].kind if len(self.members) == 1 and self.scan is None else None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors of all members, in order."""
+        return tuple(tensor for member in self.members for tensor in member.tensors)
 
     @property
     def origin(self) -> tuple[str, ...]:
@@ -57,15 +118,33 @@ class Region:
         return tuple(dict.fromkeys((*own, *(self.scan.origin if self.scan else ()))))
 
     @property
+    def bodies(self) -> tuple[Expr, ...]:
+        """The expressions it computes, initial states included."""
+        initial = () if self.scan is None else tuple(state.initial for state in self.scan.states)
+        return (*initial, *(tensor.body for tensor in self.tensors))
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The names it reads from memory, once each, in order."""
-        if self.scan is not None:
-            from opweld.tensor.program import item_inputs
-
-            return item_inputs(self.scan)
         inner = {tensor.name for tensor in self.tensors}
-        read = [node.tensor for tensor in self.tensors for node in loads(tensor.body)]
-        return tuple(dict.fromkeys(name for name in read if name not in inner))
+        if self.scan is not None:
+            inner |= {state.name for state in self.scan.states}
+        read = dict.fromkeys(node.tensor for body in self.bodies for node in loads(body))
+        return tuple(name for name in read if name not in inner)
+
+    def rewritten(self, change: Callable[[Tensor], Tensor]) -> Region:
+        """The region with other bodies of the same tensors."""
+        members: list[Member] = []
+        for member in self.members:
+            tensors = tuple(map(change, member.tensors))
+            same = all(new is old for new, old in zip(tensors, member.tensors, strict=True))
+            members.append(member if same else replace(member, tensors=tensors))
+        return replace(self, members=tuple(members))
+
+    def recurrence(self) -> Scan:
+        """The scan with its steps as the members have them."""
+        assert self.scan is not None
+        return replace(self.scan, steps=self.tensors)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,26 @@
-"""Computes elementwise steps of a recurrence inside their only user."""
+"""Recurrences as regions: chains of elementwise steps folded, each step that is left a member."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from opweld.fuse.legality import inline
-from opweld.fuse.region import reductions
+from opweld.fuse.region import Kind, Member, Region, classify, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.expr import Expr, Load, loads, substitute_loads
-from opweld.tensor.program import Scan, Tensor
+from opweld.tensor.program import Scan, Tensor, item_outputs
+
+
+def recurrence(scan: Scan, constants: Container[str]) -> Region:
+    """The region of a scan.
+
+    Weights that are fed cannot be packed along the lanes: their sum over a row is one window an element."""
+    members: list[Member] = []
+    for step in scan.steps:
+        kind = classify(step, constants)
+        members.append(Member(Kind.WINDOW if kind is Kind.ROWWISE else kind, (step,)))
+    return Region(tuple(members), item_outputs(scan), scan)
 
 
 def fold_steps(scan: Scan, ledger: Ledger) -> Scan:

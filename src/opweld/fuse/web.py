@@ -114,10 +114,10 @@ class Web:
             found = self._inputs[item] = item_inputs(item)
         return found
 
-    def kind(self, item: Item) -> Kind:
-        """What an item is the anchor of when it is computed on its own."""
+    def kind(self, item: Item) -> Kind | None:
+        """What an item is the anchor of when it is computed on its own; None for a recurrence."""
         if isinstance(item, Scan):
-            return Kind.SCAN
+            return None
         if not self.reduces(item):
             return Kind.MAP
         found = self._kinds.get(item)

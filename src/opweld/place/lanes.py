@@ -7,10 +7,10 @@ because their storage is the caller's, operands that have to be copied or gather
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opweld.fuse.region import Kind, axes_in, factors, reductions
+from opweld.fuse.region import Kind, Member, axes_in, factors, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import HERTZ, Product, best_height, contraction, padded
 from opweld.schedule.expected import Expected
@@ -77,15 +77,15 @@ class Candidate:
 
 
 def choose_lanes(
-    tensor: Tensor,
-    place: tuple[Dim, ...],
-    kind: Kind,
+    member: Member,
+    axes: Sequence[Axis],
     memory: Memory,
     expected: Expected,
     target: Target,
     ledger: Ledger,
 ) -> Lanes:
-    """The lanes of a contraction or window; `place` is the element of the value that its axes stand for."""
+    """The lanes of a contraction or window, along one of the axes."""
+    tensor, place, kind = member.tensor, member.place, member.kind
     own = [axis for axis in tensor.axes if axis.extent.constant != 1]
     node = reductions(tensor.body)[0]
     pair = factors(node) if kind is Kind.CONTRACTION else None
@@ -94,6 +94,7 @@ def choose_lanes(
         found = _of_contraction(own, pair, tensor, node.axes, stored, memory, expected, target)
     else:
         found = _of_window(own, node.body, node.axes, stored, memory, expected, target)
+    found = [candidate for candidate in found if candidate.axis in axes]
     if not found:
         return Lanes(None, 1)
     chosen = ledger.decide(

@@ -46,7 +46,7 @@ def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) 
 
 
 def _of_recurrences(orders: Orders) -> frozenset[str]:
-    return frozenset(name for region in orders.regions if region.kind is Kind.SCAN for name in region.outputs)
+    return frozenset(name for region in orders.regions if region.scan is not None for name in region.outputs)
 
 
 # --------------------------------------------------------------------------------------------------------------- halos
@@ -59,7 +59,7 @@ def _halos(orders: Orders, ledger: Ledger) -> dict[str, Halo]:
     for name, nodes in orders.readers.items():
         guarded = [node for node in nodes if node.guards]
         maker = made_by.get(name)
-        if not guarded or maker is None or name in orders.fixed or maker.kind is Kind.SCAN:
+        if not guarded or maker is None or name in orders.fixed or maker.scan is not None:
             continue
         halo = [(0, 0)] * len(orders.shapes[name])
         fills: set[float] = set()

@@ -7,9 +7,10 @@ edges of one, it is first copied into a padded value of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from opweld.fuse.region import Kind, Region, Regions, axes_in
+from opweld.fuse.region import Kind, Member, Region, Regions, axes_in
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import halo_of
 from opweld.place.lanes import Lanes, Memory, choose_lanes
@@ -18,7 +19,7 @@ from opweld.target import Target
 from opweld.tensor.dim import Axis, FloorDiv, Mod, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, load, loads, substitute_loads
-from opweld.tensor.program import Scan, Tensor
+from opweld.tensor.program import Tensor
 
 
 class Orders:
@@ -47,45 +48,34 @@ class Orders:
         self.readers = readers(self.regions)
 
     def _visit(self, region: Region) -> None:
-        if region.kind in (Kind.CONTRACTION, Kind.WINDOW):
-            region = self._with_padded_inputs(region)
+        region = self._with_padded_inputs(region)
         self.regions.append(region)
+        inner = {tensor.name for tensor in region.tensors} - set(region.outputs)
         if region.scan is not None:
-            self._visit_scan(region.scan)
-        for name in region.outputs:
-            if name in self.fixed or region.kind is Kind.SCAN:
+            self.shapes |= {value.name: value.shape for value in (*region.scan.states, *region.tensors)}
+            inner |= {state.name for state in region.scan.states}
+        # What does not leave the kernel is row-major, and so is what the caller gave the memory for.
+        for name in (*inner, *region.outputs):
+            if name in inner or name in self.fixed or region.scan is not None:
                 self.orders[name] = tuple(range(len(self.shapes[name])))
-        for tensor in region.tensors:
-            if region.kind in (Kind.CONTRACTION, Kind.WINDOW):
-                self.lanes[tensor.name] = self._choose_lanes(tensor, region)
-            if tensor.name not in self.orders:
-                self.orders[tensor.name] = self._order_of(region, tensor)
+        for number, member in enumerate(region.members):
+            if member.reduces_tiles:
+                self.lanes[member.tensor.name] = self._choose_lanes(member, lane_axes(region, number))
+            for tensor in member.tensors:
+                if tensor.name not in self.orders:
+                    self.orders[tensor.name] = self._order_of(member, tensor)
 
-    def _choose_lanes(self, tensor: Tensor, region: Region) -> Lanes:
-        place, kind = region.place, region.kind
-        return choose_lanes(tensor, place, kind, self._memory, self._expected, self._target, self._ledger)
-
-    def _visit_scan(self, scan: Scan) -> None:
-        """States and steps are dense; the steps that reduce choose lanes as regions do."""
-        for value in (*scan.states, *scan.steps):
-            self.orders[value.name] = tuple(range(len(value.shape)))
-            self.shapes[value.name] = value.shape
-        for step in scan.steps:
-            kind = scan_kind(step, self.constants)
-            if kind is not Kind.MAP:
-                place = tuple(axis.dim for axis in step.axes)
-                self.lanes[step.name] = choose_lanes(
-                    step, place, kind, self._memory, self._expected, self._target, self._ledger
-                )
+    def _choose_lanes(self, member: Member, axes: Sequence[Axis]) -> Lanes:
+        return choose_lanes(member, axes, self._memory, self._expected, self._target, self._ledger)
 
     # -------------------------------------------------------------------------------------------------- axis order
 
-    def _order_of(self, region: Region, tensor: Tensor) -> tuple[int, ...]:
+    def _order_of(self, member: Member, tensor: Tensor) -> tuple[int, ...]:
         natural = tuple(range(len(self.shapes[tensor.name])))
         lanes = self.lanes.get(tensor.name)
         if lanes is None or lanes.axis is None:
-            return self._order_like_inputs(tensor) if region.indices is None else natural
-        position = next(p for p, index in enumerate(region.place) if index.depends_on(lanes.axis))
+            return self._order_like_inputs(tensor) if member.indices is None else natural
+        position = next(p for p, index in enumerate(member.place) if index.depends_on(lanes.axis))
         order = self._joined_order(tensor, (*(p for p in natural if p != position), position))
         if order == natural:
             return natural
@@ -133,9 +123,12 @@ class Orders:
     # ----------------------------------------------------------------------------------------------- padded copies
 
     def _with_padded_inputs(self, region: Region) -> Region:
-        """Copies each value of fixed storage that the region reads beyond its edges, and reads the copy instead."""
-        tensor = region.tensors[0]
-        for node in loads(tensor.body):
+        """Copies each value of fixed storage that a contraction or window reads beyond its edges, and reads the copy
+        instead."""
+        if region.scan is not None:
+            return region
+        sites = [(m.tensor, node) for m in region.members if m.reduces_tiles for node in loads(m.tensor.body)]
+        for tensor, node in sites:
             name = node.tensor
             if not node.guards or name not in self.fixed or name in self._copies:
                 continue
@@ -151,7 +144,7 @@ class Orders:
             )
             if choice == "copy-with-halo":
                 self._copies[name] = self._copy(node, tensor.origin)
-        return _redirect(region, self._copies)
+        return _redirect(region, self._copies) if sites else region
 
     def _copy(self, node: Load, origin: tuple[str, ...]) -> str:
         source, name = node.tensor, f"{node.tensor}_padded"
@@ -159,7 +152,7 @@ class Orders:
         axes = tuple(Axis(f"i{p}", extent) for p, extent in enumerate(shape))
         tensor = Tensor(name, dtype, axes, load(source, dtype, tuple(a.dim for a in axes)), origin)
         self.shapes[name], self.dtypes[name], self.orders[name] = shape, dtype, self._channels_last(node)
-        self.regions.append(Region(Kind.MAP, (tensor,), (name,)))
+        self.regions.append(Region.single(Kind.MAP, (tensor,), (name,)))
         return name
 
     def _channels_last(self, node: Load) -> tuple[int, ...]:
@@ -176,23 +169,19 @@ class Orders:
         return tuple(p for p in natural if p not in last) + tuple(last)
 
 
-def scan_kind(step: Tensor, constants: frozenset[str]) -> Kind:
-    """How a step of a recurrence is computed. Weights that are fed cannot be packed along the lanes: their sum over a
-    row is one window an element."""
-    from opweld.fuse.region import classify
-
-    kind = classify(step, constants)
-    return Kind.WINDOW if kind is Kind.ROWWISE else kind
+def lane_axes(region: Region, number: int) -> tuple[Axis, ...]:
+    """The axes along which the lanes of a member may run: in a block, none that all members share."""
+    member = region.members[number]
+    if region.block is None:
+        return member.tensor.axes
+    return tuple(axis for axis in member.tensor.axes if axis not in region.block.rows[number])
 
 
 def readers(regions: tuple[Region, ...] | list[Region]) -> dict[str, list[Load]]:
     """The loads of each value."""
     found: dict[str, list[Load]] = {}
     for region in regions:
-        bodies: list[Expr] = [tensor.body for tensor in region.tensors]
-        if region.scan is not None:
-            bodies += [s.initial for s in region.scan.states] + [s.body for s in region.scan.steps]
-        for body in bodies:
+        for body in region.bodies:
             for node in loads(body):
                 found.setdefault(node.tensor, []).append(node)
     return found
@@ -210,7 +199,9 @@ def _redirect(region: Region, copies: dict[str, str]) -> Region:
             return load(copies[node.tensor], node.dtype, node.indices, node.guards, node.fill)
         return None
 
-    if not any(node.tensor in copies and node.guards for t in region.tensors for node in loads(t.body)):
-        return region
-    tensors = tuple(replace(tensor, body=substitute_loads(tensor.body, moved)) for tensor in region.tensors)
-    return replace(region, tensors=tensors)
+    def change(tensor: Tensor) -> Tensor:
+        if not any(node.tensor in copies and node.guards for node in loads(tensor.body)):
+            return tensor
+        return replace(tensor, body=substitute_loads(tensor.body, moved))
+
+    return region.rewritten(change)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from opweld.fuse.region import Kind, Region, axes_in, reductions
 from opweld.ledger import Alternative, Ledger
@@ -41,23 +42,24 @@ class _Packer:
 
     def run(self) -> Placed:
         for region in self._placed.regions:
-            if region.kind in (Kind.CONTRACTION, Kind.WINDOW):
-                tensor = region.tensors[0]
-                body = self._reduction(tensor, self._storages, True)
-                region = replace(region, tensors=(replace(tensor, body=body),)) if body is not tensor.body else region
-            elif region.scan is not None:
-                inner = {v.name: dense(v.name, v.dtype, v.shape) for v in (*region.scan.states, *region.scan.steps)}
-                known = self._storages | inner
-                steps = [replace(step, body=self._reduction(step, known, False)) for step in region.scan.steps]
-                region = replace(region, scan=replace(region.scan, steps=tuple(steps)))
-            self._regions.append(region)
+            inner = {t.name: dense(t.name, t.dtype, t.shape) for t in region.tensors if t.name not in region.outputs}
+            if region.scan is not None:
+                inner |= {s.name: dense(s.name, s.dtype, s.shape) for s in region.scan.states}
+            known = self._storages | inner if region.kind is None else self._storages
+            change = partial(self._packed_reduction, known=known, copies=region.scan is None)
+            self._regions.append(region.rewritten(change))
         return replace(self._placed, regions=tuple(self._regions), storages=self._storages, constants=self._constants)
 
-    def _reduction(self, tensor: Tensor, known: Mapping[str, Storage], copies: bool) -> Expr:
-        """The body of a reduction over packed operands; `copies`: computed operands may be copied before."""
+    def _packed_reduction(self, tensor: Tensor, known: Mapping[str, Storage], copies: bool) -> Tensor:
+        """A reduction over packed operands, other tensors as they are; `copies`: operands may be copied before."""
         lanes = self._placed.lanes.get(tensor.name)
         if lanes is None or lanes.axis is None:
-            return tensor.body
+            return tensor
+        body = self._reduction(tensor, lanes, known, copies)
+        return tensor if body is tensor.body else replace(tensor, body=body)
+
+    def _reduction(self, tensor: Tensor, lanes: Lanes, known: Mapping[str, Storage], copies: bool) -> Expr:
+        assert lanes.axis is not None
         if lanes.along is None or lanes.across is None:
             return self._window(tensor, lanes.axis)
         old, new = lanes.along, None
@@ -153,7 +155,7 @@ class _Packer:
             return None
         copy = Tensor(f"{tensor.name}_lanes", node.dtype, axes, node, tensor.origin)
         self._storages[copy.name] = dense(copy.name, copy.dtype, copy.shape)
-        self._regions.append(Region(Kind.MAP, (copy,), (copy.name,)))
+        self._regions.append(Region.single(Kind.MAP, (copy,), (copy.name,)))
         return load(copy.name, copy.dtype, tuple(a.dim for a in axes))
 
 

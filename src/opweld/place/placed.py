@@ -30,8 +30,11 @@ class Placed:
         """The shape of every value that is loaded or stored, copies and packed constants included."""
         found = {name: shape for name, (_, shape) in self.program.signatures.items()}
         for region in self.regions:
-            if region.indices is None:
-                found |= {tensor.name: tensor.shape for tensor in region.tensors}
+            for member in region.members:
+                if member.indices is None:
+                    found |= {tensor.name: tensor.shape for tensor in member.tensors}
+            if region.scan is not None:
+                found |= {state.name: state.shape for state in region.scan.states}
         for name, constant in self.constants.items():
             found[name] = tuple(map(as_dim, constant.shape))
         return found

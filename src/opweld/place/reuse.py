@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from opweld.fuse.pieces import pieces_of
-from opweld.fuse.region import Kind, Region, reductions
+from opweld.fuse.region import Kind, Member, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage
@@ -24,14 +24,17 @@ def reuse(placed: Placed, ledger: Ledger) -> Placed:
     fixed |= set(placed.constants)
     last = _last_readers(placed)
     storages = dict(placed.storages)
+    residents: dict[str, set[str]] = {}
+    for name, storage in storages.items():
+        residents.setdefault(storage.root, set()).add(name)
     for number, region in enumerate(placed.regions):
         if region.kind not in (Kind.MAP, Kind.CONTRACTION, Kind.WINDOW) or region.outputs[0] in fixed:
             continue
-        name = region.outputs[0]
+        member, name = region.members[0], region.outputs[0]
         own = storages[name]
-        if own.root != name or own.padded or pieces_of(region.tensors[0]) is not None:
+        if own.root != name or own.padded or pieces_of(member.tensor) is not None:
             continue
-        root = _dying_operand(region, own, storages, last, number, fixed)
+        root = _dying_operand(member, own, storages, residents, last, number, fixed)
         if root is None:
             continue
         size = own.elements * own.dtype.bytes
@@ -45,6 +48,7 @@ def reuse(placed: Placed, ledger: Ledger) -> Placed:
         )
         if choice == "in-place":
             storages[name] = replace(own, root=root)
+            residents[root].add(name)
     return replace(placed, storages=storages)
 
 
@@ -54,16 +58,17 @@ def _last_readers(placed: Placed) -> dict[str, int]:
 
 
 def _dying_operand(
-    region: Region,
+    member: Member,
     own: Storage,
     storages: Mapping[str, Storage],
+    residents: Mapping[str, set[str]],
     last: Mapping[str, int],
     number: int,
     fixed: set[str],
 ) -> str | None:
     """The memory that the result may take over, or None."""
-    tensor = region.tensors[0]
-    written = own.address(region.place)
+    tensor = member.tensor
+    written = own.address(member.place)
     for node in loads(tensor.body):
         storage = storages[node.tensor]
         root = storage.root
@@ -71,8 +76,7 @@ def _dying_operand(
             continue
         if storages[root].elements is not own.elements or not _read_where_written(tensor.body, root, storages, written):
             continue
-        residents = [name for name, other in storages.items() if other.root == root]
-        if all(last.get(name, -1) <= number for name in residents):
+        if all(last.get(name, -1) <= number for name in residents[root]):
             return root
     return None
 

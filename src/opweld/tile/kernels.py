@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from opweld.errors import OptionError
 from opweld.fuse.pieces import pieces_of
 from opweld.fuse.region import Kind, Region, reductions
+from opweld.fuse.region import Member as RegionMember
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, Term, slice_of
@@ -28,6 +29,7 @@ from opweld.tensor.program import Tensor
 from opweld.tile.lanes import tiles, vectors_for
 from opweld.tile.loops import Decide, tune_loops
 from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
+from opweld.tile.members.block import block_of, choose_block
 from opweld.tile.members.recurrence import Compose, recurrence_of
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
@@ -70,12 +72,13 @@ def schedule(
 ) -> list[Plan]:
     """The schedule of every region, in order."""
     plans: list[Plan] = []
-    works = _Works(placed, target)
+    works = _Works(placed)
     for region in placed.regions:
-        made = tuple(works.of(region))
         choice = Choice(ledger, region.origin, (region.outputs[0],), expected, target)
+        rows = 0 if region.block is None else choose_block(region, choice)
+        made = tuple(works.of(region, rows))
         members = tuple(member.choose(choice.about(*_part(work))) for work in made for member in work.members)
-        plans.append(Plan(region, made, Schedule(members)))
+        plans.append(Plan(region, made, Schedule(members, rows)))
     return plans
 
 
@@ -98,7 +101,7 @@ def realise(placed: Placed, plans: Sequence[Plan], target: Target, ledger: Ledge
                 result.append(_kernel(len(result), plan.region, "halo", made, dtypes, Count(), ZERO, target, True))
         schedules = list(plan.schedule.members)
         if len(schedules) != sum(len(work.members) for work in plan.works):
-            raise OptionError(f"schedule: {plan.schedule} does not fit a region of {plan.region.kind.value}")
+            raise OptionError(f"schedule: {plan.schedule} does not fit a region of {len(plan.region.members)} members")
         moved = ZERO
         for name in (*plan.region.inputs, *plan.region.outputs):
             moved = moved + size_in_bytes(placed.storages[name].dtype, shapes[name])
@@ -140,35 +143,40 @@ def _alone(made: Sequence[Made]) -> Made:
 class _Works:
     """What the kernels of each region are made of."""
 
-    def __init__(self, placed: Placed, target: Target) -> None:
+    def __init__(self, placed: Placed) -> None:
         self._placed = placed
         self._shapes = placed.shapes
-        self._constants = frozenset(placed.constants)
-        self._target = target
 
-    def of(self, region: Region) -> list[Work]:
-        storages = self._placed.storages
+    def of(self, region: Region, rows: int = 0) -> list[Work]:
+        """The kernels of a region; an iteration of a block computes so many rows."""
+        storages, lanes = self._placed.storages, self._placed.lanes
         if region.scan is not None:
-            made = recurrence_of(region.scan, storages, self._shapes, self._placed.lanes, self._constants)
-            return [Work("scan", made.members, made.compose, flops(region.scan), serial=True)]
-        if region.kind is Kind.ROWWISE:
-            assert region.space is not None
-            work = RowWork(region.tensors, region.outputs, Rows.of(region.space), storages, self._shapes)
+            made = recurrence_of(region, storages, self._shapes, lanes)
+            return [Work("scan", made.members, made.compose, flops(region.recurrence()), serial=True)]
+        if region.block is not None:
+            block = block_of(region, rows, storages, self._shapes, lanes)
+            return [Work("block", block.members, block.compose, _flops(region.tensors))]
+        return self._single(region, region.members[0])
+
+    def _single(self, region: Region, member: RegionMember) -> list[Work]:
+        storages = self._placed.storages
+        if member.kind is Kind.ROWWISE:
+            assert member.space is not None
+            work = RowWork(member.tensors, region.outputs, Rows.of(member.space), storages, self._shapes)
             return [Work("rows", (RowMember(work),), _alone, _flops(region.tensors))]
-        tensor = region.tensors[0]
+        tensor = member.tensor
         storage = storages[tensor.name]
-        if region.kind is Kind.MAP:
+        if member.kind is Kind.MAP:
             parts = self._parts(tensor)
             if parts is not None:
                 return [Work(f"part {n}", (self._map(p, s),), _alone, flops(p)) for n, (p, s) in enumerate(parts)]
             return [Work("map", (self._map(tensor, storage),), _alone, flops(tensor))]
         lanes = self._placed.lanes[tensor.name]
-        nest = nest_of(tensor.axes, region.place, tensor.body, storage, storages, self._shapes, lanes.axis)
-        member: Member = ReductionMember(nest, storage.root, region.kind, lanes.vectors)
+        nest = nest_of(tensor.axes, member.place, tensor.body, storage, storages, self._shapes, lanes.axis)
         if not reductions(nest.body):
-            member = MapMember(nest, storage.root, "map")
-            return [Work("map", (member,), _alone, _flops(region.tensors))]
-        return [Work(region.kind.value, (member,), _alone, _flops(region.tensors))]
+            return [Work("map", (MapMember(nest, storage.root, "map"),), _alone, _flops(region.tensors))]
+        made = ReductionMember(nest, storage.root, member.kind, lanes.vectors)
+        return [Work(member.kind.value, (made,), _alone, _flops(region.tensors))]
 
     def _map(self, tensor: Tensor, storage: Storage) -> Member:
         indices = tuple(axis.dim for axis in tensor.axes)

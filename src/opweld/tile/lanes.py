@@ -13,11 +13,14 @@ Body = Callable[[Dim, Axis], tuple[Statement, ...]]
 """Makes the statements of a tile, given the index that its axis stands for, and that axis."""
 
 
-def tile_at(axis: Axis, role: Literal["row", "lane"], width: int, counter: Dim, body: Body) -> Tile:
-    """The tile number `counter` of an axis."""
+def tile_at(
+    axis: Axis, role: Literal["row", "lane"], width: int, counter: Dim, body: Body, limit: Dim | None = None
+) -> Tile:
+    """The tile number `counter` of an axis; indices from `limit` on do not exist, by default from its extent on."""
     inner = Axis(axis.name + role[0], width)
     base = width * counter
-    limit = None if ceildiv(axis.extent, width) * width is axis.extent else axis.extent
+    if limit is None:
+        limit = None if ceildiv(axis.extent, width) * width is axis.extent else axis.extent
     return Tile(inner, role, base, body(base + inner.dim, inner), limit)
 
 

@@ -8,7 +8,7 @@ join      two axes that every address walks through like one become one
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from opweld.place.halo import inside_halo
 from opweld.place.storage import Storage
@@ -30,12 +30,14 @@ from opweld.tensor.expr import (
 class Nest:
     """`axes` are the result's, outermost in memory first, without those of extent one.
 
-    `lane` is the one among them that vectors run along, where that was chosen with storage."""
+    `lane` is the one among them that vectors run along, where that was chosen with storage. `limits`: indices of an
+    axis from there on do not exist, although its extent has them."""
 
     axes: tuple[Axis, ...]
     store: Dim
     body: Expr
     lane: Axis | None = None
+    limits: Mapping[Axis, Dim] = field(default_factory=dict[Axis, Dim])
 
     def substitute(self, mapping: Mapping[Atom, Dim]) -> Nest:
         """Replaces axes in addresses and body; the list of axes is left to the caller."""

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opweld.fuse.region import Kind
+from opweld.fuse.region import Kind, Region
+from opweld.fuse.region import Member as RegionMember
 from opweld.place.lanes import Lanes
-from opweld.place.orders import scan_kind
 from opweld.place.storage import Storage, Term, dense
 from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, load
-from opweld.tensor.program import Scan, State, Tensor
+from opweld.tensor.program import State, Tensor
 from opweld.tile.member import Made, MapMember, Member, ReductionMember
 from opweld.tile.nest import nest_of
 from opweld.tile.tile import Loop, Scratch, Statement
@@ -53,13 +53,13 @@ def _serial(made: Sequence[Made]) -> tuple[Statement, ...]:
 
 
 def recurrence_of(
-    scan: Scan,
+    region: Region,
     storages: Mapping[str, Storage],
     shapes: Mapping[str, tuple[Dim, ...]],
     lanes: Mapping[str, Lanes],
-    constants: frozenset[str],
 ) -> Recurrence:
-    """The members of a scan, its states and steps in scratch."""
+    """The members of a recurrence, its states and steps in scratch."""
+    scan = region.recurrence()
     inner: Sequence[State | Tensor] = (*scan.states, *scan.steps)
     local = {**storages, **{v.name: dense(f"{v.name}_now", v.dtype, v.shape) for v in inner}}
     scratch = tuple(Scratch(local[v.name].root, v.dtype, local[v.name].elements) for v in inner)
@@ -72,8 +72,9 @@ def recurrence_of(
     def copy(source: str, dtype: DType, axes: tuple[Axis, ...], storage: Storage, name: str) -> Member:
         return element(axes, load(source, dtype, tuple(a.dim for a in axes)), storage, name)
 
-    def step_member(step: Tensor) -> Member:
-        kind, storage = scan_kind(step, constants), local[step.name]
+    def step_member(member: RegionMember) -> Member:
+        step, kind = member.tensor, member.kind
+        storage = local[step.name]
         if kind is Kind.MAP:
             return element(step.axes, step.body, storage, step.name)
         own = lanes[step.name]
@@ -84,7 +85,7 @@ def recurrence_of(
     steps = {step.name: step for step in scan.steps}
     states = {state.name: state for state in scan.states}
     before = [element(s.axes, s.initial, local[s.name], f"initial {s.name}") for s in scan.states]
-    during = [step_member(step) for step in scan.steps]
+    during = [step_member(member) for member in region.members]
     for name, source in scan.stacked:
         step = steps[source]
         during.append(copy(source, step.dtype, step.axes, _at_step(local[name], scan.time), f"stack {name}"))

@@ -192,7 +192,7 @@ def schedule_reduction(
             at: dict[Atom, Dim] = {lane: lane_index, row: row_index}
             return _accumulate(nest, node, buffer, at, (lane_axis, row_axis), loops, written)
 
-        return (tile_at(row, "row", schedule.height, row_counter.dim, row_body),)
+        return (tile_at(row, "row", schedule.height, row_counter.dim, row_body, nest.limits.get(row)),)
 
     body = (tile_at(lane, "lane", width, lane_counter.dim, lane_body),)
     trivial: dict[Atom, Dim] = {axis: ZERO for axis in grid if axis.extent is ONE}

@@ -48,16 +48,23 @@ from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The canonical axes of a row space and how its members lie on them: for each member, the canonical axis that each
-    of its own axes is, None for one of extent one."""
+    """The canonical axes of a row space and how its members lie on them.
+
+    Attributes:
+        rows: those that the work runs over. columns: those of a row.
+        places: for each member, the canonical axis that each of its own axes is, None for one of extent one.
+        dims: what a canonical row is, where it is not an axis that the work runs over.
+    """
 
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     places: dict[str, tuple[Axis | None, ...]]
+    dims: Mapping[Axis, Dim]
 
     @staticmethod
-    def of(space: RowSpace) -> Rows:
-        """New canonical axes for a row space."""
+    def of(space: RowSpace, given: Mapping[int, Dim] | None = None, over: tuple[Axis, ...] | None = None) -> Rows:
+        """New canonical axes for a row space; in a block, `given` says what each row is, and `over` which axes the work
+        runs over."""
         rows = tuple(Axis(f"r{i}", extent) for i, extent in enumerate(space.rows))
         columns = tuple(Axis(f"c{i}", extent) for i, extent in enumerate(space.columns))
         axis_of = {("row", i): a for i, a in enumerate(rows)} | {("column", i): a for i, a in enumerate(columns)}
@@ -65,7 +72,12 @@ class Rows:
             name: tuple(None if place is None else axis_of[place] for place in found)
             for name, found in space.places.items()
         }
-        return Rows(rows, columns, places)
+        dims = {axis: given[n] for n, axis in enumerate(rows)} if given is not None else dict[Axis, Dim]()
+        return Rows(rows if over is None else over, columns, places, dims)
+
+    def dim(self, axis: Axis | None) -> Dim:
+        """The index that a canonical axis stands for."""
+        return ZERO if axis is None else self.dims.get(axis, axis.dim)
 
     def named(self, name: str) -> Axis:
         """The axis that a schedule names."""
@@ -74,7 +86,7 @@ class Rows:
     def mapping(self, tensor: Tensor) -> dict[Atom, Dim]:
         """What the tensor's own axes are in canonical ones."""
         places = self.places[tensor.name]
-        return {a: ZERO if p is None else p.dim for a, p in zip(tensor.axes, places, strict=True)}
+        return {a: self.dim(p) for a, p in zip(tensor.axes, places, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +162,7 @@ def _lane_cycles(work: RowWork, axis: Axis, choice: Choice) -> float:
             stride = work.storages[site.tensor].address(site.indices).substitute(mapping).coefficient(axis)
             cycles += vectors * (0.5 if stride is ONE or stride is ZERO else GATHER * lanes)
         if tensor.name in work.outputs and work.per_column(tensor):
-            places = [ZERO if p is None else p.dim for p in work.rows.places[tensor.name]]
+            places = [work.rows.dim(place) for place in work.rows.places[tensor.name]]
             stride = work.storages[tensor.name].address(places).coefficient(axis)
             cycles += vectors * (1.0 if stride is ONE else 1.5 * lanes)
         if reductions(tensor.body) and axis in work.rows.columns:
@@ -329,7 +341,7 @@ class _Builder:
         return list(inner)
 
     def _address(self, storage: Storage, places: tuple[Axis | None, ...]) -> Dim:
-        return storage.address([ZERO if axis is None else axis.dim for axis in places])
+        return storage.address([self._space.dim(axis) for axis in places])
 
     def _keep_in_scratch(self, position: int, tensor: Tensor, body: Expr) -> list[Statement]:
         name = f"{self._prefix}row{position}"
