@@ -1,0 +1,127 @@
+"""Runs many cases in worker processes, one for each core, and collects what came of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.random.judge import Finding
+
+REPOSITORY = Path(__file__).parents[2]
+TIMEOUT_S = 300
+"""A case that takes longer hangs."""
+
+
+class Worker:
+    """A child process that survives as long as the graphs let it."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        path = os.pathsep.join((str(REPOSITORY / "src"), str(REPOSITORY)))
+        self._variables = os.environ | {"PYTHONPATH": path} | variables
+        self._process: subprocess.Popen[str] | None = None
+
+    def _start(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            command = [sys.executable, "-W", "ignore", "-m", "tests.random.worker"]
+            self._process = subprocess.Popen(
+                command, cwd=REPOSITORY, env=self._variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        return self._process
+
+    def run(self, job: dict[str, Any]) -> list[Finding]:
+        """The findings of one job; a crash and a hang are findings too."""
+        process = self._start()
+        assert process.stdin is not None and process.stdout is not None
+        alarm = threading.Timer(TIMEOUT_S, process.kill)
+        alarm.start()
+        findings: list[Finding] = []
+        note = "starting"
+        try:
+            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                answer = json.loads(line)
+                note = answer.get("note", note)
+                if "finding" in answer:
+                    findings.append(Finding(**answer["finding"]))
+                if "done" in answer:
+                    return findings
+        except BrokenPipeError:
+            pass
+        finally:
+            hung = not alarm.is_alive()
+            alarm.cancel()
+        code = self._end()
+        what = f"no answer within {TIMEOUT_S} s" if hung else _name_of(code)
+        done = {finding.level for finding in findings}
+        level = next((level for level in job["levels"] if level not in done), job["levels"][-1])
+        crash = Finding(job.get("seed", 0), level, job["threads"][0], 0, "crash", f"{what} while {note}")
+        rest = [other for other in job["levels"] if other not in done | {level}]
+        return [*findings, crash, *(self.run(job | {"levels": rest}) if rest else [])]
+
+    def close(self) -> None:
+        """Lets the process end."""
+        if self._process is not None:
+            self._end()
+
+    def _end(self) -> int:
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        self._process = None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
+        return process.wait()
+
+
+def _name_of(code: int) -> str:
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit status {code}"
+
+
+def cast_net(
+    seeds: Iterable[int],
+    levels: Sequence[str],
+    threads: Callable[[int], Sequence[int]],
+    workers: int,
+    variables: dict[str, str],
+) -> Iterator[list[Finding]]:
+    """The findings of each seed, as they come in. `threads` says on how many threads a seed is run."""
+    jobs: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for seed in seeds:
+        jobs.put(seed)
+    found: queue.SimpleQueue[list[Finding] | None] = queue.SimpleQueue()
+
+    def work() -> None:
+        worker = Worker(variables)
+        try:
+            while True:
+                try:
+                    seed = jobs.get_nowait()
+                except queue.Empty:
+                    return
+                found.put(worker.run({"seed": seed, "levels": list(levels), "threads": list(threads(seed))}))
+        finally:
+            worker.close()
+            found.put(None)
+
+    running = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
+    for thread in running:
+        thread.start()
+    left = workers
+    while left:
+        findings = found.get()
+        if findings is None:
+            left -= 1
+        else:
+            yield findings

@@ -1,0 +1,47 @@
+"""Random graphs, compiled at every level and run at every choice of sizes: none is wrong, none breaks the compiler."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.random.__main__ import environment
+from tests.random.judge import LEVELS, Finding
+from tests.random.net import cast_net
+
+WORKERS = len(os.sched_getaffinity(0))
+
+
+def findings_of(seeds: Sequence[int], folder: Path, compiler: str) -> list[Finding]:
+    variables = environment(folder, compiler)
+    # Every other graph on one thread first: what one thread compiles, two must run, and the other way round.
+    found = cast_net(seeds, LEVELS, lambda seed: (1, 2) if seed % 2 else (2, 1), WORKERS, variables)
+    return [finding for findings in found for finding in findings]
+
+
+def require_good(findings: Sequence[Finding], graphs: int) -> None:
+    assert len(findings) == graphs * len(LEVELS)
+    bad = [f"seed {f.seed} at {f.level}: {f.outcome}: {f.what}" for f in findings if f.bad]
+    assert not bad, "\n".join((*bad, "reduce with: python -m tests.random --reduce --only SEED"))
+    # A net that refuses its catch would be blind.
+    assert sum(f.outcome == "right" for f in findings) > 0.8 * len(findings)
+
+
+def test_fixed_seeds(tmp_path: Path) -> None:
+    require_good(findings_of(range(48), tmp_path, "quick"), 48)
+
+
+def test_fixed_seeds_with_the_compiler_of_the_product(tmp_path: Path) -> None:
+    require_good(findings_of(range(1000, 1006), tmp_path, "product"), 6)
+
+
+@pytest.mark.slow
+def test_fresh_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = int.from_bytes(os.urandom(4), "big")
+    with capsys.disabled():
+        sys.stdout.write(f"seeds from {first}\n")
+    require_good(findings_of(range(first, first + 600), tmp_path, "quick"), 600)

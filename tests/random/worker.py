@@ -1,0 +1,41 @@
+"""A process of its own for graphs that may crash: jobs as lines of JSON in, progress and findings out.
+
+A job is {"seed": ...} or {"model": path, "feeds": path} (see `reduce.py`), with "levels" and "threads". The answer is
+one line a level, {"finding": ...}, then {"done": true}; before anything that may crash, {"note": ...}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from tests.random.generate import case_of
+from tests.random.judge import Judge, judge_level
+from tests.random.kept import load_case
+
+
+def main() -> None:
+    """Works until standard input ends."""
+    # What the compiled code or a library prints must not be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def say(**words: Any) -> None:
+        answers.write(json.dumps(words) + "\n")
+
+    for line in sys.stdin:
+        job = json.loads(line)
+        say(note="generating")
+        case = load_case(job["folder"]) if "folder" in job else case_of(job["seed"])
+        judge = Judge(case)
+        say(nodes=len(case.model.graph.node))
+        for level in job["levels"]:
+            finding = judge_level(judge, level, job["threads"], lambda text: say(note=text))
+            say(finding=finding.to_json())
+        say(done=True)
+
+
+if __name__ == "__main__":
+    main()
