@@ -83,8 +83,9 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     if found is not None:
         return found
     from opweld.pipeline import build_artifact
+    from opweld.tensor.intern import compilation
 
-    with tempfile.TemporaryDirectory(prefix="opweld-") as workspace:
+    with tempfile.TemporaryDirectory(prefix="opweld-") as workspace, compilation():
         made = build_artifact(model, options, target, Path(workspace), cache, progress)
 
         def fill(folder: Path) -> None:

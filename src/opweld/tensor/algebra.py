@@ -36,6 +36,7 @@ from opweld.tensor.expr import (
     unary,
     walk,
 )
+from opweld.tensor.intern import current
 from opweld.tensor.range import bounds, never_negative_zero
 from opweld.tensor.semantics import Array, apply_binary, apply_cast, apply_unary, fails_on_zero
 
@@ -49,22 +50,22 @@ _MERGED_REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 _IDEMPOTENT_REDUCTIONS = frozenset({"max", "min", "any", "all"})
 
 _PASSES = 16
-_simplified: dict[Expr, Expr] = {}
 
 
 def simplify(root: Expr) -> Expr:
     """An expression of the same value that is no larger; the same object when no rule applies."""
-    found = _simplified.get(root)
+    known = current.get().simplified
+    found = known.get(root)
     if found is not None:
         return found
-    current = root
+    found = root
     for _ in range(_PASSES):
-        following = transform(_fold_constants(current), _rewrite)
-        if following is current:
+        following = transform(_fold_constants(found), _rewrite)
+        if following is found:
             break
-        current = following
-    _simplified[root] = _simplified[current] = current
-    return current
+        found = following
+    known[root] = known[found] = found
+    return found
 
 
 def _rewrite(node: Expr) -> Expr | None:

@@ -16,23 +16,30 @@ import numpy as np
 
 from opweld.tensor.dim import ZERO, Atom, Axis, Dim, DimLike, Symbol, Value, as_dim, atoms_of, nonnegative
 from opweld.tensor.dtype import DType
+from opweld.tensor.intern import current
 from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY
 
 Scalar: TypeAlias = "float | int | bool"
 
-_nodes: dict[tuple[object, ...], Expr] = {}
-
 
 class Expr:
-    """A scalar expression. Interned: equality is identity."""
+    """A scalar expression. Interned: equality is identity. What is found out about it stays with it."""
 
-    __slots__ = ("dtype",)
+    __slots__ = ("dtype", "known_atoms", "known_children", "known_loads")
     dtype: DType
+    known_atoms: frozenset[Atom] | None
+    known_children: tuple[Expr, ...] | None
+    known_loads: tuple[Load, ...] | None
 
     @property
     def operands(self) -> tuple[Expr, ...]:
         """The direct sub-expressions, the fill of a load included, index arithmetic excluded."""
         return ()
+
+    @property
+    def atoms(self) -> frozenset[Atom]:
+        """See `free_atoms`."""
+        return free_atoms(self)
 
     def __repr__(self) -> str:
         return show(self)
@@ -135,14 +142,16 @@ class Reduce(Expr):
 
 
 def _intern(cls: type[Expr], dtype: DType, names: tuple[str, ...], fields: tuple[object, ...]) -> Expr:
+    nodes = current.get().nodes
     key = (cls, dtype, *fields)
-    found = _nodes.get(key)
+    found = nodes.get(key)
     if found is None:
-        found = object.__new__(cls)
-        found.dtype = dtype
+        made = object.__new__(cls)
+        made.dtype = dtype
+        made.known_atoms = made.known_children = made.known_loads = None
         for name, field in zip(names, fields, strict=True):
-            setattr(found, name, field)
-        _nodes[key] = found
+            setattr(made, name, field)
+        found = nodes.setdefault(key, made)
     return found
 
 
@@ -159,11 +168,13 @@ def const(value: Scalar, dtype: DType) -> Expr:
         if not limits.min <= plain <= limits.max:
             plain = int(np.asarray(plain & ((1 << (8 * dtype.bytes)) - 1), np.uint64).astype(dtype.numpy))
     key = (Const, dtype, type(plain), plain if plain == plain else "nan", math.copysign(1, plain))
-    found = _nodes.get(key)
+    nodes = current.get().nodes
+    found = nodes.get(key)
     if found is None:
-        node = object.__new__(Const)
-        node.dtype, node.value = dtype, plain
-        _nodes[key] = found = node
+        made = object.__new__(Const)
+        made.dtype, made.value = dtype, plain
+        made.known_atoms = made.known_children = made.known_loads = None
+        found = nodes.setdefault(key, made)
     return found
 
 
@@ -271,15 +282,12 @@ def walk(*roots: Expr) -> Iterator[Expr]:
         stack.extend((child, False) for child in _children(node))
 
 
-_child_memo: dict[Expr, tuple[Expr, ...]] = {}
-
-
 def _children(node: Expr) -> tuple[Expr, ...]:
     """Operands and run-time index expressions, last first."""
-    found = _child_memo.get(node)
+    found = node.known_children
     if found is None:
         inside = (atom.expr for dim in dims_of(node) for atom in _sorted_values(dim))
-        found = _child_memo[node] = (*node.operands, *inside)[::-1]
+        found = node.known_children = (*node.operands, *inside)[::-1]
     return found
 
 
@@ -298,39 +306,35 @@ def dims_of(node: Expr) -> tuple[Dim, ...]:
     return ()
 
 
-_load_memo: dict[Expr, tuple[Load, ...]] = {}
-
-
 def loads(*roots: Expr) -> list[Load]:
     """Every load of the expressions, once, in order."""
     if len(roots) != 1:
         return list(dict.fromkeys(node for root in roots for node in loads(root)))
-    found = _load_memo.get(roots[0])
+    found = roots[0].known_loads
     if found is None:
-        found = _load_memo[roots[0]] = tuple(node for node in walk(roots[0]) if isinstance(node, Load))
+        found = roots[0].known_loads = tuple(node for node in walk(roots[0]) if isinstance(node, Load))
     return list(found)
-
-
-_free: dict[Expr, frozenset[Atom]] = {}
 
 
 def free_atoms(root: Expr) -> frozenset[Atom]:
     """The axes and symbols an expression depends on; axes bound by a reduce inside are not free."""
-    found = _free.get(root)
+    found = root.known_atoms
     if found is not None:
         return found
     for node in walk(root):
-        if node in _free:
-            continue
-        atoms: frozenset[Atom] = frozenset()
-        for operand in node.operands:
-            atoms |= _free[operand]
-        for dim in dims_of(node):
-            for atom in atoms_of(dim):
-                if isinstance(atom, Axis | Symbol):
-                    atoms |= {atom}
-        _free[node] = atoms - frozenset(node.axes) if isinstance(node, Reduce) else atoms
-    return _free[root]
+        if node.known_atoms is None:
+            found = node.known_atoms = _free_atoms(node)
+    assert found is not None
+    return found
+
+
+def _free_atoms(node: Expr) -> frozenset[Atom]:
+    """The free atoms of a node whose operands' are known."""
+    atoms = {atom for operand in node.operands for atom in operand.atoms}
+    atoms.update(atom for dim in dims_of(node) for atom in dim.atoms if isinstance(atom, Axis | Symbol))
+    if isinstance(node, Reduce):
+        atoms.difference_update(node.axes)
+    return frozenset(atoms)
 
 
 def transform(root: Expr, rewrite: Callable[[Expr], Expr | None], on_dim: Callable[[Dim], Dim] | None = None) -> Expr:

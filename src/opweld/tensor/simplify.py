@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,6 +14,7 @@ from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Atom, Axis, Dim
 from opweld.tensor.expr import Const, Expr, Load, Reduce, const, load, reduce, substitute, substitute_loads, transform
 from opweld.tensor.fold import Report, fold_constants, load_literal, uniform_literals
+from opweld.tensor.intern import current
 from opweld.tensor.program import Constant, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
 
 __all__ = ["canonical_body", "simplify", "simplify_program"]
@@ -201,9 +201,10 @@ def _renamed(body: Expr, names: Mapping[str, str]) -> Expr:
     )
 
 
-@cache
 def _canonical_axis(kind: str, position: int, extent: Dim) -> Axis:
-    return Axis(f"{kind}{position}", extent)
+    axes = current.get().axes
+    found = axes.get((kind, position, extent))
+    return axes.setdefault((kind, position, extent), Axis(f"{kind}{position}", extent)) if found is None else found
 
 
 def canonical_body(axes: tuple[Axis, ...], body: Expr) -> Expr:

@@ -1,0 +1,230 @@
+"""The indivisible integers of polynomials: sizes, loop indices, checked run-time integers, and what others are made of.
+
+What is special about an atom, such as its ends, is a method here, so that polynomials and proofs need not know them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from opweld.tensor.intern import current
+from opweld.tensor.polynomial import ZERO, Dim, DimLike, Monomial, as_dim, make
+
+if TYPE_CHECKING:
+    from opweld.tensor.expr import Expr
+
+
+class Atom:
+    """An indivisible integer. Interned: equality is identity.
+
+    `key` is its place in the order of atoms, which is first that of kinds (`rank`), `text` what it is printed as."""
+
+    __slots__ = ("key", "text")
+    rank: ClassVar[int] = 0
+    is_remainder: ClassVar[bool] = False
+    key: tuple[int, str, int]
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @property
+    def dim(self) -> Dim:
+        """The polynomial that is just this atom."""
+        return make({(self,): 1})
+
+    def inside(self) -> frozenset[Atom]:
+        """The atom and all atoms inside it; for a run-time value, those of its index expressions too."""
+        return frozenset((self,))
+
+    def substituted(self, mapping: Mapping[Atom, Dim], on_value: Callable[[Expr], Expr] | None) -> Dim:
+        """See `Dim.substitute`."""
+        found = mapping.get(self)
+        return self.dim if found is None else found
+
+    def evaluated(self, values: Mapping[Atom, int], on_value: Callable[[Value], int] | None) -> int:
+        """See `Dim.evaluate`."""
+        if self not in values:
+            raise KeyError(f"no value for {self}")
+        return values[self]
+
+    def lower_ends(self) -> list[Dim]:
+        """Polynomials that the atom is never less than; each alone is a bound."""
+        return []
+
+    def upper_ends(self) -> list[Dim]:
+        """Polynomials that the atom never exceeds; each alone is a bound."""
+        return []
+
+    def lower_ends_beside(self, slope: Dim, rest: Dim) -> list[Dim]:
+        """Lower bounds of `slope * atom` for slope <= 0 in terms of other atoms of the rest."""
+        return []
+
+    def joined(self, total: Mapping[Monomial, int]) -> Dim | None:
+        """Of a remainder: the polynomial with remainders joined to their divisions, None when there is none to join."""
+        return None
+
+
+class Symbol(Atom):
+    """A size known when a shape is bound, or the value of a small integer input. At least `least`."""
+
+    __slots__ = ("least", "name")
+    rank = 0
+    name: str
+    least: int | None
+
+    def __new__(cls, name: str, least: int | None = 1) -> Symbol:
+        """The symbol with this name and bound."""
+        atoms = current.get().atoms
+        found = atoms.get((cls, name, least))
+        if found is None:
+            made = super().__new__(cls)
+            made.name, made.least, made.text = name, least, name
+            made.key = (cls.rank, name, 0)
+            found = atoms.setdefault((cls, name, least), made)
+        assert isinstance(found, Symbol)
+        return found
+
+
+class Axis(Atom):
+    """An index that runs over [0, extent). Every call makes a new axis."""
+
+    __slots__ = ("extent", "name", "number")
+    rank = 1
+    name: str
+    extent: Dim
+    number: int
+
+    def __new__(cls, name: str, extent: DimLike) -> Axis:
+        """A new axis, unlike every other."""
+        axis = super().__new__(cls)
+        axis.name, axis.extent, axis.number = name, as_dim(extent), next(current.get().count)
+        axis.text, axis.key = name, (cls.rank, name, axis.number)
+        return axis
+
+    def lower_ends(self) -> list[Dim]:
+        """Zero."""
+        return [ZERO]
+
+    def upper_ends(self) -> list[Dim]:
+        """The last index."""
+        return [self.extent - 1]
+
+
+class Value(Atom):
+    """An integer computed at run time and used as an index into [0, extent). Compiled code checks it before use."""
+
+    __slots__ = ("_inside", "expr", "extent")
+    rank = 6
+    expr: Expr
+    extent: Dim
+    _inside: frozenset[Atom] | None
+
+    def __new__(cls, expr: Expr, extent: DimLike) -> Value:
+        """The atom of this integer expression and this bound."""
+        tables = current.get()
+        limit = as_dim(extent)
+        found = tables.atoms.get((cls, expr, limit))
+        if found is None:
+            made = super().__new__(cls)
+            made.expr, made.extent, made._inside = expr, limit, None
+            made.text, made.key = f"[{expr!r}]", (cls.rank, "", next(tables.count))
+            found = tables.atoms.setdefault((cls, expr, limit), made)
+        assert isinstance(found, Value)
+        return found
+
+    def inside(self) -> frozenset[Atom]:
+        """The value, and what its index expression and extent depend on."""
+        found = self._inside
+        if found is None:
+            found = self._inside = frozenset((self,)) | self.expr.atoms | self.extent.atoms
+        return found
+
+    def substituted(self, mapping: Mapping[Atom, Dim], on_value: Callable[[Expr], Expr] | None) -> Dim:
+        """The value of the rewritten expression."""
+        if self in mapping:
+            return mapping[self]
+        extent = self.extent.substitute(mapping, on_value)
+        expr = on_value(self.expr) if on_value is not None else self.expr
+        return self.dim if expr is self.expr and extent is self.extent else Value(expr, extent).dim
+
+    def evaluated(self, values: Mapping[Atom, int], on_value: Callable[[Value], int] | None) -> int:
+        """What is given for the value, else what the callback says."""
+        if self in values or on_value is None:
+            return super().evaluated(values, on_value)
+        return on_value(self)
+
+    def lower_ends(self) -> list[Dim]:
+        """Zero."""
+        return [ZERO]
+
+    def upper_ends(self) -> list[Dim]:
+        """The last index."""
+        return [self.extent - 1]
+
+
+class Pair(Atom):
+    """An atom made of two polynomials."""
+
+    __slots__ = ("_inside", "left", "right")
+    template: ClassVar[str]
+    left: Dim
+    right: Dim
+    _inside: frozenset[Atom] | None
+
+    def __new__(cls, left: Dim, right: Dim) -> Pair:
+        """The atom of these two polynomials, as they are."""
+        tables = current.get()
+        found = tables.atoms.get((cls, left, right))
+        if found is None:
+            made = super().__new__(cls)
+            made.left, made.right, made._inside = left, right, None
+            made.text = cls.template.format(_operand(left), _operand(right))
+            made.key = (cls.rank, made.text, next(tables.count))
+            found = tables.atoms.setdefault((cls, left, right), made)
+        assert isinstance(found, Pair)
+        return found
+
+    def inside(self) -> frozenset[Atom]:
+        """The atom, and what both polynomials depend on."""
+        found = self._inside
+        if found is None:
+            found = self._inside = frozenset((self,)) | self.left.atoms | self.right.atoms
+        return found
+
+    def substituted(self, mapping: Mapping[Atom, Dim], on_value: Callable[[Expr], Expr] | None) -> Dim:
+        """The same operation on the rewritten polynomials."""
+        if self in mapping:
+            return mapping[self]
+        left, right = self.left.substitute(mapping, on_value), self.right.substitute(mapping, on_value)
+        return self.dim if left is self.left and right is self.right else self.made(left, right)
+
+    def evaluated(self, values: Mapping[Atom, int], on_value: Callable[[Value], int] | None) -> int:
+        """The operation on integers, unless a value is given."""
+        if self in values:
+            return values[self]
+        return self.number(self.left.evaluate(values, on_value), self.right.evaluate(values, on_value))
+
+    @staticmethod
+    def made(left: Dim, right: Dim) -> Dim:
+        """The operation on polynomials, simplified."""
+        raise NotImplementedError
+
+    @staticmethod
+    def number(left: int, right: int) -> int:
+        """The operation on integers."""
+        raise NotImplementedError
+
+
+def _operand(dim: Dim) -> str:
+    return f"({dim})" if len(dim.terms) > 1 else repr(dim)
+
+
+def symbols_of(dim: Dim) -> frozenset[Symbol]:
+    """The dynamic sizes that occur in the polynomial."""
+    return frozenset(atom for atom in dim.atoms if isinstance(atom, Symbol))
+
+
+def axes_of(dim: Dim) -> frozenset[Axis]:
+    """The loop indices that occur in the polynomial."""
+    return frozenset(atom for atom in dim.atoms if isinstance(atom, Axis))

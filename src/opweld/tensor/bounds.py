@@ -1,0 +1,98 @@
+"""What can be proved of a polynomial for all sizes and all indices within their extents: signs, lower, upper bounds."""
+
+from __future__ import annotations
+
+from types import EllipsisType
+
+from opweld.tensor.atoms import Atom, Axis, Symbol
+from opweld.tensor.polynomial import Dim, atom_key, make
+
+_DEPTH = 12
+"""Atoms that are replaced by an end of their range one after the other, at most."""
+
+
+def nonnegative(dim: Dim) -> bool:
+    """Whether the polynomial is provably >= 0 for all sizes >= 1 and all axes within their extents."""
+    found = dim.known_nonnegative
+    if found is None:
+        found = dim.known_nonnegative = _prove(dim, _DEPTH)
+    return found
+
+
+def _prove(dim: Dim, depth: int) -> bool:
+    value = dim.constant
+    if value is not None:
+        return value >= 0
+    if depth == 0:
+        return False
+    bounded = max(
+        (a for monomial, _ in dim.terms for a in monomial if not isinstance(a, Symbol)), key=atom_key, default=None
+    )
+    if bounded is not None:
+        return _prove_bounded(dim, bounded, depth)
+    # Only symbols are left: with s = t + least, t >= 0, non-negative coefficients prove the claim.
+    symbols = [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, Symbol)]
+    if any(symbol.least is None for symbol in symbols):
+        return False
+    shift: dict[Atom, Dim] = {symbol: symbol.dim + symbol.least for symbol in symbols if symbol.least is not None}
+    return all(coefficient >= 0 for _, coefficient in dim.substitute(shift).terms)
+
+
+def _prove_bounded(dim: Dim, atom: Atom, depth: int) -> bool:
+    """Replaces a bounded atom by the end of its range that makes the polynomial smallest."""
+    if any(monomial.count(atom) > 1 for monomial, _ in dim.terms):
+        return False
+    slope = make({tuple(x for x in m if x is not atom): c for m, c in dim.terms if atom in m})
+    rest = dim.without(atom)
+    if _prove(slope, depth - 1):
+        return any(_prove(slope * low + rest, depth - 1) for low in atom.lower_ends())
+    if _prove(-slope, depth - 1):
+        lowest = (*atom.lower_ends_beside(slope, rest), *(slope * high for high in atom.upper_ends()))
+        return any(_prove(low + rest, depth - 1) for low in lowest)
+    return False
+
+
+def largest(dim: Dim) -> Dim | None:
+    """An upper bound free of axes, when every axis enters with a slope of known sign; else None."""
+    for axis in sorted((atom for atom in dim.atoms if isinstance(atom, Axis)), key=atom_key):
+        slope = dim.coefficient(axis)
+        if slope is None:
+            return None
+        if nonnegative(slope):
+            dim = slope * (axis.extent - 1) + dim.without(axis)
+        elif nonnegative(-slope):
+            dim = dim.without(axis)
+        else:
+            return None
+    return dim
+
+
+def smallest(dim: Dim) -> Dim | None:
+    """A lower bound free of axes, reached when axes are independent; None when a slope's sign is unknown."""
+    top = largest(-dim)
+    return None if top is None else -top
+
+
+def lower_constant(dim: Dim) -> int | None:
+    """The largest of a few constants k such that dim >= k is provable; None when even the smallest fails."""
+    found = dim.known_least
+    if isinstance(found, EllipsisType):
+        found = dim.known_least = _lower_constant(dim)
+    return found
+
+
+def _lower_constant(dim: Dim) -> int | None:
+    value = dim.constant
+    if value is not None:
+        return value
+    loose = dict(dim.terms).get((), 0)
+    for k in sorted({loose, loose + 1, 0, 1, -1, loose - 1}, reverse=True):
+        if _prove(dim - k, 8):
+            return k
+    return None
+
+
+def upper_constant(dim: Dim) -> int | None:
+    """A constant that the polynomial provably never exceeds; None when there is none in sight."""
+    top = largest(dim)
+    return None if top is None else top.constant

@@ -1,0 +1,62 @@
+"""The tables by which equal sizes and expressions are one object: a set of tables for each compilation.
+
+What is made inside of `compilation()` is in its tables and in no others. Two compilations in two threads never see each
+other's objects, and the memory of one is free when its last object is gone. Outside of any, as in tests and at a
+prompt, the process has tables that last. Objects of different tables must not be mixed, because equal ones are not the
+same; only what `everywhere` was told is in all tables. A thread that works for a compilation of another thread must be
+given its context (`contextvars.copy_context().run`).
+
+Tables grow by `setdefault`, which is atomic: threads that share them agree on which of two equal objects was first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Generator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opweld.tensor.atoms import Atom, Axis
+    from opweld.tensor.expr import Expr
+    from opweld.tensor.polynomial import Dim, Monomial
+
+_numbers: dict[int, Dim] = {}
+
+
+class Tables:
+    """What one compilation has made, by content: polynomials, integers, atoms, expressions, axes for comparison,
+    and the simpler form of expressions.
+
+    `count` numbers atoms, from zero in every compilation: names and orders that hang on it are the same every time."""
+
+    __slots__ = ("atoms", "axes", "count", "dims", "integers", "nodes", "simplified")
+
+    def __init__(self) -> None:
+        self.integers: dict[int, Dim] = dict(_numbers)
+        self.dims: dict[tuple[tuple[Monomial, int], ...], Dim] = {dim.terms: dim for dim in _numbers.values()}
+        self.atoms: dict[tuple[object, ...], Atom] = {}
+        self.nodes: dict[tuple[object, ...], Expr] = {}
+        self.axes: dict[tuple[str, int, Dim], Axis] = {}
+        self.simplified: dict[Expr, Expr] = {}
+        self.count = itertools.count()
+
+
+current: ContextVar[Tables] = ContextVar("current", default=Tables())  # noqa: B039 - one for the process, on purpose
+"""The tables in use."""
+
+
+@contextlib.contextmanager
+def compilation() -> Generator[None]:
+    """New tables for everything that is made inside."""
+    token = current.set(Tables())
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+def everywhere(number: int, dim: Dim) -> Dim:
+    """Says that an integer's polynomial is the same object in all tables made from now on, and in the process's own."""
+    return _numbers.setdefault(number, dim)

@@ -1,0 +1,259 @@
+"""Polynomials with integer coefficients over atoms: canonical and interned, so that equal ones are the same object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import gcd
+from types import EllipsisType
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from opweld.tensor.intern import current, everywhere
+
+if TYPE_CHECKING:
+    from opweld.tensor.atoms import Atom, Value
+    from opweld.tensor.expr import Expr
+
+DimLike: TypeAlias = "Dim | int"
+Monomial: TypeAlias = "tuple[Atom, ...]"
+
+
+class Dim:
+    """A canonical integer polynomial. Build with `as_dim`, operators, `floordiv`, `mod`, `minimum`, `maximum`."""
+
+    __slots__ = ("known_atoms", "known_least", "known_nonnegative", "terms")
+    terms: tuple[tuple[Monomial, int], ...]
+    known_atoms: frozenset[Atom] | None
+    """What `atoms` found, None before it was asked."""
+    known_nonnegative: bool | None
+    """What `bounds.nonnegative` found, None before it was asked."""
+    known_least: int | EllipsisType | None
+    """What `bounds.lower_constant` found, `...` before it was asked."""
+
+    divide: ClassVar[Callable[[Dim, Dim], Dim]]
+    """`division.floordiv`; it stands above, as it needs proofs, which need polynomials."""
+    remainder: ClassVar[Callable[[Dim, Dim], Dim]]
+    """`division.mod`."""
+
+    def __repr__(self) -> str:
+        if not self.terms:
+            return "0"
+        text = ""
+        for monomial, coefficient in self.terms:
+            factors = [atom.text for atom in monomial]
+            if abs(coefficient) != 1 or not factors:
+                factors.insert(0, str(abs(coefficient)))
+            sign = (" - " if coefficient < 0 else " + ") if text else ("-" if coefficient < 0 else "")
+            text += sign + "*".join(factors)
+        return text
+
+    @property
+    def constant(self) -> int | None:
+        """The value when no atom takes part, else None."""
+        if not self.terms:
+            return 0
+        if len(self.terms) == 1 and not self.terms[0][0]:
+            return self.terms[0][1]
+        return None
+
+    def __int__(self) -> int:
+        value = self.constant
+        if value is None:
+            raise ValueError(f"{self} is not a known integer")
+        return value
+
+    @property
+    def atom(self) -> Atom | None:
+        """The atom when this is exactly one atom, else None."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1:
+            return self.terms[0][0][0]
+        return None
+
+    @property
+    def atoms(self) -> frozenset[Atom]:
+        """Every atom that occurs, at any depth: in divisions and in run-time values too."""
+        found = self.known_atoms
+        if found is None:
+            found = frozenset(inner for monomial, _ in self.terms for atom in monomial for inner in atom.inside())
+            self.known_atoms = found
+        return found
+
+    def __add__(self, other: DimLike) -> Dim:
+        other = as_dim(other)
+        if not other.terms:
+            return self
+        total = dict(self.terms)
+        for monomial, coefficient in other.terms:
+            total[monomial] = total.get(monomial, 0) + coefficient
+        return make(total)
+
+    def __neg__(self) -> Dim:
+        return make({monomial: -coefficient for monomial, coefficient in self.terms})
+
+    def __sub__(self, other: DimLike) -> Dim:
+        return self + -as_dim(other)
+
+    def __mul__(self, other: DimLike) -> Dim:
+        other = as_dim(other)
+        total: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in other.terms:
+                monomial = tuple(sorted(left + right, key=atom_key))
+                total[monomial] = total.get(monomial, 0) + a * b
+        return make(total)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: DimLike) -> Dim:
+        return as_dim(other) - self
+
+    def __floordiv__(self, other: DimLike) -> Dim:
+        return Dim.divide(self, as_dim(other))
+
+    def __mod__(self, other: DimLike) -> Dim:
+        return Dim.remainder(self, as_dim(other))
+
+    def coefficient(self, atom: Atom) -> Dim | None:
+        """c of `c * atom + rest` where neither c nor rest depends on the atom; None when not affine in it."""
+        total: dict[Monomial, int] = {}
+        for monomial, coefficient in self.terms:
+            count = monomial.count(atom)
+            rest = tuple(a for a in monomial if a is not atom)
+            if any(atom in a.inside() for a in rest) or count > 1:
+                return None
+            if count:
+                total[rest] = total.get(rest, 0) + coefficient
+        return make(total)
+
+    def without(self, atom: Atom) -> Dim:
+        """The terms in which the atom is not a factor: `rest` of `c * atom + rest`."""
+        return make({monomial: c for monomial, c in self.terms if atom not in monomial})
+
+    def depends_on(self, atom: Atom) -> bool:
+        """Whether the atom occurs anywhere, divisions and run-time values included."""
+        return atom in self.atoms
+
+    def substitute(self, mapping: Mapping[Atom, Dim], on_value: Callable[[Expr], Expr] | None = None) -> Dim:
+        """Replaces atoms everywhere, run-time index expressions included when `on_value` rewrites those."""
+        if not mapping and on_value is None:
+            return self
+        if on_value is None and not any(atom in mapping for atom in self.atoms):
+            return self
+        total = ZERO
+        for monomial, coefficient in self.terms:
+            product = as_dim(coefficient)
+            for atom in monomial:
+                product = product * atom.substituted(mapping, on_value)
+            total = total + product
+        return total
+
+    def evaluate(self, values: Mapping[Atom, int], on_value: Callable[[Value], int] | None = None) -> int:
+        """The integer for given atom values; KeyError names a missing atom."""
+        total = 0
+        for monomial, coefficient in self.terms:
+            for atom in monomial:
+                coefficient *= atom.evaluated(values, on_value)
+            total += coefficient
+        return total
+
+
+def as_dim(value: DimLike) -> Dim:
+    """The polynomial of an integer, or the polynomial itself."""
+    if isinstance(value, Dim):
+        return value
+    integers = current.get().integers
+    found = integers.get(value)
+    if found is None:
+        found = integers.setdefault(value, make({(): int(value)}))
+    return found
+
+
+def atom_key(atom: Atom) -> tuple[int, str, int]:
+    """The place of an atom in the order of all atoms."""
+    return atom.key
+
+
+def _monomial_key(item: tuple[Monomial, int]) -> tuple[int, tuple[tuple[int, str, int], ...]]:
+    return (-len(item[0]), tuple(atom.key for atom in item[0]))
+
+
+def make(total: dict[Monomial, int]) -> Dim:
+    """The polynomial with these coefficients by monomial, whose atoms are in order; divisions are joined with their
+    remainders."""
+    if 0 in total.values():
+        total = {monomial: c for monomial, c in total.items() if c}
+    remainder = _remainder_in(total)
+    if remainder is not None:
+        joined = remainder.joined(total)
+        if joined is not None:
+            return joined
+    terms = tuple(total.items() if len(total) < 2 else sorted(total.items(), key=_monomial_key))
+    dims = current.get().dims
+    found = dims.get(terms)
+    if found is None:
+        made = object.__new__(Dim)
+        made.terms = terms
+        made.known_atoms, made.known_nonnegative, made.known_least = None, None, ...
+        found = dims.setdefault(terms, made)
+    return found
+
+
+def _remainder_in(total: dict[Monomial, int]) -> Atom | None:
+    for monomial in total:
+        for atom in monomial:
+            if atom.is_remainder:
+                return atom
+    return None
+
+
+ZERO = everywhere(0, make({}))
+ONE = everywhere(1, as_dim(1))
+
+
+def product(dims: Iterable[DimLike]) -> Dim:
+    """The product of all dims; one for none."""
+    total = ONE
+    for dim in dims:
+        total = total * dim
+    return total
+
+
+def exact_quotient(a: Dim, b: Dim) -> Dim | None:
+    """q with a == q * b, by polynomial long division; None when there is none."""
+    if not b.terms:
+        return None
+    lead_monomial, lead_coefficient = b.terms[0]
+    quotient, remainder = ZERO, a
+    for _ in range(len(a.terms) * 4 + 4):
+        if not remainder.terms:
+            return quotient
+        monomial, coefficient = remainder.terms[0]
+        factor = monomial_quotient(monomial, lead_monomial)
+        if factor is None or coefficient % lead_coefficient:
+            return None
+        step = make({factor: coefficient // lead_coefficient})
+        quotient, remainder = quotient + step, remainder - step * b
+    return None
+
+
+def monomial_quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    """The monomial without the atoms of the divisor; None when they are not all in it."""
+    rest = list(monomial)
+    for atom in divisor:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def common_factor(a: Dim, b: Dim) -> int:
+    """The greatest integer that divides all coefficients of both."""
+    content = 0
+    for _, coefficient in (*a.terms, *b.terms):
+        content = gcd(content, coefficient)
+    return content
+
+
+def divided(a: Dim, divisor: int) -> Dim:
+    """The polynomial divided by an integer that divides all of its coefficients."""
+    return make({monomial: c // divisor for monomial, c in a.terms})
