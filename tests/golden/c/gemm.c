@@ -20,9 +20,9 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
     int64_t nt = rest;
     for (int64_t iteration = begin; iteration < end; ++iteration) {
         const int64_t left0 = nt * -32 + 40;
-        const float *in0_0 = in0 + (mt * 256);
-        const float *in1_0 = in1 + (nt * 2048);
-        const float *in2_0 = in2 + (nt * 32);
+        const float *in0_0 = in0 + mt * 256;
+        const float *in1_0 = in1 + nt * 2048;
+        const float *in2_0 = in2 + nt * 32;
         float *out0_0 = out0 + (mt * 160 + nt * 32);
         if (left0 >= 32) {
             const int64_t left2 = mt * -4 + 29;
@@ -53,22 +53,22 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                     acc2_r3_v1 += t26 * t23;
                 }
                 const vf32 t27 = opw_load_f32(in2_0);
-                const vf32 t28 = opw_max_f32(opw_splat_f32(0.0f), (acc2_r0_v0 + t27));
+                const vf32 t28 = opw_max_f32(opw_splat_f32(0.0f), acc2_r0_v0 + t27);
                 opw_store_f32(out0_0, t28);
                 const vf32 t29 = opw_load_f32(in2_0 + 16);
-                const vf32 t30 = opw_max_f32(opw_splat_f32(0.0f), (acc2_r0_v1 + t29));
+                const vf32 t30 = opw_max_f32(opw_splat_f32(0.0f), acc2_r0_v1 + t29);
                 opw_store_f32(out0_0 + 16, t30);
-                const vf32 t31 = opw_max_f32(opw_splat_f32(0.0f), (acc2_r1_v0 + t27));
+                const vf32 t31 = opw_max_f32(opw_splat_f32(0.0f), acc2_r1_v0 + t27);
                 opw_store_f32(out0_0 + 40, t31);
-                const vf32 t32 = opw_max_f32(opw_splat_f32(0.0f), (acc2_r1_v1 + t29));
+                const vf32 t32 = opw_max_f32(opw_splat_f32(0.0f), acc2_r1_v1 + t29);
                 opw_store_f32(out0_0 + 56, t32);
-                const vf32 t33 = opw_max_f32(opw_splat_f32(0.0f), (acc2_r2_v0 + t27));
+                const vf32 t33 = opw_max_f32(opw_splat_f32(0.0f), acc2_r2_v0 + t27);
                 opw_store_f32(out0_0 + 80, t33);
-                const vf32 t34 = opw_max_f32(opw_splat_f32(0.0f), (acc2_r2_v1 + t29));
+                const vf32 t34 = opw_max_f32(opw_splat_f32(0.0f), acc2_r2_v1 + t29);
                 opw_store_f32(out0_0 + 96, t34);
-                const vf32 t35 = opw_max_f32(opw_splat_f32(0.0f), (acc2_r3_v0 + t27));
+                const vf32 t35 = opw_max_f32(opw_splat_f32(0.0f), acc2_r3_v0 + t27);
                 opw_store_f32(out0_0 + 120, t35);
-                const vf32 t36 = opw_max_f32(opw_splat_f32(0.0f), (acc2_r3_v1 + t29));
+                const vf32 t36 = opw_max_f32(opw_splat_f32(0.0f), acc2_r3_v1 + t29);
                 opw_store_f32(out0_0 + 136, t36);
             } else if (left2 == 1) {
                 vf32 acc1_r0_v0 = opw_splat_f32(0.0f);
@@ -82,10 +82,10 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                     acc1_r0_v1 += t14 * t16;
                 }
                 const vf32 t17 = opw_load_f32(in2_0);
-                const vf32 t18 = opw_max_f32(opw_splat_f32(0.0f), (acc1_r0_v0 + t17));
+                const vf32 t18 = opw_max_f32(opw_splat_f32(0.0f), acc1_r0_v0 + t17);
                 opw_store_f32(out0_0, t18);
                 const vf32 t19 = opw_load_f32(in2_0 + 16);
-                const vf32 t20 = opw_max_f32(opw_splat_f32(0.0f), (acc1_r0_v1 + t19));
+                const vf32 t20 = opw_max_f32(opw_splat_f32(0.0f), acc1_r0_v1 + t19);
                 opw_store_f32(out0_0 + 16, t20);
             }
         } else if (left0 == 8) {
@@ -108,13 +108,13 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                     acc0_r3_v0 += t8 * t5;
                 }
                 const vf32 t9 = opw_load_partial_f32(in2_0, 8);
-                const vf32 t10 = opw_max_f32(opw_splat_f32(0.0f), (acc0_r0_v0 + t9));
+                const vf32 t10 = opw_max_f32(opw_splat_f32(0.0f), acc0_r0_v0 + t9);
                 opw_store_partial_f32(out0_0, t10, 8);
-                const vf32 t11 = opw_max_f32(opw_splat_f32(0.0f), (acc0_r1_v0 + t9));
+                const vf32 t11 = opw_max_f32(opw_splat_f32(0.0f), acc0_r1_v0 + t9);
                 opw_store_partial_f32(out0_0 + 40, t11, 8);
-                const vf32 t12 = opw_max_f32(opw_splat_f32(0.0f), (acc0_r2_v0 + t9));
+                const vf32 t12 = opw_max_f32(opw_splat_f32(0.0f), acc0_r2_v0 + t9);
                 opw_store_partial_f32(out0_0 + 80, t12, 8);
-                const vf32 t13 = opw_max_f32(opw_splat_f32(0.0f), (acc0_r3_v0 + t9));
+                const vf32 t13 = opw_max_f32(opw_splat_f32(0.0f), acc0_r3_v0 + t9);
                 opw_store_partial_f32(out0_0 + 120, t13, 8);
             } else if (left1 == 1) {
                 vf32 acc_r0_v0 = opw_splat_f32(0.0f);
@@ -125,7 +125,7 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                     acc_r0_v0 += t0 * t1;
                 }
                 const vf32 t2 = opw_load_partial_f32(in2_0, 8);
-                const vf32 t3 = opw_max_f32(opw_splat_f32(0.0f), (acc_r0_v0 + t2));
+                const vf32 t3 = opw_max_f32(opw_splat_f32(0.0f), acc_r0_v0 + t2);
                 opw_store_partial_f32(out0_0, t3, 8);
             }
         }

@@ -24,9 +24,9 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
     int64_t nt = rest;
     for (int64_t iteration = begin; iteration < end; ++iteration) {
         const int64_t left0 = mt * -4 + n0;
-        const float *in0_0 = in0 + (mt * 32);
-        const float *in1_0 = in1 + (nt * 256);
-        const float *in2_0 = in2 + (nt * 32);
+        const float *in0_0 = in0 + mt * 32;
+        const float *in1_0 = in1 + nt * 256;
+        const float *in2_0 = in2 + nt * 32;
         float *out0_0 = out0 + (mt * 128 + nt * 32);
         if (left0 >= 4) {
             vf32 acc_r0_v0 = opw_splat_f32(0.0f);
@@ -55,22 +55,22 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                 acc_r3_v1 += t5 * t2;
             }
             const vf32 t6 = opw_load_f32(in2_0);
-            const vf32 t7 = opw_max_f32(opw_splat_f32(0.0f), (acc_r0_v0 + t6));
+            const vf32 t7 = opw_max_f32(opw_splat_f32(0.0f), acc_r0_v0 + t6);
             opw_store_f32(out0_0, t7);
             const vf32 t8 = opw_load_f32(in2_0 + 16);
-            const vf32 t9 = opw_max_f32(opw_splat_f32(0.0f), (acc_r0_v1 + t8));
+            const vf32 t9 = opw_max_f32(opw_splat_f32(0.0f), acc_r0_v1 + t8);
             opw_store_f32(out0_0 + 16, t9);
-            const vf32 t10 = opw_max_f32(opw_splat_f32(0.0f), (acc_r1_v0 + t6));
+            const vf32 t10 = opw_max_f32(opw_splat_f32(0.0f), acc_r1_v0 + t6);
             opw_store_f32(out0_0 + 32, t10);
-            const vf32 t11 = opw_max_f32(opw_splat_f32(0.0f), (acc_r1_v1 + t8));
+            const vf32 t11 = opw_max_f32(opw_splat_f32(0.0f), acc_r1_v1 + t8);
             opw_store_f32(out0_0 + 48, t11);
-            const vf32 t12 = opw_max_f32(opw_splat_f32(0.0f), (acc_r2_v0 + t6));
+            const vf32 t12 = opw_max_f32(opw_splat_f32(0.0f), acc_r2_v0 + t6);
             opw_store_f32(out0_0 + 64, t12);
-            const vf32 t13 = opw_max_f32(opw_splat_f32(0.0f), (acc_r2_v1 + t8));
+            const vf32 t13 = opw_max_f32(opw_splat_f32(0.0f), acc_r2_v1 + t8);
             opw_store_f32(out0_0 + 80, t13);
-            const vf32 t14 = opw_max_f32(opw_splat_f32(0.0f), (acc_r3_v0 + t6));
+            const vf32 t14 = opw_max_f32(opw_splat_f32(0.0f), acc_r3_v0 + t6);
             opw_store_f32(out0_0 + 96, t14);
-            const vf32 t15 = opw_max_f32(opw_splat_f32(0.0f), (acc_r3_v1 + t8));
+            const vf32 t15 = opw_max_f32(opw_splat_f32(0.0f), acc_r3_v1 + t8);
             opw_store_f32(out0_0 + 112, t15);
         } else {
             int64_t start0 = 0;
@@ -92,14 +92,14 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                     acc0_r1_v1 += t19 * t18;
                 }
                 const vf32 t20 = opw_load_f32(in2_0);
-                const vf32 t21 = opw_max_f32(opw_splat_f32(0.0f), (acc0_r0_v0 + t20));
+                const vf32 t21 = opw_max_f32(opw_splat_f32(0.0f), acc0_r0_v0 + t20);
                 opw_store_f32(out0_0 + start0 * 32, t21);
                 const vf32 t22 = opw_load_f32(in2_0 + 16);
-                const vf32 t23 = opw_max_f32(opw_splat_f32(0.0f), (acc0_r0_v1 + t22));
+                const vf32 t23 = opw_max_f32(opw_splat_f32(0.0f), acc0_r0_v1 + t22);
                 opw_store_f32(out0_0 + start0 * 32 + 16, t23);
-                const vf32 t24 = opw_max_f32(opw_splat_f32(0.0f), (acc0_r1_v0 + t20));
+                const vf32 t24 = opw_max_f32(opw_splat_f32(0.0f), acc0_r1_v0 + t20);
                 opw_store_f32(out0_0 + start0 * 32 + 32, t24);
-                const vf32 t25 = opw_max_f32(opw_splat_f32(0.0f), (acc0_r1_v1 + t22));
+                const vf32 t25 = opw_max_f32(opw_splat_f32(0.0f), acc0_r1_v1 + t22);
                 opw_store_f32(out0_0 + start0 * 32 + 48, t25);
                 start0 += 2;
             }
@@ -116,10 +116,10 @@ void gemm(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
                     acc1_r0_v1 += t26 * t28;
                 }
                 const vf32 t29 = opw_load_f32(in2_0);
-                const vf32 t30 = opw_max_f32(opw_splat_f32(0.0f), (acc1_r0_v0 + t29));
+                const vf32 t30 = opw_max_f32(opw_splat_f32(0.0f), acc1_r0_v0 + t29);
                 opw_store_f32(out0_0 + start0 * 32, t30);
                 const vf32 t31 = opw_load_f32(in2_0 + 16);
-                const vf32 t32 = opw_max_f32(opw_splat_f32(0.0f), (acc1_r0_v1 + t31));
+                const vf32 t32 = opw_max_f32(opw_splat_f32(0.0f), acc1_r0_v1 + t31);
                 opw_store_f32(out0_0 + start0 * 32 + 16, t32);
                 start0 += 1;
             }

@@ -26,7 +26,7 @@ void layernorm(void *const *buffers, const int64_t *p, int64_t begin, int64_t en
     for (int64_t r = begin; r < end; ++r) {
         vf32 sum_v0 = opw_splat_f32(0.0f);
         vf32 sum_v1 = opw_splat_f32(0.0f);
-        const float *in0_0 = in0 + (r * 77);
+        const float *in0_0 = in0 + r * 77;
         for (int64_t c = 0; c < 3; ++c) {
             const int64_t left0 = c * -32 + 77;
             if (left0 >= 32) {
@@ -42,7 +42,7 @@ void layernorm(void *const *buffers, const int64_t *p, int64_t begin, int64_t en
         }
         sum_v0 = opw_splat_f32(opw_reduce_add_f32(sum_v0 + sum_v1));
         const vf32 t3 = opw_convert_i64_f32(opw_splat_i64(77));
-        const vf32 t4 = opw_reciprocal_f32((0.0f + t3));
+        const vf32 t4 = opw_reciprocal_f32(0.0f + t3);
         const vf32 x0 = sum_v0 * t4;
         vf32 square_v0 = opw_splat_f32(0.0f);
         vf32 square_v1 = opw_splat_f32(0.0f);
@@ -59,29 +59,29 @@ void layernorm(void *const *buffers, const int64_t *p, int64_t begin, int64_t en
                 const vf32 t5 = opw_load_partial_f32(in0_0 + c0 * 32, 13);
                 const vf32 t6 = t5 - x0;
                 const vi32 m1 = opw_first_lanes(13);
-                square_v0 += opw_select_f32(m1, (t6 * t6), opw_splat_f32(0.0f));
+                square_v0 += opw_select_f32(m1, t6 * t6, opw_splat_f32(0.0f));
             }
         }
         square_v0 = opw_splat_f32(opw_reduce_add_f32(square_v0 + square_v1));
-        const vf32 t11 = opw_rsqrt_f32(((square_v0 * t4) + 1e-05f));
+        const vf32 t11 = opw_rsqrt_f32(square_v0 * t4 + 1e-05f);
         const vf32 x1 = t11;
-        float *out0_0 = out0 + (r * 77);
+        float *out0_0 = out0 + r * 77;
         for (int64_t c1 = 0; c1 < 3; ++c1) {
             const int64_t left2 = c1 * -32 + 77;
             if (left2 >= 32) {
                 const vf32 t15 = opw_load_f32(in0_0 + c1 * 32);
                 const vf32 t16 = opw_load_f32(in1 + c1 * 32);
                 const vf32 t17 = opw_load_f32(in2 + c1 * 32);
-                opw_store_f32(out0_0 + c1 * 32, (((t15 - x0) * x1) * t16) + t17);
+                opw_store_f32(out0_0 + c1 * 32, (t15 - x0) * x1 * t16 + t17);
                 const vf32 t18 = opw_load_f32(in0_0 + c1 * 32 + 16);
                 const vf32 t19 = opw_load_f32(in1 + c1 * 32 + 16);
                 const vf32 t20 = opw_load_f32(in2 + c1 * 32 + 16);
-                opw_store_f32(out0_0 + c1 * 32 + 16, (((t18 - x0) * x1) * t19) + t20);
+                opw_store_f32(out0_0 + c1 * 32 + 16, (t18 - x0) * x1 * t19 + t20);
             } else if (left2 == 13) {
                 const vf32 t12 = opw_load_partial_f32(in0_0 + c1 * 32, 13);
                 const vf32 t13 = opw_load_partial_f32(in1 + c1 * 32, 13);
                 const vf32 t14 = opw_load_partial_f32(in2 + c1 * 32, 13);
-                opw_store_partial_f32(out0_0 + c1 * 32, (((t12 - x0) * x1) * t13) + t14, 13);
+                opw_store_partial_f32(out0_0 + c1 * 32, (t12 - x0) * x1 * t13 + t14, 13);
             }
         }
     }

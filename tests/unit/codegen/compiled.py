@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from opweld.build.toolchain import BASE_FLAGS, Compiler, build_shared, gcc_flags
-from opweld.codegen.c.kernel import render_kernel
+from opweld.codegen.c.render import render_kernel
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Symbol
 from opweld.tile.loops import tune_loops

@@ -6,11 +6,11 @@ import platform
 
 import pytest
 
-from opweld.codegen.c.assembly import Spill, innermost_loops, spills
 from opweld.target import Target
 from opweld.tile.tile import Kernel
 from tests.unit.codegen.compiled import assembly, source
 from tests.unit.codegen.hand_written import conv3x3, gemm
+from tests.unit.codegen.spills import Spill, innermost_loops, spills
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the assembly is read as that of x86-64")
 

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opweld.codegen.c.kernel import comment_text, render_body, render_kernel
+from opweld.codegen.c.literals import comment_text
 from opweld.codegen.c.module import render_module
-from opweld.codegen.c.signature import signature
+from opweld.codegen.c.render import render_body, render_kernel
 from opweld.tensor.dim import Axis, Symbol, as_dim
 from opweld.tensor.expr import load, unary
 from opweld.tile.loops import tune_loops
 from opweld.tile.module import Launch, Module, Variant
+from opweld.tile.text import print_kernel as signature
 from opweld.tile.tile import Buffer, Kernel, Store, Tile
 from tests.unit.codegen.compiled import Runner, aligned, machine, source, with_gcc
 from tests.unit.codegen.hand_written import F32, conv3x3, gemm, layernorm

@@ -6,13 +6,13 @@ import hashlib
 import math
 
 from opweld.codegen.c.bind import Binder
-from opweld.codegen.c.kernel import render_body, render_comment
-from opweld.codegen.c.signature import signature
-from opweld.codegen.c.strings import string_literal
+from opweld.codegen.c.literals import string_literal
+from opweld.codegen.c.render import render_body, render_comment
 from opweld.codegen.c.tables import VariantTables, array, pointer
 from opweld.target import Target
 from opweld.tensor.program import Input
 from opweld.tile.module import Module
+from opweld.tile.text import print_kernel
 from opweld.tile.tile import Kernel
 
 _FILE_CHARACTERS = 100_000
@@ -20,7 +20,7 @@ _PLACEHOLDER = "kernel_name"
 
 
 def render_module(module: Module, target: Target) -> dict[str, str]:
-    """C text by file name, for a machine. Kernels that differ in names from the model alone are rendered once.
+    """C text by file name. Kernels that are the same, up to names from the model, are rendered once.
 
     Raises ValueError when a kernel or table breaks the rules of `schedule`."""
     kernels = _Kernels(target.vector_lanes_f32)
@@ -45,7 +45,7 @@ class _Kernels:
         """Renders a kernel unless an equal one is there."""
         if kernel in self._names:
             return
-        same = signature(kernel)
+        same = print_kernel(kernel)  # by canonical names: twelve layers of a transformer need one text
         known = self._by_signature.get(same)
         if known is not None:
             self._names[kernel] = known

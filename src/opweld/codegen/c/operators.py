@@ -1,4 +1,4 @@
-"""How types, constants and operators are spelled in C: names of `opweld_vector.h`, `opweld_math.h`, `opweld_kernel.h`.
+"""Types, constants and operators in terms of `opweld_vector.h`, `opweld_math.h` and `opweld_kernel.h`.
 
 A register holds a vector of `OPW_LANES` elements. Booleans are masks of int32 (-1 or 0). float16 and bfloat16 are
 computed in float32 and rounded to their type after every operation, as the model's types say.
@@ -10,8 +10,9 @@ import math
 
 import numpy as np
 
-from opweld.codegen.c.integers import literal
+from opweld.codegen.c.vector import Expression, Infix, Literal, Name, Prefix, call
 from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Binary, Cast, Const, Expr, Unary
 
 MEMORY: dict[DType, str] = {
     DType.F32: "float",
@@ -43,65 +44,121 @@ def vector_type(dtype: DType) -> str:
     return "vi32" if dtype is DType.BOOL else "v" + register(dtype).short
 
 
-def scalar_type(dtype: DType) -> str:
-    """The C type of one value, as computed."""
-    return "int32_t" if dtype is DType.BOOL else MEMORY[register(dtype)]
-
-
-def scalar_literal(value: float | int | bool, dtype: DType) -> str:
-    """A C literal of one value."""
-    if dtype is DType.BOOL:
-        return "-1" if value else "0"
-    if not dtype.is_float:
-        text = literal(int(value))
-        return text + "u" if dtype in (DType.U32, DType.U64) and int(value) >= 1 << 31 else text
-    number = float(value)
-    if math.isnan(number):
-        return "NAN"
-    if math.isinf(number):
-        return "INFINITY" if number > 0 else "-INFINITY"
-    if register(dtype) is DType.F32:
-        text = str(np.float32(number))
-        return (text if any(mark in text for mark in ".e") else text + ".0") + "f"
-    text = repr(number)
-    return text if any(mark in text for mark in ".e") else text + ".0"
-
-
-def vector_literal(value: float | int | bool, dtype: DType) -> str:
+def vector_literal(value: float | int | bool, dtype: DType) -> Expression:
     """A vector that holds one value in every lane."""
-    if dtype is DType.BOOL:
-        return f"opw_splat_i32({-1 if value else 0})"
-    return f"opw_splat_{register(dtype).short}({scalar_literal(value, dtype)})"
+    short = "i32" if dtype is DType.BOOL else register(dtype).short
+    return call(f"opw_splat_{short}", Literal(value, dtype))
 
 
-INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitand": "&", "bitor": "|", "bitxor": "^"}
+def select(mask: Expression, dtype: DType, x: Expression, y: Expression) -> Expression:
+    """Per lane, `x` where the mask is set, else `y`."""
+    return call(f"opw_select_{register(dtype).short}", mask, x, y)
+
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "bitand": "&", "bitor": "|", "bitxor": "^"}
 """Binary operators that are C operators on vectors; `div` for floats only."""
 
-COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-"""Comparisons that are C operators."""
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
-LOGIC = {
-    "and": "{x} & {y}",
-    "mul": "{x} & {y}",
-    "min": "{x} & {y}",
-    "or": "{x} | {y}",
-    "add": "{x} | {y}",
-    "max": "{x} | {y}",
-    "xor": "{x} ^ {y}",
-    "ne": "{x} ^ {y}",
-    "eq": "~({x} ^ {y})",
-    "lt": "~{x} & {y}",
-    "gt": "{x} & ~{y}",
-    "le": "~{x} | {y}",
-    "ge": "{x} | ~{y}",
-}
-"""Binary operators on masks."""
+SCALAR_INFIX = {**{op: _INFIX[op] for op in ("add", "sub", "mul")}, **_COMPARE}
+"""Binary operators on one integer."""
 
-NEUTRAL_INFIX = {"sum": "+", "prod": "*", "any": "|", "all": "&"}
+_AND = frozenset(("and", "mul", "min"))
+_OR = frozenset(("or", "add", "max"))
+
+_SCALAR_OPERANDS = (DType.F32, DType.F64, DType.I32, DType.I64)
+
+
+def unary_value(node: Unary, x: Expression) -> tuple[Expression, bool]:
+    """A unary operator on an operand; whether it may stand inside another expression."""
+    if node.op == "neg":
+        return Prefix("-", x), True
+    if node.op in ("not", "bitnot"):
+        return Prefix("~", x), True
+    return _rounded(node.dtype, call(f"opw_{node.op}_{register(node.x.dtype).short}", x)), False
+
+
+def binary_value(node: Binary, x: Expression, y: Expression) -> tuple[Expression, bool]:
+    """A binary operator on two operands. The divisor of integers is checked elsewhere."""
+    dtype = node.x.dtype
+    if dtype is DType.BOOL:
+        return _logic(node.op, x, y), True
+    short = register(dtype).short
+    if node.op in _COMPARE:
+        return call(f"opw_{node.op}_{short}", x, y), False
+    if node.op == "div" and dtype is DType.F32 and isinstance(node.y, Const) and _has_reciprocal(node.y.value):
+        return call("opw_div_by_f32", x, Literal(node.y.value, dtype), Literal(1.0 / node.y.value, dtype)), False
+    if node.op in ("min", "max") and isinstance(node.y, Const):
+        x, y = y, x  # that a constant first is no NaN saves a selection
+    if node.op in _INFIX and (dtype.is_float or node.op != "div"):
+        value = Infix(_INFIX[node.op], _operand(node.x, x, node.y), _operand(node.y, y, node.x))
+        rounded = _rounded(node.dtype, value)
+        return rounded, rounded is value
+    return _rounded(node.dtype, call(f"opw_{node.op}_{short}", x, y)), False
+
+
+def cast_value(node: Cast, x: Expression) -> tuple[Expression, bool | None]:
+    """A conversion; None when it is the operand itself."""
+    source, target = node.x.dtype, node.dtype
+    if target is DType.BOOL:
+        return call(f"opw_convert_{register(source).short}_b8", x), False
+    if register(source) is register(target):
+        return (x, None) if target is DType.F32 and isinstance(x, Name) else (_rounded(target, x), False)
+    return _rounded(target, call(f"opw_convert_{register(source).short}_{register(target).short}", x)), False
+
+
+def _logic(op: str, x: Expression, y: Expression) -> Expression:
+    """A binary operator on masks."""
+    if op in _AND or op in _OR:
+        return Infix("&" if op in _AND else "|", x, y)
+    if op in ("ne", "xor", "eq"):
+        different = Infix("^", x, y)
+        return Prefix("~", different) if op == "eq" else different
+    left, right = (Prefix("~", x), y) if op in ("lt", "le") else (x, Prefix("~", y))
+    return Infix("&" if op in ("lt", "gt") else "|", left, right)
+
+
+def _operand(node: Expr, value: Expression, other: Expr) -> Expression:
+    """A constant beside a vector may be a plain number: C makes a vector of it."""
+    if isinstance(node, Const) and not isinstance(other, Const) and node.dtype in _SCALAR_OPERANDS:
+        return Literal(node.value, node.dtype)
+    return value
+
+
+def _rounded(dtype: DType, value: Expression) -> Expression:
+    return call(f"opw_round_{dtype.short}", value) if dtype in _NARROW_FLOATS else value
+
+
+def _has_reciprocal(value: float) -> bool:
+    """Whether division by the constant can be a multiplication with a correction."""
+    return 2.0**-60 < abs(value) < 2.0**60
+
+
+# ---- reductions ------------------------------------------------------------------------------------------------------
+
+REDUCE_INFIX = {"sum": "+", "prod": "*", "any": "|", "all": "&"}
 """Reductions that combine with a C operator."""
 
-REDUCE = {"sum": "reduce_add", "prod": "reduce_mul", "max": "reduce_max", "min": "reduce_min"}
+_REDUCE = {"sum": "reduce_add", "prod": "reduce_mul", "max": "reduce_max", "min": "reduce_min"}
 """Functions that combine the lanes of a vector."""
+
+
+def combine(kind: str, dtype: DType, left: Expression, right: Expression) -> Expression:
+    """One step of a reduction."""
+    if kind in REDUCE_INFIX:
+        return Infix(REDUCE_INFIX[kind], left, right)
+    if dtype is DType.BOOL:
+        return Infix("|" if kind == "max" else "&", left, right)
+    return call(f"opw_{kind}_{register(dtype).short}", left, right)
+
+
+def across_lanes(kind: str, dtype: DType, vector: Expression) -> Expression:
+    """The reduction of the lanes of one vector, in every lane."""
+    if dtype is DType.BOOL:
+        function = "or" if kind in ("any", "max", "sum") else "and"
+        return call("opw_splat_b8", call(f"opw_reduce_{function}_b8", vector))
+    short = register(dtype).short
+    return call(f"opw_splat_{short}", call(f"opw_{_REDUCE[kind]}_{short}", vector))
 
 
 def neutral(kind: str, dtype: DType) -> float | int | bool:

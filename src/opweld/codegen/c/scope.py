@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from opweld.codegen.c.vector import Define, VectorStatement
+from opweld.codegen.c.vector import Define, Expression, Name, VectorStatement
 from opweld.tensor.dim import Atom
 
-Known: TypeAlias = "tuple[str, frozenset[str]]"
+Known: TypeAlias = tuple[Name, frozenset[str]]
 """The name of a value, and what it was computed from."""
 
 
@@ -20,8 +20,8 @@ class Scope:
     depth: int
     loop: Atom | None = None
     statements: list[VectorStatement] = field(default_factory=list[VectorStatement])
-    atoms: dict[Atom, str] = field(default_factory=dict[Atom, str])
-    known: dict[Hashable, Known] = field(default_factory=dict[Hashable, "Known"])
+    atoms: dict[Atom, Name] = field(default_factory=dict[Atom, Name])
+    known: dict[Hashable, Known] = field(default_factory=dict[Hashable, Known])
 
 
 class Scopes:
@@ -41,7 +41,7 @@ class Scopes:
         """Opens a block; with `loop`, the body of a loop over that atom, called `variable`."""
         scope = Scope(len(self.stack), loop)
         if loop is not None:
-            scope.atoms[loop] = variable
+            scope.atoms[loop] = Name(variable)
         self.stack.append(scope)
 
     def close(self) -> tuple[VectorStatement, ...]:
@@ -75,7 +75,7 @@ class Scopes:
                 self._taken.add(name)
                 return name
 
-    def find(self, key: Hashable) -> str | None:
+    def find(self, key: Hashable) -> Name | None:
         """The name of a value that an open block has defined, or None."""
         for scope in reversed(self.stack):
             found = scope.known.get(key)
@@ -83,7 +83,7 @@ class Scopes:
                 return found[0]
         return None
 
-    def name_of(self, atom: Atom) -> str | None:
+    def name_of(self, atom: Atom) -> Name | None:
         """The name of an integer that an open block defines, or None."""
         for scope in reversed(self.stack):
             found = scope.atoms.get(atom)
@@ -106,17 +106,23 @@ class Scopes:
         return None
 
     def define(
-        self, key: Hashable, ctype: str, name: str, value: str, reads: frozenset[str] = frozenset(), depth: int = -1
-    ) -> str:
+        self,
+        key: Hashable,
+        ctype: str,
+        name: str,
+        value: Expression,
+        reads: frozenset[str] = frozenset(),
+        depth: int = -1,
+    ) -> Name:
         """Names a value in the block at `depth` of the stack (-1: the innermost). Returns the name.
 
         A block further out gets the definition after what is written in it so far: before the loop being written."""
         scope = self.stack[depth]
         scope.statements.append(Define(ctype, name, value))
-        scope.known[key] = (name, reads)
-        return name
+        scope.known[key] = (Name(name), reads)
+        return Name(name)
 
-    def remember(self, key: Hashable, name: str, reads: frozenset[str] = frozenset()) -> None:
+    def remember(self, key: Hashable, name: Name, reads: frozenset[str] = frozenset()) -> None:
         """Records that the innermost block has a name for a value."""
         self.current.known[key] = (name, reads)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from opweld.codegen.c.bind import Binder, guard_table
-from opweld.codegen.c.strings import shortened, string_literal
+from opweld.codegen.c.literals import shortened, string_literal
 from opweld.tensor.dim import Atom, Dim
 from opweld.tile.module import Launch, Memory, Variant
 from opweld.tile.tile import Kernel

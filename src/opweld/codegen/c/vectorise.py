@@ -9,12 +9,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opweld.codegen.c.accumulate import Accumulators
-from opweld.codegen.c.active import ALL, Active
-from opweld.codegen.c.context import Context, Instance, Row, Vector
-from opweld.codegen.c.state import State
-from opweld.codegen.c.store import Stores
-from opweld.codegen.c.vector import Define, Do, For, Function, GridAxis, If, VectorStatement, While
+from opweld.codegen.c.integers import ALL, Active
+from opweld.codegen.c.state import Context, Instance, Row, State, Vector
+from opweld.codegen.c.statements import Accumulators, Stores
+from opweld.codegen.c.vector import (
+    Define,
+    Do,
+    Element,
+    Expression,
+    For,
+    Function,
+    GridAxis,
+    If,
+    Infix,
+    Literal,
+    Name,
+    Update,
+    VectorStatement,
+    While,
+    call,
+    integer,
+    moved,
+    plus,
+)
 from opweld.tensor.dim import ZERO, Axis, Dim, axes_of
 from opweld.tensor.expr import loads
 from opweld.tile.instances import possible_counts
@@ -41,25 +58,25 @@ class _Lowering:
         scopes = self._scopes
         for position, symbol in enumerate(self._state.kernel.sizes):
             variable = scopes.numbered("n")
-            scopes.add(Define("const int64_t", variable, f"p[{position}]"))
-            scopes.current.atoms[symbol] = variable
+            scopes.add(Define("const int64_t", variable, Element(Name("p"), integer(position))))
+            scopes.current.atoms[symbol] = Name(variable)
         self._state.bind_memory()
         extents = [self._extent(axis) for axis in self._state.kernel.grid]
         scopes.open()
         grid: list[GridAxis] = []
         for axis, extent in zip(self._state.kernel.grid, extents, strict=True):
             variable = scopes.fresh(_stem(axis.name))
-            scopes.current.atoms[axis] = variable
+            scopes.current.atoms[axis] = Name(variable)
             grid.append(GridAxis(variable, extent))
         self._block(self._state.kernel.body, Context())
         body = scopes.close()
         return Function(name, scopes.close(), tuple(grid), body)
 
-    def _extent(self, axis: Axis) -> str:
-        text = self._state.values.integers.text(axis.extent)
-        if text.isidentifier() or axis.extent.constant is not None:
-            return text
-        return self._scopes.define(("extent", axis), "const int64_t", self._scopes.numbered("extent"), text)
+    def _extent(self, axis: Axis) -> Expression:
+        value = self._state.values.integers.value(axis.extent)
+        if isinstance(value, Name | Literal):
+            return value
+        return self._scopes.define(("extent", axis), "const int64_t", self._scopes.numbered("extent"), value)
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
@@ -67,7 +84,7 @@ class _Lowering:
         crowded = self._crowded(body, context)
         for previous, statement in zip((None, *body), body, strict=False):
             if crowded and isinstance(statement, Accumulate) and isinstance(previous, Accumulate):
-                self._scopes.add(Do("opw_separate()"))
+                self._scopes.add(Do(call("opw_separate")))
                 self._scopes.forget(frozenset(self._state.memories))
             if isinstance(statement, Loop):
                 self._loop(statement, context)
@@ -105,32 +122,31 @@ class _Lowering:
             lower = loop.lower.substitute(instance.mapping)
             upper = loop.end.substitute(instance.mapping)
             self._scopes.forget(self._state.written(loop.body))
-            lower_text, upper_text = self._state.values.integers.text(lower), self._state.values.integers.text(upper)
+            first, last = self._state.values.integers.value(lower), self._state.values.integers.value(upper)
             variable = self._scopes.fresh(_stem(loop.axis.name))
             self._scopes.open(loop.axis, variable)
             self._state.outer.append(loop)
             self._block(loop.body, part)
             self._state.outer.pop()
             body = self._scopes.close()
-            written = For(variable, lower_text, upper_text, body, unroll=loop.unroll)
+            written = For(variable, first, last, body, unroll=loop.unroll)
             self._scopes.add(self._fetching(written, loop.fetches) if loop.fetches else written)
 
     def _fetching(self, written: For, fetches: tuple[Fetch, ...]) -> For:
         """The loop in blocks of as many bodies as it is unrolled, with the fetches before each block."""
-        starts: list[tuple[Fetch, str, int]] = []
+        starts: list[tuple[Fetch, Expression, int]] = []
         for fetch in fetches:
             memory = self._state.memories[fetch.buffer]
-            pointer, position = self._state.values.addresses.element(memory, fetch.start)
-            place = pointer if position == "0" else f"{pointer} + {position}"
+            place = moved(*self._state.values.addresses.element(memory, fetch.start))
             starts.append((fetch, place, LINE_BYTES // memory.dtype.bytes))
-        block = self._scopes.fresh(f"{written.variable}_block")
+        block = Name(self._scopes.fresh(f"{written.variable}_block"))
         made = [
-            Do(f"opw_prefetch({start} + {block} * {fetch.step}{f' + {line * n}' if n else ''})")
+            Do(call("opw_prefetch", moved(plus(start, Infix("*", block, integer(fetch.step))), integer(line * n))))
             for fetch, start, line in starts
             for n in range(fetch.lines)
         ]
-        inner = replace(written, lower=block, upper=f"{block} + {written.unroll}")
-        return For(block, written.lower, written.upper, (*made, inner), step=written.unroll)
+        inner = replace(written, lower=block, upper=plus(block, integer(written.unroll)))
+        return For(block.name, written.lower, written.upper, (*made, inner), step=written.unroll)
 
     def _tile(self, tile: Tile, context: Context) -> None:
         if tile.role == "lane" and context.lane is not None:
@@ -168,7 +184,7 @@ class _Lowering:
         vectors: list[Vector] = []
         for v in range(-(-count // self._state.lanes)):
             rest = count - v * self._state.lanes
-            exists = active if rest >= self._state.lanes else Active(count=str(rest))
+            exists = active if rest >= self._state.lanes else Active(count=integer(rest))
             vectors.append(Vector(v, first + v * self._state.lanes + self._state.lane.dim, exists))
         self._block(tile.body, Context(context.rows, tile.axis, tuple(vectors), shifted))
 
@@ -181,64 +197,63 @@ class _Lowering:
         if remaining.constant is not None:
             self._piece(tile, context, counts[0], None)
             return
-        text = self._state.values.integers.text(remaining)
-        left = self._scopes.define(
-            ("left", remaining), "const int64_t", self._scopes.numbered("left"), text, frozenset()
-        )
+        left = self._left(remaining)
         chain: tuple[VectorStatement, ...] = ()
         for count in reversed(counts):
-            sign = ">=" if count == tile.width else "=="
+            condition = Infix(">=" if count == tile.width else "==", left, integer(count))
             block = self._scopes.block(lambda count=count: self._piece(tile, context, count, None))
-            chain = (If(f"{left} {sign} {count}", block, chain),)
+            chain = (If(condition, block, chain),)
         for statement in chain:
             self._scopes.add(statement)
 
     def _symbolic(self, tile: Tile, context: Context, remaining: Dim) -> None:
-        text = self._state.values.integers.text(remaining)
-        left = self._scopes.define(
-            ("left", remaining), "const int64_t", self._scopes.numbered("left"), text, frozenset()
-        )
+        left = self._left(remaining)
         full = self._scopes.block(lambda: self._full(tile, context))
         pieces = self._row_pieces if tile.role == "row" else self._lane_pieces
         tail = self._scopes.block(lambda: pieces(tile, context, left))
-        self._scopes.add(If(f"{left} >= {tile.width}", full, tail))
+        self._scopes.add(If(Infix(">=", left, integer(tile.width)), full, tail))
 
-    def _row_pieces(self, tile: Tile, context: Context, left: str) -> None:
+    def _left(self, remaining: Dim) -> Name:
+        """A name for how many indices of a tile are left."""
+        value = self._state.values.integers.value(remaining)
+        return self._scopes.define(("left", remaining), "const int64_t", self._scopes.numbered("left"), value)
+
+    def _row_pieces(self, tile: Tile, context: Context, left: Name) -> None:
         """Four rows at a time, then two, then one: fewer accumulators wait for each other, more make the text long."""
         start = Axis("start", tile.width)
-        name = self._scopes.numbered("start")
-        self._scopes.add(Define("int64_t", name, "0"))
+        name = Name(self._scopes.numbered("start"))
+        self._scopes.add(Define("int64_t", name.name, integer(0)))
         for size in (4, 2, 1):
             if size >= tile.width:
                 continue
             self._scopes.forget(self._state.written(tile.body))
-            self._scopes.open(start, name)
+            self._scopes.open(start, name.name)
             self._piece(tile, context, size, start.dim)
-            self._scopes.add(Do(f"{name} += {size}"))
+            self._scopes.add(Update(name, "+", integer(size)))
             body = self._scopes.close()
-            condition = f"{left} - {name} >= {size}"
+            condition = Infix(">=", Infix("-", left, name), integer(size))
             repeated = size == 4 and tile.width > 8
             self._scopes.add(While(condition, body) if repeated else If(condition, body))
 
-    def _lane_pieces(self, tile: Tile, context: Context, left: str) -> None:
+    def _lane_pieces(self, tile: Tile, context: Context, left: Name) -> None:
         start = Axis("start", tile.width)
-        name = self._scopes.numbered("start")
-        self._scopes.add(Define("int64_t", name, "0"))
+        name = Name(self._scopes.numbered("start"))
+        self._scopes.add(Define("int64_t", name.name, integer(0)))
         if tile.width > self._state.lanes:
             self._scopes.forget(self._state.written(tile.body))
-            self._scopes.open(start, name)
+            self._scopes.open(start, name.name)
             self._piece(tile, context, self._state.lanes, start.dim)
-            self._scopes.add(Do(f"{name} += {self._state.lanes}"))
+            self._scopes.add(Update(name, "+", integer(self._state.lanes)))
             body = self._scopes.close()
-            self._scopes.add(While(f"{name} + {self._state.lanes} <= {left}", body))
+            self._scopes.add(While(Infix("<=", plus(name, integer(self._state.lanes)), left), body))
 
         def write() -> None:
             self._scopes.current.atoms[start] = name
-            rest = self._scopes.numbered("rest")
-            self._scopes.add(Define("const int64_t", rest, f"{left} - {name}"))
+            rest = Name(self._scopes.numbered("rest"))
+            self._scopes.add(Define("const int64_t", rest.name, Infix("-", left, name)))
             self._piece(tile, context, self._state.lanes, start.dim, Active(count=rest))
 
-        self._scopes.add(If(f"{name} < {left}", self._scopes.block(write)))
+        self._scopes.add(If(Infix("<", name, left), self._scopes.block(write)))
 
 
 def _stem(name: str) -> str:
