@@ -63,21 +63,23 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
     from opweld.codegen.c.module import render_module
     from opweld.frontend import explore, onnx
     from opweld.frontend.description import describe
+    from opweld.fuse.blocks import join_blocks
     from opweld.fuse.outputs import own_outputs
     from opweld.fuse.partition import partition
     from opweld.ledger import Ledger
     from opweld.lower import to_tensors
-    from opweld.pipeline import WITHOUT
     from opweld.place.layout import place
     from opweld.place.pack import pack
     from opweld.place.reuse import reuse
+    from opweld.schedule.expected import expected_sizes
     from opweld.target import Target
+    from opweld.tensor.label import labels
     from opweld.tensor.simplify import simplify_program
     from opweld.tile.assemble import assemble
-    from opweld.tile.kernels import schedule
+    from opweld.tile.kernels import realise, schedule
     from opweld.tile.module import Module
 
-    target, ledger = Target.native(), Ledger(WITHOUT[level])
+    target, ledger = Target.native(), Ledger(level=level)
     made: dict[str, Any] = {}
     weights = 0
 
@@ -103,16 +105,20 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
     yield "lower", keep("program", lambda: to_tensors(made["found"]))
     yield "simplify", keep("program", lambda: simplify_program(made["program"]))
     yield "outputs", keep("program", lambda: own_outputs(made["program"]))
+    yield "names", lambda: ledger.variant("main", labels(made["program"]))
+    yield "expect", keep("expected", lambda: expected_sizes(made["program"]))
     yield "fuse", keep("regions", lambda: partition(made["program"], level, ledger))
-    yield "place", keep("placed", lambda: place(made["regions"], target, ledger))
+    yield "blocks", keep("regions", lambda: join_blocks(made["regions"], made["expected"], target, ledger))
+    yield "place", keep("placed", lambda: place(made["regions"], made["expected"], target, ledger))
     yield "pack", keep("placed", lambda: pack(made["placed"], target, ledger))
     yield "reuse", keep("placed", lambda: reuse(made["placed"], ledger))
-    yield "schedule", keep("scheduled", lambda: schedule(made["placed"], target))
+    yield "schedule", keep("plans", lambda: schedule(made["placed"], made["expected"], target, ledger))
+    yield "realise", keep("scheduled", lambda: realise(made["placed"], made["plans"], target, ledger))
     yield (
         "assemble",
         keep("variant", lambda: assemble("main", made["program"], made["placed"], made["scheduled"], write)),
     )
-    yield "render", keep("sources", lambda: render_module(module(), target.vector_lanes_f32))
+    yield "render", keep("sources", lambda: render_module(module(), target))
 
 
 def measure(shape: str, nodes: int, level: str, until: str) -> Iterator[dict[str, Any]]:
