@@ -175,7 +175,7 @@ def _compile_variant(
             check_kernel(item.kernel, target.vector_lanes_f32)
     dump.write(f"{name}.fused", lambda: print_program(made.regions.program))
     dump.write(f"{name}.schedules", lambda: "".join(f"{plan.schedule}\n" for plan in made.plans))
-    return assemble(name, made.program, made.placed, made.kernels, weights.put)
+    return assemble(name, made.program, made.placed, made.kernels, weights.put, expected, ledger)
 
 
 @dataclass

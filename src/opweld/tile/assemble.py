@@ -1,4 +1,4 @@
-"""Kernels in order of launch, the memory they are bound to, and how long each piece of it lives."""
+"""Kernels in phases, the memory they are bound to, and from which phase to which each piece of it lives."""
 
 from __future__ import annotations
 
@@ -7,28 +7,44 @@ from typing import Any
 
 import numpy as np
 
+from opweld.ledger import Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import lay_out
+from opweld.schedule.expected import Expected
 from opweld.tensor.program import TensorProgram
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import Launch, Memory, Variant
+from opweld.tile.phases import arrange
 
 Weights = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
 """Puts a constant's memory image (made on demand) into the weights file under a key, and returns its byte offset."""
 
 
 def assemble(
-    name: str, program: TensorProgram, placed: Placed, scheduled: Sequence[Scheduled], weights: Weights
+    name: str,
+    program: TensorProgram,
+    placed: Placed,
+    scheduled: Sequence[Scheduled],
+    weights: Weights,
+    expected: Expected,
+    ledger: Ledger,
 ) -> Variant:
-    """The launches of one variant. `program.outputs` each own their memory."""
+    """The launches of one variant, phase by phase. `program.outputs` each own their memory."""
     inputs = {value.name: position for position, value in enumerate(program.inputs)}
     outputs = {value: position for position, (_, value) in enumerate(program.outputs)}
     roots = {storage.root: storage for storage in placed.storages.values()}
+    sizes = {
+        root: storage.elements * storage.dtype.bytes
+        for root, storage in roots.items()
+        if root not in inputs and root not in outputs and root not in placed.constants
+    }
+    phases = arrange(scheduled, {root: expected(size) for root, size in sizes.items()}, ledger)
+    ordered = [(phase, scheduled[position]) for phase, members in enumerate(phases) for position in members]
     lives: dict[str, tuple[int, int]] = {}
-    for step, item in enumerate(scheduled):
+    for phase, item in ordered:
         for buffer in item.kernel.buffers:
-            first, _ = lives.get(buffer.name, (step, step))
-            lives[buffer.name] = first, step
+            first, _ = lives.get(buffer.name, (phase, phase))
+            lives[buffer.name] = first, phase
     memory: list[Memory] = []
     number: dict[str, int] = {}
     for root, (first, last) in lives.items():
@@ -40,8 +56,7 @@ def assemble(
         elif root in outputs:
             memory.append(Memory("output", index=outputs[root], name=root))
         else:
-            size = roots[root].elements * roots[root].dtype.bytes
-            memory.append(Memory("arena", size=size, first=first, last=last, name=root))
+            memory.append(Memory("arena", size=sizes[root], first=first, last=last, name=root))
     launches = tuple(
         Launch(
             item.kernel,
@@ -52,9 +67,9 @@ def assemble(
             item.count.flops + item.count.special,
             item.serial,
             item.kernel.origin,
-            step,
+            phase,
         )
-        for step, item in enumerate(scheduled)
+        for phase, item in ordered
     )
     results = tuple((program.dtype_of(value), program.shape_of(value)) for _, value in program.outputs)
     return Variant(name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results)

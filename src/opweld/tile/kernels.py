@@ -38,13 +38,16 @@ from opweld.tile.tile import Buffer, Kernel, Loop, Statement, Store, dims_of_sta
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """A kernel, what it does (`count`), the bytes it must move, and an estimate of its nanoseconds on one core."""
+    """A kernel, what it does (`count`), the bytes it must move, and an estimate of its nanoseconds on one core.
+
+    `subject` names it in decisions: a value that its region computes, and what tells it from others of the region."""
 
     kernel: Kernel
     count: Count
     bytes: Dim
     work: Dim
     serial: bool = False
+    subject: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +101,8 @@ def realise(placed: Placed, plans: Sequence[Plan], target: Target, ledger: Ledge
             storage = placed.storages[name]
             if storage.padded and storage.root == name:
                 made = Made((), _halo(storage, shapes[name], target))
-                result.append(_kernel(len(result), plan.region, "halo", made, dtypes, Count(), ZERO, target, True))
+                halo = _kernel(len(result), plan.region, "halo", made, dtypes, Count(), ZERO, target, True)
+                result.append(replace(halo, subject=(name, "halo")))
         schedules = list(plan.schedule.members)
         if len(schedules) != sum(len(work.members) for work in plan.works):
             raise OptionError(f"schedule: {plan.schedule} does not fit a region of {len(plan.region.members)} members")
@@ -112,7 +116,7 @@ def realise(placed: Placed, plans: Sequence[Plan], target: Target, ledger: Ledge
             number = len(result)
             one = _kernel(number, plan.region, kind, made, dtypes, work.count, moved, target, work.serial)
             kernel = tune_loops(one.kernel, target, _asking(ledger, plan.region, work))
-            result.append(replace(one, kernel=kernel))
+            result.append(replace(one, kernel=kernel, subject=(plan.region.outputs[0], *_part(work))))
     return result
 
 

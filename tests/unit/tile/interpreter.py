@@ -1,7 +1,8 @@
 """Runs tile programs in NumPy, statement by statement, and catches what compiled code would not tell.
 
 Every access must be in bounds, every element that is read must have been written, and no grid iteration may touch what
-another one changes: iterations run on different threads in any order. (Writing the same value again is allowed.)
+another one changes, of the same kernel or of another one of its phase: they run on different threads in any order.
+(Writing the same value again is allowed.)
 
 Inside a tile all existing indices are worked on at once: an expression is an array with one dimension for each
 enclosing tile, and indices beyond the limit are simply not there.
@@ -27,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(eq=False)
 class Block:
-    """Flat memory: what is in it, which elements were written, and which iterations last wrote and read each."""
+    """Flat memory: what is in it, what was written, and which iterations of the phase last wrote and read what."""
 
     name: str
     data: Array
@@ -49,7 +50,7 @@ class Block:
         return Block(name, np.zeros(elements, dtype.numpy), np.zeros(elements, bool))
 
     def forget(self) -> None:
-        """Starts another kernel: what was written before it is safe to touch."""
+        """Starts another phase: what was written before it is safe to touch."""
         self.writer = np.full(self.data.size, -1)
         self.reader = np.full(self.data.size, -1)
 
@@ -113,15 +114,18 @@ class Scope:
         return Scope(self.tiles, {**self.values, axis: value}, self.iteration)
 
 
-def run_kernel(kernel: Kernel, memory: Mapping[str, Block], sizes: Mapping[Atom, int]) -> None:
-    """Executes all iterations of a kernel's grid. `memory` has a block for every buffer of the kernel."""
+def run_kernel(kernel: Kernel, memory: Mapping[str, Block], sizes: Mapping[Atom, int], before: int = 0) -> int:
+    """Executes all iterations of a kernel's grid. `memory` has a block for every buffer of the kernel.
+
+    `before`: how many iterations of its phase ran already. They might run at the same time, so that what they touched
+    is remembered, and must not be disturbed. Answers how many there are now."""
     for buffer in kernel.buffers:
         block = memory[buffer.name]
         assert block.data.dtype == buffer.dtype.numpy, f"{buffer.name}: {block.data.dtype} is no {buffer.dtype}"
-        block.forget()
     known: dict[Atom, int] = {symbol: sizes[symbol] for symbol in kernel.sizes}
     extents = [range(axis.extent.evaluate(known)) for axis in kernel.grid]
-    for iteration, position in enumerate(itertools.product(*extents)):
+    positions = list(itertools.product(*extents))
+    for iteration, position in enumerate(positions, before):
         scratch = {
             block.name: Block.empty(block.name, block.dtype, block.elements.evaluate(known)) for block in kernel.scratch
         }
@@ -129,6 +133,7 @@ def run_kernel(kernel: Kernel, memory: Mapping[str, Block], sizes: Mapping[Atom,
         buffers = {buffer.name: memory[buffer.name] for buffer in kernel.buffers}
         roles = {buffer.name: buffer.role for buffer in kernel.buffers}
         _Thread({**buffers, **scratch}, roles).block(kernel.body, Scope((), values, iteration))
+    return before + len(positions)
 
 
 class _Thread:

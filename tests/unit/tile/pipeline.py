@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from opweld import pipeline
 from opweld.ledger import Ledger
 from opweld.pipeline import compile_program as stages
+from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
 from opweld.tensor.dim import Atom
 from opweld.tensor.interpret import bind_symbols, interpret
@@ -20,6 +22,7 @@ from opweld.tensor.simplify import simplify_program
 from opweld.tensor.verify import verify
 from opweld.tile.assemble import assemble
 from opweld.tile.check import check_kernel
+from opweld.tile.module import Variant
 from tests.unit.tile.interpreter import Block, run_kernel
 
 Array = np.ndarray[Any, Any]
@@ -33,6 +36,19 @@ class Compiled(pipeline.Compiled):
     """A program and every stage's result for it, and what was decided."""
 
     ledger: Ledger
+
+    @cached_property
+    def assembled(self) -> tuple[Variant, list[Array]]:
+        """The launches, and the images of constants that they number."""
+        images: list[Array] = []
+
+        def keep(key: str, image: Any) -> int:
+            images.append(image())
+            return len(images) - 1
+
+        expected = expected_sizes(self.program)
+        made = assemble("test", self.program, self.placed, self.kernels, keep, expected, self.ledger)
+        return made, images
 
     @property
     def names(self) -> list[str]:
@@ -87,13 +103,7 @@ def run(compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of all kernels run one after another. Memory exists only while the variant says that it lives."""
     program, placed = compiled.program, compiled.placed
     sizes: dict[Atom, int] = bind_symbols(program, feeds)
-    images: list[Array] = []
-
-    def keep(key: str, image: Any) -> int:
-        images.append(image())
-        return len(images) - 1
-
-    variant = assemble("test", program, placed, compiled.kernels, keep)
+    variant, images = compiled.assembled
     blocks: list[Block | None] = [None] * len(variant.memory)
     outputs: dict[str, Array] = {}
     for position, memory in enumerate(variant.memory):
@@ -105,9 +115,16 @@ def run(compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
             value = program.outputs[memory.index][1]
             elements = placed.storages[value].elements.evaluate(sizes)
             blocks[position] = Block.empty(value, program.dtype_of(value), elements)
-    for step, launch in enumerate(variant.launches):
+    phase, before = -1, 0
+    for number, launch in enumerate(variant.launches):
+        if launch.phase != phase:
+            assert launch.phase == phase + 1
+            phase, before = launch.phase, 0
+            for block in blocks:
+                if block is not None:
+                    block.forget()
         for position, memory in enumerate(variant.memory):
-            if memory.kind == "arena" and memory.first == step:
+            if memory.kind == "arena" and memory.first == phase and blocks[position] is None:
                 assert memory.size is not None
                 storage = placed.storages[memory.name]
                 elements = storage.elements.evaluate(sizes)
@@ -121,9 +138,11 @@ def run(compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
         own: dict[Atom, int] = {
             symbol: size.evaluate(sizes) for symbol, size in zip(launch.kernel.sizes, launch.sizes, strict=True)
         }
-        run_kernel(launch.kernel, bound, own)
+        before = run_kernel(launch.kernel, bound, own, before)
+        if number + 1 < len(variant.launches) and variant.launches[number + 1].phase == phase:
+            continue
         for position, memory in enumerate(variant.memory):
-            if memory.kind == "arena" and memory.last == step:
+            if memory.kind == "arena" and memory.last == phase:
                 blocks[position] = None
     for position, memory in enumerate(variant.memory):
         if memory.kind == "output":

@@ -1,0 +1,167 @@
+"""Phases of launches: nothing that depends on another runs beside it, memory stays within its bound, others meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opweld.ledger import Ledger
+from opweld.tensor.cost import Count
+from opweld.tensor.dim import ZERO
+from opweld.tensor.dtype import DType
+from opweld.tile.kernels import Scheduled
+from opweld.tile.phases import SMALL, WINDOW, arrange
+from opweld.tile.tile import Buffer, Kernel
+
+RULE = "schedule.phase"
+
+
+def launch(name: str, *, serial: bool = False, **roles: str) -> Scheduled:
+    """A launch and the role of each memory that it uses."""
+    buffers = tuple(Buffer(memory, DType.F32, role) for memory, role in roles.items())  # pyright: ignore[reportArgumentType]
+    return Scheduled(Kernel(name, buffers, (), (), (), (), (name,)), Count(), ZERO, ZERO, serial, (name,))
+
+
+def named(items: Sequence[Scheduled], phases: Iterable[Iterable[int]]) -> list[list[str]]:
+    return [[items[position].kernel.name for position in phase] for phase in phases]
+
+
+def arranged(*items: Scheduled, disable: tuple[str, ...] = (), **sizes: int) -> list[list[str]]:
+    return named(items, arrange(items, sizes, Ledger(disable)))
+
+
+def disturbs(items: Sequence[Scheduled], i: int, j: int) -> bool:
+    """Whether launch j must come after launch i, by what they do to the memory that both use."""
+    roles = [{buffer.name: buffer.role for buffer in item.kernel.buffers} for item in items]
+    for memory in roles[i].keys() & roles[j].keys():
+        one, two = roles[i][memory], roles[j][memory]
+        read_between = any(roles[k].get(memory) in ("read", "update") for k in range(i + 1, j))
+        if "update" in (one, two) or one != two or (one == "write" and read_between):
+            return True
+    return False
+
+
+def live(items: Sequence[Scheduled], phases: Sequence[Sequence[int]], sizes: dict[str, int]) -> int:
+    """The most bytes alive in one phase."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, phase in enumerate(phases):
+        for position in phase:
+            for buffer in items[position].kernel.buffers:
+                first.setdefault(buffer.name, number)
+                last[buffer.name] = number
+    alive = [sum(sizes[name] for name in first if first[name] <= at <= last[name]) for at in range(len(phases))]
+    return max(alive, default=0)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[Scheduled], dict[str, int]]:
+    memories = [f"m{i}" for i in range(draw(st.integers(1, 12)))]
+    used = st.dictionaries(st.sampled_from(memories), st.sampled_from(["read", "write", "update"]), max_size=4)
+    chosen = draw(st.lists(st.tuples(used, st.booleans()), max_size=40))
+    items = [launch(f"k{i}", serial=serial, **roles) for i, (roles, serial) in enumerate(chosen)]
+    return items, {memory: draw(st.sampled_from([0, 1, SMALL // 3, 5 * SMALL])) for memory in memories}
+
+
+@given(programs(), st.integers(0, 40))
+def test_phases_keep_the_order_of_what_depends_on_each_other(
+    program: tuple[list[Scheduled], dict[str, int]], granted: int
+) -> None:
+    items, sizes = program
+    for ledger in (Ledger(), Ledger(prefix=granted)):
+        phases = arrange(items, sizes, ledger)
+        assert sorted(position for phase in phases for position in phase) == list(range(len(items)))
+        assert all(phase == sorted(phase) for phase in phases)
+        of = {position: number for number, phase in enumerate(phases) for position in phase}
+        for j in range(len(items)):
+            for i in range(j):
+                assert of[i] < of[j] or not disturbs(items, i, j)
+
+
+@given(programs())
+def test_phases_keep_live_memory_within_its_bound(program: tuple[list[Scheduled], dict[str, int]]) -> None:
+    items, sizes = program
+    alone = live(items, [[position] for position in range(len(items))], sizes)
+    assert live(items, arrange(items, sizes, Ledger()), sizes) <= max(alone * 3 // 2, SMALL)
+
+
+@given(programs())
+def test_the_baseline_is_the_order_given(program: tuple[list[Scheduled], dict[str, int]]) -> None:
+    items, sizes = program
+    assert arrange(items, sizes, Ledger((RULE,))) == [[position] for position in range(len(items))]
+
+
+def two_directions(*between: Scheduled) -> list[Scheduled]:
+    """Gates and recurrence of one direction, then of the other, whose results are parts of one value."""
+    return [
+        launch("gates", x="read", g="write"),
+        launch("forward", serial=True, g="read", y="write"),
+        *between,
+        launch("gates_back", x="read", h="write"),
+        launch("backward", serial=True, h="read", y="write"),
+        launch("use", y="read", z="write"),
+    ]
+
+
+def test_both_directions_of_a_recurrence_run_at_the_same_time() -> None:
+    assert arranged(*two_directions()) == [["gates", "gates_back"], ["forward", "backward"], ["use"]]
+
+
+def test_a_recurrence_that_has_time_waits_for_the_other() -> None:
+    items = two_directions(launch("reverse", w="read", x="write"))
+    items[0] = launch("gates", w="read", g="write")
+    assert arranged(*items) == [["gates", "reverse"], ["gates_back"], ["forward", "backward"], ["use"]]
+
+
+def test_one_decision_keeps_a_launch_alone() -> None:
+    ledger = Ledger()
+    arrange(two_directions(), {}, ledger)
+    back, backward = (decision.id for decision in ledger)
+    assert arranged(*two_directions(), disable=(backward,)) == [
+        ["gates", "gates_back"], ["forward"], ["backward"], ["use"],
+    ]  # fmt: skip
+    assert arranged(*two_directions(), disable=(back,)) == [
+        ["gates"], ["forward"], ["gates_back"], ["backward"], ["use"],
+    ]  # fmt: skip
+
+
+def test_what_is_computed_in_place_waits() -> None:
+    items = [launch("a", x="read", y="write"), launch("b", y="update"), launch("c", y="update"), launch("d", y="read")]
+    assert arranged(*items) == [["a"], ["b"], ["c"], ["d"]]
+
+
+def test_the_edges_of_a_padded_value_are_filled_beside_the_value() -> None:
+    """Not at the very beginning, though nothing keeps them from it."""
+    chain: list[Scheduled] = []
+    for number, (one, two) in enumerate(pairwise("abcde")):
+        chain += [launch(f"halo{number}", **{two: "write"}), launch(f"conv{number}", **{one: "read", two: "write"})]
+    assert arranged(*chain) == [[f"halo{number}", f"conv{number}"] for number in range(4)]
+
+
+def test_a_launch_joins_from_nearby_only() -> None:
+    for distance in (WINDOW - 1, WINDOW):
+        chain = [launch(f"a{i}", **{f"a{i}": "read", f"a{i + 1}": "write"}) for i in range(distance)]
+        other = [launch(f"b{i}", **{f"b{i}": "read", f"b{i + 1}": "write"}) for i in range(distance)]
+        first = arranged(*chain, *other)[0]
+        assert first == (["a0", "b0"] if distance < WINDOW else ["a0"])
+
+
+def test_a_launch_whose_result_would_live_too_long_runs_in_its_turn() -> None:
+    items = [
+        launch("a", x="read", a="write"),
+        launch("b", a="read", b="write"),
+        launch("c", x="read", c="write"),
+        launch("d", c="read", d="write"),
+        launch("e", b="read", d="read", e="write"),
+    ]
+    ledger = Ledger()
+    sizes = {"a": 10 * SMALL, "b": 1, "c": 10 * SMALL, "d": 1}
+    phases = named(items, arrange(items, sizes, ledger))
+    assert phases == [["a"], ["b"], ["c"], ["d"], ["e"]]
+    (decision,) = ledger
+    assert (decision.rule, decision.taken, decision.near_miss) == (RULE, "alone", True)
+    assert decision.failed["bytes alive"] > decision.failed["bound"]
+    assert arranged(*items, **dict.fromkeys("abcd", 1)) == [["a", "c"], ["b", "d"], ["e"]]
