@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import opweld
@@ -71,6 +71,7 @@ def programs(draw: st.DrawFn) -> tuple[list[Scheduled], dict[str, int]]:
     return items, {memory: draw(st.sampled_from([0, 1, SMALL // 3, 5 * SMALL])) for memory in memories}
 
 
+@settings(deadline=None)
 @given(programs(), st.integers(0, 40))
 def test_phases_keep_the_order_of_what_depends_on_each_other(
     program: tuple[list[Scheduled], dict[str, int]], granted: int
@@ -86,6 +87,7 @@ def test_phases_keep_the_order_of_what_depends_on_each_other(
                 assert of[i] < of[j] or not disturbs(items, i, j)
 
 
+@settings(deadline=None)
 @given(programs())
 def test_phases_keep_live_memory_within_its_bound(program: tuple[list[Scheduled], dict[str, int]]) -> None:
     items, sizes = program
@@ -93,6 +95,7 @@ def test_phases_keep_live_memory_within_its_bound(program: tuple[list[Scheduled]
     assert live(items, arrange(items, sizes, Ledger()), sizes) <= max(alone * 3 // 2, SMALL)
 
 
+@settings(deadline=None)
 @given(programs())
 def test_the_baseline_is_the_order_given(program: tuple[list[Scheduled], dict[str, int]]) -> None:
     items, sizes = program
