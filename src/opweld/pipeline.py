@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opweld import __version__
-from opweld.build import artifact, toolchain
+from opweld.backends import backend_of
+from opweld.build import artifact
 from opweld.build.cache import Cache
-from opweld.codegen.c.module import render_module
 from opweld.frontend import explore, onnx
 from opweld.frontend.description import describe, external_files
-from opweld.fuse.blocks import join_blocks
 from opweld.fuse.outputs import own_outputs
-from opweld.fuse.partition import partition
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
 from opweld.lower import to_tensors
@@ -29,7 +27,7 @@ from opweld.place.pack import pack
 from opweld.place.placed import Placed
 from opweld.place.reuse import reuse
 from opweld.runtime.build import build_runtime
-from opweld.runtime.library import c_headers, public_headers
+from opweld.runtime.library import public_headers
 from opweld.schedule.expected import Expected, check_hints, expected_sizes
 from opweld.target import Target
 from opweld.tensor.label import labels
@@ -39,7 +37,7 @@ from opweld.tensor.text import print_program
 from opweld.tensor.verify import verify
 from opweld.tile.assemble import assemble
 from opweld.tile.check import check_kernel
-from opweld.tile.kernels import Plan, Scheduled, realise, schedule
+from opweld.tile.kernels import Plan, Scheduled
 from opweld.tile.module import Module, Variant
 
 if TYPE_CHECKING:
@@ -65,6 +63,7 @@ def build_artifact(
     """Runs every stage and writes the artifact into the workspace."""
     report: Progress = progress or (lambda text, done, total: None)
     dump = _Dump(Environment.read().dump)
+    backend = backend_of(target)
     ledger = Ledger(options.disable, level=options.level, pins=options.pins)
 
     report("reading the model", 0, STAGES)
@@ -88,16 +87,15 @@ def build_artifact(
         weights.size,
         target.features,
     )
-    sources = render_module(module, target)
+    sources = backend.render(module, target)
     for name, text in sources.items():
         dump.write(f"c-{name}", text)
-    headers = c_headers()
 
     def compiled(done: int, total: int) -> None:
         report("compiling C", STAGES - 1 + done, STAGES - 1 + total)
 
     shared = workspace / "module.so"
-    toolchain.build_shared(sources, shared, target=target, headers=headers, progress=compiled, cache=cache)
+    backend.build(sources, shared, target, compiled)
     runtime = workspace / "runtime.so"
     build_runtime(runtime, target)
     manifest = artifact.Manifest(
@@ -146,12 +144,13 @@ def compile_program(
     """The stages between a tensor program and C: what is computed together, where it lives, how it is computed."""
     ledger.variant(program.name, labels(program))
     expected = expected or expected_sizes(program)
+    backend = backend_of(target)
     program = own_outputs(program)
-    regions = join_blocks(partition(program, level, ledger), expected, target, ledger)
+    regions = backend.fuse(program, level, expected, target, ledger)
     placed = place(regions, expected, target, ledger)
     placed = reuse(pack(placed, target, ledger), ledger)
-    plans = schedule(placed, expected, target, ledger)
-    return Compiled(program, regions, placed, plans, realise(placed, plans, target, ledger))
+    plans = backend.schedule(placed, expected, target, ledger)
+    return Compiled(program, regions, placed, plans, backend.realise(placed, plans, target, ledger))
 
 
 def _compile_variant(

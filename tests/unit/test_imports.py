@@ -34,6 +34,7 @@ ORDER = (
     ("build",),
     ("runtime",),
     ("analysis", "verify"),
+    ("backends",),
     ("pipeline",),
     ("compile",),
     ("backend", "cli"),

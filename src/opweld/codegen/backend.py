@@ -1,0 +1,52 @@
+"""What a backend brings: how programs are fused and scheduled for its machines, how kernels are written, and built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from opweld.fuse.region import Regions
+from opweld.ledger import Ledger
+from opweld.place.placed import Placed
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.program import TensorProgram
+from opweld.tile.kernels import Plan, Scheduled
+from opweld.tile.module import Module
+
+
+class Build(Protocol):
+    """Makes one file that the runtime opens, of a module's sources."""
+
+    def __call__(
+        self, sources: Mapping[str, str], out: Path, target: Target, progress: Callable[[int, int], None]
+    ) -> None:
+        """Writes `out`, whole or not at all; `progress` takes (files done, files in all).
+
+        Raises ToolchainError when the compiler is missing or rejects something."""
+        ...
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way from tensor programs to machine code.
+
+    Attributes:
+        name: as users and the manifest call it.
+        targets: names of the machines it compiles for; facts of one are a `Target`.
+        fuse: its policy of fusion: the regions of a program at a level. Each step is put to the ledger.
+        schedule: a schedule for every region of a placed program, through the ledger: its schedule space.
+        realise: the kernels that the schedules say, in order, as tile programs.
+        render: sources by file name, of the kernels and the tables that describe them. Decides nothing.
+        build: compiles and links the sources.
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    fuse: Callable[[TensorProgram, str, Expected, Target, Ledger], Regions]
+    schedule: Callable[[Placed, Expected, Target, Ledger], list[Plan]]
+    realise: Callable[[Placed, Sequence[Plan], Target, Ledger], list[Scheduled]]
+    render: Callable[[Module, Target], Mapping[str, str]]
+    build: Build

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from opweld.backends import BACKENDS, backend_of
+from opweld.errors import OptionError
+from opweld.options import TARGETS
+from opweld.target import Target
+
+
+@pytest.mark.parametrize("name", TARGETS[1:])
+def test_every_target_has_one_backend(name: str) -> None:
+    assert [backend for backend in BACKENDS if name in backend.targets] == [backend_of(Target.of(name))]
+
+
+def test_a_machine_without_one_is_refused() -> None:
+    machine = dataclasses.replace(Target.of("aarch64"), name="vax")
+    with pytest.raises(OptionError, match="no backend compiles for 'vax'; there are some for x86-64-v3"):
+        backend_of(machine)
