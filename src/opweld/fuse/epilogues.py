@@ -40,7 +40,8 @@ def _with_user(web: Web, anchor: Tensor) -> Tensor | None:
 
 def _refusal(web: Web, anchor: Tensor, user: Tensor) -> dict[str, int | str]:
     if web.reduces(user):
-        return {"user": web.kind(user).value}
+        kind = web.kind(user)
+        return {"user": "scan" if kind is None else kind.value}
     if web.is_joined(user):
         return {"user": "concatenation: the result is stored into its slice instead"}
     sites = web.sites(user, anchor.name)

@@ -30,13 +30,17 @@ def _why(web: Web, rows: Rows, source: Tensor, user: Item) -> tuple[str, dict[st
     if source.name in web.kept:
         return rule, {"output": web.kept[source.name]}
     users = max(len(web.users(source.name)), web.users_before.get(source.name, 0))
-    return rule, {"users": users} if users > 1 else {"user": user_kind.value}
+    return rule, {"users": users} if users > 1 else {"user": _name(user_kind)}
 
 
-def _why_no_row(rows: Rows, source: Tensor, user: Item, user_kind: Kind) -> dict[str, int | str]:
+def _why_no_row(rows: Rows, source: Tensor, user: Item, user_kind: Kind | None) -> dict[str, int | str]:
     if user_kind not in (Kind.MAP, Kind.ROWWISE):
-        return {"user": user_kind.value}
+        return {"user": _name(user_kind)}
     space = rows.space(key_of(user))
     if rows.space(source.name) is not None or space is None:
         return {"user": "computed with another row"}
     return {"row": f"begun by {space.tensors[0].name}"}
+
+
+def _name(kind: Kind | None) -> str:
+    return "scan" if kind is None else kind.value

@@ -31,7 +31,9 @@ def regions_of(text: str, level: str = "all", ledger: Ledger | None = None) -> R
 
 
 def kinds(found: Regions) -> list[str]:
-    return [region.kind.value for region in found.regions]
+    return [
+        "scan" if region.scan else ",".join(member.kind.value for member in region.members) for region in found.regions
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opweld.fuse.region import Kind
 from opweld.fuse.web import Web, key_of, terms_of, too_much
 from opweld.ledger import Ledger
 from opweld.tensor.expr import loads
@@ -65,7 +64,7 @@ def test_values_of_a_recurrence_have_one_producer() -> None:
     (scan,) = [item for item in web.items.values() if isinstance(item, Scan)]
     values = [name for name, key in web.producer.items() if web.items[key] is scan]
     assert values == ["all", "last"]
-    assert web.kind(scan) is Kind.SCAN
+    assert web.kind(scan) is None
     assert {web.producer[name] for name in values} == {key_of(scan)}
 
 

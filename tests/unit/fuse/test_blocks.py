@@ -1,0 +1,80 @@
+"""Blocks: softmax(q k^T) v as one region, and why something is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from opweld.fuse.blocks import join_blocks
+from opweld.fuse.partition import partition
+from opweld.fuse.region import Region
+from opweld.ledger import Decision, Ledger
+from opweld.schedule.expected import expected_sizes
+from opweld.target import Target
+from opweld.tensor.parse import parse_program
+from tests.unit.tile import programs
+from tests.unit.tile.pipeline import check
+
+TARGET = Target.of("x86-64-v4")
+
+
+def joined(text: str, disable: tuple[str, ...] = ()) -> tuple[list[Region], list[Decision]]:
+    program = parse_program(text)
+    ledger = Ledger(disable)
+    regions = join_blocks(partition(program, "all", ledger), expected_sizes(program), TARGET, ledger)
+    return list(regions.regions), [decision for decision in ledger if decision.rule == "fuse.block"]
+
+
+def test_attention_is_one_block_of_three_members() -> None:
+    (region,), (decision,) = joined(programs.attention(2, 64, 4, 16))
+    assert [member.kind.value for member in region.members] == ["contraction", "rowwise", "contraction"]
+    assert region.block is not None
+    assert [str(extent) for extent in region.block.space.rows] == ["2", "4", "64"]
+    assert region.block.row == 2, "blocks of queries: keys and values are shared by the rows of a head"
+    assert region.inputs == ("q", "k", "v")
+    assert decision.taken == "block"
+    separate, block = decision.alternatives
+    assert separate.seconds is not None and block.seconds is not None and block.seconds < separate.seconds
+
+
+def test_disabled_it_is_three_regions() -> None:
+    regions, (decision,) = joined(programs.attention(2, 64, 4, 16), ("fuse.block",))
+    assert [region.members[0].kind.value for region in regions] == ["contraction", "rowwise", "contraction"]
+    assert decision.overridden
+
+
+def test_weights_are_not_read_again_for_every_block() -> None:
+    text = """program projection
+input x f32[8, 16]
+constant w f32[16, 16]
+tensor top f32[i0: 8] from "Softmax"
+  over r0: 16
+  = max<r0>(x[i0, r0])
+tensor raised f32[i0: 8, i1: 16] from "Softmax"
+  = exp(sub(x[i0, i1], top[i0]))
+tensor result f32[i0: 8, i1: 16] from "MatMul"
+  over r0: 16
+  = sum<r0>(mul(raised[i0, r0], w[r0, i1]))
+output y = result
+"""
+    _, (decision,) = joined(text)
+    assert decision.near_miss
+    assert "weights" in str(decision.failed["operand"])
+
+
+def test_rows_that_a_caller_sees_stay_in_memory() -> None:
+    text = programs.attention(2, 8, 3, 4).replace("output y = result", "output y = result\noutput s = shares")
+    regions, (decision,) = joined(text)
+    assert len(regions) == 3
+    assert decision.failed == {"output": "the caller reads it from memory"}
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize(("batch", "length"), [(1, 1), (2, 7), (1, 33), (3, 50)])
+def test_blocks_of_any_length_give_the_right_answer(target: str, batch: int, length: int) -> None:
+    head = programs.symbols(N="0 of q", L="1 of q")
+    compiled = check(programs.attention("N", "L", 3, 16, head), {"N": batch, "L": length}, target=Target.of(target))
+    assert "block" in compiled.names
+
+
+def test_a_fixed_length_that_the_block_does_not_divide() -> None:
+    assert "block" in check(programs.attention(1, 37, 2, 8), target=TARGET).names
