@@ -48,6 +48,15 @@ class Step:
             model, new_ops=[BatchNormalization, GlobalMaxPool, Conv, MaxPool, AveragePool]
         )
 
+    @property
+    def rounded(self) -> list[str]:
+        """The operands that rounding may move; the scales of a Resize are sizes."""
+        return self._inputs[:1] if self.node.op_type == "Resize" else self._inputs
+
+    def exact(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """The other operands, as they are."""
+        return {name: values[name] for name in self._inputs if name not in self.rounded}
+
     def run(self, values: Mapping[str, Array]) -> list[Array]:
         """The node's outputs. Raises whatever NumPy does when the operands do not fit."""
         with np.errstate(all="ignore"):
@@ -64,7 +73,8 @@ def disturbed(values: Array, dtype: np.dtype[Any], random: np.random.Generator) 
     """Values off by up to a rounding of the dtype that they have in the model."""
     if values.dtype.kind != "f" or dtype not in ROUNDING:
         return values
-    return values * (1 + ROUNDING[dtype] * random.uniform(-1, 1, values.shape))
+    least = np.finfo(dtype).smallest_subnormal * (values != 0)
+    return values * (1 + ROUNDING[dtype] * random.uniform(-1, 1, values.shape)) + least * random.uniform(-1, 1)
 
 
 def evaluate(
@@ -85,8 +95,9 @@ def evaluate(
     for step in steps:
         operands: dict[str, Array] = values
         if random is not None:
-            operands = {n: disturbed(values[n], dtypes[n], random) for n in step.node.input if n}
+            operands = {n: disturbed(values[n], dtypes[n], random) for n in step.rounded} | step.exact(values)
         results = step.run(operands)
         for name, result in zip((n for n in step.node.output if n), results, strict=True):
-            values[name] = result if random is None else disturbed(result, dtypes[name], random)
+            exact = random is None or step.node.op_type == "Constant"
+            values[name] = result if exact else disturbed(result, dtypes[name], random)
     return values

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import Any
 
 from tests.random.generate import case_of
 from tests.random.judge import Judge, judge_level
 from tests.random.kept import load_case
+
+
+HANG_S = 120.0
+"""Seconds of processor time after which a case hangs."""
 
 
 def main() -> None:
@@ -27,6 +32,8 @@ def main() -> None:
 
     for line in sys.stdin:
         job = json.loads(line)
+        # Nobody handles the signal: a hang ends the process. Processor time, for a machine may be busy with other work.
+        signal.setitimer(signal.ITIMER_PROF, HANG_S)
         say(note="generating")
         case = load_case(job["folder"]) if "folder" in job else case_of(job["seed"])
         judge = Judge(case)

@@ -38,7 +38,7 @@ from opweld.tensor.expr import (
 )
 from opweld.tensor.intern import current
 from opweld.tensor.range import bounds, never_negative_zero
-from opweld.tensor.semantics import Array, apply_binary, apply_cast, apply_unary, fails_on_zero
+from opweld.tensor.semantics import Array, apply_binary, apply_cast, apply_unary, fails_on_zero, neutral
 
 Rule: TypeAlias = Callable[[Binary], "Expr | None"]
 
@@ -419,6 +419,8 @@ def _select(node: Select) -> Expr | None:
 
 def _reduce(node: Reduce) -> Expr | None:
     body = node.body
+    if any(axis.extent.constant == 0 for axis in node.axes):
+        return const(0 if node.kind.startswith("arg") else neutral(node.kind, node.dtype.numpy), node.dtype)
     if node.kind in _IDEMPOTENT_REDUCTIONS:
         free = free_atoms(body)
         kept = tuple(axis for axis in node.axes if axis in free or not nonnegative(axis.extent - 1))

@@ -128,7 +128,7 @@ def integers(graph: Graph) -> Value:
     if how == 6:
         return graph.node(graph.choose(["BitwiseAnd", "BitwiseOr", "BitwiseXor"]), x, y)
     if how == 7:
-        return graph.node(graph.choose(["Abs", "Neg", "Sign", "BitwiseNot"]), x)
+        return graph.node(graph.choose(["Abs", "Sign", "BitwiseNot", "Neg" if x.dtype.kind == "i" else "Abs"]), x)
     if how == 8 and x.dtype.kind == "u":
         shift = graph.constant(graph.between(0, 3), x.dtype)
         return graph.node("BitShift", x, shift, direction=graph.choose(["LEFT", "RIGHT"]))

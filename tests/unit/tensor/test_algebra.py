@@ -211,3 +211,13 @@ def test_depth_and_sharing_cost_nothing() -> None:
     for _ in range(3000):
         chain = op("neg", op("tanh", chain))
     assert simplify(op("neg", op("neg", chain))) is chain
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "wanted"),
+    [("sum", F32, 0.0), ("prod", F32, 1.0), ("max", F32, -INF), ("min", I64, 2**63 - 1), ("argmax", F32, 0)],
+)
+def test_a_reduction_over_nothing_is_its_neutral_element(kind: str, dtype: DType, wanted: float) -> None:
+    full, empty = axes(a=3, b=0)
+    result = simplify(reduce(kind, (full, empty), read("z", full, empty, dtype=dtype)))
+    assert result is const(wanted, result.dtype)
