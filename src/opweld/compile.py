@@ -16,9 +16,11 @@ import numpy as np
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.errors import ArtifactError
+from opweld.explanation import explain_text
 from opweld.ledger import Ledger
 from opweld.options import Options
 from opweld.runtime.session import Session
+from opweld.schedule.file import parse_schedules
 from opweld.target import Target
 
 if TYPE_CHECKING:
@@ -69,9 +71,10 @@ def load(path: str | Path, threads: int | None = None) -> Model:
 
 
 def explain(model: Any, **options: Any) -> str:
-    """Every decision of compiling a model, as text."""
+    """How the kernels of a model are computed, and every decision that led there, as text."""
     folder = compile_model(model, Options.of(**options))
-    return Ledger.loads((folder / artifact.LEDGER).read_text(encoding="utf-8")).render()
+    schedules = parse_schedules((folder / artifact.SCHEDULES).read_text(encoding="utf-8"))
+    return explain_text(Ledger.loads((folder / artifact.LEDGER).read_text(encoding="utf-8")), schedules)
 
 
 def compile_model(model: Any, options: Options, progress: Progress | None = None) -> Path:

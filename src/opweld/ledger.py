@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from opweld.errors import ArtifactError, OptionError
+from opweld.given import Given
 from opweld.rules import LEVELS, RULES, allowed, stage_of
 
 Amount = int | str | None
@@ -41,7 +42,10 @@ def cheapest(alternatives: Sequence[Alternative]) -> Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One entry of the ledger. `alternatives[0]` is the baseline; `failed` holds the values of what said no."""
+    """One entry of the ledger. `alternatives[0]` is the baseline; `failed` holds the values of what said no.
+
+    What was taken may be a field of a schedule: that of the region of the variant whose first output has the label
+    `region`, in its `part` (see `Schedule.fields`). Of other decisions both are empty."""
 
     id: str
     rule: str
@@ -53,6 +57,9 @@ class Decision:
     failed: Mapping[str, int | str] = field(default_factory=dict[str, int | str], hash=False)
     subject: str = ""
     pinned: bool = False
+    variant: str = ""
+    region: str = ""
+    part: str = ""
 
     @property
     def stage(self) -> str:
@@ -102,6 +109,9 @@ class Decision:
             "failed": dict(self.failed),
             "subject": self.subject,
             "pinned": self.pinned,
+            "variant": self.variant,
+            "region": self.region,
+            "part": self.part,
         }
 
     @classmethod
@@ -120,6 +130,9 @@ class Decision:
             failed=dict(data["failed"]),
             subject=data["subject"],
             pinned=data["pinned"],
+            variant=data["variant"],
+            region=data["region"],
+            part=data["part"],
         )
 
 
@@ -130,6 +143,7 @@ class Ledger:
         level: one of `rules.LEVELS`; rules of higher levels stay at their baseline.
         disable: ids, rules (`fuse.epilogue`) or stages (`fuse`) whose decisions stay at their baseline.
         pins: by id of a decision, the name of the alternative to take whatever the stage wants.
+        given: what a schedules file says; a pin is stronger.
         prefix: grant only the first `prefix` wishes for something better than a baseline; None grants all.
         grants: whether to grant wish number n (from 0); None grants all.
     """
@@ -141,6 +155,7 @@ class Ledger:
         *,
         level: str = LEVELS[-1],
         pins: Mapping[str, str] | None = None,
+        given: Given | None = None,
         grants: Callable[[int], bool] | None = None,
     ) -> None:
         if prefix is not None and prefix < 0:
@@ -150,6 +165,7 @@ class Ledger:
         self._level = level
         self._disable = frozenset(disable)
         self._pins = dict(pins or {})
+        self._given = given
         self._grants = grants
         self._prefix = prefix
         self._wishes = 0
@@ -163,6 +179,10 @@ class Ledger:
         self._variant = name
         self._labels = labels
 
+    def label(self, name: str) -> str:
+        """What a value is called in ids and in schedules files."""
+        return self._labels.get(name, name)
+
     def decide(
         self,
         *,
@@ -173,6 +193,7 @@ class Ledger:
         prefer: str | None = None,
         reason: str,
         failed: Mapping[str, int | str] | None = None,
+        field: tuple[str, str] = ("", ""),
     ) -> str:
         """Records a decision and returns the name of the alternative to take.
 
@@ -189,8 +210,9 @@ class Ledger:
             reason: why, in a phrase.
             failed: the values of the predicate that ruled the other alternatives out: then only the first is legal; or,
                 by the name of each alternative that is not legal, why.
+            field: where the answer goes to a schedule: the first output of the region, and the part of its schedule.
 
-        Raises OptionError when a pin names an alternative that is not there, or not legal.
+        Raises OptionError when a pin or a schedules file names an alternative that is not there, or not legal.
         """
         names = [a.name for a in alternatives]
         wanted = cheapest(alternatives).name if prefer is None else prefer
@@ -201,19 +223,43 @@ class Ledger:
         legal = _legal(names, wanted, failed or {})
         if wanted not in legal:
             raise ValueError(f"{rule} prefers {wanted!r}, which {dict(failed or {})} ruled out")
-        about = " > ".join(self._labels.get(name, name) for name in subject)
+        about = " > ".join(map(self.label, subject))
         identity = self._identify(rule, about)
-        taken, pinned = wanted, identity in self._pins
-        if pinned:
-            taken = self._pinned(identity, rule, names, legal, failed or {})
+        region, part = self.label(field[0]), field[1]
+        said = self._said(identity, rule, region, part, names[0])
+        taken = wanted
+        if said is not None:
+            taken = _pinned(*said, rule, names, legal, failed or {})
         elif wanted != names[0] and not self._wish(identity, rule):
             taken = names[0]
         decision = Decision(
-            identity, rule, tuple(site), tuple(alternatives), taken, wanted, reason, dict(failed or {}), about, pinned
+            id=identity,
+            rule=rule,
+            site=tuple(site),
+            alternatives=tuple(alternatives),
+            taken=taken,
+            preferred=wanted,
+            reason=reason,
+            failed=dict(failed or {}),
+            subject=about,
+            pinned=said is not None,
+            variant=self._variant,
+            region=region,
+            part=part,
         )
         self._decisions.append(decision)
         self._by_id[identity] = decision
         return taken
+
+    def _said(self, identity: str, rule: str, region: str, part: str, baseline: str) -> tuple[str, str] | None:
+        """What the user said that a decision must be, and where; None where it is free."""
+        if identity in self._pins:
+            return self._pins[identity], f"pin {identity}={self._pins[identity]}"
+        if self._given is None:
+            return None
+        if part:
+            return self._given.field(self._variant, region, part, rule, baseline)
+        return self._given.decision(identity)
 
     def _identify(self, rule: str, subject: str) -> str:
         text = "\0".join((rule, self._variant, subject)).encode("utf-8", "surrogatepass")
@@ -221,23 +267,6 @@ class Ledger:
         if identity in self._by_id:
             raise ValueError(f"{rule} decides twice about {subject!r}")
         return identity
-
-    def _pinned(
-        self,
-        identity: str,
-        rule: str,
-        names: Sequence[str],
-        legal: Sequence[str],
-        failed: Mapping[str, int | str],
-    ) -> str:
-        pin = self._pins[identity]
-        if pin not in names:
-            raise OptionError(f"pin {identity}={pin}: {rule} has no such alternative here, only {', '.join(names)}")
-        if pin not in legal:
-            why = ", ".join(f"{key} = {value}" for key, value in failed.items())
-            only = ", ".join(legal)
-            raise OptionError(f"pin {identity}={pin}: {rule} cannot do that here ({printable(why)}), only {only}")
-        return pin
 
     def _wish(self, identity: str, rule: str) -> bool:
         """Whether something better than a baseline is granted."""
@@ -248,7 +277,8 @@ class Ledger:
         return (self._prefix is None or number < self._prefix) and (self._grants is None or self._grants(number))
 
     def check_names(self) -> None:
-        """Raises OptionError when a pin or an entry of `disable` met no decision: it is misspelt, or of another model.
+        """Raises OptionError when a pin, an entry of `disable` or a line of the schedules file met no decision: it is
+        misspelt, or of another model.
 
         To be called when everything is decided."""
         known = {*self._by_id, *RULES, *map(stage_of, RULES), *(d.rule for d in self._decisions)}
@@ -258,6 +288,8 @@ class Ledger:
                 close = difflib.get_close_matches(unknown[0], sorted(known), 3, 0.6)
                 hint = f"did you mean {', '.join(close)}?" if close else "`opweld explain` lists every decision"
                 raise OptionError(f"{option} {unknown[0]!r}: no such decision, rule or stage; {hint}")
+        if self._given is not None:
+            self._given.check_decisions({d.id: d.rule for d in self._decisions if not d.part})
 
     @property
     def wishes(self) -> int:
@@ -313,25 +345,6 @@ class Ledger:
         except (ValueError, KeyError, TypeError) as error:
             raise ArtifactError(f"ledger.json is not a list of decisions ({error}); compile the model again") from error
 
-    def render(self, near_misses: int = 20) -> str:
-        """The ledger as `opweld explain` prints it: decisions by stage and rule, then the dearest near misses."""
-        lines: list[str] = []
-        counts = self.counts()
-        for stage in dict.fromkeys(d.stage for d in self._decisions):
-            lines.append(f"{stage}")
-            for rule, (fired, total) in counts.items():
-                if rule.partition(".")[0] == stage:
-                    lines.append(f"  {rule}: {fired} of {total}")
-                    lines += [f"    {line}" for d in self._decisions if d.rule == rule for line in _describe(d)]
-        missed = self.near_misses()
-        if missed:
-            lines.append(f"near misses ({len(missed)}, dearest first)")
-            for decision in missed[:near_misses]:
-                lines += [f"  {line}" for line in _describe(decision)]
-            if len(missed) > near_misses:
-                lines.append(f"  and {len(missed) - near_misses} more")
-        return "\n".join(lines) + "\n" if lines else "no decisions\n"
-
 
 def _legal(names: Sequence[str], wanted: str, failed: Mapping[str, int | str]) -> Sequence[str]:
     """The alternatives that may be taken, given what failed."""
@@ -340,25 +353,21 @@ def _legal(names: Sequence[str], wanted: str, failed: Mapping[str, int | str]) -
     return names[:1]
 
 
-def _describe(decision: Decision) -> list[str]:
-    """One decision as lines of text: what and where, then what it saves and what failed."""
-    others = ", ".join(printable(a.name) for a in decision.alternatives if a.name != decision.taken)
-    head = f"{decision.id} {printable(decision.taken)} at {printable(', '.join(decision.site)) or '(no node)'}: "
-    lines = [head + printable(decision.reason, 200)]
-    notes: list[str] = []
-    if decision.overridden:
-        why = "pinned" if decision.pinned else "overridden"
-        notes.append(f"wanted {printable(decision.preferred)}, {why}")
-    if decision.failed:
-        values = (f"{printable(k)} = {printable(str(v))}" for k, v in decision.failed.items())
-        notes.append("failed: " + ", ".join(values))
-    if decision.saved_bytes is not None:
-        notes.append(f"{'saves' if decision.fired else 'costs'} {decision.saved_bytes:,} bytes")
-    if others:
-        notes.append(f"instead of {others}")
-    if notes:
-        lines.append("  " + "; ".join(notes))
-    return lines
+def _pinned(
+    alternative: str,
+    where: str,
+    rule: str,
+    names: Sequence[str],
+    legal: Sequence[str],
+    failed: Mapping[str, int | str],
+) -> str:
+    """The alternative that was asked for. Raises OptionError when it is not there, or not legal."""
+    if alternative not in names:
+        raise OptionError(f"{where}: {rule} has no alternative {alternative!r} here, only {', '.join(names)}")
+    if alternative not in legal:
+        why = ", ".join(f"{key} = {value}" for key, value in failed.items())
+        raise OptionError(f"{where}: {rule} cannot do that here ({printable(why)}), only {', '.join(legal)}")
+    return alternative
 
 
 def printable(text: str, limit: int = 120) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,6 +20,8 @@ TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
 PRECISIONS = ("fp32",)
 TUNINGS = ("off",)
 MAX_THREADS = 1024
+MAX_SCHEDULES = 1 << 28
+"""Characters of a schedules file."""
 
 
 def available_cores() -> int:
@@ -39,6 +42,8 @@ class Options:
         disable: ids, rules or stages of decisions that must stay at their baseline (`opweld explain` lists them).
         pins: by id of a decision, the name of the alternative to take.
         dim_hints: sizes that symbolic dims are expected to have; costs are predicted for them, any size stays legal.
+        schedules: a file that says how kernels are computed, as the `schedules.txt` of an artifact does.
+        schedules_text: what it holds, read when the options are made.
     """
 
     target: str = "native"
@@ -48,6 +53,8 @@ class Options:
     disable: tuple[str, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     dim_hints: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
+    schedules: Path | None = None
+    schedules_text: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_choice("target", self.target, TARGETS)
@@ -68,13 +75,17 @@ class Options:
         for name in ("dims", "pins", "dim_hints"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         object.__setattr__(self, "disable", tuple(self.disable))
+        if self.schedules is not None:
+            object.__setattr__(self, "schedules", Path(self.schedules))
+            object.__setattr__(self, "schedules_text", _read_schedules(self.schedules))
 
     @classmethod
     def of(cls, **values: Any) -> Options:
         """Options from keyword arguments. Raises OptionError on an unknown name, listing the valid ones."""
-        unknown = sorted(set(values) - set(cls.__dataclass_fields__))
+        names = [entry.name for entry in dataclasses.fields(cls) if entry.init]
+        unknown = sorted(set(values) - set(names))
         if unknown:
-            raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(cls.__dataclass_fields__)}")
+            raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(names)}")
         return cls(**values)
 
     def digest(self) -> str:
@@ -86,17 +97,31 @@ class Options:
             "disable": sorted(set(self.disable)),
             "pins": dict(self.pins),
             "dim_hints": dict(self.dim_hints),
+            "schedules": self.schedules_text,
         }
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mappingproxy does not pickle; the constructor makes it anew.
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.init}
         return (_options, ({name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()},))
 
 
 def _options(values: dict[str, Any]) -> Options:
     return Options(**values)
+
+
+def _read_schedules(path: object) -> str:
+    if not isinstance(path, str | Path):
+        raise OptionError(f"schedules is {path!r}, expected the path of a schedules file")
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_SCHEDULES + 1)
+    except (OSError, ValueError) as error:
+        raise OptionError(f"schedules {str(path)!r}: cannot be read ({error}); name a schedules.txt") from error
+    if len(text) > MAX_SCHEDULES:
+        raise OptionError(f"schedules {str(path)!r}: is longer than {MAX_SCHEDULES:,} characters; name a schedules.txt")
+    return text
 
 
 def _check_sizes(option: str, what: str, sizes: object) -> None:

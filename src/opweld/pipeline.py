@@ -29,6 +29,8 @@ from opweld.place.reuse import reuse
 from opweld.runtime.build import build_runtime
 from opweld.runtime.library import public_headers
 from opweld.schedule.expected import Expected, check_hints, expected_sizes
+from opweld.schedule.file import parse_schedules, print_schedules
+from opweld.schedule.schedule import Schedule
 from opweld.target import Target
 from opweld.tensor.label import labels
 from opweld.tensor.program import TensorProgram
@@ -63,8 +65,9 @@ def build_artifact(
     """Runs every stage and writes the artifact into the workspace."""
     report: Progress = progress or (lambda text, done, total: None)
     dump = _Dump(Environment.read().dump)
+    given = None if options.schedules is None else parse_schedules(options.schedules_text, str(options.schedules))
     backend = backend_of(target)
-    ledger = Ledger(options.disable, level=options.level, pins=options.pins)
+    ledger = Ledger(options.disable, level=options.level, pins=options.pins, given=given)
 
     report("reading the model", 0, STAGES)
     graph = onnx.load(model)
@@ -72,12 +75,15 @@ def build_artifact(
     programs = [simplify_program(to_tensors(variant)) for variant in found]
     check_hints(programs, options.dim_hints)
     report("fusing", 1, STAGES)
+    schedules: dict[tuple[str, str], Schedule] = {}
     with contextlib.closing(_Weights(workspace / "weights.bin")) as weights:
         variants = [
-            _compile_variant(variant.name, program, options, target, ledger, weights, dump)
+            _compile_variant(variant.name, program, options, target, ledger, schedules, weights, dump)
             for variant, program in zip(found, programs, strict=True)
         ]
     ledger.check_names()
+    if given is not None:
+        given.check_regions({at: dict(made.fields()) for at, made in schedules.items()})
     report("generating C", 2, STAGES)
     description = describe(graph)
     module = Module(
@@ -121,6 +127,7 @@ def build_artifact(
         runtime_so=runtime,
         weights=workspace / "weights.bin",
         ledger_json=ledger.dumps(),
+        schedules=print_schedules(schedules, ledger),
         sources=sources,
         headers=public_headers(),
     )
@@ -150,7 +157,13 @@ def compile_program(
     placed = place(regions, expected, target, ledger)
     placed = reuse(pack(placed, target, ledger), ledger)
     plans = backend.schedule(placed, expected, target, ledger)
-    return Compiled(program, regions, placed, plans, backend.realise(placed, plans, target, ledger))
+    plans, kernels = backend.realise(placed, plans, target, ledger)
+    return Compiled(program, regions, placed, plans, kernels)
+
+
+def schedules_of(made: Compiled, ledger: Ledger) -> dict[tuple[str, str], Schedule]:
+    """The schedule of every region by variant and label, as schedules files hold them."""
+    return {(made.program.name, ledger.label(plan.region.outputs[0])): plan.schedule for plan in made.plans}
 
 
 def _compile_variant(
@@ -159,6 +172,7 @@ def _compile_variant(
     options: Options,
     target: Target,
     ledger: Ledger,
+    schedules: dict[tuple[str, str], Schedule],
     weights: _Weights,
     dump: _Dump,
 ) -> Variant:
@@ -173,7 +187,9 @@ def _compile_variant(
         for item in made.kernels:
             check_kernel(item.kernel, target.vector_lanes_f32)
     dump.write(f"{name}.fused", lambda: print_program(made.regions.program))
-    dump.write(f"{name}.schedules", lambda: "".join(f"{plan.schedule}\n" for plan in made.plans))
+    own = schedules_of(made, ledger)
+    schedules.update(own)
+    dump.write(f"{name}.schedules", lambda: print_schedules(own, ()))
     return assemble(name, made.program, made.placed, made.kernels, weights.put, expected, ledger)
 
 

@@ -26,6 +26,7 @@ MODULE: Final = "module.so"
 RUNTIME: Final = "runtime.so"
 WEIGHTS: Final = "weights.bin"
 LEDGER: Final = "ledger.json"
+SCHEDULES: Final = "schedules.txt"
 SOURCES: Final = "source"
 HEADERS: Final = "include"
 
@@ -62,7 +63,8 @@ class Manifest:
         variants: the compiled variants, tried in this order.
         nodes: of the optimised graph. kernels: distinct compiled functions.
         features: what the processor must have, as the isa of the module names it.
-        files: size and digest of module.so, runtime.so and weights.bin; `write` fills it in.
+        files: size and digest of what it runs from (module.so, runtime.so, weights.bin) and of what tells how it was
+            made (ledger.json, schedules.txt); `write` fills it in.
         format: version of this schema.
     """
 
@@ -146,6 +148,7 @@ def write(
     runtime_so: Path,
     weights: Path | Iterable[bytes | memoryview],
     ledger_json: str,
+    schedules: str = "",
     sources: Mapping[str, str],
     headers: Mapping[str, str] | None = None,
 ) -> Manifest:
@@ -159,7 +162,8 @@ def write(
         manifest: what it is; `files` is filled in here.
         module_so, runtime_so: shared objects, copied.
         weights: the packed constants: a file, copied, or pieces, one after the other.
-        ledger_json, sources: what was decided, and the generated text by file name.
+        ledger_json, schedules, sources: what was decided, how kernels are computed, and the generated text by file
+            name.
         headers: for callers in C, by file name.
 
     Raises ArtifactError when the place cannot be written, or holds something that is no artifact.
@@ -172,11 +176,12 @@ def write(
         _copy(runtime_so, workspace / RUNTIME)
         _write_weights(weights, workspace / WEIGHTS)
         (workspace / LEDGER).write_text(ledger_json, encoding="utf-8")
+        (workspace / SCHEDULES).write_text(schedules, encoding="utf-8")
         for place, texts in ((SOURCES, sources), (HEADERS, headers or {})):
             (workspace / place).mkdir()
             for name, text in texts.items():
                 (workspace / place / name).write_text(text, encoding="utf-8")
-        files = {name: _describe(workspace / name) for name in (MODULE, RUNTIME, WEIGHTS)}
+        files = {name: _describe(workspace / name) for name in (MODULE, RUNTIME, WEIGHTS, LEDGER, SCHEDULES)}
         manifest = dataclasses.replace(manifest, files=files)
         (workspace / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest

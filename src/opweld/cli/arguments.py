@@ -29,6 +29,28 @@ DisableOption = Annotated[
         metavar="ID", help="Keep a decision, rule or stage at its baseline; repeat for more.", show_default=False
     ),
 ]
+PinOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ID=ALTERNATIVE", help="Take this alternative of a decision; repeat for more.", show_default=False
+    ),
+]
+HintOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=N",
+        help="The usual size of a symbolic dim: kernels are chosen for it, and right for any; repeat for more.",
+        show_default=False,
+    ),
+]
+SchedulesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Compute kernels as this file says: the schedules.txt of an artifact, or an edited one.",
+        show_default=False,
+    ),
+]
 FixedDimOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -68,12 +90,12 @@ def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
     return values
 
 
-def sizes(texts: list[str] | None) -> dict[str, int]:
+def sizes(texts: list[str] | None, option: str = "--dim") -> dict[str, int]:
     """The `--dim NAME=N` texts as numbers. Raises OptionError on one that is no positive whole number."""
     dims: dict[str, int] = {}
-    for name, value in pairs(texts, "--dim").items():
+    for name, value in pairs(texts, option).items():
         if not value.isascii() or not value.isdigit() or int(value) < 1:
-            raise OptionError(f"--dim {name}={value}: expected a positive whole number")
+            raise OptionError(f"{option} {name}={value}: expected a positive whole number")
         dims[name] = int(value)
     return dims
 
@@ -85,6 +107,9 @@ def options(
     threads: int | None = None,
     dims: dict[str, int] | None = None,
     disable: list[str] | None = None,
+    pin: list[str] | None = None,
+    dim_hint: list[str] | None = None,
+    schedules: Path | None = None,
 ) -> Options:
     """Checked options from what the command line gave."""
     return Options(
@@ -93,4 +118,7 @@ def options(
         threads=threads or 0,
         dims=dims or {},
         disable=tuple(disable or ()),
+        pins=pairs(pin, "--pin"),
+        dim_hints=sizes(dim_hint, "--dim-hint"),
+        schedules=schedules,
     )

@@ -27,6 +27,9 @@ def bench(
     dim: arguments.InputDimOption = None,
     threads: arguments.ThreadsOption = None,
     disable: arguments.DisableOption = None,
+    pin: arguments.PinOption = None,
+    dim_hint: arguments.HintOption = None,
+    schedules: arguments.SchedulesOption = None,
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Blocks of runs each contestant gets.")] = 7,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
@@ -38,6 +41,7 @@ def bench(
     opweld bench a.onnx b.onnx --vs onnxruntime,openvino --json bench.json
     opweld bench model.onnx --dim height=640 --dim width=640
     opweld bench model.onnx --levels none,all --vs none   what is fusion worth?
+    opweld bench model.onnx --pin ID=ALTERNATIVE          what is another choice worth?
 
     The ratio is the first other runtime's time by opweld's: above 1, opweld is faster. The error is the largest
     difference to that runtime's outputs, as a part of each output's scale.
@@ -56,7 +60,12 @@ def bench(
             raise OptionError(f"--levels {level!r}: expected some of {', '.join(LEVELS)}")
     rows: list[Row] = []
     for model in models:
-        variants = {level: arguments.options(level=level, threads=threads, disable=disable) for level in chosen}
+        variants = {
+            level: arguments.options(
+                level=level, threads=threads, disable=disable, pin=pin, dim_hint=dim_hint, schedules=schedules
+            )
+            for level in chosen
+        }
 
         def feeds(declared: Sequence[Any]) -> dict[str, Any]:
             given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)

@@ -25,6 +25,9 @@ def compile_command(
     dim: arguments.FixedDimOption = None,
     threads: arguments.ThreadsOption = None,
     disable: arguments.DisableOption = None,
+    pin: arguments.PinOption = None,
+    dim_hint: arguments.HintOption = None,
+    schedules: arguments.SchedulesOption = None,
 ) -> None:
     """Compile a model into an artifact: a folder that runs without ONNX and without a compiler.
 
@@ -32,7 +35,9 @@ def compile_command(
     opweld compile model.onnx -o model.opweld
     opweld compile model.onnx --target x86-64-v3          for any machine with AVX2
     opweld compile model.onnx --dim batch=1 --dim seq=128 for one size only
+    opweld compile model.onnx --dim-hint seq=512          for any size, fastest near this one
     opweld compile model.onnx --level none                one kernel a node, to compare with
+    opweld compile model.onnx --schedules mine.txt        kernels as the (edited) schedules.txt of an artifact says
 
     Symbolic dims stay symbolic unless --dim fixes them: one artifact serves every size. It also holds a C header.
     """
@@ -42,6 +47,9 @@ def compile_command(
         threads=threads,
         dims=arguments.sizes(dim),
         disable=disable,
+        pin=pin,
+        dim_hint=dim_hint,
+        schedules=schedules,
     )
     out = output or Path(f"{model.stem}.opweld")
     if out.exists() and not (out / "manifest.json").is_file():

@@ -9,13 +9,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from opweld.build.artifact import LEDGER
+from opweld.build.artifact import LEDGER, SCHEDULES
 from opweld.cli import show
-from opweld.errors import ArtifactError
+from opweld.errors import ArtifactError, OptionError
+from opweld.given import Given
 from opweld.interface import TensorInfo
 from opweld.ledger import Ledger
 from opweld.options import Options
 from opweld.runtime.session import Session
+from opweld.schedule.file import parse_schedules
 
 Array = NDArray[Any]
 
@@ -41,13 +43,14 @@ def open_model(model: Path, options: Options) -> Opened:
     return Opened(Session(_artifact(model, options), threads=options.threads or None))
 
 
-def read_ledger(model: Path, options: Options) -> Ledger:
-    """The ledger of an artifact, or of an ONNX file once compiled."""
-    file = _artifact(model, options) / LEDGER
+def read_decisions(model: Path, options: Options) -> tuple[Ledger, Given]:
+    """The ledger and the schedules of an artifact, or of an ONNX file once compiled."""
+    folder = _artifact(model, options)
     try:
-        return Ledger.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"cannot read {file} ({error}); compile the model again") from error
+        ledger, schedules = ((folder / name).read_text(encoding="utf-8") for name in (LEDGER, SCHEDULES))
+        return Ledger.loads(ledger), parse_schedules(schedules, str(folder / SCHEDULES))
+    except (OSError, UnicodeDecodeError, OptionError) as error:
+        raise ArtifactError(f"cannot read the decisions of {folder} ({error}); compile the model again") from error
 
 
 def _artifact(model: Path, options: Options) -> Path:

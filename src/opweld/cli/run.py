@@ -21,6 +21,10 @@ def run(
     ] = None,
     level: arguments.LevelOption = "all",
     threads: arguments.ThreadsOption = None,
+    disable: arguments.DisableOption = None,
+    pin: arguments.PinOption = None,
+    dim_hint: arguments.HintOption = None,
+    schedules: arguments.SchedulesOption = None,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
 ) -> None:
@@ -39,7 +43,9 @@ def run(
     from opweld.cli.inputs import make_inputs
     from opweld.cli.open import open_model
 
-    options = arguments.options(level=level, threads=threads)
+    options = arguments.options(
+        level=level, threads=threads, disable=disable, pin=pin, dim_hint=dim_hint, schedules=schedules
+    )
     opened = open_model(model, options)
     feeds = make_inputs(opened.inputs, given=arguments.pairs(values, "--input"), dims=arguments.sizes(dim), seed=seed)
     outputs = opened.run(feeds)

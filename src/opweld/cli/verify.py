@@ -23,6 +23,9 @@ def verify(
     level: arguments.LevelOption = "all",
     threads: arguments.ThreadsOption = None,
     disable: arguments.DisableOption = None,
+    pin: arguments.PinOption = None,
+    dim_hint: arguments.HintOption = None,
+    schedules: arguments.SchedulesOption = None,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
 ) -> None:
@@ -40,7 +43,10 @@ def verify(
     from opweld.cli.open import open_model
     from opweld.verify.check import check_outputs
 
-    opened = open_model(model, arguments.options(level=level, threads=threads, disable=disable))
+    options = arguments.options(
+        level=level, threads=threads, disable=disable, pin=pin, dim_hint=dim_hint, schedules=schedules
+    )
+    opened = open_model(model, options)
     feeds = make_inputs(opened.inputs, given=arguments.pairs(values, "--input"), dims=arguments.sizes(dim), seed=seed)
     outputs = opened.run(feeds)
     check = check_outputs(model, feeds, list(outputs), list(outputs.values()), rtol=rtol, atol=atol)

@@ -83,8 +83,11 @@ def choose_lanes(
     expected: Expected,
     target: Target,
     ledger: Ledger,
+    field: tuple[str, str],
 ) -> Lanes:
-    """The lanes of a contraction or window, along one of the axes."""
+    """The lanes of a contraction or window, along one of the axes.
+
+    field: the part of a schedule that they are, see `Ledger.decide`."""
     tensor, place, kind = member.tensor, member.place, member.kind
     own = [axis for axis in tensor.axes if axis.extent.constant != 1]
     node = reductions(tensor.body)[0]
@@ -97,21 +100,21 @@ def choose_lanes(
     found = [candidate for candidate in found if candidate.axis in axes]
     if not found:
         return Lanes(None, 1)
+    if all(axis.extent.constant == 1 for axis in node.axes):
+        # What reduces single elements is computed as a map, which chooses lanes of its own.
+        field = ("", "")
     chosen = ledger.decide(
         rule="schedule.lane",
         site=tensor.origin,
         subject=(tensor.name,),
-        alternatives=[Alternative(_name(tensor, c.axis), seconds=c.seconds) for c in found],
+        alternatives=[Alternative(c.axis.name, seconds=c.seconds) for c in found],
         reason=min(found, key=lambda c: c.seconds).why,
+        field=field,
     )
-    lane = next(c for c in found if _name(tensor, c.axis) == chosen)
+    lane = next(c for c in found if c.axis.name == chosen)
     rows = None if lane.across is None else [a for a in own if a in axes_in(lane.across) and a is not lane.axis]
-    vectors = _choose_vectors(tensor, lane, rows, node.axes, expected, target, ledger)
+    vectors = _choose_vectors(tensor, lane, rows, node.axes, expected, target, ledger, field)
     return Lanes(lane.axis, vectors, lane.along, lane.across)
-
-
-def _name(tensor: Tensor, axis: Axis) -> str:
-    return f"i{tensor.axes.index(axis)}"
 
 
 def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Axis | None:
@@ -217,6 +220,7 @@ def _choose_vectors(
     expected: Expected,
     target: Target,
     ledger: Ledger,
+    field: tuple[str, str],
 ) -> int:
     extent = expected(lane.axis.extent)
     known = lane.axis.extent.constant is not None
@@ -243,6 +247,7 @@ def _choose_vectors(
         subject=(tensor.name,),
         alternatives=[Alternative(str(count), seconds=price) for count, price in prices.items()],
         reason="tiles this wide waste the fewest lanes and wait the least",
+        field=field,
     )
     return int(chosen)
 

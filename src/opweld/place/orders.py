@@ -16,7 +16,7 @@ from opweld.place.halo import halo_of
 from opweld.place.lanes import Lanes, Memory, choose_lanes
 from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.dim import Axis, FloorDiv, Mod, product
+from opweld.tensor.dim import Axis, Dim, FloorDiv, Mod, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, load, loads, substitute_loads
 from opweld.tensor.program import Tensor
@@ -60,13 +60,17 @@ class Orders:
                 self.orders[name] = tuple(range(len(self.shapes[name])))
         for number, member in enumerate(region.members):
             if member.reduces_tiles:
-                self.lanes[member.tensor.name] = self._choose_lanes(member, lane_axes(region, number))
+                self.lanes[member.tensor.name] = self._choose_lanes(member, region, number)
             for tensor in member.tensors:
                 if tensor.name not in self.orders:
                     self.orders[tensor.name] = self._order_of(member, tensor)
 
-    def _choose_lanes(self, member: Member, axes: Sequence[Axis]) -> Lanes:
-        return choose_lanes(member, axes, self._memory, self._expected, self._target, self._ledger)
+    def _choose_lanes(self, member: Member, region: Region, number: int) -> Lanes:
+        # The first members of a recurrence's schedule set its states.
+        first = 0 if region.scan is None else len(region.scan.states)
+        field = (region.outputs[0], f"member {first + number}")
+        axes = lane_axes(region, number)
+        return choose_lanes(member, axes, self._memory, self._expected, self._target, self._ledger, field)
 
     # -------------------------------------------------------------------------------------------------- axis order
 

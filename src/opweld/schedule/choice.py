@@ -17,6 +17,7 @@ class Choice:
     Attributes:
         site: graph nodes. subject: values, the same in every compilation; see `Ledger.decide`.
         expected: sizes of symbolic dims. target: the machine.
+        field: the first output of the region, and the part of its schedule that is chosen.
     """
 
     ledger: Ledger
@@ -24,16 +25,26 @@ class Choice:
     subject: tuple[str, ...]
     expected: Expected
     target: Target
+    field: tuple[str, str] = ("", "")
 
     def about(self, *subject: str) -> Choice:
         """The same, about a part: a step, a piece, a loop."""
         return replace(self, subject=(*self.subject, *subject))
 
+    def part(self, *names: str) -> Choice:
+        """The same, for a part of the schedule: `member 0`; of that, `tensor 2`."""
+        return replace(self, field=(self.field[0], " ".join(filter(None, (self.field[1], *names)))))
+
     def cheapest(self, rule: str, seconds: Mapping[str, float], reason: str) -> str:
         """The alternative of the fewest predicted seconds, or what a pin says; the first is the baseline."""
         alternatives = [Alternative(name, seconds=price) for name, price in seconds.items()]
         return self.ledger.decide(
-            rule=rule, site=self.site, subject=self.subject, alternatives=alternatives, reason=reason
+            rule=rule,
+            site=self.site,
+            subject=self.subject,
+            alternatives=alternatives,
+            reason=reason,
+            field=self.field,
         )
 
     def preferred(
@@ -53,4 +64,5 @@ class Choice:
             prefer=prefer,
             reason=reason,
             failed=failed,
+            field=self.field,
         )

@@ -8,17 +8,19 @@ A `Schedule` has a part for each member of its region (and for each part of a co
     rows         lane, vectors, kept
 
 and what the whole kernel shares: how many rows of the block an iteration computes, and what each innermost loop does.
-Axes are named by position: `i0`, `i1`, ... are those of the result, outermost in memory first; `one` stands for an axis
-that is not there. Every field has a rule of the ledger behind it, and nothing else decides how a kernel is computed.
+Axes have the names that they have in the tensor program: `i0`, `i1`, ...; `one` stands for an axis that is not there.
+Every field has a rule of the ledger behind it, and nothing else decides how a kernel is computed. Where there is nothing
+to decide, a field has the value that `absent` says.
 
-    contraction lane=i1 vectors=2 row=i0 height=14 order=rows taps=loop; loop unroll=4 fetch=yes separate=no
+    contraction lane=i1 vectors=2 row=i0 height=14 order=rows taps=loop; loop unroll=4 fetch=yes
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 from opweld.errors import OptionError
 
@@ -26,9 +28,9 @@ NO_AXIS = "one"
 """The name of an axis that is not there: a lane or row of extent one."""
 
 
-def _decided(rule: str, default: Any = dataclasses.MISSING) -> Any:
-    """A field whose value is decided by a rule of the ledger."""
-    return field(default=default, metadata={"rule": rule})
+def _decided(rule: str, default: Any = dataclasses.MISSING, absent: Any = None) -> Any:
+    """A field whose value is decided by a rule of the ledger; `absent` (or the default) where nothing is to decide."""
+    return field(default=default, metadata={"rule": rule, "absent": default if absent is None else absent})
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class MapSchedule:
     """
 
     name: ClassVar[str] = "map"
-    lane: str = _decided("schedule.lane")
-    vectors: int = _decided("schedule.vectors")
+    lane: str = _decided("schedule.lane", absent=NO_AXIS)
+    vectors: int = _decided("schedule.vectors", absent=1)
     chunk: int = _decided("schedule.chunk", 0)
     inner: int = _decided("schedule.inner", 0)
 
@@ -60,8 +62,8 @@ class ReductionSchedule:
     """
 
     name: ClassVar[str] = "contraction"
-    lane: str = _decided("schedule.lane")
-    vectors: int = _decided("schedule.vectors")
+    lane: str = _decided("schedule.lane", absent=NO_AXIS)
+    vectors: int = _decided("schedule.vectors", absent=1)
     row: str = _decided("schedule.row", NO_AXIS)
     height: int = _decided("schedule.height", 1)
     order: str = _decided("schedule.order", "rows")
@@ -86,8 +88,8 @@ class RowSchedule:
     """
 
     name: ClassVar[str] = "rows"
-    lane: str = _decided("schedule.lane")
-    vectors: int = _decided("schedule.vectors")
+    lane: str = _decided("schedule.lane", absent=NO_AXIS)
+    vectors: int = _decided("schedule.vectors", absent=1)
     kept: tuple[int, ...] = _decided("schedule.keep", ())
 
 
@@ -110,6 +112,12 @@ class LoopSchedule:
     fetch: bool = _decided("schedule.prefetch", False)
     separate: bool = _decided("schedule.separate", False)
 
+    @classmethod
+    def of(cls, taken: Mapping[str, str]) -> LoopSchedule:
+        """What was taken, by rule; the default where nothing was asked."""
+        found = {f.name: taken[f.metadata["rule"]] for f in dataclasses.fields(cls) if f.metadata["rule"] in taken}
+        return _build(cls, "loop", " ".join(f"{name}={text}" for name, text in found.items()))
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -118,7 +126,7 @@ class Schedule:
     Attributes:
         members: one for each member of the region, in order.
         rows: rows of its block that a grid iteration computes; 0 where the region has no block.
-        loops: one for each innermost loop that accumulates, in the order of the text.
+        loops: one for each loop of accumulations that can be written in more than one way, inner ones first.
     """
 
     members: tuple[MemberSchedule, ...]
@@ -129,13 +137,37 @@ class Schedule:
         parts = [_print(member.name, member) for member in self.members]
         if self.rows:
             parts.insert(0, f"block rows={self.rows}")
-        parts += [_print("loop", loop) for loop in self.loops if loop != LoopSchedule()]
+        parts += [_print("loop", loop, LoopSchedule()) for loop in self.loops]
         return "; ".join(parts)
 
+    def fields(self) -> Iterator[tuple[tuple[str, str], str]]:
+        """((part, rule), text) of every field. The parts are `block`, `member N`, `loop N`, and `member N tensor M` for
+        each tensor whose rows are kept; that they are `contraction`, `rows`, ... is told under the rule `kind`."""
+        if self.rows:
+            yield ("block", "schedule.block"), str(self.rows)
+        for number, member in enumerate(self.members):
+            part = f"member {number}"
+            yield (part, "kind"), member.name
+            for entry in dataclasses.fields(member):
+                value = getattr(member, entry.name)
+                if isinstance(value, tuple):
+                    for position in cast("tuple[int, ...]", value):
+                        yield (f"{part} tensor {position}", entry.metadata["rule"]), "scratch"
+                else:
+                    yield (part, entry.metadata["rule"]), _text(value)
+        for number, loop in enumerate(self.loops):
+            for entry in dataclasses.fields(loop):
+                yield (f"loop {number}", entry.metadata["rule"]), _text(getattr(loop, entry.name))
 
-def _print(name: str, part: Any) -> str:
-    values = (f"{f.name}={_text(getattr(part, f.name))}" for f in dataclasses.fields(part))
-    return " ".join((name, *values))
+
+def _print(name: str, part: Any, usual: Any = None) -> str:
+    """A part; values that are as `usual` are left out."""
+    words = [name]
+    for entry in dataclasses.fields(part):
+        value = getattr(part, entry.name)
+        if usual is None or value != getattr(usual, entry.name):
+            words.append(f"{entry.name}={_text(value)}")
+    return " ".join(words)
 
 
 def _text(value: Any) -> str:
@@ -170,6 +202,8 @@ def _pairs(part: str, rest: str) -> list[tuple[str, str]]:
         key, equals, value = word.partition("=")
         if not equals or not value:
             raise OptionError(f"schedule: {word!r} in {part!r} is not NAME=VALUE")
+        if key in dict(found):
+            raise OptionError(f"schedule: {part!r} says {key} twice")
         found.append((key, value))
     return found
 

@@ -6,7 +6,6 @@ fill the padding around a value. The schedule of a region says how all its membe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from opweld.place.placed import Placed
 from opweld.place.storage import Storage, Term, slice_of
 from opweld.schedule.choice import Choice
 from opweld.schedule.expected import Expected
-from opweld.schedule.schedule import Schedule
+from opweld.schedule.schedule import LoopSchedule, MemberSchedule, Schedule
 from opweld.target import Target
 from opweld.tensor.cost import Count, flops, size_in_bytes
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Symbol, as_dim, floordiv, symbols_of
@@ -27,7 +26,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, const, substitute
 from opweld.tensor.program import Tensor
 from opweld.tile.lanes import tiles, vectors_for
-from opweld.tile.loops import Decide, tune_loops
+from opweld.tile.loops import tune_loops
 from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
 from opweld.tile.members.block import block_of, choose_block
 from opweld.tile.members.recurrence import Compose, recurrence_of
@@ -70,18 +69,20 @@ class Plan:
     schedule: Schedule
 
 
-def schedule(
-    placed: Placed, expected: Expected, target: Target, ledger: Ledger, given: Mapping[str, Schedule] | None = None
-) -> list[Plan]:
-    """The schedule of every region, in order."""
+def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> list[Plan]:
+    """The schedule of every region, in order; what loops do is added by `realise`."""
     plans: list[Plan] = []
     works = _Works(placed)
     for region in placed.regions:
-        choice = Choice(ledger, region.origin, (region.outputs[0],), expected, target)
+        name = region.outputs[0]
+        choice = Choice(ledger, region.origin, (name,), expected, target, (name, ""))
         rows = 0 if region.block is None else choose_block(region, choice)
         made = tuple(works.of(region, rows))
-        members = tuple(member.choose(choice.about(*_part(work))) for work in made for member in work.members)
-        plans.append(Plan(region, made, Schedule(members, rows)))
+        members: list[MemberSchedule] = []
+        for work in made:
+            for member in work.members:
+                members.append(member.choose(choice.about(*_part(work)).part(f"member {len(members)}")))
+        plans.append(Plan(region, made, Schedule(tuple(members), rows)))
     return plans
 
 
@@ -90,13 +91,17 @@ def _part(work: Work) -> tuple[str, ...]:
     return (work.kind,) if work.kind.startswith("part") else ()
 
 
-def realise(placed: Placed, plans: Sequence[Plan], target: Target, ledger: Ledger) -> list[Scheduled]:
+def realise(
+    placed: Placed, plans: Sequence[Plan], target: Target, ledger: Ledger
+) -> tuple[list[Plan], list[Scheduled]]:
     """The kernels of a placed program, in order, as its schedules say; what their innermost loops do is asked for when
-    they are there. Raises OptionError for a schedule of another region."""
+    they are there, and added to the schedules. Raises OptionError for a schedule of another region."""
     dtypes = {storage.root: storage.dtype for storage in placed.storages.values()}
     shapes = placed.shapes
     result: list[Scheduled] = []
+    complete: list[Plan] = []
     for plan in plans:
+        loops: list[LoopSchedule] = []
         for name in plan.region.outputs:
             storage = placed.storages[name]
             if storage.padded and storage.root == name:
@@ -115,29 +120,45 @@ def realise(placed: Placed, plans: Sequence[Plan], target: Target, ledger: Ledge
             kind = "map" if kind == "part" else kind
             number = len(result)
             one = _kernel(number, plan.region, kind, made, dtypes, work.count, moved, target, work.serial)
-            kernel = tune_loops(one.kernel, target, _asking(ledger, plan.region, work))
+            asking = _Asking(ledger, plan.region, _part(work), len(loops))
+            kernel = tune_loops(one.kernel, target, asking)
             result.append(replace(one, kernel=kernel, subject=(plan.region.outputs[0], *_part(work))))
-    return result
+            loops += asking.schedules
+        complete.append(replace(plan, schedule=replace(plan.schedule, loops=tuple(loops))))
+    return complete, result
 
 
-def _asking(ledger: Ledger, region: Region, work: Work) -> Decide:
-    """Puts what loops do to the ledger, each loop by its number in the kernel."""
-    counts: Counter[str] = Counter()
+class _Asking:
+    """Puts what the loops of a kernel do to the ledger; `first` is the number of loops in the region before it."""
 
-    def decide(rule: str, names: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]) -> str:
-        number = counts[rule]
-        counts[rule] += 1
-        return ledger.decide(
+    def __init__(self, ledger: Ledger, region: Region, about: tuple[str, ...], first: int) -> None:
+        self._ledger = ledger
+        self._region = region
+        self._about = about
+        self._first = first
+        self._taken: dict[int, dict[str, str]] = {}
+
+    def __call__(
+        self, loop: int, rule: str, names: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]
+    ) -> str:
+        name = self._region.outputs[0]
+        taken = self._ledger.decide(
             rule=rule,
-            site=region.origin,
-            subject=(region.outputs[0], *_part(work), f"loop {number}"),
+            site=self._region.origin,
+            subject=(name, *self._about, f"loop {loop}"),
             alternatives=[Alternative(name) for name in names],
             prefer=prefer,
             reason=reason,
             failed=failed,
+            field=(name, f"loop {self._first + loop}"),
         )
+        self._taken.setdefault(loop, {})[rule] = taken
+        return taken
 
-    return decide
+    @property
+    def schedules(self) -> list[LoopSchedule]:
+        """What was taken, loop by loop."""
+        return [LoopSchedule.of(self._taken[loop]) for loop in sorted(self._taken)]
 
 
 def _alone(made: Sequence[Made]) -> Made:

@@ -16,11 +16,14 @@ from opweld.tile.prefetch import next_panel
 from opweld.tile.tile import Accumulate, Kernel, Loop, Statement, Tile
 from opweld.tile.unroll import unroll_choices
 
-Decide: TypeAlias = Callable[[str, Sequence[str], str, str, Mapping[str, str]], str]
-"""(rule, alternatives, the wanted one, why, what ruled others out) -> the one to take. The first is the baseline."""
+Decide: TypeAlias = Callable[[int, str, Sequence[str], str, str, Mapping[str, str]], str]
+"""(number of the loop, rule, alternatives, the wanted one, why, what ruled others out) -> the one to take. The first is
+the baseline. Loops about which nothing is asked have no number."""
 
 
-def as_wanted(rule: str, alternatives: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]) -> str:
+def as_wanted(
+    loop: int, rule: str, alternatives: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]
+) -> str:
     """Takes what is wanted."""
     return prefer
 
@@ -35,6 +38,7 @@ class _Tuning:
         self._kernel = kernel
         self._target = target
         self._decide = decide
+        self._numbers = 0
 
     def block(
         self, body: tuple[Statement, ...], loops: tuple[Loop, ...], tiles: tuple[Tile, ...]
@@ -52,11 +56,14 @@ class _Tuning:
         return tuple(made)
 
     def _loop(self, loop: Loop, outer: tuple[Loop, ...], tiles: tuple[Tile, ...]) -> Loop:
-        loop = self._separated(replace(loop, unroll=1, fetches=(), separate=None), tiles)
+        number = self._numbers
+        loop, asked = self._separated(number, replace(loop, unroll=1, fetches=(), separate=None), tiles)
         choices = unroll_choices(loop, tiles, self._target)
+        self._numbers += asked or choices is not None
         if choices is None:
             return loop
         taken = self._decide(
+            number,
             "schedule.unroll",
             tuple(map(str, choices.alternatives)),
             str(choices.best),
@@ -69,21 +76,22 @@ class _Tuning:
         if fetch is None:
             return loop
         reason = f"loop {loop.axis}: the next panel of {fetch.buffer}, {fetch.lines} lines every {loop.unroll} bodies"
-        taken = self._decide("schedule.prefetch", ("none", "next panel"), "next panel", reason, {})
-        return replace(loop, fetches=(fetch,)) if taken == "next panel" else loop
+        taken = self._decide(number, "schedule.prefetch", ("no", "yes"), "yes", reason, {})
+        return replace(loop, fetches=(fetch,)) if taken == "yes" else loop
 
-    def _separated(self, loop: Loop, tiles: tuple[Tile, ...]) -> Loop:
-        """Keeps accumulations apart where the loads that they share would take more registers than there are."""
+    def _separated(self, number: int, loop: Loop, tiles: tuple[Tile, ...]) -> tuple[Loop, bool]:
+        """Keeps accumulations apart where the loads that they share would take more registers than there are. Answers
+        the loop, and whether there was a choice."""
         items = [item for item in loop.body if isinstance(item, Accumulate)]
         if len(items) < 2:
-            return loop
+            return loop, False
         registers = min(self._target.registers(item.value.dtype) for item in items)
         needed = registers_of(items, tiles, self._target.vector_lanes_f32)
         if needed < registers:
-            return loop
+            return loop, False
         reason = f"loop {loop.axis}: sharing loads takes {needed} registers of {registers}"
-        taken = self._decide("schedule.separate", ("shared", "separate"), "separate", reason, {})
-        return replace(loop, separate=registers) if taken == "separate" else loop
+        taken = self._decide(number, "schedule.separate", ("no", "yes"), "yes", reason, {})
+        return (replace(loop, separate=registers) if taken == "yes" else loop), True
 
 
 def registers_of(items: Sequence[Accumulate], tiles: Sequence[Tile], lanes: int) -> int:

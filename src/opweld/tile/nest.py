@@ -30,13 +30,15 @@ from opweld.tensor.expr import (
 class Nest:
     """`axes` are the result's, outermost in memory first, without those of extent one.
 
-    `lane` is the one among them that vectors run along, where that was chosen with storage. `limits`: indices of an
-    axis from there on do not exist, although its extent has them."""
+    `lane` is the one among them that vectors run along, where that was chosen with storage; `lane_name` what it was
+    called there, before it was split or joined. `limits`: indices of an axis from there on do not exist, although its
+    extent has them."""
 
     axes: tuple[Axis, ...]
     store: Dim
     body: Expr
     lane: Axis | None = None
+    lane_name: str = ""
     limits: Mapping[Axis, Dim] = field(default_factory=dict[Axis, Dim])
 
     def substitute(self, mapping: Mapping[Atom, Dim]) -> Nest:
@@ -73,8 +75,8 @@ def nest_of(
     mark = ZERO if lane is None else lane.dim.substitute(single)
     own, body, (store, mark) = split(own, resolve(substitute(body, single), storages, shapes), (store, mark))
     # Of an axis that was split, neighbours lie on the part whose step is one.
-    lane = next((axis for axis in own if mark.coefficient(axis) is ONE), None)
-    nest = join_axes(Nest(own, store, body, lane))
+    part = next((axis for axis in own if mark.coefficient(axis) is ONE), None)
+    nest = join_axes(Nest(own, store, body, part, "" if lane is None else lane.name))
     return replace(nest, axes=by_stride(nest.axes, nest.store))
 
 

@@ -32,7 +32,9 @@ Asked = list[tuple[str, tuple[str, ...], str, Mapping[str, str]]]
 
 
 def recorded(asked: Asked, refuse: str = "") -> Decide:
-    def decide(rule: str, alternatives: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]) -> str:
+    def decide(
+        loop: int, rule: str, alternatives: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]
+    ) -> str:
         assert reason
         assert prefer in alternatives
         assert prefer not in failed

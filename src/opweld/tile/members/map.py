@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from opweld.errors import OptionError
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import DEAR, HERTZ, ITERATION
 from opweld.schedule.schedule import NO_AXIS, MapSchedule
@@ -43,13 +44,19 @@ def choose_map(nest: Nest, choice: Choice) -> MapSchedule:
 
 
 def axis_name(nest: Nest, axis: Axis | None) -> str:
-    """The name of an axis of a nest in schedules."""
-    return NO_AXIS if axis is None else f"i{nest.axes.index(axis)}"
+    """The name of an axis of a nest in schedules: its own, of the lanes that which storage was chosen for."""
+    return NO_AXIS if axis is None else nest.lane_name if axis is nest.lane else axis.name
 
 
 def axis_of(nest: Nest, name: str) -> Axis:
-    """The axis that a schedule names; a new one of extent one where there is none."""
-    return Axis("one", ONE) if name == NO_AXIS else nest.axes[int(name[1:])]
+    """The axis that a schedule names; a new one of extent one where there is none. Raises OptionError for another."""
+    if name == NO_AXIS:
+        return Axis("one", ONE)
+    found = next((axis for axis in nest.axes if axis_name(nest, axis) == name), None)
+    if found is None:
+        names = ", ".join(axis_name(nest, axis) for axis in nest.axes) or NO_AXIS
+        raise OptionError(f"schedule: no axis {name!r}, only {names}")
+    return found
 
 
 def _choose_lane(nest: Nest, choice: Choice) -> Axis | None:

@@ -139,7 +139,7 @@ def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> Ro
         dear = any(isinstance(node, Unary | Binary) and is_dear(node.op) for node in walk(tensor.body))
         wanted = "scratch" if dear and not failed else "again"
         reason = "dear, and read by several passes" if dear else "computing it again costs no more than loading it"
-        about = choice.about(tensor.name)
+        about = choice.about(tensor.name).part(f"tensor {position}")
         if about.preferred("schedule.keep", ("again", "scratch"), wanted, reason, failed) == "scratch":
             kept.append(position)
     return RowSchedule(lane.name, vectors, tuple(kept))

@@ -1,0 +1,109 @@
+"""The ledger as people read it: decisions by rule, the kernels and how each is computed, the dearest near misses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from opweld.given import Given
+from opweld.ledger import Alternative, Decision, Ledger, printable
+
+
+def explain_text(ledger: Ledger, schedules: Given | None = None, near_misses: int = 20, ids: bool = False) -> str:
+    """What `opweld explain` prints.
+
+    Args:
+        ledger: the decisions; those that became fields of schedules are told kernel by kernel.
+        schedules: how the kernels are computed.
+        near_misses: how many of them to list.
+        ids: whether to list the decisions behind each kernel too.
+    """
+    lines: list[str] = []
+    counts = ledger.counts()
+    for stage in dict.fromkeys(d.stage for d in ledger if not d.part):
+        lines.append(f"{stage}")
+        for rule, (fired, total) in counts.items():
+            found = [d for d in ledger if d.rule == rule and not d.part]
+            if found and found[0].stage == stage:
+                lines.append(f"  {rule}: {fired} of {total}")
+                lines += [f"    {line}" for d in found for line in describe(d)]
+    lines += _kernels(ledger, schedules, ids)
+    missed = ledger.near_misses()
+    if missed:
+        lines.append(f"near misses ({len(missed)}, dearest first)")
+        for decision in missed[:near_misses]:
+            lines += [f"  {line}" for line in describe(decision)]
+        if len(missed) > near_misses:
+            lines.append(f"  and {len(missed) - near_misses} more")
+    return "\n".join(lines) + "\n" if lines else "no decisions\n"
+
+
+def _kernels(ledger: Ledger, schedules: Given | None, ids: bool) -> list[str]:
+    """Each region: its first output, its graph nodes, its schedule; on demand the decisions behind that."""
+    found: dict[tuple[str, str], list[Decision]] = {}
+    for decision in ledger:
+        if decision.part:
+            found.setdefault((decision.variant, decision.region), []).append(decision)
+    if not found:
+        return []
+    count = sum(map(len, found.values()))
+    lines = [f"kernels: {len(found)} regions, {count} decisions" + ("" if ids else " (--ids lists them)")]
+    variants = {variant for variant, _ in found}
+    for (variant, region), decisions in found.items():
+        nodes = ", ".join(dict.fromkeys(name for d in decisions for name in d.site))
+        place = f"{printable(variant)}: " if len(variants) > 1 else ""
+        lines.append(f"  {place}{printable(region)} ({printable(nodes, 200) or 'no node'})")
+        known = schedules.regions.get((variant, region)) if schedules is not None else None
+        if known is not None:
+            lines.append(f"    {known.text}")
+        if ids:
+            lines += [f"      {line}" for d in decisions for line in describe_field(d)]
+    return lines
+
+
+def describe(decision: Decision) -> list[str]:
+    """One decision as lines of text: what and where, then what it saves and what failed."""
+    head = f"{decision.id} {printable(decision.taken)} at {printable(', '.join(decision.site)) or '(no node)'}: "
+    lines = [head + printable(decision.reason, 200)]
+    notes = _notes(decision)
+    if decision.saved_bytes is not None:
+        notes.append(f"{'saves' if decision.fired else 'costs'} {decision.saved_bytes:,} bytes")
+    notes += _others(decision)
+    return [*lines, "  " + "; ".join(notes)] if notes else lines
+
+
+def describe_field(decision: Decision) -> list[str]:
+    """A decision behind a field of a schedule, on one line."""
+    head = f"{decision.id} {decision.part}: {decision.rule} {printable(decision.taken)}"
+    return ["; ".join((head, *_notes(decision), *_others(decision), printable(decision.reason, 200)))]
+
+
+def _notes(decision: Decision) -> list[str]:
+    notes: list[str] = []
+    if decision.overridden:
+        why = "pinned" if decision.pinned else "overridden"
+        notes.append(f"wanted {printable(decision.preferred)}, {why}")
+    elif decision.pinned:
+        notes.append("pinned")
+    if decision.failed:
+        notes.append(
+            "failed: " + ", ".join(f"{printable(k)} = {printable(str(v))}" for k, v in decision.failed.items())
+        )
+    return notes
+
+
+def _others(decision: Decision) -> list[str]:
+    """What the taken alternative is predicted to take, and the others."""
+    taken = [a for a in decision.alternatives if a.name == decision.taken and a.seconds is not None]
+    others = [a for a in decision.alternatives if a.name != decision.taken]
+    predicted = [f"predicted {_seconds(taken)}"] if taken else []
+    return [*predicted, f"instead of {_named(others)}"] if others else predicted
+
+
+def _named(alternatives: Iterable[Alternative]) -> str:
+    return ", ".join(
+        printable(a.name) if a.seconds is None else f"{printable(a.name)} ({_seconds([a])})" for a in alternatives
+    )
+
+
+def _seconds(alternatives: Sequence[Alternative]) -> str:
+    return " ".join(f"{(a.seconds or 0.0) * 1e6:.3g} us" for a in alternatives)

@@ -1,0 +1,102 @@
+"""What a schedules file says: alternatives of decisions by id, and the fields of schedules by region.
+
+`schedule/file.py` reads and writes the text. The ledger asks here before it grants anything, so that whatever a file
+says is checked as a pin is, and recorded as one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opweld.errors import OptionError
+
+Fields = Mapping[tuple[str, str], str]
+"""The fields of a schedule as text, by part and rule; see `Schedule.fields`."""
+
+
+@dataclass(frozen=True)
+class GivenDecision:
+    """A line that pins a decision: its number, the rule and the alternative."""
+
+    line: int
+    rule: str
+    alternative: str
+
+
+@dataclass(frozen=True)
+class GivenRegion:
+    """A line with the schedule of a region: its number, its text and the fields."""
+
+    line: int
+    text: str
+    fields: Fields
+
+
+@dataclass(frozen=True)
+class Given:
+    """A schedules file.
+
+    Attributes:
+        source: what to call it in errors.
+        decisions: by id. regions: by variant and the label of the first output. A region that is not there is chosen
+            freely.
+    """
+
+    source: str
+    decisions: Mapping[str, GivenDecision]
+    regions: Mapping[tuple[str, str], GivenRegion]
+
+    def decision(self, identity: str) -> tuple[str, str] | None:
+        """(alternative, where the file says it), None where it says nothing."""
+        found = self.decisions.get(identity)
+        return None if found is None else (found.alternative, f"{self.source}, line {found.line}: decision {identity}")
+
+    def field(self, variant: str, region: str, part: str, rule: str, baseline: str) -> tuple[str, str] | None:
+        """(alternative, where the file says it) for a field of a schedule, None where it is free.
+
+        A line without loops leaves them free. Rows that it does not keep and blocks that it does not name stay at the
+        baseline. Raises OptionError when it has fewer members than the region."""
+        found = self.regions.get((variant, region))
+        if found is None:
+            return None
+        where = f"{self._where(found, region)}, {part}"
+        if (part, rule) in found.fields:
+            return found.fields[part, rule], where
+        if part.startswith("loop "):
+            return None
+        if part == "block" or " tensor " in part:
+            return baseline, where
+        raise OptionError(f"{where}: the region has that member, but the line does not say how it is computed")
+
+    def check_decisions(self, rules: Mapping[str, str]) -> None:
+        """Raises OptionError for a decision that is not among these, or is of another rule; `rules` by id."""
+        for identity, found in self.decisions.items():
+            where = f"{self.source}, line {found.line}: decision {identity}"
+            if identity not in rules:
+                raise OptionError(f"{where}: the model has no such decision, compiled as the lines before it say")
+            if rules[identity] != found.rule:
+                raise OptionError(f"{where}: is of {rules[identity]}, not {found.rule}")
+
+    def check_regions(self, made: Mapping[tuple[str, str], Fields]) -> None:
+        """Raises OptionError where a line is about no region, or could not be followed; `made` by variant and label."""
+        for (variant, region), found in self.regions.items():
+            where = self._where(found, region)
+            if (variant, region) not in made:
+                known = [label for name, label in made if name == variant]
+                close = difflib.get_close_matches(region, known, 3, 0.6)
+                hint = f"did you mean {', '.join(map(repr, close))}?" if close else "`opweld explain` lists the regions"
+                raise OptionError(f"{where}: variant {variant!r} has no such region; {hint}")
+            actual = made[variant, region]
+            if not any(part.startswith("loop ") for part, _ in found.fields):
+                actual = {key: text for key, text in actual.items() if not key[0].startswith("loop ")}
+            for part, rule in {**found.fields, **actual}:
+                said, done = found.fields.get((part, rule)), actual.get((part, rule))
+                if said != done:
+                    what = f"{part} should have {rule} = {said or 'nothing'}, but has {done or 'nothing'}"
+                    loops = "; without its loops, the line leaves them to the compiler" if part[:4] == "loop" else ""
+                    raise OptionError(f"{where}: {what} as the region is now{loops}")
+
+    def _where(self, found: GivenRegion, region: str) -> str:
+        return f"{self.source}, line {found.line}: region {region!r}"
