@@ -99,7 +99,7 @@ def test_a_pin_takes_any_legal_alternative() -> None:
     assert wish(pinned) == "split"
     assert next(iter(pinned)).pinned
     assert wish(Ledger(disable=["fuse"], pins={identity: "fuse"})) == "fuse", "a pin is stronger than disable"
-    with pytest.raises(OptionError, match="has no alternative .weld. here, only split, fuse"):
+    with pytest.raises(OptionError, match="has no alternative 'weld' here, only split, fuse"):
         wish(Ledger(pins={identity: "weld"}))
 
 

@@ -9,8 +9,8 @@ A `Schedule` has a part for each member of its region (and for each part of a co
 
 and what the whole kernel shares: how many rows of the block an iteration computes, and what each innermost loop does.
 Axes have the names that they have in the tensor program: `i0`, `i1`, ...; `one` stands for an axis that is not there.
-Every field has a rule of the ledger behind it, and nothing else decides how a kernel is computed. Where there is nothing
-to decide, a field has the value that `absent` says.
+Every field has a rule of the ledger behind it, and nothing else decides how a kernel is computed. Where there is
+nothing to decide, a field has the value that its `absent` says.
 
     contraction lane=i1 vectors=2 row=i0 height=14 order=rows taps=loop; loop unroll=4 fetch=yes
 """
