@@ -14,9 +14,10 @@ from opweld.errors import OptionError
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
 from opweld.schedule.schedule import MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
+from opweld.schedule.verify import verify_member, verify_rows
 from opweld.target import Target
 from opweld.tensor.dim import Axis
-from opweld.tile.members.map import choose_map, schedule_map
+from opweld.tile.members.map import axis_names, choose_map, schedule_map
 from opweld.tile.members.reduction import choose_reduction, schedule_reduction
 from opweld.tile.members.rowwise import RowWork, choose_rows, schedule_rows
 from opweld.tile.nest import Nest
@@ -68,6 +69,7 @@ class MapMember:
         """See `Member`."""
         if not isinstance(schedule, MapSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than map")
+        verify_member(schedule, axis_names(self.nest), target)
         return Made(*schedule_map(self.nest, self.buffer, schedule, target))
 
 
@@ -89,6 +91,7 @@ class ReductionMember:
         """See `Member`."""
         if not isinstance(schedule, ReductionSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than {self.kind.value}")
+        verify_member(schedule, axis_names(self.nest), target)
         return Made(*schedule_reduction(self.nest, self.buffer, schedule, target))
 
 
@@ -108,4 +111,6 @@ class RowMember:
         """See `Member`."""
         if not isinstance(schedule, RowSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than rows")
+        axes = [axis.name for axis in (*self.work.rows.columns, *self.work.rows.rows)]
+        verify_rows(schedule, axes, len(self.work.tensors), target)
         return Made(*schedule_rows(self.work, schedule, target))

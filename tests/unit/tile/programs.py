@@ -332,3 +332,26 @@ tensor result f32[{axes}] from "Map"
   = {body}
 output y = result
 """
+
+
+PROGRAMS = {
+    "dense": dense(17, 7, 33),
+    "product": product(5, 19, 6),
+    "product_transposed": product(7, 11, 3, transposed=True),
+    "convolution": convolution(3, 10, 5, 7),
+    "convolution_strided": convolution(5, 6, 9, 7, stride=2),
+    "separable": separable(3, 10, 5, 7),
+    "grouped": grouped(3, 2, 5, 4, 5),
+    "max_pool": max_pool(11, 7, 5),
+    "softmax": softmax(5, 19),
+    "softmax_of_columns": softmax(7, 13, axis=0),
+    "layer_norm": layer_norm(5, 19),
+    "global_pool": global_pool(11, 3, 5),
+    "concatenation": concatenation(5, 7, 3, 5),
+    "upsampling": upsampling(3, 5, 3, 4),
+    "lstm": lstm(4, 2, 5, 3),
+    "attention": attention(2, 7, 3, 5),
+    "elementwise": elementwise((3, 5, 7), "tanh(mul(x[i0, i1, i2], 2.0))"),
+    "transpose": elementwise((7, 7), "add(x[i1, i0], x[i0, i1])"),
+}
+"""One of each, of sizes that leave tails."""

@@ -13,29 +13,9 @@ from opweld.target import Target
 from opweld.tile.text import print_kernel
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import check
+from tests.unit.tile.programs import PROGRAMS
 
 TARGETS = {name: Target.of(name) for name in ("x86-64-v3", "x86-64-v4", "aarch64")}
-
-PROGRAMS = {
-    "dense": programs.dense(17, 7, 33),
-    "product": programs.product(5, 19, 6),
-    "product_transposed": programs.product(7, 11, 3, transposed=True),
-    "convolution": programs.convolution(3, 10, 5, 7),
-    "convolution_strided": programs.convolution(5, 6, 9, 7, stride=2),
-    "separable": programs.separable(3, 10, 5, 7),
-    "grouped": programs.grouped(3, 2, 5, 4, 5),
-    "max_pool": programs.max_pool(11, 7, 5),
-    "softmax": programs.softmax(5, 19),
-    "softmax_of_columns": programs.softmax(7, 13, axis=0),
-    "layer_norm": programs.layer_norm(5, 19),
-    "global_pool": programs.global_pool(11, 3, 5),
-    "concatenation": programs.concatenation(5, 7, 3, 5),
-    "upsampling": programs.upsampling(3, 5, 3, 4),
-    "lstm": programs.lstm(4, 2, 5, 3),
-    "attention": programs.attention(2, 7, 3, 5),
-    "elementwise": programs.elementwise((3, 5, 7), "tanh(mul(x[i0, i1, i2], 2.0))"),
-    "transpose": programs.elementwise((7, 7), "add(x[i1, i0], x[i0, i1])"),
-}
 
 ALTERNATIVES = (
     {"level": "none"},

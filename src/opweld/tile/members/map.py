@@ -48,13 +48,18 @@ def axis_name(nest: Nest, axis: Axis | None) -> str:
     return NO_AXIS if axis is None else nest.lane_name if axis is nest.lane else axis.name
 
 
+def axis_names(nest: Nest) -> list[str]:
+    """The names of all axes of a nest."""
+    return [axis_name(nest, axis) for axis in nest.axes]
+
+
 def axis_of(nest: Nest, name: str) -> Axis:
     """The axis that a schedule names; a new one of extent one where there is none. Raises OptionError for another."""
     if name == NO_AXIS:
         return Axis("one", ONE)
     found = next((axis for axis in nest.axes if axis_name(nest, axis) == name), None)
     if found is None:
-        names = ", ".join(axis_name(nest, axis) for axis in nest.axes) or NO_AXIS
+        names = ", ".join(axis_names(nest)) or NO_AXIS
         raise OptionError(f"schedule: no axis {name!r}, only {names}")
     return found
 

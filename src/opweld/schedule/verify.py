@@ -1,0 +1,55 @@
+"""Checks a schedule against what it is a schedule of, whoever wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from opweld.errors import OptionError
+from opweld.schedule.cost import most_rows
+from opweld.schedule.schedule import NO_AXIS, MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
+from opweld.target import Target
+
+WIDEST = 4
+"""Vectors that a tile has at most."""
+
+
+def verify_member(schedule: MemberSchedule, axes: Collection[str], target: Target) -> None:
+    """Raises OptionError for a schedule that a member over these axes cannot have; `one` stands for no axis."""
+    _check(schedule, "lane", schedule.lane, (*axes, NO_AXIS))
+    if not 1 <= schedule.vectors <= WIDEST:
+        raise OptionError(f"schedule: {schedule.name} has vectors={schedule.vectors}, expected 1 to {WIDEST}")
+    if isinstance(schedule, ReductionSchedule):
+        _verify_tile(schedule, axes, target)
+    elif isinstance(schedule, MapSchedule):
+        if schedule.chunk < 0 or not 0 <= schedule.inner <= len(axes):
+            words = f"chunk={schedule.chunk} inner={schedule.inner}"
+            raise OptionError(f"schedule: {schedule.name} has {words}, expected none below 0, inner to {len(axes)}")
+        if schedule.chunk and schedule.inner:
+            raise OptionError("schedule: map has chunk and inner, expected one of them to be 0")
+
+
+def verify_rows(schedule: RowSchedule, axes: Collection[str], tensors: int, target: Target) -> None:
+    """The same for passes over a row of so many tensors."""
+    if schedule.lane == NO_AXIS:
+        raise OptionError(f"schedule: rows has lane={NO_AXIS}, expected one of {', '.join(axes)}")
+    verify_member(schedule, axes, target)
+    for position in schedule.kept:
+        if not 0 <= position < tensors:
+            raise OptionError(f"schedule: rows has kept={position}, expected positions from 0 to {tensors - 1}")
+
+
+def _verify_tile(schedule: ReductionSchedule, axes: Collection[str], target: Target) -> None:
+    _check(schedule, "row", schedule.row, (*axes, NO_AXIS))
+    _check(schedule, "order", schedule.order, ("rows", "lanes"))
+    _check(schedule, "taps", schedule.taps, ("loop", "written"))
+    if schedule.row == schedule.lane != NO_AXIS:
+        raise OptionError(f"schedule: {schedule.name} has {schedule.row} as lane and row, expected two axes")
+    most = 1 if schedule.row == NO_AXIS else most_rows(schedule.vectors, target)
+    if not 1 <= schedule.height <= most:
+        why = "without a row axis" if schedule.row == NO_AXIS else f"in the registers beside {schedule.vectors} vectors"
+        raise OptionError(f"schedule: {schedule.name} has height={schedule.height}, expected 1 to {most} {why}")
+
+
+def _check(schedule: MemberSchedule, field: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise OptionError(f"schedule: {schedule.name} has {field}={value}, expected one of {', '.join(choices)}")
