@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from opweld.errors import OptionError
 
@@ -18,9 +19,10 @@ Fields = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class GivenDecision:
-    """A line that pins a decision: its number, the rule and the alternative."""
+    """A line that pins a decision: its number, the variant, the rule and the alternative."""
 
     line: int
+    variant: str
     rule: str
     alternative: str
 
@@ -40,18 +42,26 @@ class Given:
 
     Attributes:
         source: what to call it in errors.
-        decisions: by id. regions: by variant and the label of the first output. A region that is not there is chosen
-            freely.
+        decisions: by id. Of a variant that has any, those that are not there stay at their baseline: the compilation
+            that wrote the file never met them.
+        regions: by variant and the label of the first output. A region that is not there is chosen freely.
     """
 
     source: str
     decisions: Mapping[str, GivenDecision]
     regions: Mapping[tuple[str, str], GivenRegion]
 
-    def decision(self, identity: str) -> tuple[str, str] | None:
-        """(alternative, where the file says it), None where it says nothing."""
+    @cached_property
+    def decided(self) -> frozenset[str]:
+        """The variants whose decisions the file holds."""
+        return frozenset(found.variant for found in self.decisions.values())
+
+    def decision(self, variant: str, identity: str, baseline: str) -> tuple[str, str] | None:
+        """(alternative, where the file says it), None where it is free."""
         found = self.decisions.get(identity)
-        return None if found is None else (found.alternative, f"{self.source}, line {found.line}: decision {identity}")
+        if found is not None:
+            return found.alternative, f"{self.source}, line {found.line}: decision {identity}"
+        return (baseline, f"{self.source}: decision {identity}") if variant in self.decided else None
 
     def field(self, variant: str, region: str, part: str, rule: str, baseline: str) -> tuple[str, str] | None:
         """(alternative, where the file says it) for a field of a schedule, None where it is free.

@@ -259,7 +259,7 @@ class Ledger:
             return None
         if part:
             return self._given.field(self._variant, region, part, rule, baseline)
-        return self._given.decision(identity)
+        return self._given.decision(self._variant, identity, baseline)
 
     def _identify(self, rule: str, subject: str) -> str:
         text = "\0".join((rule, self._variant, subject)).encode("utf-8", "surrogatepass")

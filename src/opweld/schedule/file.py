@@ -5,8 +5,9 @@
     region "Conv 0" : contraction lane=i1 vectors=2 row=i3 height=6 order=lanes taps=loop; loop unroll=4
 
 A line `region` says how the kernels of a region are computed, which is named by its first output; a line `decision`
-what was taken where no schedule holds it: fusion, storage. Given back, both are as good as pins. A line that is left
-out leaves its region or decision to the compiler. `#` begins a comment.
+what was taken where no schedule holds it: fusion, storage. Given back, both are as good as pins. A region that is left
+out is chosen by the compiler. A decision that is left out stays at its baseline, unless all of its variant are left
+out, which leaves them to the compiler. `#` begins a comment.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def parse_schedules(text: str, source: str = "schedules") -> Given:
             elif kind == "decision" and len(words) == 3 and rest is None:
                 if words[0] in decisions:
                     raise OptionError(f"decision {words[0]} is there twice")
-                decisions[words[0]] = GivenDecision(number, words[1], words[2])
+                decisions[words[0]] = GivenDecision(number, variant, words[1], words[2])
             elif kind:
                 raise OptionError(
                     "expected `variant NAME`, `region NAME : SCHEDULE` or `decision ID RULE ALTERNATIVE`, "
