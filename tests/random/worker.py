@@ -16,7 +16,6 @@ from tests.random.generate import case_of
 from tests.random.judge import Judge, judge_level
 from tests.random.kept import load_case
 
-
 HANG_S = 120.0
 """Seconds of processor time after which a case hangs."""
 

@@ -7,7 +7,6 @@ edges of one, it is first copied into a padded value of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from opweld.fuse.region import Kind, Member, Region, Regions, axes_in
@@ -16,7 +15,7 @@ from opweld.place.halo import halo_of
 from opweld.place.lanes import Lanes, Memory, choose_lanes
 from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.dim import Axis, Dim, FloorDiv, Mod, product
+from opweld.tensor.dim import Axis, FloorDiv, Mod, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, load, loads, substitute_loads
 from opweld.tensor.program import Tensor

@@ -76,7 +76,7 @@ def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger)
     for region in placed.regions:
         name = region.outputs[0]
         choice = Choice(ledger, region.origin, (name,), expected, target, (name, ""))
-        rows = 0 if region.block is None else choose_block(region, choice)
+        rows = 0 if region.block is None else choose_block(region, choice.part("block"))
         made = tuple(works.of(region, rows))
         members: list[MemberSchedule] = []
         for work in made:
