@@ -36,8 +36,6 @@ PROGRAMS = programs.PROGRAMS | {
 }
 
 UNMET = {
-    "fuse.block": "no pass joins members into a block yet",
-    "schedule.block": "no region has a block yet",
     "schedule.phase": "launches are put into phases when the runtime binds them",
 }
 """Kinds that no test program meets, and why."""

@@ -321,6 +321,34 @@ output y = result
 """
 
 
+def residual(m: Size, width: int, head: str = "") -> str:
+    """a = relu(x w0); c = (a w1) w1 + a; y = c w2: where a is added, it dies."""
+    return f"""program residual
+{head}
+input x f32[{m}, {width}]
+constant w0 f32[{width}, {width}]
+constant w1 f32[{width}, {width}]
+constant w2 f32[{width}, {width}]
+tensor a0 f32[i0: {m}, i1: {width}] from "MatMul"
+  over r0: {width}
+  = sum<r0>(mul(x[i0, r0], w0[r0, i1]))
+tensor a f32[i0: {m}, i1: {width}] from "Relu"
+  = max(a0[i0, i1], 0.0)
+tensor b f32[i0: {m}, i1: {width}] from "MatMul_1"
+  over r0: {width}
+  = sum<r0>(mul(a[i0, r0], w1[r0, i1]))
+tensor c0 f32[i0: {m}, i1: {width}] from "MatMul_3"
+  over r0: {width}
+  = sum<r0>(mul(b[i0, r0], w1[r0, i1]))
+tensor c f32[i0: {m}, i1: {width}] from "Add"
+  = add(c0[i0, i1], a[i0, i1])
+tensor result f32[i0: {m}, i1: {width}] from "MatMul_2"
+  over r0: {width}
+  = sum<r0>(mul(c[i0, r0], w2[r0, i1]))
+output y = result
+"""
+
+
 def elementwise(shape: tuple[Size, ...], body: str, head: str = "") -> str:
     """One expression of x over all axes."""
     sizes = ", ".join(map(str, shape))
@@ -350,6 +378,7 @@ PROGRAMS = {
     "concatenation": concatenation(5, 7, 3, 5),
     "upsampling": upsampling(3, 5, 3, 4),
     "lstm": lstm(4, 2, 5, 3),
+    "residual": residual(9, 16),
     "attention": attention(2, 7, 3, 5),
     "elementwise": elementwise((3, 5, 7), "tanh(mul(x[i0, i1, i2], 2.0))"),
     "transpose": elementwise((7, 7), "add(x[i1, i0], x[i0, i1])"),
