@@ -35,6 +35,9 @@ def test_defaults_are_native_everything_on_all_cores() -> None:
         ({"dims": [("batch", 1)]}, "expected sizes by name of symbolic dim"),
         ({"disable": "fuse"}, "disable is the text 'fuse', expected a list"),
         ({"disable": ("",)}, "disable holds ''"),
+        ({"schedules": 3}, "schedules is 3, expected the path of a schedules file"),
+        ({"schedules": "no/such.txt"}, "schedules 'no/such.txt': cannot be read"),
+        ({"schedules_text": "x"}, "unknown option 'schedules_text'"),
         ({"levle": "all"}, "unknown option 'levle'; the options are target, level, threads, dims, disable"),
     ],
 )
@@ -63,6 +66,19 @@ def test_options_cannot_be_changed_not_even_through_their_dims() -> None:
 )
 def test_digest_tells_apart_what_is_compiled_differently(change: dict[str, Any]) -> None:
     assert Options(**change).digest() != Options().digest()
+
+
+def test_digest_tells_contents_of_schedules_apart(tmp_path: Path) -> None:
+    file = tmp_path / "schedules.txt"
+    file.write_text("variant a\n")
+    first = Options(schedules=file)
+    assert first.digest() != Options().digest()
+    (tmp_path / "other.txt").write_text("variant a\n")
+    assert Options(schedules=tmp_path / "other.txt").digest() == first.digest(), "the name does not count"
+    file.write_text("variant b\n")
+    assert Options.of(schedules=str(file)).digest() != first.digest()
+    assert first.schedules_text == "variant a\n", "read once"
+    assert pickle.loads(pickle.dumps(Options(schedules=file))) == Options(schedules=file)
 
 
 def test_digest_ignores_threads_and_order() -> None:

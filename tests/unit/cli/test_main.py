@@ -69,6 +69,9 @@ def test_version() -> None:
         (["compile", "m.onnx", "--dim", "batch=-1"], "--dim batch=-1: expected a positive whole number"),
         (["compile", "m.onnx", "--dim", "a=1", "--dim", "a=2"], "--dim gives 'a' twice"),
         (["run", "m.onnx", "--threads", "-1"], "threads is -1"),
+        (["run", "m.onnx", "--pin", "0123456789"], "--pin '0123456789' is not NAME=VALUE"),
+        (["run", "m.onnx", "--dim-hint", "batch=0"], "--dim-hint batch=0: expected a positive whole number"),
+        (["run", "m.onnx", "--schedules", "absent.txt"], "schedules 'absent.txt': cannot be read"),
         (["run", "m.onnx", "--threads", "two"], "Invalid value for '--threads'"),
         (["bench", "m.onnx", "--levels", "some"], "--levels 'some': expected some of none, basic, extended, all"),
         (["bench", "m.onnx", "--vs", "onnxruntime,,"], "expected names separated by commas"),
@@ -157,10 +160,36 @@ def test_explain_lists_decisions_with_ids(model: Path) -> None:
     assert answer.returncode == 0, answer.stderr
     decisions = json.loads(opweld("explain", model, "--json", "-").stdout)
     assert decisions
-    assert all(d["id"] in answer.stdout for d in decisions)
+    assert all(d["id"] in answer.stdout for d in decisions if not d["part"])
+    assert "kernels: 1 regions" in answer.stdout and "contraction lane=i1 vectors=" in answer.stdout
+    ids = opweld("explain", model, "--ids").stdout
+    assert all(d["id"] in ids for d in decisions)
     one = opweld("explain", model, "--node", decisions[0]["site"][0])
     assert one.returncode == 0 and decisions[0]["id"] in one.stdout
+    heights = opweld("explain", model, "--rule", "schedule.height").stdout
+    assert "predicted" in heights and "schedule.lane" not in heights
     assert opweld("explain", model, "--node", "of no such name").returncode == 2
+    assert "the rules are fuse.view" in opweld("explain", model, "--rule", "fuse.weld").stderr
+
+
+def test_a_pin_and_a_schedules_file_are_followed(model: Path, tmp_path: Path) -> None:
+    decisions = json.loads(opweld("explain", model, "--dim-hint", "batch=32", "--json", "-").stdout)
+    height = next(d for d in decisions if d["rule"] == "schedule.height")
+    assert height["taken"] != "1"
+    pin = f"{height['id']}=1"
+    assert (
+        f"schedule.height 1; wanted {height['taken']}, pinned" in opweld("explain", model, "--pin", pin, "--ids").stdout
+    )
+    artifact = tmp_path / "pinned.opweld"
+    assert opweld("compile", model, "--pin", pin, "-o", artifact).returncode == 0
+    schedules = artifact / "schedules.txt"
+    assert " height=1 " in schedules.read_text()
+    told = opweld("explain", model, "--schedules", schedules)
+    assert told.returncode == 0 and " height=1 " in told.stdout
+    schedules.write_text(schedules.read_text().replace(" height=1 ", " height=99 "))
+    refused = opweld("verify", model, "--schedules", schedules)
+    assert refused.returncode == 2
+    assert "region 'relu 0', member 0: schedule.height has no alternative '99' here, only 1, 2" in refused.stderr
 
 
 def test_bench_compares_levels_and_runtimes(model: Path, tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def test_layout(tmp_path: Path) -> None:
     assert artifact.read(folder, verify=True) == manifest
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert files == {
-        "manifest.json", "module.so", "runtime.so", "weights.bin", "ledger.json", "source/kernel.c", "include/opweld.h",
+        "manifest.json", "module.so", "runtime.so", "weights.bin", "ledger.json", "schedules.txt",
+        "source/kernel.c", "include/opweld.h",
     }  # fmt: skip
     assert (folder / "weights.bin").read_bytes() == b"abcd"
     assert leftovers(folder) == []
