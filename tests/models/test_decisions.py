@@ -57,10 +57,9 @@ def check(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, ledger: Call
     """Compiles with another ledger, and compares with the usual answer."""
     _, expected = usual(name)
     monkeypatch.setattr(pipeline, "Ledger", ledger)
-    for position, (found, reference) in enumerate(
-        zip(answers(name, build(name, folder, Options())), expected, strict=True)
-    ):
-        comparison = compare(f"{name} {position}", found, reference, rtol=TOLERANCE)
+    found = answers(name, build(name, folder, Options()))
+    for position, (array, reference) in enumerate(zip(found, expected, strict=True)):
+        comparison = compare(f"{name} {position}", array, reference, rtol=TOLERANCE)
         assert comparison.passed, comparison.problem
 
 
