@@ -113,10 +113,15 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
     yield "pack", keep("placed", lambda: pack(made["placed"], target, ledger))
     yield "reuse", keep("placed", lambda: reuse(made["placed"], ledger))
     yield "schedule", keep("plans", lambda: schedule(made["placed"], made["expected"], target, ledger))
-    yield "realise", keep("scheduled", lambda: realise(made["placed"], made["plans"], target, ledger)[1])
+    yield (
+        "realise",
+        keep("scheduled", lambda: realise(made["placed"], made["plans"], made["expected"], target, ledger)[1]),
+    )
     yield (
         "assemble",
-        keep("variant", lambda: assemble(
+        keep(
+            "variant",
+            lambda: assemble(
                 "main", made["program"], made["placed"], made["scheduled"], write, made["expected"], ledger
             ),
         ),

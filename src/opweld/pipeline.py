@@ -157,7 +157,7 @@ def compile_program(
     placed = place(regions, expected, target, ledger)
     placed = reuse(pack(placed, target, ledger), ledger)
     plans = backend.schedule(placed, expected, target, ledger)
-    plans, kernels = backend.realise(placed, plans, target, ledger)
+    plans, kernels = backend.realise(placed, plans, expected, target, ledger)
     return Compiled(program, regions, placed, plans, kernels)
 
 

@@ -47,6 +47,6 @@ class Backend:
     targets: tuple[str, ...]
     fuse: Callable[[TensorProgram, str, Expected, Target, Ledger], Regions]
     schedule: Callable[[Placed, Expected, Target, Ledger], list[Plan]]
-    realise: Callable[[Placed, Sequence[Plan], Target, Ledger], tuple[list[Plan], list[Scheduled]]]
+    realise: Callable[[Placed, Sequence[Plan], Expected, Target, Ledger], tuple[list[Plan], list[Scheduled]]]
     render: Callable[[Module, Target], Mapping[str, str]]
     build: Build

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from opweld.fuse.region import Kind, Member, axes_in, factors, reductions
 from opweld.ledger import Alternative, Ledger
-from opweld.schedule.cost import HERTZ, Product, best_height, contraction, padded
+from opweld.schedule.cost import COPY, GATHER, SCATTER, Product, best_height, contraction, core_of, padded
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim
@@ -21,12 +21,6 @@ from opweld.tensor.program import Tensor
 
 WIDEST = 4
 """Vectors that a tile has at most."""
-
-COPY = 2.0
-"""Cycles to copy an element to where lanes want it."""
-
-SCATTER = 1.0
-"""Cycles to store, or load, one element of a vector on its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +147,7 @@ def _of_contraction(
                 longest,
                 expected.product(a.extent for a in reduced),
                 max(1, elements // max(1, extent * longest)),
-                target.vector_lanes_f32,
+                target,
             )
             seconds = min(
                 contraction(product, v, best_height(product, v, target)).seconds for v in _counts(extent, target)
@@ -163,10 +157,10 @@ def _of_contraction(
                 why = "the weights run along it, and are packed so when the model is compiled"
             elif not memory.contiguous(along, axis):
                 copied = expected.product(a.extent for a in axes_in(along))
-                seconds += COPY * copied / HERTZ
+                seconds += COPY * copied / core_of(target).hertz
                 why = "one factor alone runs along it, and is copied so"
             if stored is not None and stored is not axis:
-                seconds += SCATTER * elements / HERTZ
+                seconds += SCATTER * elements / core_of(target).hertz
             found.append(Candidate(axis, seconds, why, along, across))
     # Of equals the last axis: readers, as softmax, mostly walk along it.
     return sorted(found, key=lambda c: -own.index(c.axis))
@@ -194,13 +188,13 @@ def _of_window(
             for site in sites
             if axis in axes_in(site) and site.tensor not in memory.constants and not memory.contiguous(site, axis)
         ]
-        cycles = vectors * taps * (1 + SCATTER * target.vector_lanes_f32 * len(gathered))
+        cycles = vectors * taps * (1 + GATHER * target.vector_lanes_f32 * len(gathered))
         # Along an axis that slides, vectors are not aligned, and taps beyond the edges are masked.
         if any(axis in axes_in(site) and _mixed(site, axis, reduced) for site in sites):
             cycles += 0.5 * vectors * taps
         if stored is not None and stored is not axis:
             cycles += SCATTER * elements
-        found.append(Candidate(axis, cycles / HERTZ, "operands lie contiguously along it"))
+        found.append(Candidate(axis, cycles / core_of(target).hertz, "operands lie contiguously along it"))
     return found
 
 
@@ -235,7 +229,7 @@ def _choose_vectors(
             row,
             expected.product(axis.extent for axis in reduced),
             1,
-            target.vector_lanes_f32,
+            target,
         )
         prices = {
             count: contraction(product, count, best_height(product, count, target)).seconds * _breadth(count)

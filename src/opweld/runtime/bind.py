@@ -64,6 +64,7 @@ class Step:
         phase: the steps of one phase run side by side; all threads meet between two phases.
         threads: how many threads its work deserves, 0 where its grid is empty.
         bytes: it must read and write at least. flops: floating-point operations.
+        work: nanoseconds that it is predicted to take on one core.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Step:
     threads: int
     bytes: int
     flops: int
+    work: int
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ class Module:
                 library.opw_plan_step_threads(handle, i),
                 library.opw_plan_step_bytes(handle, i),
                 library.opw_plan_step_flops(handle, i),
+                library.opw_plan_step_work(handle, i),
             )
             for i in range(library.opw_plan_steps(handle))
         )

@@ -74,6 +74,7 @@ _PROTOTYPES: Final = {
     "opw_plan_sum": (ctypes.c_int64, (_POINTER,)),
     "opw_plan_step_bytes": (ctypes.c_int64, (_POINTER, ctypes.c_int32)),
     "opw_plan_step_flops": (ctypes.c_int64, (_POINTER, ctypes.c_int32)),
+    "opw_plan_step_work": (ctypes.c_int64, (_POINTER, ctypes.c_int32)),
     "opw_plan_live": (ctypes.c_int64, (_POINTER,)),
     "opw_plan_scratch": (ctypes.c_int64, (_POINTER,)),
     "opw_plan_threads": (ctypes.c_int32, (_POINTER,)),

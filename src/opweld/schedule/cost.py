@@ -1,9 +1,8 @@
 """What a way of computing something is predicted to take: seconds on one core, by cause.
 
-The figures of a core are few: two vector multiply-adds and two vector loads a cycle, one store; a multiply-add takes
-four cycles until its result can be used; each level of memory delivers so many bytes a cycle. They hold within some
-tens of percent for the processors that opweld knows; what matters is that alternatives come in the right order, and
-`python -m benchmarks.cost` prints where they do not.
+Here are the figures of a core and the closed forms by which schedules are chosen; `tile.predict` holds a finished tile
+program against the same figures. They hold within some tens of percent for the processors that opweld knows; what
+matters is that alternatives come in the right order, and `python -m benchmarks.cost` prints where they do not.
 """
 
 from __future__ import annotations
@@ -12,24 +11,66 @@ from dataclasses import dataclass
 
 from opweld.target import Target
 
-HERTZ = 3.5e9
-"""Of the core that the figures are given for."""
-PRODUCTS = 2
-"""Vector multiply-adds that start in a cycle."""
-LATENCY = 4
-"""Cycles until the result of a multiply-add can be added to again."""
-LOADS = 2
-"""Loads in a cycle."""
+
+@dataclass(frozen=True)
+class Core:
+    """What a core does in a cycle.
+
+    Attributes:
+        hertz: cycles a second.
+        products: vector multiply-adds, or other plain operations, that start. loads, stores: of vectors.
+        latency: cycles until a sum can be added to again.
+        l2_bytes, l3_bytes, dram_bytes: bytes that each level of memory delivers to one core while others are idle.
+    """
+
+    hertz: float
+    products: float
+    loads: float
+    stores: float
+    latency: float
+    l2_bytes: float
+    l3_bytes: float
+    dram_bytes: float
+
+
+CORES = {
+    # Measured on Zen 5 (284 GFLOP/s; 2 x 452/2, 190/2 and 38 GB/s); Intel's server cores differ by less than the rest.
+    "x86-64-v4": Core(3.5e9, 2, 2, 1, 4, 40, 16, 8),
+    # Haswell and later: two multiply-adds of half the width, the same caches.
+    "x86-64-v3": Core(3.5e9, 2, 2, 1, 4, 32, 14, 8),
+    # Neoverse N1: vectors of 16 bytes, two of everything.
+    "aarch64": Core(3.0e9, 2, 2, 1, 4, 24, 12, 8),
+}
+
 LAUNCH = 0.3e-6
 """Seconds that a kernel costs beside its work: a barrier, its call, its first cache misses."""
 ITERATION = 12
-"""Cycles that a grid iteration costs beside its work."""
+"""Cycles that a grid iteration costs beside its work: its indices are divided out of one number."""
+TRIP = 1.5
+"""Cycles that a trip of a loop costs beside its body: a counter, pointers, a branch."""
+GATHER, SCATTER = 1.0, 1.5
+"""Cycles to load, to store one element of a vector on its own."""
+COPY = 2.0
+"""Cycles to copy an element to where lanes want it."""
+COLLAPSE = 30
+"""Cycles to reduce a vector to one element: four shuffles, each followed by a sum."""
+GUARD = 1.0
+"""Plain operations that a test whether an element exists costs a vector."""
 DEAR = 10
 """Cycles of a vector function such as exp, or of a vector division."""
-L2_BYTES = 40
-L3_BYTES = 16
-DRAM_BYTES = 8
-"""Bytes a cycle and core that each level delivers."""
+FUNCTIONS = {
+    "div": 8, "reciprocal": 8, "sqrt": 10, "rsqrt": 16, "exp": 10, "log": 14, "log1p": 16, "sigmoid": 18, "tanh": 18,
+    "erf": 18, "softplus": 30, "pow": 40,
+}  # fmt: skip
+"""Cycles of a vector function of float32, as opweld_math.h computes them; what is not here costs `UNKNOWN`."""
+UNKNOWN = 40
+DIVISION = 6
+"""Cycles to divide one integer: no processor divides vectors of them."""
+
+
+def core_of(target: Target) -> Core:
+    """The figures of the target's core."""
+    return CORES[target.name]
 
 
 @dataclass(frozen=True)
@@ -37,7 +78,7 @@ class Cost:
     """Predicted seconds on one core.
 
     Attributes:
-        arithmetic: at the rate of the multipliers. dependency: waiting for earlier results.
+        arithmetic: units of the core are busy. dependency: waiting for earlier results.
         traffic: moving bytes. launch: starting and synchronising.
     """
 
@@ -49,41 +90,54 @@ class Cost:
     @property
     def seconds(self) -> float:
         """Arithmetic and traffic overlap, waiting does not."""
-        return max(self.arithmetic, self.traffic) + self.dependency + self.launch
+        return self.running + self.launch
+
+    @property
+    def running(self) -> float:
+        """The time between its begin and its end."""
+        return max(self.arithmetic, self.traffic) + self.dependency
+
+
+def level_rate(held: float, target: Target) -> float:
+    """Bytes a second that the smallest level of memory delivers which holds so many bytes."""
+    core = core_of(target)
+    if held <= target.l2_bytes:
+        return core.l2_bytes * core.hertz
+    return (core.l3_bytes if held <= target.l3_bytes else core.dram_bytes) * core.hertz
 
 
 def traffic(moved: float, target: Target) -> float:
     """Seconds to move bytes once that live in the smallest level of memory which holds them all."""
-    rate = L2_BYTES if moved <= target.l2_bytes else L3_BYTES if moved <= target.l3_bytes else DRAM_BYTES
-    return moved / rate / HERTZ
+    return moved / level_rate(moved, target)
 
 
 @dataclass(frozen=True)
 class Product:
     """A contraction as the register tile sees it: how many lanes, rows and reduced elements there are, and how many
-    times all of that is repeated. `lanes` is the length of a vector."""
+    times all of that is repeated."""
 
     lane: int
     row: int
     reduced: int
     repeats: int
-    lanes: int
+    target: Target
 
 
 def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, float]:
     """(cycles of arithmetic, cycles of waiting) of a contraction by tiles of `height` rows of `vectors` vectors.
 
     A tile of few accumulators waits for each of them; a tail of rows or lanes costs what its tile would."""
+    core = core_of(product.target)
     whole, rest = divmod(max(1, product.row), height)
-    columns, tail = divmod(-(-max(1, product.lane) // product.lanes), vectors)
+    columns, tail = divmod(-(-max(1, product.lane) // product.target.vector_lanes_f32), vectors)
     arithmetic = waiting = 0.0
     for rows, tiles in ((height, whole), (rest, 1 if rest else 0)):
         for wide, count in ((vectors, columns), (tail, 1 if tail else 0)):
             if not tiles or not count:
                 continue
             registers = rows * wide
-            busy = max(registers / PRODUCTS, (rows + wide) / LOADS)
-            step = max(busy, LATENCY)
+            busy = max(registers / core.products, (rows + wide) / core.loads)
+            step = max(busy, core.latency)
             amount = tiles * count * product.repeats
             arithmetic += amount * (busy * product.reduced + ITERATION + registers)
             waiting += amount * (step - busy) * product.reduced
@@ -93,7 +147,8 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
 def contraction(product: Product, vectors: int, height: int) -> Cost:
     """Seconds of a contraction whose operands are where its lanes want them."""
     arithmetic, waiting = tile_cycles(product, vectors, height)
-    return Cost(arithmetic / HERTZ, waiting / HERTZ)
+    hertz = core_of(product.target).hertz
+    return Cost(arithmetic / hertz, waiting / hertz)
 
 
 def best_height(product: Product, vectors: int, target: Target) -> int:

@@ -21,7 +21,7 @@ from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import LoopSchedule, MemberSchedule, Schedule
 from opweld.target import Target
 from opweld.tensor.cost import Count, flops, size_in_bytes
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Symbol, as_dim, floordiv, symbols_of
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Symbol, as_dim, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, const, substitute
 from opweld.tensor.program import Tensor
@@ -32,12 +32,14 @@ from opweld.tile.members.block import block_of, choose_block
 from opweld.tile.members.recurrence import Compose, recurrence_of
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
+from opweld.tile.predict import predict, work_of
 from opweld.tile.tile import Buffer, Kernel, Loop, Statement, Store, dims_of_statement, memory_of, walk_statements
+from opweld.tile.traffic import Weights
 
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """A kernel, what it does (`count`), the bytes it must move, and an estimate of its nanoseconds on one core.
+    """A kernel, what it does (`count`), the bytes it must move, and its predicted nanoseconds on one core.
 
     `subject` names it in decisions: a value that its region computes, and what tells it from others of the region."""
 
@@ -47,6 +49,13 @@ class Scheduled:
     work: Dim
     serial: bool = False
     subject: tuple[str, ...] = ()
+
+
+def weights_of(placed: Placed) -> Weights:
+    """The constants that kernels read, as predictions of time want them."""
+    roots = {placed.storages[name].root: placed.storages[name] for name in placed.constants}
+    sizes = (int(storage.elements) * storage.dtype.bytes for storage in roots.values())
+    return Weights(frozenset(roots), sum(sizes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,22 +101,30 @@ def _part(work: Work) -> tuple[str, ...]:
 
 
 def realise(
-    placed: Placed, plans: Sequence[Plan], target: Target, ledger: Ledger
+    placed: Placed, plans: Sequence[Plan], expected: Expected, target: Target, ledger: Ledger
 ) -> tuple[list[Plan], list[Scheduled]]:
     """The kernels of a placed program, in order, as its schedules say; what their innermost loops do is asked for when
     they are there, and added to the schedules. Raises OptionError for a schedule of another region."""
     dtypes = {storage.root: storage.dtype for storage in placed.storages.values()}
     shapes = placed.shapes
+    weights = weights_of(placed)
     result: list[Scheduled] = []
     complete: list[Plan] = []
+
+    def add(kernel: Kernel, count: Count, moved: Dim, serial: bool, subject: tuple[str, ...]) -> None:
+        cost = predict(kernel, target, expected, weights)
+        work = work_of(cost, count, moved, expected)
+        result.append(Scheduled(kernel, count, moved, work, serial, subject))
+
     for plan in plans:
         loops: list[LoopSchedule] = []
         for name in plan.region.outputs:
             storage = placed.storages[name]
             if storage.padded and storage.root == name:
                 made = Made((), _halo(storage, shapes[name], target))
-                halo = _kernel(len(result), plan.region, "halo", made, dtypes, Count(), ZERO, target, True)
-                result.append(replace(halo, subject=(name, "halo")))
+                filled = storage.elements * storage.dtype.bytes - size_in_bytes(storage.dtype, shapes[name])
+                kernel = _kernel(len(result), plan.region, "halo", made, dtypes)
+                add(kernel, Count(), filled, True, (name, "halo"))
         schedules = list(plan.schedule.members)
         if len(schedules) != sum(len(work.members) for work in plan.works):
             raise OptionError(f"schedule: {plan.schedule} does not fit a region of {len(plan.region.members)} members")
@@ -118,11 +135,10 @@ def realise(
             made = work.compose([member.realise(schedules.pop(0), target) for member in work.members])
             kind = work.kind.partition(" ")[0]
             kind = "map" if kind == "part" else kind
-            number = len(result)
-            one = _kernel(number, plan.region, kind, made, dtypes, work.count, moved, target, work.serial)
+            kernel = _kernel(len(result), plan.region, kind, made, dtypes)
             asking = _Asking(ledger, plan.region, _part(work), len(loops))
-            kernel = tune_loops(one.kernel, target, asking)
-            result.append(replace(one, kernel=kernel, subject=(plan.region.outputs[0], *_part(work))))
+            kernel = tune_loops(kernel, target, asking)
+            add(kernel, work.count, moved, work.serial, (plan.region.outputs[0], *_part(work)))
             loops += asking.schedules
         complete.append(replace(plan, schedule=replace(plan.schedule, loops=tuple(loops))))
     return complete, result
@@ -235,11 +251,7 @@ def _kernel(
     kind: str,
     made: Made,
     dtypes: Mapping[str, DType],
-    count: Count,
-    moved: Dim,
-    target: Target,
-    serial: bool,
-) -> Scheduled:
+) -> Kernel:
     local = {block.name for block in made.scratch}
     read, written = memory_of(made.body)
     names = [n for n in dict.fromkeys((*read, *written)) if n not in local]
@@ -248,18 +260,11 @@ def _kernel(
         for n in names
     )
     sizes = _symbols((*(a.extent for a in made.grid), *(b.elements for b in made.scratch)), made.body)
-    kernel = Kernel(f"k{number + 1}_{kind}", buffers, sizes, made.grid, made.body, made.scratch, region.origin)
-    return Scheduled(kernel, count, moved, _work(count, moved, target), serial)
+    return Kernel(f"k{number + 1}_{kind}", buffers, sizes, made.grid, made.body, made.scratch, region.origin)
 
 
 def _flops(tensors: Iterable[Tensor]) -> Count:
     return sum((flops(tensor) for tensor in tensors), Count())
-
-
-def _work(count: Count, moved: Dim, target: Target) -> Dim:
-    """About half of a core's peak for arithmetic, ten gigabytes a second for memory, half a nanosecond a function."""
-    rate = 3 * target.vector_lanes_f32
-    return floordiv(count.flops, rate) + floordiv(moved, 10) + floordiv(count.special, 2) + 100
 
 
 def _symbols(dims: Iterable[Dim], body: tuple[Statement, ...]) -> tuple[Symbol, ...]:

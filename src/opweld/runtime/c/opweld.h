@@ -75,6 +75,7 @@ OPW_API const char *opw_plan_step_origin(const opw_plan *plan, int32_t step);
 OPW_API int32_t opw_plan_step_phase(const opw_plan *plan, int32_t step);   /* steps of one phase run side by side */
 OPW_API int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step); /* its work deserves, 0: its grid is empty */
 OPW_API int64_t opw_plan_step_bytes(const opw_plan *plan, int32_t step);   /* it must move at least, 0: unknown */
+OPW_API int64_t opw_plan_step_work(const opw_plan *plan, int32_t step);    /* predicted nanoseconds on one core */
 OPW_API int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step);   /* it computes, 0: unknown */
 
 /* Runs the plan. `inputs` and `outputs`: one pointer each, to dense row-major data; outputs overlap nothing. A caller

@@ -285,6 +285,10 @@ int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step) {
     return in_range(step, plan->variant->n_steps) ? slot_of(plan, plan->variant->steps[step].flops_slot) : 0;
 }
 
+int64_t opw_plan_step_work(const opw_plan *plan, int32_t step) {
+    return in_range(step, plan->variant->n_steps) ? slot_of(plan, plan->variant->steps[step].work_slot) : 0;
+}
+
 int32_t opw_plan_step_phase(const opw_plan *plan, int32_t step) {
     return in_range(step, plan->variant->n_steps) ? plan->variant->steps[step].phase : 0;
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from opweld.errors import OptionError
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import DEAR, HERTZ, ITERATION
+from opweld.schedule.cost import DEAR, GATHER, ITERATION, SCATTER, core_of
 from opweld.schedule.schedule import NO_AXIS, MapSchedule
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
@@ -21,9 +21,6 @@ CHUNKS = (16, 64)
 
 LONG = 1 << 16
 """What a dynamic lane axis is taken for at least: a long one in a single iteration would leave cores without work."""
-
-GATHER, SCATTER = 1.0, 1.5
-"""Cycles to load, to store one element of a vector on its own."""
 
 
 def choose_map(nest: Nest, choice: Choice) -> MapSchedule:
@@ -67,7 +64,8 @@ def axis_of(nest: Nest, name: str) -> Axis:
 def _choose_lane(nest: Nest, choice: Choice) -> Axis | None:
     if not nest.axes:
         return None
-    prices = {axis_name(nest, axis): _vector_cycles(nest, axis, choice) / HERTZ for axis in reversed(nest.axes)}
+    hertz = core_of(choice.target).hertz
+    prices = {axis_name(nest, axis): _vector_cycles(nest, axis, choice) / hertz for axis in reversed(nest.axes)}
     name = choice.cheapest("schedule.lane", prices, "most operands and the result lie contiguously along it")
     return axis_of(nest, name)
 
@@ -99,7 +97,9 @@ def _choose_grain(nest: Nest, lane: Axis | None, vectors: int, choice: Choice) -
 
     def price(iterations: float) -> float:
         cores = choice.target.cores
-        return (iterations * ITERATION + whole * (1 + cores / max(1.0, iterations))) / cores / HERTZ
+        return (
+            (iterations * ITERATION + whole * (1 + cores / max(1.0, iterations))) / cores / core_of(choice.target).hertz
+        )
 
     long = lane is not None and (lane.extent.constant is None or tile_count > CHUNKS[0])
     chunks = {"0": price(outside)}

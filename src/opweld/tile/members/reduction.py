@@ -84,7 +84,7 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
     rows = choice.expected(row.extent)
     total = choice.expected.product(axis.extent for axis in nest.axes)
     reduced = choice.expected.product(axis.extent for axis in node.axes)
-    return Product(lane, rows, reduced, max(1, total // max(1, lane * rows)), choice.target.vector_lanes_f32)
+    return Product(lane, rows, reduced, max(1, total // max(1, lane * rows)), choice.target)
 
 
 def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int, choice: Choice) -> int:
@@ -100,7 +100,7 @@ def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int
     prices: dict[str, float] = {}
     for height in range(1, most + 1):
         # How an unknown number of rows will divide is unknown: many are assumed.
-        rows = shape if extent is not None else Product(shape.lane, 20 * height, shape.reduced, 1, shape.lanes)
+        rows = shape if extent is not None else Product(shape.lane, 20 * height, shape.reduced, 1, shape.target)
         seconds = contraction(rows, vectors, height).seconds
         # Of equals the highest tile: it reads the operand along the lanes the least often.
         prices[str(height)] = (seconds if extent is not None else seconds / height) * (1 - 1e-4 * height)

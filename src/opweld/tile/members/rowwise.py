@@ -18,7 +18,7 @@ from opweld.fuse.region import reductions
 from opweld.fuse.rows import RowSpace
 from opweld.place.storage import Storage, dense
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import HERTZ
+from opweld.schedule.cost import GATHER, SCATTER, core_of
 from opweld.schedule.schedule import RowSchedule
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, product
@@ -40,7 +40,6 @@ from opweld.tensor.expr import (
 from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Tensor
 from opweld.tile.lanes import tile_at, tiles, vectors_for
-from opweld.tile.members.map import GATHER
 from opweld.tile.members.reduction import initial_of
 from opweld.tile.nest import by_stride, resolve
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
@@ -121,7 +120,8 @@ class RowWork:
 def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> RowSchedule:
     """How a row is computed, through the ledger. `columns_only`: lanes may not run along a kept axis."""
     axes = (*work.rows.columns[::-1], *(() if columns_only else work.rows.rows))
-    prices = {axis.name: _lane_cycles(work, axis, choice) / HERTZ for axis in axes}
+    hertz = core_of(choice.target).hertz
+    prices = {axis.name: _lane_cycles(work, axis, choice) / hertz for axis in axes}
     reason = "operands and results lie contiguously along it"
     lane = work.rows.named(choice.cheapest("schedule.lane", prices, reason))
     fill = str(vectors_for(lane.extent.constant, choice.target))
@@ -164,7 +164,7 @@ def _lane_cycles(work: RowWork, axis: Axis, choice: Choice) -> float:
         if tensor.name in work.outputs and work.per_column(tensor):
             places = [work.rows.dim(place) for place in work.rows.places[tensor.name]]
             stride = work.storages[tensor.name].address(places).coefficient(axis)
-            cycles += vectors * (1.0 if stride is ONE else 1.5 * lanes)
+            cycles += vectors * (1.0 if stride is ONE else SCATTER * lanes)
         if reductions(tensor.body) and axis in work.rows.columns:
             cycles += 10 * rows
     return cycles

@@ -1,0 +1,334 @@
+"""What a tile program is predicted to take on one core: its statements held against the figures of the core.
+
+Statements that follow each other without a loop are one piece. A piece takes as long as its busiest unit (multipliers,
+loads, stores) is busy, or waits for sums that go on from one repetition to the next. Inside tiles a node is computed
+once for every row and vector that it depends on, and a load once for every address. Traffic is in `tile.traffic`.
+
+    contiguous load or store   one vector, whatever its alignment
+    another along the lanes    element by element
+    functions                  so many cycles a vector, see `schedule.cost.FUNCTIONS`
+    a tail                     what its rows and vectors cost; a partial vector costs a whole one
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from opweld.schedule.cost import (
+    COLLAPSE,
+    DIVISION,
+    FUNCTIONS,
+    GATHER,
+    GUARD,
+    ITERATION,
+    LAUNCH,
+    SCATTER,
+    TRIP,
+    UNKNOWN,
+    Cost,
+    core_of,
+)
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.cost import Count
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, FloorDiv, Mod, Value, as_dim, atoms_of, floordiv, maximum
+from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Select, Unary, dims_of, walk
+from opweld.tensor.operators import is_dear
+from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile, expressions_of
+from opweld.tile.traffic import Access, Weights, traffic_of
+
+ROW, LANE = 1, 2
+"""What a value depends on, as bits: the rows of a tile, its lanes."""
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Of a piece of a kernel: those in which a unit is busy, and those in which all wait for earlier results."""
+
+    busy: float = 0.0
+    waiting: float = 0.0
+
+    def __add__(self, other: Cycles) -> Cycles:
+        return Cycles(self.busy + other.busy, self.waiting + other.waiting)
+
+    def times(self, count: float) -> Cycles:
+        """Of so many repetitions."""
+        return Cycles(self.busy * count, self.waiting * count)
+
+
+def predict(kernel: Kernel, target: Target, expected: Expected, weights: Weights | None = None) -> Cost:
+    """Predicted seconds of a launch on one core, for expected sizes.
+
+    `weights`: which buffers are constants of the model, and how many bytes all of them take; none where None."""
+    core = core_of(target)
+    count = expected(kernel.iterations)
+    if not count:
+        return Cost(launch=LAUNCH)
+    walker = _Walker(target, expected)
+    grid = tuple((axis, float(expected(axis.extent))) for axis in kernel.grid)
+    cycles = walker.block(kernel.body, _Frame(chain=grid)).times(count)
+    dtypes = {item.name: item.dtype for item in (*kernel.buffers, *kernel.scratch)}
+    moved = traffic_of(walker.accesses, dtypes, len(grid), target, expected, weights or Weights())
+    busy = cycles.busy + count * ITERATION
+    return Cost(busy / core.hertz, cycles.waiting / core.hertz, moved, LAUNCH)
+
+
+def work_of(cost: Cost, count: Count, moved: Dim, expected: Expected) -> Dim:
+    """The prediction as nanoseconds for any sizes: rates of the expected ones, times operations and bytes.
+
+    What must wait grows as operations do. At the expected sizes it is the prediction, within a percent, but for the
+    launch: the runtime knows itself what its barriers cost."""
+    operations = count.flops + count.integer + FUNCTIONS["exp"] * count.special
+    if operations is ZERO:
+        operations = moved
+    parts = ((operations, cost.arithmetic), (moved, cost.traffic), (operations, cost.dependency))
+    busy, bytes_, waiting = (_proportional(amount, seconds, expected) for amount, seconds in parts)
+    return maximum(busy, bytes_) + waiting
+
+
+def _proportional(amount: Dim, seconds: float, expected: Expected) -> Dim:
+    """A polynomial that is as many nanoseconds at the expected sizes, and in proportion to the amount at others."""
+    if amount.constant is not None:
+        return as_dim(round(seconds * 1e9))
+    rate = seconds * 1e9 / max(1, expected(amount))
+    # An integer quotient of three digits: products of large amounts must not overflow.
+    divisor = 1
+    while rate * divisor < 256 and divisor < 1 << 20:
+        divisor *= 2
+    return floordiv(amount * round(rate * divisor), divisor)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where a statement stands: the loops around it with their trips, and the tiles."""
+
+    chain: tuple[tuple[Axis, float], ...] = ()
+    row: Axis | None = None
+    rows: int = 1
+    lane: Axis | None = None
+    vectors: int = 1
+
+    def copies(self, mask: int) -> int:
+        """How many registers a value takes that depends on these."""
+        return (self.rows if mask & ROW else 1) * (self.vectors if mask & LANE else 1)
+
+    def mask(self, dim: Dim) -> int:
+        """What a polynomial depends on."""
+        atoms = atoms_of(dim)
+        return (ROW if self.row in atoms else 0) | (LANE if self.lane in atoms else 0)
+
+
+class _Walker:
+    def __init__(self, target: Target, expected: Expected) -> None:
+        self.accesses: list[Access] = []
+        self._core = core_of(target)
+        self._lanes = target.vector_lanes_f32
+        self._expected = expected
+        self._names: dict[str, int] = {}
+
+    def block(self, body: Sequence[Statement], frame: _Frame) -> Cycles:
+        """The cycles of statements, once."""
+        total = Cycles()
+        piece: list[Statement] = []
+        for statement in body:
+            if not isinstance(statement, Loop | Tile):
+                piece.append(statement)
+                continue
+            total += self._piece(piece, frame)
+            piece = []
+            total += self._loop(statement, frame) if isinstance(statement, Loop) else self._tile(statement, frame)
+        return total + self._piece(piece, frame)
+
+    def _loop(self, loop: Loop, frame: _Frame) -> Cycles:
+        trips = self._average(loop.end, frame) - self._average(loop.lower, frame)
+        if trips <= 0:
+            return Cycles()
+        inner = self.block(loop.body, replace(frame, chain=(*frame.chain, (loop.axis, trips))))
+        # Counting and branching go on beside the work of a body that is long enough.
+        return inner.times(trips) + Cycles(TRIP * trips / loop.unroll)
+
+    def _tile(self, tile: Tile, frame: _Frame) -> Cycles:
+        """All pieces that the tile is at some place, each as often as it occurs."""
+        total = Cycles()
+        for number, (size, share) in enumerate(self._sizes(tile)):
+            # Accesses are those of a full tile.
+            known = len(self.accesses)
+            if tile.role == "row":
+                inner = replace(frame, row=tile.axis, rows=size)
+            else:
+                inner = replace(frame, lane=tile.axis, vectors=-(-size // self._lanes))
+            total += self.block(tile.body, inner).times(share)
+            if number:
+                del self.accesses[known:]
+        return total
+
+    def _sizes(self, tile: Tile) -> Iterator[tuple[int, float]]:
+        """(indices, share) of the tiles along an axis: full ones, and the last one."""
+        extent = tile.width if tile.limit is None else max(1, self._expected(tile.limit))
+        whole, rest = divmod(extent, tile.width)
+        count = whole + (rest > 0)
+        if whole:
+            yield tile.width, whole / count
+        if rest:
+            yield rest, 1 / count
+
+    def _average(self, dim: Dim, frame: _Frame) -> float:
+        """The mean of a size over the loops around: that of the first trip in all but the last one."""
+        inside = [(axis, trips) for axis, trips in frame.chain if dim.depends_on(axis)]
+        if not inside:
+            return self._expected(dim)
+        first: dict[Atom, Dim] = {axis: ZERO for axis, _ in inside}
+        last: dict[Atom, Dim] = {axis: axis.extent - 1 for axis, _ in inside}
+        count = 1.0
+        for _, trips in inside:
+            count *= max(1.0, trips)
+        return ((count - 1) * self._expected(dim.substitute(first)) + self._expected(dim.substitute(last))) / count
+
+    # ---- statements without a loop between them ----
+
+    def _piece(self, statements: Sequence[Statement], frame: _Frame) -> Cycles:
+        if not statements:
+            return Cycles()
+        use = _Use(self, frame)
+        for statement in statements:
+            use.statement(statement)
+        self.accesses += use.accesses
+        return use.cycles()
+
+    def size(self, dim: Dim) -> int:
+        """The expected value of a size or step."""
+        return self._expected(dim)
+
+
+class _Use:
+    """How much each unit of the core has to do for a piece."""
+
+    def __init__(self, walker: _Walker, frame: _Frame) -> None:
+        self.accesses: list[Access] = []
+        self._walker = walker
+        self._frame = frame
+        self._masks: dict[Expr, int] = {}
+        self._addresses: dict[object, set[int]] = {}
+        self._sums: Counter[str] = Counter()
+        self._plain = self._slow = self._loads = self._stores = self._waiting = 0.0
+
+    def cycles(self) -> Cycles:
+        """Of the piece, once."""
+        core = self._walker._core
+        loads = self._loads + sum(map(len, self._addresses.values()))
+        busy = max(self._plain / core.products + self._slow, loads / core.loads, self._stores / core.stores)
+        chain = max(self._sums.values(), default=0) * core.latency
+        return Cycles(busy, max(0.0, chain - busy) + self._waiting)
+
+    def statement(self, statement: Statement) -> None:
+        """Adds what one statement needs."""
+        names, frame = self._walker._names, self._frame
+        skip: Expr | None = None
+        if isinstance(statement, Accumulate):
+            value = statement.value
+            if statement.kind == "sum" and isinstance(value, Binary) and value.op == "mul":
+                skip = value  # a multiply-add
+        for root in expressions_of(statement):
+            for node in walk(root):
+                if node not in self._masks:
+                    self._masks[node] = self._node(node, node is skip)
+        if isinstance(statement, Declare):
+            mask = (ROW if frame.row in statement.over else 0) | (LANE if _lane_of(statement.over, frame) else 0)
+            names[statement.name] = mask
+            self._plain += frame.copies(mask)
+        elif isinstance(statement, Accumulate):
+            wide = _registers(statement.value)
+            mask = names.get(statement.name, 0) | self._masks[statement.value]
+            self._plain += frame.copies(mask) * wide * (3 if statement.kind.startswith("arg") else 1)
+            self._sums[statement.name] += 1
+        elif isinstance(statement, Collapse):
+            self._waiting += COLLAPSE
+        elif isinstance(statement, Let):
+            names[statement.name] = self._masks[statement.value]
+        elif isinstance(statement, Store):
+            self._store(statement)
+
+    def _store(self, statement: Store) -> None:
+        frame = self._frame
+        mask = frame.mask(statement.offset)
+        copies = frame.copies(mask) * _registers(statement.value)
+        self.accesses.append(self._access(statement.buffer, statement.offset))
+        self._plain += GUARD * copies * len(statement.guards)
+        if mask & LANE and frame.lane is not None and statement.offset.coefficient(frame.lane) is not ONE:
+            self._slow += SCATTER * self._walker._lanes * copies
+        else:
+            self._stores += copies
+
+    def _access(self, buffer: str, offset: Dim) -> Access:
+        frame = self._frame
+        chain = frame.chain
+        if frame.row is not None:
+            chain = (*chain, (frame.row, float(frame.rows)))
+        if frame.lane is not None:
+            chain = (*chain, (frame.lane, float(frame.vectors * self._walker._lanes)))
+        return Access(buffer, offset, chain)
+
+    def _node(self, node: Expr, free: bool) -> int:
+        """What a node depends on; adds what computing it needs."""
+        frame = self._frame
+        if isinstance(node, Load) and not node.indices:
+            return self._walker._names.get(node.tensor, 0)
+        mask = 0
+        for operand in node.operands:
+            mask |= self._masks.get(operand, 0)
+        for dim in dims_of(node):
+            mask |= frame.mask(dim)
+        copies = frame.copies(mask) * _registers(node)
+        if isinstance(node, Load):
+            self._load(node, mask, copies)
+        elif isinstance(node, Unary | Binary) and not free:
+            lanes = self._walker._lanes if mask & LANE else 1
+            if not is_dear(node.op):
+                self._plain += copies
+            elif node.x.dtype.is_float:
+                self._slow += FUNCTIONS.get(node.op, UNKNOWN) * copies
+                # One for all lanes: what follows waits for it.
+                self._waiting += FUNCTIONS.get(node.op, UNKNOWN) if not mask else 0
+            else:
+                self._slow += DIVISION * lanes * copies
+        elif isinstance(node, Select | Cast) or (isinstance(node, Index) and mask & LANE):
+            self._plain += copies
+        return mask
+
+    def _load(self, node: Load, mask: int, copies: int) -> None:
+        frame, offset, lanes = self._frame, node.indices[0], self._walker._lanes
+        self.accesses.append(self._access(node.tensor, offset))
+        self._plain += GUARD * copies * len(node.guards)
+        if not mask & LANE or frame.lane is None or offset.coefficient(frame.lane) is ONE:
+            self._share(node, mask, copies)
+            return
+        divided = sum(isinstance(a, FloorDiv | Mod) and frame.lane in atoms_of(a.dim) for a in atoms_of(offset))
+        checked = any(isinstance(atom, Value) for atom in atoms_of(offset))
+        self._slow += (GATHER + DIVISION * divided + checked) * lanes * copies
+
+    def _share(self, node: Load, mask: int, copies: int) -> None:
+        """Counts the addresses: rows that read overlapping windows share their loads."""
+        frame, offset = self._frame, node.indices[0]
+        step = None if frame.row is None or not mask & ROW else offset.coefficient(frame.row)
+        if step is None or frame.row is None:
+            self._loads += copies
+            return
+        start = offset.without(frame.row)
+        constant = next((value for monomial, value in start.terms if not monomial), 0)
+        stride = self._walker.size(step) or -self._walker.size(-step)
+        each = copies // max(1, frame.rows)
+        for part in range(each):
+            key = (node.tensor, start - constant, node.guards, part)
+            found = self._addresses.setdefault(key, set())
+            found.update(constant + stride * row for row in range(frame.rows))
+
+
+def _lane_of(over: Sequence[Axis], frame: _Frame) -> bool:
+    return any(axis is not frame.row for axis in over)
+
+
+def _registers(node: Expr) -> int:
+    """Vector registers that as many elements take as a register has of float32."""
+    return max(1, node.dtype.bytes // 4)

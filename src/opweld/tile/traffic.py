@@ -1,0 +1,146 @@
+"""How long the memory accesses of a tile program take: bytes that each level of cache does not keep.
+
+An access walks through the loops around it, outermost first, and then over its tile. What lies inside some loop and
+fits a cache altogether is brought there once; whenever a loop further out moves to other elements, or has walked
+through more than the cache holds, it is brought again. What a kernel reads first was mostly just written: it is in the
+smallest level that holds all that the kernel touches. Weights were used a whole run ago, and come from the smallest
+level that holds all weights of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opweld.schedule.cost import core_of, level_rate
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.dim import Axis, Dim
+from opweld.tensor.dtype import DType
+
+LINE = 64
+"""Bytes of a cache line: what is fetched at least."""
+USABLE = 0.75
+"""The part of a cache that holds what a kernel wants to keep."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Which buffers are constants of the model, and the bytes of all of them."""
+
+    names: frozenset[str] = field(default_factory=frozenset[str])
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Access:
+    """A load or store: an offset of a buffer, for each index of the axes of `chain` with their trips, outermost
+    first."""
+
+    buffer: str
+    offset: Dim
+    chain: tuple[tuple[Axis, float], ...]
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """An access in numbers: for each axis of its chain, how far a step goes (in elements; infinitely where unknown)."""
+
+    buffer: str
+    bytes: int
+    steps: tuple[float, ...]
+    trips: tuple[float, ...]
+
+    def dense(self, depth: int) -> bool:
+        """Whether the axes from `depth` on touch several elements of a line."""
+        return any(0 < step * self.bytes <= LINE // 2 for step in self.steps[depth:])
+
+    def footprint(self, depth: int) -> float:
+        """Bytes of cache lines that the axes from `depth` on touch."""
+        elements, span = 1.0, 1.0
+        for step, trips in zip(self.steps[depth:], self.trips[depth:], strict=True):
+            if step:
+                elements *= trips
+                span += step * (trips - 1)
+        touched = elements * (self.bytes if self.dense(depth) else LINE)
+        return max(LINE, min(touched, span * self.bytes if math.isfinite(span) else touched))
+
+
+def traffic_of(
+    accesses: Sequence[Access],
+    dtypes: Mapping[str, DType],
+    grid: int,
+    target: Target,
+    expected: Expected,
+    weights: Weights,
+) -> float:
+    """Seconds that the accesses of a kernel take, all iterations of its `grid` axes together.
+
+    Raises KeyError for an access to memory that has no dtype."""
+    groups: dict[tuple[tuple[Axis, float], ...], dict[object, _Walk]] = {}
+    for access in accesses:
+        steps = tuple(_step(access.offset, axis, expected) for axis, _ in access.chain)
+        trips = tuple(trips for _, trips in access.chain)
+        walk = _Walk(access.buffer, dtypes[access.buffer].bytes, steps, trips)
+        # Accesses that walk alike are neighbours in memory, but for what was sliced: those are few.
+        groups.setdefault(access.chain, {})[walk] = walk
+    walks = [list(group.values()) for group in groups.values()]
+    near, far = (_missed(walks, grid, USABLE * size) for size in (target.l1_bytes, target.l2_bytes))
+    whole = _footprint(walks, 0)
+    core = core_of(target)
+    moved = sum(near.values()) / core.l2_bytes / core.hertz
+    beyond = 0.0
+    for buffer, missed in far.items():
+        held = max(weights.bytes, whole) if buffer in weights.names else whole
+        if held > USABLE * target.l2_bytes:
+            beyond += missed / level_rate(max(held, target.l2_bytes + 1), target)
+    return max(moved, beyond)
+
+
+def _step(offset: Dim, axis: Axis, expected: Expected) -> float:
+    if not offset.depends_on(axis):
+        return 0.0
+    step = offset.coefficient(axis)
+    return math.inf if step is None else max(1, expected(step), expected(-step))
+
+
+def _footprint(walks: Sequence[Sequence[_Walk]], depth: int) -> float:
+    """Bytes that the axes from `depth` on touch; passes over the same buffer touch the same."""
+    found: dict[str, float] = {}
+    for group in walks:
+        own: dict[str, float] = {}
+        for walk in group:
+            own[walk.buffer] = own.get(walk.buffer, 0.0) + walk.footprint(depth)
+        for buffer, size in own.items():
+            found[buffer] = max(found.get(buffer, 0.0), size)
+    return sum(found.values())
+
+
+def _missed(walks: Sequence[Sequence[_Walk]], grid: int, room: float) -> dict[str, float]:
+    """For each buffer the bytes that come from beyond a cache."""
+    shared = _footprint(walks, grid) <= room
+    found: dict[str, float] = {}
+    for group in walks:
+        own: dict[str, float] = {}
+        depth = next((d for d in range(len(group[0].trips)) if _footprint([group], d) <= room), len(group[0].trips))
+        for walk in group:
+            own[walk.buffer] = own.get(walk.buffer, 0.0) + _brought(walk, depth)
+        for buffer, size in own.items():
+            # Passes over what an iteration keeps bring it once.
+            found[buffer] = max(found.get(buffer, 0.0), size) if shared else found.get(buffer, 0.0) + size
+    return found
+
+
+def _brought(walk: _Walk, depth: int) -> float:
+    """Bytes brought to a cache that holds what the axes from `depth` on touch."""
+    total, streams = walk.footprint(depth), False
+    for position in reversed(range(depth)):
+        step, trips = walk.steps[position], max(1.0, walk.trips[position])
+        if position == depth - 1 and 0 < step * walk.bytes < LINE and not walk.dense(depth):
+            # Neighbours of what is there, mostly in the same lines.
+            trips = max(1.0, trips * step * walk.bytes / LINE)
+        streams = streams or step > 0
+        if streams:
+            total *= trips
+    return total

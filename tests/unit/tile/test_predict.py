@@ -1,0 +1,234 @@
+"""The order in which the cost model puts tile programs, and what it says for other sizes than the expected ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from opweld.schedule.cost import LAUNCH, Cost
+from opweld.schedule.expected import Expected, expected_sizes
+from opweld.target import Target
+from opweld.tensor.dim import symbols_of
+from opweld.tile.kernels import weights_of
+from opweld.tile.parse import parse_kernel
+from opweld.tile.predict import predict
+from opweld.tile.traffic import Weights
+from tests.unit.tile.pipeline import compile_text
+from tests.unit.tile.programs import convolution, dense, elementwise, softmax, symbols
+from tests.unit.tile.test_schedules import PROGRAMS
+
+TARGET = Target.of("x86-64-v4")
+NOTHING = Expected()
+
+
+def cost(text: str, weights: Weights | None = None) -> Cost:
+    return predict(parse_kernel(text), TARGET, NOTHING, weights)
+
+
+def unary_map(n: int, source: str, value: str = "b0[{}]", grid: int = 1) -> Cost:
+    """A map over n elements in each of some grid iterations; `source` is the offset that is read."""
+    body = value.format(source)
+    return cost(
+        f"""kernel
+read b0 f32
+write b1 f32
+grid g0: {grid}
+loop k0: {-(-n // 16)}
+  lane l0: 16 at 16*k0 below {n}
+    store b1[{n}*g0 + 16*k0 + l0] = {body}
+"""
+    )
+
+
+def gemm(rows: int, vectors: int, reduced: int, grid: int = 64) -> Cost:
+    """Tiles of rows x vectors; the total of products is that of `grid` times a tile."""
+    return cost(
+        f"""kernel
+read b0 f32
+read b1 f32
+write b2 f32
+grid g0: {grid}
+lane l0: {16 * vectors} at 0
+  row r0: {rows} at 0
+    acc a0 f32<l0, r0> = 0.0
+    loop k0: {reduced}
+      sum a0 = mul(b0[{reduced * rows}*g0 + {reduced}*r0 + k0], b1[{16 * vectors}*k0 + l0])
+    store b2[{16 * vectors * rows}*g0 + {16 * vectors}*r0 + l0] = a0
+"""
+    )
+
+
+def test_contiguous_is_cheaper_than_strided_and_gathered() -> None:
+    contiguous = unary_map(4096, "16*k0 + l0")
+    strided = unary_map(4096, "48*k0 + 3*l0")
+    divided = unary_map(4096, "((16*k0 + l0) // 3)")
+    assert contiguous.seconds < strided.seconds < divided.seconds
+
+
+def test_scattered_stores_cost_more_than_gathered_loads() -> None:
+    text = """kernel
+read b0 f32
+write b1 f32
+lane l0: 16 at 0
+  store b1[{}] = b0[{}]
+"""
+    assert cost(text.format("l0", "l0")).seconds < cost(text.format("l0", "9*l0")).seconds
+    assert cost(text.format("l0", "9*l0")).arithmetic < cost(text.format("9*l0", "l0")).arithmetic
+
+
+def test_functions_cost_more_than_sums() -> None:
+    plain = unary_map(4096, "16*k0 + l0", "add(b0[{}], 1.0)")
+    exponential = unary_map(4096, "16*k0 + l0", "exp(b0[{}])")
+    power = unary_map(4096, "16*k0 + l0", "pow(b0[{}], 2.5)")
+    assert plain.arithmetic < exponential.arithmetic < power.arithmetic
+
+
+def test_what_is_the_same_in_all_lanes_is_computed_once() -> None:
+    once = unary_map(4096, "16*k0 + l0", "mul(exp(b0[k0]), b0[{}])")
+    each = unary_map(4096, "16*k0 + l0", "mul(exp(b0[{}]), b0[k0])")
+    assert once.arithmetic == pytest.approx(each.arithmetic)
+    wide = """kernel
+read b0 f32
+write b1 f32
+lane l0: 64 at 0
+  store b1[l0] = mul(exp(b0[{}]), b0[l0])
+"""
+    assert cost(wide.format("0")).arithmetic < cost(wide.format("l0")).arithmetic
+
+
+def test_few_lanes_waste_the_vector() -> None:
+    """As many elements, in rows of 4 and in rows of 64."""
+    assert unary_map(4, "16*k0 + l0", grid=1024).seconds > 2 * unary_map(64, "16*k0 + l0", grid=64).seconds
+
+
+def test_a_partial_vector_costs_a_whole_one() -> None:
+    assert unary_map(1024, "16*k0 + l0").arithmetic < unary_map(1025, "16*k0 + l0").arithmetic
+    assert unary_map(1025, "16*k0 + l0").arithmetic == unary_map(1040, "16*k0 + l0").arithmetic
+
+
+def test_a_tail_of_rows_costs_its_rows() -> None:
+    tail = """kernel
+read b0 f32
+read b1 f32
+write b2 f32
+grid g0: 2
+lane l0: 32 at 0
+  row r0: 12 at 12*g0 below {}
+    acc a0 f32<l0, r0> = 0.0
+    loop k0: 256
+      sum a0 = mul(b0[3072*g0 + 256*r0 + k0], b1[32*k0 + l0])
+    store b2[384*g0 + 32*r0 + l0] = a0
+"""
+    one, eight, twelve = (cost(tail.format(rows)) for rows in (13, 20, 24))
+    assert one.arithmetic < eight.arithmetic < twelve.arithmetic
+    assert one.dependency > twelve.dependency == 0, "a row of two sums waits for them, twelve do not"
+
+
+def test_a_single_row_waits_for_its_sums() -> None:
+    single, tile = gemm(1, 2, 512, grid=12 * 64), gemm(12, 2, 512)
+    assert tile.dependency == 0
+    assert single.dependency > 0
+    assert single.seconds > 2 * tile.seconds
+
+
+def test_rows_that_overlap_share_their_loads() -> None:
+    window = """kernel
+read b0 f32
+write b1 f32
+grid g0: 100
+lane l0: 16 at 0
+  row r0: 4 at 0
+    acc a0 f32<l0, r0> = 0.0
+    loop k0: 64
+      max a0 = b0[1024*k0 + 16*r0 + l0]
+      max a0 = b0[1024*k0 + {first}*r0 + l0 + {step}]
+      max a0 = b0[1024*k0 + {first}*r0 + l0 + {last}]
+    store b1[64*g0 + 16*r0 + l0] = a0
+"""
+    sliding = cost(window.format(first=16, step=16, last=32))
+    apart = cost(window.format(first=16, step=1, last=2))
+    # 6 addresses against 12; four rows of three sums wait all the same
+    assert sliding.arithmetic <= apart.arithmetic
+    assert sliding.arithmetic + sliding.dependency <= apart.arithmetic + apart.dependency
+
+
+def test_traffic_grows_faster_than_bytes_beyond_a_cache() -> None:
+    inside = unary_map(1 << 14, "16*k0 + l0")
+    outside = unary_map(1 << 20, "16*k0 + l0")
+    memory = unary_map(1 << 24, "16*k0 + l0")
+    assert inside.traffic < outside.traffic / 64 < memory.traffic / 1024
+    assert memory.traffic > memory.arithmetic, "a copy in memory is bound by it"
+
+
+def test_weights_come_from_where_all_weights_fit() -> None:
+    text = """kernel
+read b0 f32
+read b1 f32
+write b2 f32
+grid g0: 64
+lane l0: 32 at 0
+  acc a0 f32<l0> = 0.0
+  loop k0: 64
+    sum a0 = mul(b0[k0], b1[2048*g0 + 32*k0 + l0])
+  store b2[32*g0 + l0] = a0
+"""
+    kernel = parse_kernel(text)
+    own = frozenset({kernel.buffers[1].name})
+    small, large, huge = (predict(kernel, TARGET, NOTHING, Weights(own, size)) for size in (1 << 19, 8 << 20, 64 << 20))
+    assert small.traffic < large.traffic < huge.traffic
+
+
+def test_what_stays_in_cache_is_brought_once() -> None:
+    text = """kernel
+read b0 f32
+read b1 f32
+write b2 f32
+grid g0: 4096
+loop k0: {lines}
+  lane l0: 16 at 0
+    store b2[16*g0 + l0] = mul(b0[16*k0 + l0], b1[16*g0 + l0])
+"""
+    kept, streamed = cost(text.format(lines=512)), cost(text.format(lines=1 << 16))
+    assert kept.traffic < kept.arithmetic, "32 KB are read from the first level again and again"
+    assert streamed.traffic > streamed.arithmetic, "4 MB are not"
+
+
+def test_nothing_to_do_costs_a_launch() -> None:
+    assert predict(
+        parse_kernel("kernel\nread b0 f32\nwrite b1 f32\ngrid g0: 0\nstore b1[g0] = b0[g0]\n"), TARGET, NOTHING
+    ) == (Cost(launch=LAUNCH))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_runtime_is_told_the_prediction(name: str) -> None:
+    compiled = compile_text(PROGRAMS[name], TARGET)
+    for item in compiled.kernels:
+        running = predict(item.kernel, TARGET, NOTHING, weights_of(compiled.placed)).running
+        assert int(item.work) == pytest.approx(running * 1e9, abs=2)
+
+
+SYMBOLIC = {
+    "dense": dense("N", 96, 160, symbols(N="0 of x")),
+    "softmax": softmax("N", 300, symbols(N="0 of x")),
+    "convolution": convolution(16, 32, "N", 40, head=symbols(N="2 of x")),
+    "elementwise": elementwise(("N", 64), "tanh(x[i0, i1])", symbols(N="0 of x")),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbolic_work_is_that_of_the_sizes(name: str) -> None:
+    """At the expected size it is the prediction. A batch of one wastes the tile that a larger one fills: then it is too
+    much, but never far too little, so that no core is left without work."""
+    compiled = compile_text(SYMBOLIC[name], TARGET)
+    expected, weights = expected_sizes(compiled.program), weights_of(compiled.placed)
+    found = 0
+    for item in compiled.kernels:
+        for symbol in symbols_of(item.work):
+            found += 1
+            usual = expected(symbol.dim)
+            for size in (usual, 8 * usual, 1024):
+                running = predict(item.kernel, TARGET, Expected({symbol: size}), weights).running * 1e9
+                work = item.work.evaluate({symbol: size})
+                assert running / 2 <= work <= 5 * running
+                if size == usual:
+                    assert work == pytest.approx(running, rel=0.02, abs=3)
+    assert found
