@@ -98,7 +98,8 @@ def test_every_kind_can_be_pinned(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", KINDS)
 def test_every_kind_comes_back_from_a_file(rule: str) -> None:
-    assert replayed(rule) + replayed(rule, "extended") >= (rule not in ("place.order",))
+    assert replayed(rule, "all") > 0
+    assert replayed(rule, "basic") >= 0
 
 
 @pytest.mark.parametrize("level", ("none", "basic", "all"))
