@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from opweld.errors import OptionError
-from opweld.tensor.dim import Atom, Dim, Symbol, symbols_of
+from opweld.tensor.dim import Atom, Dim, Symbol, axes_of, symbols_of
 from opweld.tensor.program import SymbolSource, TensorProgram
 
 BATCH = 1
@@ -24,12 +24,14 @@ class Expected:
         self._values: dict[Atom, int] = dict(symbols or {})
 
     def __call__(self, size: Dim) -> int:
-        """The expected value of a size, at least zero."""
+        """The expected value of a size, at least zero. One that depends on where a loop is has that of its beginning."""
         if size.constant is not None:
             return max(0, size.constant)
         for symbol in symbols_of(size):
             self._values.setdefault(symbol, LENGTH)
-        return max(0, size.evaluate(self._values))
+        axes = axes_of(size)
+        values = self._values | dict.fromkeys(axes, 0) if axes else self._values
+        return max(0, size.evaluate(values))
 
     def product(self, sizes: Iterable[Dim]) -> int:
         """The expected value of a product of sizes."""

@@ -19,7 +19,7 @@ from opweld.fuse.region import Member as RegionMember
 from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage, Term
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import HERTZ, L2_BYTES, Product, best_height, contraction
+from opweld.schedule.cost import Product, best_height, contraction, core_of
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum
 from opweld.tensor.expr import substitute
 from opweld.tensor.program import Tensor
@@ -42,15 +42,16 @@ def choose_block(region: Region, choice: Choice) -> int:
     outside = choice.expected.product(size for n, size in enumerate(block.space.rows) if n != block.row)
     columns = max(1, choice.expected.product(block.space.columns))
     target = choice.target
+    core = core_of(target)
     prices: dict[str, float] = {}
     for height in HEIGHTS:
         if height > 1 and extent.constant is not None and height > extent.constant:
             continue
         blocks = -(-rows // height)
-        work = Product(columns, height, columns, 1, target.vector_lanes_f32)
+        work = Product(columns, height, columns, 1, target)
         seconds = contraction(work, 2, best_height(work, 2, target)).seconds
         # Both other operands pass through the second-level cache once for each block.
-        seconds += 2 * 4 * columns * target.vector_bytes / L2_BYTES / HERTZ
+        seconds += 2 * 4 * columns * target.vector_bytes / core.l2_bytes / core.hertz
         if 2 * 4 * height * columns > target.l2_bytes // 2:
             seconds *= 1.5
         # The last iterations leave cores without work.
