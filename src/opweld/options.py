@@ -76,8 +76,8 @@ class Options:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         object.__setattr__(self, "disable", tuple(self.disable))
         if self.schedules is not None:
-            object.__setattr__(self, "schedules", Path(self.schedules))
             object.__setattr__(self, "schedules_text", _read_schedules(self.schedules))
+            object.__setattr__(self, "schedules", Path(self.schedules))
 
     @classmethod
     def of(cls, **values: Any) -> Options:
