@@ -1,7 +1,7 @@
 """The sizes that symbolic dims are expected to have: for costs only, never for legality.
 
 A user says them with `--dim-hint`. Otherwise the first dim of an input is a batch, of one; the dims of an image (the
-third and later of four or more) are 256; every other is 64.
+third and later of four or more) are 256; every other is 64, or what the model needs at least.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from opweld.tensor.program import SymbolSource, TensorProgram
 BATCH = 1
 IMAGE = 256
 LENGTH = 64
+LONGEST = 1 << 16
 
 
 class Expected:
@@ -42,19 +43,28 @@ class Expected:
 
 
 def expected_sizes(program: TensorProgram, hints: Mapping[str, int] | None = None) -> Expected:
-    """The expected sizes of a program's symbols; a hint is the size of the dim, not of its quotient."""
-    ranks = {value.name: len(value.shape) for value in program.inputs}
-    found: dict[Symbol, int] = {}
-    for source in program.symbols:
-        size = (hints or {}).get(dim_name(source))
-        if size is None:
-            size = LENGTH
-            if not source.by_value and source.position == 0 and ranks[source.input] > 1:
-                size = BATCH
-            elif not source.by_value and source.position >= 2 and ranks[source.input] >= 4:
-                size = IMAGE
-        found[source.symbol] = max(size // source.divisor, source.symbol.least or 0)
-    return Expected(found)
+    """The expected sizes of a program's symbols; a hint is the size of the dim, not of its quotient.
+
+    Where lengths leave a value without elements, as windows longer than a signal do, longer ones are expected."""
+    extents = {dim for _, shape in program.signatures.values() for dim in shape if dim.constant is None}
+    length = LENGTH
+    while True:
+        expected = Expected({s.symbol: _size(s, program, hints or {}, length) for s in program.symbols})
+        if length >= LONGEST or all(expected(extent) for extent in extents):
+            return expected
+        length *= 2
+
+
+def _size(source: SymbolSource, program: TensorProgram, hints: Mapping[str, int], length: int) -> int:
+    size = hints.get(dim_name(source))
+    if size is None:
+        rank = next(len(value.shape) for value in program.inputs if value.name == source.input)
+        size = length
+        if not source.by_value and source.position == 0 and rank > 1:
+            size = BATCH
+        elif not source.by_value and source.position >= 2 and rank >= 4:
+            size = IMAGE
+    return max(size // source.divisor, source.symbol.least or 0)
 
 
 def dim_name(source: SymbolSource) -> str:

@@ -75,6 +75,12 @@ def predict(kernel: Kernel, target: Target, expected: Expected, weights: Weights
     return Cost(busy / core.hertz, cycles.waiting / core.hertz, moved, LAUNCH)
 
 
+OPERATION = 0.02
+"""Nanoseconds of an operation where the expected sizes leave nothing to compute, and so say nothing about its rate."""
+BYTE = 0.05
+"""Nanoseconds of a byte there."""
+
+
 def work_of(cost: Cost, count: Count, moved: Dim, expected: Expected) -> Dim:
     """The prediction as nanoseconds for any sizes: rates of the expected ones, times operations and bytes.
 
@@ -83,16 +89,18 @@ def work_of(cost: Cost, count: Count, moved: Dim, expected: Expected) -> Dim:
     operations = count.flops + count.integer + FUNCTIONS["exp"] * count.special
     if operations is ZERO:
         operations = moved
-    parts = ((operations, cost.arithmetic), (moved, cost.traffic), (operations, cost.dependency))
-    busy, bytes_, waiting = (_proportional(amount, seconds, expected) for amount, seconds in parts)
-    return maximum(busy, bytes_) + waiting
+    busy = _proportional(operations, cost.arithmetic, expected, OPERATION)
+    bytes_ = _proportional(moved, cost.traffic, expected, BYTE)
+    return maximum(busy, bytes_) + _proportional(operations, cost.dependency, expected, 0.0)
 
 
-def _proportional(amount: Dim, seconds: float, expected: Expected) -> Dim:
-    """A polynomial that is as many nanoseconds at the expected sizes, and in proportion to the amount at others."""
+def _proportional(amount: Dim, seconds: float, expected: Expected, usual: float) -> Dim:
+    """A polynomial that is as many nanoseconds at the expected sizes, and in proportion to the amount at others; at the
+    usual rate where nothing is there at the expected sizes."""
     if amount.constant is not None:
         return as_dim(round(seconds * 1e9))
-    rate = seconds * 1e9 / max(1, expected(amount))
+    there = expected(amount)
+    rate = seconds * 1e9 / there if there else usual
     # An integer quotient of three digits: products of large amounts must not overflow.
     divisor = 1
     while rate * divisor < 256 and divisor < 1 << 20:
