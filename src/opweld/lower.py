@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from opweld.errors import OpweldError
+from opweld.errors import OpweldError, UnsupportedError
 from opweld.frontend.explore import Variant
 from opweld.ops.elements import to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
 from opweld.ops.registry import fresh_axes, lowering_of
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, DimLike, as_dim
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, DimLike, TooLargeError, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, cast, const, index, load, select
 from opweld.tensor.program import Constant, Input, Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
@@ -87,7 +87,10 @@ class _Lowering:
     def _lower(self, node: ir.Node) -> None:
         outside = getattr(self, "node", None)
         self.node = node
-        lowering_of(node)(self, node)
+        try:
+            lowering_of(node)(self, node)
+        except TooLargeError as error:
+            raise UnsupportedError(f"{describe(node)}: {error}") from error
         if outside is not None:
             self.node = outside
 

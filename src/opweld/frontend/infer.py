@@ -21,7 +21,7 @@ from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
 from opweld.ops.ratio import Ratio
 from opweld.ops.registry import inference_of
-from opweld.tensor.dim import ONE, Dim, Symbol, as_dim, nonnegative, product, symbols_of
+from opweld.tensor.dim import ONE, Dim, Symbol, TooLargeError, as_dim, nonnegative, product, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard
 
@@ -178,6 +178,8 @@ class Trace:
         check_types(node, [None if v is None or v not in self.facts else self.facts[v].dtype for v in node.inputs])
         try:
             facts = inference_of(node)(self, node)
+        except TooLargeError as error:
+            raise UnsupportedError(f"{describe(node)}: {error}") from error
         except (Again, Fork, OpweldError):
             raise
         except (ArithmeticError, IndexError, KeyError, ValueError, TypeError, AttributeError) as error:

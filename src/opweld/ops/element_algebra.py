@@ -14,7 +14,7 @@ import onnx_ir as ir
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe, elements_of, map_elements
 from opweld.ops.registry import Inference, attribute
-from opweld.tensor.dim import Dim, as_dim, floordiv, maximum, minimum, mod, nonnegative
+from opweld.tensor.dim import Dim, TooLargeError, as_dim, floordiv, maximum, minimum, mod, nonnegative
 from opweld.tensor.dtype import DType
 
 Element: TypeAlias = "Dim | bool"
@@ -151,5 +151,8 @@ def track(scope: Inference, node: ir.Node, fact: Fact, operands: list[Fact]) -> 
     function = _functions(_Questions(scope, node, size), fact, node).get(node.op_type)
     if function is None:
         return fact
-    tracked: Elements | None = map_elements(function, *known)
+    try:
+        tracked: Elements | None = map_elements(function, *known)
+    except TooLargeError:  # the numbers are data then, computed at run time
+        return fact
     return fact if tracked is None else Fact(fact.dtype, fact.shape, tracked, fact.constant)

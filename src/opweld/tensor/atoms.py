@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from opweld.tensor.intern import current
-from opweld.tensor.polynomial import ZERO, Dim, DimLike, Monomial, as_dim, make
+from opweld.tensor.polynomial import ZERO, Dim, DimLike, Monomial, TooLargeError, as_dim, make
 
 if TYPE_CHECKING:
     from opweld.tensor.expr import Expr
+
+MAX_TEXT = 4000
+"""Characters of a division, remainder, minimum or maximum as printed, which is the size of the whole tree of them."""
 
 
 class Atom:
@@ -180,6 +183,8 @@ class Pair(Atom):
             made = super().__new__(cls)
             made.left, made.right, made._inside = left, right, None
             made.text = cls.template.format(_operand(left), _operand(right))
+            if len(made.text) > MAX_TEXT:
+                raise TooLargeError(f"divisions of sizes or indices are nested too deeply: {made.text[:80]} ...")
             made.key = (cls.rank, made.text, next(tables.count))
             found = tables.atoms.setdefault((cls, left, right), made)
         assert isinstance(found, Pair)

@@ -5,51 +5,68 @@ from __future__ import annotations
 from types import EllipsisType
 
 from opweld.tensor.atoms import Atom, Axis, Symbol
-from opweld.tensor.polynomial import Dim, atom_key, make
+from opweld.tensor.polynomial import Dim, TooLargeError, atom_key, make
 
 _DEPTH = 12
 """Atoms that are replaced by an end of their range one after the other, at most."""
+
+_STEPS = 1000
+"""Claims that one proof may rest on. Those of real models rest on a few dozen."""
 
 
 def nonnegative(dim: Dim) -> bool:
     """Whether the polynomial is provably >= 0 for all sizes >= 1 and all axes within their extents."""
     found = dim.known_nonnegative
     if found is None:
-        found = dim.known_nonnegative = _prove(dim, _DEPTH)
+        found = dim.known_nonnegative = _Proof().succeeds(dim, _DEPTH)
     return found
 
 
-def _prove(dim: Dim, depth: int) -> bool:
-    value = dim.constant
-    if value is not None:
-        return value >= 0
-    if depth == 0:
-        return False
-    bounded = max(
-        (a for monomial, _ in dim.terms for a in monomial if not isinstance(a, Symbol)), key=atom_key, default=None
-    )
-    if bounded is not None:
-        return _prove_bounded(dim, bounded, depth)
-    # Only symbols are left: with s = t + least, t >= 0, non-negative coefficients prove the claim.
-    symbols = [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, Symbol)]
-    if any(symbol.least is None for symbol in symbols):
-        return False
-    shift: dict[Atom, Dim] = {symbol: symbol.dim + symbol.least for symbol in symbols if symbol.least is not None}
-    return all(coefficient >= 0 for _, coefficient in dim.substitute(shift).terms)
+class _Proof:
+    """An attempt to prove one claim; what takes more than so many steps counts as not provable."""
 
+    def __init__(self) -> None:
+        self._steps = _STEPS
 
-def _prove_bounded(dim: Dim, atom: Atom, depth: int) -> bool:
-    """Replaces a bounded atom by the end of its range that makes the polynomial smallest."""
-    if any(monomial.count(atom) > 1 for monomial, _ in dim.terms):
+    def succeeds(self, dim: Dim, depth: int) -> bool:
+        """`holds`; a proof that needs a polynomial beyond the bounds fails."""
+        try:
+            return self.holds(dim, depth)
+        except TooLargeError:
+            return False
+
+    def holds(self, dim: Dim, depth: int) -> bool:
+        """Whether the polynomial is provably >= 0, when at most `depth` atoms are replaced."""
+        value = dim.constant
+        if value is not None:
+            return value >= 0
+        if depth == 0 or self._steps == 0:
+            return False
+        self._steps -= 1
+        bounded = max(
+            (a for monomial, _ in dim.terms for a in monomial if not isinstance(a, Symbol)), key=atom_key, default=None
+        )
+        if bounded is not None:
+            return self._bounded(dim, bounded, depth)
+        # Only symbols are left: with s = t + least, t >= 0, non-negative coefficients prove the claim.
+        symbols = [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, Symbol)]
+        if any(symbol.least is None for symbol in symbols):
+            return False
+        shift: dict[Atom, Dim] = {symbol: symbol.dim + symbol.least for symbol in symbols if symbol.least is not None}
+        return all(coefficient >= 0 for _, coefficient in dim.substitute(shift).terms)
+
+    def _bounded(self, dim: Dim, atom: Atom, depth: int) -> bool:
+        """Replaces a bounded atom by the end of its range that makes the polynomial smallest."""
+        if any(monomial.count(atom) > 1 for monomial, _ in dim.terms):
+            return False
+        slope = make({tuple(x for x in m if x is not atom): c for m, c in dim.terms if atom in m})
+        rest = dim.without(atom)
+        if self.holds(slope, depth - 1):
+            return any(self.holds(slope * low + rest, depth - 1) for low in atom.lower_ends())
+        if self.holds(-slope, depth - 1):
+            lowest = (*atom.lower_ends_beside(slope, rest), *(slope * high for high in atom.upper_ends()))
+            return any(self.holds(low + rest, depth - 1) for low in lowest)
         return False
-    slope = make({tuple(x for x in m if x is not atom): c for m, c in dim.terms if atom in m})
-    rest = dim.without(atom)
-    if _prove(slope, depth - 1):
-        return any(_prove(slope * low + rest, depth - 1) for low in atom.lower_ends())
-    if _prove(-slope, depth - 1):
-        lowest = (*atom.lower_ends_beside(slope, rest), *(slope * high for high in atom.upper_ends()))
-        return any(_prove(low + rest, depth - 1) for low in lowest)
-    return False
 
 
 def largest(dim: Dim) -> Dim | None:
@@ -87,7 +104,7 @@ def _lower_constant(dim: Dim) -> int | None:
         return value
     loose = dict(dim.terms).get((), 0)
     for k in sorted({loose, loose + 1, 0, 1, -1, loose - 1}, reverse=True):
-        if _prove(dim - k, 8):
+        if _Proof().succeeds(dim - k, 8):
             return k
     return None
 

@@ -19,7 +19,7 @@ from opweld.tensor.atoms import Atom, Axis, Symbol, Value, axes_of, symbols_of
 from opweld.tensor.bounds import lower_constant, nonnegative, smallest, upper_constant
 from opweld.tensor.division import FloorDiv, Mod, ceildiv, floordiv, mod
 from opweld.tensor.extremes import Max, Min, maximum, minimum
-from opweld.tensor.polynomial import ONE, ZERO, Dim, DimLike, Monomial, as_dim, product
+from opweld.tensor.polynomial import ONE, ZERO, Dim, DimLike, Monomial, TooLargeError, as_dim, product
 
 
 def atoms_of(dim: Dim) -> frozenset[Atom]:
@@ -45,6 +45,7 @@ __all__ = [
     "Mod",
     "Monomial",
     "Symbol",
+    "TooLargeError",
     "Value",
     "as_dim",
     "atoms_of",

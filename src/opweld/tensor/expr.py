@@ -8,13 +8,26 @@ the node. Traversals are iterative, because a model may nest thousands of operat
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
 
-from opweld.tensor.dim import ZERO, Atom, Axis, Dim, DimLike, Symbol, Value, as_dim, atoms_of, nonnegative
+from opweld.tensor.dim import (
+    ZERO,
+    Atom,
+    Axis,
+    Dim,
+    DimLike,
+    Symbol,
+    TooLargeError,
+    Value,
+    as_dim,
+    atoms_of,
+    nonnegative,
+)
 from opweld.tensor.dtype import DType
 from opweld.tensor.intern import current
 from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY
@@ -219,7 +232,8 @@ def binary(op: str, x: Expr, y: Expr) -> Expr:
     if x.dtype is DType.I64 and op in ("add", "sub", "mul"):
         a, b = _dim_of(x), _dim_of(y)
         if a is not None and b is not None:
-            return index(a + b if op == "add" else a - b if op == "sub" else a * b)
+            with contextlib.suppress(TooLargeError):  # computed at run time then
+                return index(a + b if op == "add" else a - b if op == "sub" else a * b)
     return _intern(Binary, DType.BOOL if BINARY[op].is_test else x.dtype, ("op", "x", "y"), (op, x, y))
 
 

@@ -7,6 +7,7 @@ from math import gcd
 from types import EllipsisType
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from opweld.errors import UnsupportedError
 from opweld.tensor.intern import current, everywhere
 
 if TYPE_CHECKING:
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
 
 DimLike: TypeAlias = "Dim | int"
 Monomial: TypeAlias = "tuple[Atom, ...]"
+
+MAX_TERMS = 512
+"""Terms of one polynomial. Sizes and indices of real models have a few dozen at most."""
+
+MAX_DEGREE = 64
+"""Factors of one term."""
+
+
+class TooLargeError(UnsupportedError):
+    """A size or an index would outgrow its bounds. Who can do without it, does; else the error names the node."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. Fix some dims (--dim NAME=N), or compute less with sizes in the model.")
 
 
 class Dim:
@@ -94,6 +108,14 @@ class Dim:
 
     def __mul__(self, other: DimLike) -> Dim:
         other = as_dim(other)
+        if self.terms and other.terms:
+            # terms are in order of their degrees
+            degree = len(self.terms[0][0]) + len(other.terms[0][0])
+            if degree > MAX_DEGREE or len(self.terms) * len(other.terms) > 8 * MAX_TERMS:
+                raise TooLargeError(
+                    f"the product of two sizes of {len(self.terms)} and {len(other.terms)} terms has degree {degree}, "
+                    f"which is more than opweld computes with ({8 * MAX_TERMS} terms, degree {MAX_DEGREE})"
+                )
         total: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in other.terms:
@@ -187,6 +209,8 @@ def make(total: dict[Monomial, int]) -> Dim:
         joined = remainder.joined(total)
         if joined is not None:
             return joined
+    if len(total) > MAX_TERMS:
+        raise TooLargeError(f"a size or an index has {len(total)} terms; opweld computes with up to {MAX_TERMS}")
     terms = tuple(total.items() if len(total) < 2 else sorted(total.items(), key=_monomial_key))
     dims = current.get().dims
     found = dims.get(terms)
