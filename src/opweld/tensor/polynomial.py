@@ -101,7 +101,7 @@ class Dim:
         return make(total)
 
     def __neg__(self) -> Dim:
-        return make({monomial: -coefficient for monomial, coefficient in self.terms})
+        return _interned(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
 
     def __sub__(self, other: DimLike) -> Dim:
         return self + -as_dim(other)
@@ -149,7 +149,7 @@ class Dim:
 
     def without(self, atom: Atom) -> Dim:
         """The terms in which the atom is not a factor: `rest` of `c * atom + rest`."""
-        return make({monomial: c for monomial, c in self.terms if atom not in monomial})
+        return _interned(tuple(term for term in self.terms if atom not in term[0]))
 
     def depends_on(self, atom: Atom) -> bool:
         """Whether the atom occurs anywhere, divisions and run-time values included."""
@@ -161,13 +161,14 @@ class Dim:
             return self
         if on_value is None and not any(atom in mapping for atom in self.atoms):
             return self
-        total = ZERO
+        total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
-            product = as_dim(coefficient)
+            term = as_dim(coefficient)
             for atom in monomial:
-                product = product * atom.substituted(mapping, on_value)
-            total = total + product
-        return total
+                term = term * atom.substituted(mapping, on_value)
+            for made, factor in term.terms:
+                total[made] = total.get(made, 0) + factor
+        return make(total)
 
     def evaluate(self, values: Mapping[Atom, int], on_value: Callable[[Value], int] | None = None) -> int:
         """The integer for given atom values; KeyError names a missing atom."""
@@ -211,7 +212,11 @@ def make(total: dict[Monomial, int]) -> Dim:
             return joined
     if len(total) > MAX_TERMS:
         raise TooLargeError(f"a size or an index has {len(total)} terms; opweld computes with up to {MAX_TERMS}")
-    terms = tuple(total.items() if len(total) < 2 else sorted(total.items(), key=_monomial_key))
+    return _interned(tuple(total.items() if len(total) < 2 else sorted(total.items(), key=_monomial_key)))
+
+
+def _interned(terms: tuple[tuple[Monomial, int], ...]) -> Dim:
+    """The polynomial of terms that are in order, none of which is zero or to be joined with another."""
     dims = current.get().dims
     found = dims.get(terms)
     if found is None:
