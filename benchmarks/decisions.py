@@ -54,7 +54,7 @@ def compiled(name: str, level: str = "all") -> Compiled:
 def compile_as(name: str, ledger: Ledger, level: str = "all") -> Compiled:
     """A test program compiled as the ledger decides, up to the phases of its launches."""
     made = compile_with(program_of(name), ledger, TARGET, level)
-    assert made.assembled
+    assert made.assembled[0].launches
     return made
 
 

@@ -103,8 +103,8 @@ class Options:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mappingproxy does not pickle; the constructor makes it anew.
-        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.init}
-        return (_options, ({name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()},))
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
+        return (_options, (values | {name: dict(values[name]) for name in ("dims", "pins", "dim_hints")},))
 
 
 def _options(values: dict[str, Any]) -> Options:

@@ -95,9 +95,10 @@ def evaluate(
     for step in steps:
         operands: dict[str, Array] = values
         if random is not None:
-            operands = {n: disturbed(values[n], dtypes[n], random) for n in step.rounded} | step.exact(values)
+            rounded = {n: disturbed(values[n], dtypes[n], random) for n in step.rounded}
+            operands = rounded | step.exact(values)
         results = step.run(operands)
         for name, result in zip((n for n in step.node.output if n), results, strict=True):
             exact = random is None or step.node.op_type == "Constant"
-            values[name] = result if exact else disturbed(result, dtypes[name], random)
+            values[name] = result if exact or random is None else disturbed(result, dtypes[name], random)
     return values

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from opweld.build.toolchain import BASE_FLAGS
+from opweld.build.toolchain import BASE_FLAGS, gcc_flags
 from opweld.target import Target
 
 HEADERS = Path(__file__).parents[2] / "src/opweld/runtime/c"
@@ -24,7 +24,7 @@ def quick_compiler(folder: Path, optimise: str = "-O1") -> Path | None:
     own = folder / "include"
     shutil.copytree(HEADERS, own, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.c"))
     flags = [flag for flag in BASE_FLAGS if flag not in ("-O3", "-fno-sanitize=undefined")]
-    flags += ["-ffp-contract=fast", *Target.native().gcc_flags, optimise, "-w"]
+    flags += ["-ffp-contract=fast", *gcc_flags(Target.native()), optimise, "-w"]
     lanes = f"-DOPW_LANES={Target.native().vector_lanes_f32}"
     header = own / "opweld_kernel.h"
     command = [gcc, *flags, lanes, "-x", "c-header", str(header), "-o", f"{header}.gch"]

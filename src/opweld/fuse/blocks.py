@@ -45,7 +45,7 @@ class Joining:
         """The block."""
         space = self.middle.members[0].space
         assert space is not None
-        rows = (*((self.first_rows,) if self.first else ()), {}, self.last_rows)
+        rows = (*((self.first_rows,) if self.first else ()), dict[Axis, int](), self.last_rows)
         members = tuple(member for region in self.regions for member in region.members)
         return Region(members, self.last.outputs, block=Block(space, self.row, rows))
 
@@ -71,7 +71,7 @@ def join_blocks(regions: Regions, expected: Expected, target: Target, ledger: Le
         failed = _refusal(last, site, middle, users, kept, constants)
         found = None if failed else _joining(last, site, middle, by_output, users, kept)
         if not failed and found is None:
-            failed = {"rows": f"{last.outputs[0]} does not multiply whole rows of {site.tensor}"}
+            failed["rows"] = f"{last.outputs[0]} does not multiply whole rows of {site.tensor}"
         if _decide(last, middle, found, failed, expected, target, ledger) and found is not None:
             gone |= set(found.regions)
             made[last] = found.made()

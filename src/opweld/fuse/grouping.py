@@ -123,6 +123,7 @@ class Rows:
         if isinstance(item, Scan):
             return recurrence(fold_steps(item, self._web.ledger), self._web.constants)
         kind = self._web.kind(item)
+        assert kind is not None
         if kind not in (Kind.CONTRACTION, Kind.WINDOW):
             return Region.single(kind, (item,), (item.name,))
         axes, body, place = split(item.axes, item.body, tuple(axis.dim for axis in item.axes))

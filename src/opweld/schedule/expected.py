@@ -22,10 +22,10 @@ class Expected:
     """Evaluates sizes at the expected values of their symbols."""
 
     def __init__(self, symbols: Mapping[Symbol, int] | None = None) -> None:
-        self._values: dict[Atom, int] = dict(symbols or {})
+        self._values: dict[Atom, int] = {**(symbols or {})}
 
     def __call__(self, size: Dim) -> int:
-        """The expected value of a size, at least zero. One that depends on where a loop is has that of its beginning."""
+        """The expected value of a size, at least zero; where it depends on a loop, that of its beginning."""
         if size.constant is not None:
             return max(0, size.constant)
         for symbol in symbols_of(size):

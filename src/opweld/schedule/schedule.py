@@ -174,7 +174,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "none"
+        return ",".join(str(item) for item in cast("tuple[object, ...]", value)) or "none"
     return str(value)
 
 

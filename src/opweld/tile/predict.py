@@ -131,10 +131,10 @@ class _Frame:
 class _Walker:
     def __init__(self, target: Target, expected: Expected) -> None:
         self.accesses: list[Access] = []
-        self._core = core_of(target)
-        self._lanes = target.vector_lanes_f32
+        self.core = core_of(target)
+        self.lanes = target.vector_lanes_f32
         self._expected = expected
-        self._names: dict[str, int] = {}
+        self.names: dict[str, int] = {}
 
     def block(self, body: Sequence[Statement], frame: _Frame) -> Cycles:
         """The cycles of statements, once."""
@@ -166,7 +166,7 @@ class _Walker:
             if tile.role == "row":
                 inner = replace(frame, row=tile.axis, rows=size)
             else:
-                inner = replace(frame, lane=tile.axis, vectors=-(-size // self._lanes))
+                inner = replace(frame, lane=tile.axis, vectors=-(-size // self.lanes))
             total += self.block(tile.body, inner).times(share)
             if number:
                 del self.accesses[known:]
@@ -224,7 +224,7 @@ class _Use:
 
     def cycles(self) -> Cycles:
         """Of the piece, once."""
-        core = self._walker._core
+        core = self._walker.core
         loads = self._loads + sum(map(len, self._addresses.values()))
         busy = max(self._plain / core.products + self._slow, loads / core.loads, self._stores / core.stores)
         chain = max(self._sums.values(), default=0) * core.latency
@@ -232,7 +232,7 @@ class _Use:
 
     def statement(self, statement: Statement) -> None:
         """Adds what one statement needs."""
-        names, frame = self._walker._names, self._frame
+        names, frame = self._walker.names, self._frame
         skip: Expr | None = None
         if isinstance(statement, Accumulate):
             value = statement.value
@@ -265,7 +265,7 @@ class _Use:
         self.accesses.append(self._access(statement.buffer, statement.offset))
         self._plain += GUARD * copies * len(statement.guards)
         if mask & LANE and frame.lane is not None and statement.offset.coefficient(frame.lane) is not ONE:
-            self._slow += SCATTER * self._walker._lanes * copies
+            self._slow += SCATTER * self._walker.lanes * copies
         else:
             self._stores += copies
 
@@ -275,14 +275,14 @@ class _Use:
         if frame.row is not None:
             chain = (*chain, (frame.row, float(frame.rows)))
         if frame.lane is not None:
-            chain = (*chain, (frame.lane, float(frame.vectors * self._walker._lanes)))
+            chain = (*chain, (frame.lane, float(frame.vectors * self._walker.lanes)))
         return Access(buffer, offset, chain)
 
     def _node(self, node: Expr, free: bool) -> int:
         """What a node depends on; adds what computing it needs."""
         frame = self._frame
         if isinstance(node, Load) and not node.indices:
-            return self._walker._names.get(node.tensor, 0)
+            return self._walker.names.get(node.tensor, 0)
         mask = 0
         for operand in node.operands:
             mask |= self._masks.get(operand, 0)
@@ -292,7 +292,7 @@ class _Use:
         if isinstance(node, Load):
             self._load(node, mask, copies)
         elif isinstance(node, Unary | Binary) and not free:
-            lanes = self._walker._lanes if mask & LANE else 1
+            lanes = self._walker.lanes if mask & LANE else 1
             if not is_dear(node.op):
                 self._plain += copies
             elif node.x.dtype.is_float:
@@ -306,7 +306,7 @@ class _Use:
         return mask
 
     def _load(self, node: Load, mask: int, copies: int) -> None:
-        frame, offset, lanes = self._frame, node.indices[0], self._walker._lanes
+        frame, offset, lanes = self._frame, node.indices[0], self._walker.lanes
         self.accesses.append(self._access(node.tensor, offset))
         self._plain += GUARD * copies * len(node.guards)
         if not mask & LANE or frame.lane is None or offset.coefficient(frame.lane) is ONE:

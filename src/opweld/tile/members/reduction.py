@@ -185,12 +185,14 @@ def schedule_reduction(
     loops = loop_order(node, (lane,))
 
     def lane_body(lane_index: Dim, lane_axis: Axis) -> tuple[Statement, ...]:
+        at: dict[Atom, Dim] = {lane: lane_index}
         if row is None or row_counter is None:
-            return _accumulate(nest, node, buffer, {lane: lane_index}, (lane_axis,), loops, written)
+            return _accumulate(nest, node, buffer, at, (lane_axis,), loops, written)
+        counted = row
 
         def row_body(row_index: Dim, row_axis: Axis) -> tuple[Statement, ...]:
-            at: dict[Atom, Dim] = {lane: lane_index, row: row_index}
-            return _accumulate(nest, node, buffer, at, (lane_axis, row_axis), loops, written)
+            here = {**at, counted: row_index}
+            return _accumulate(nest, node, buffer, here, (lane_axis, row_axis), loops, written)
 
         return (tile_at(row, "row", schedule.height, row_counter.dim, row_body, nest.limits.get(row)),)
 
