@@ -37,9 +37,6 @@ FOUND = {
         { p = Relu(a) q = Relu(b) y = MatMul(p, q) }""",
     "a recurrence of one unit": """g (float[3, 1, 2] x, float[1, 3, 2] w, float[1, 3, 1] r) => (float[3, 1, 1, 1] y)
         { y = GRU<hidden_size = 1, linear_before_reset = 0>(x, w, r) }""",
-    "a sum of sums over no elements": """g (float[1, 2, 0] x) => (float y)
-        <int64[1] axis = {-3}>
-        { s = Einsum<equation = "abc,adc->abd">(x, x) y = ReduceSum<keepdims = 0>(s, axis) }""",
     "a product without elements": """g (float[16, 8, 0, 8] x, float[8, 40] w) => (float[16, 8, 0, 40] y)
         { y = MatMul(x, w) }""",
 }

@@ -22,7 +22,7 @@ class Expected:
     """Evaluates sizes at the expected values of their symbols."""
 
     def __init__(self, symbols: Mapping[Symbol, int] | None = None) -> None:
-        self._values: dict[Atom, int] = {**(symbols or {})}
+        self._values: dict[Atom, int] = dict[Atom, int]((symbols or {}).items())
 
     def __call__(self, size: Dim) -> int:
         """The expected value of a size, at least zero; where it depends on a loop, that of its beginning."""

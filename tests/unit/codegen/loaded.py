@@ -24,12 +24,11 @@ def structure(title: str, /, **fields: Any) -> Any:
 
 
 Tensor = structure("Tensor", data=P, dtype=I32, rank=I32, shape=I64 * 8)
-Buffer = structure(
-    "Buffer", kind=I32, index=I32, offset=I64, offset_slot=I32, size_slot=I32, first_step=I32, last_step=I32
-)
+Buffer = structure("Buffer", kind=I32, index=I32, offset=I64, size_slot=I32, first_phase=I32, last_phase=I32)
 Step = structure(
     "Step",
     kernel=ctypes.CFUNCTYPE(None, P, P, I64, I64, P, P),
+    phase=I32,
     n_buffers=I32,
     buffers=ctypes.POINTER(I32),
     n_params=I32,
@@ -113,7 +112,7 @@ class Loaded:
         keep: list[Any] = []
         places: list[int] = []
         for i in range(variant.n_buffers):
-            places.append(self._place(variant.buffers[i], slots, arrays, outputs, constants, places, keep))
+            places.append(self._place(variant.buffers[i], slots, arrays, outputs, constants, keep))
         for i in range(variant.n_steps):
             step = variant.steps[i]
             buffers = (P * max(1, step.n_buffers))(*[places[step.buffers[j]] for j in range(step.n_buffers)])
@@ -131,7 +130,6 @@ class Loaded:
         arrays: Sequence[np.ndarray[Any, Any]],
         outputs: Sequence[np.ndarray[Any, Any]],
         constants: np.ndarray[Any, Any],
-        places: Sequence[int],
         keep: list[Any],
     ) -> int:
         if buffer.kind == 0:
@@ -140,7 +138,6 @@ class Loaded:
             return outputs[buffer.index].ctypes.data
         if buffer.kind == 2:
             return constants.ctypes.data + buffer.offset
-        if buffer.kind == 3:
-            keep.append(aligned((slots[buffer.size_slot] + 1,), np.uint8))
-            return keep[-1].ctypes.data
-        return places[buffer.index] + (slots[buffer.offset_slot] if buffer.offset_slot >= 0 else 0)
+        assert buffer.kind == 3
+        keep.append(aligned((slots[buffer.size_slot] + 1,), np.uint8))
+        return keep[-1].ctypes.data

@@ -64,7 +64,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     )
     launches = (
         Launch(scale(get("w", 0)), (0, 2, 3), (total,), total, origin=(EVIL, "second")),
-        Launch(scale(get("w", 1), scratch=True), (3, 2, 1), (total,), total, serial=True),
+        Launch(scale(get("w", 1), scratch=True), (3, 2, 1), (total,), total, serial=True, phase=1),
     )
     made = module(
         (value,),
@@ -93,6 +93,7 @@ def test_tables(chain: Loaded) -> None:
     steps = table.variants[0].steps
     assert steps[0].origin.decode() == f"{EVIL}, second"
     assert (steps[0].max_threads, steps[1].max_threads) == (0, 1)
+    assert (steps[0].phase, steps[1].phase) == (0, 1)
     assert steps[0].scratch_slot == -1
     _, slots = chain.bind([np.zeros((3, 14), np.float32)])
     assert slots[steps[1].scratch_slot] == 64

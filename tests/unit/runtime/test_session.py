@@ -97,7 +97,7 @@ def test_partition_covers_the_grid(session: Session) -> None:
 
 
 def test_little_work_is_serial(session: Session) -> None:
-    assert session.plan(feeds_of(64)).threads == 1
+    assert session.plan(feeds_of(16)).threads == 1
 
 
 def test_no_more_threads_than_processors(folder: Path) -> None:
