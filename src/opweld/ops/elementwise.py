@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import onnx_ir as ir
 
@@ -11,6 +11,7 @@ from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.activation import UNARY_OPERATORS, formula_of, leaky_relu
 from opweld.ops.arithmetic import div, larger, number, smaller, square
 from opweld.ops.element_algebra import track
+from opweld.ops.emitted import Emitted, Indices, define, emit
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, given, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, fresh_axes, infers, lowers, required_attribute
@@ -41,6 +42,9 @@ PREDICATES = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqu
 
 VARIADIC: Mapping[str, str] = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
 """Operators of any number of inputs, folded from the left; Mean divides by their number in the end."""
+
+MOST_AT_ONCE = 16
+"""Inputs of a variadic operator that one expression reads."""
 
 Body = Callable[[Sequence[Expr]], Expr]
 
@@ -120,15 +124,29 @@ def lower_pair(scope: Lowering, node: ir.Node) -> None:
 
 @lowers(*VARIADIC)
 def lower_variadic(scope: Lowering, node: ir.Node) -> None:
-    """A chain of binary expressions, in order."""
-    op = VARIADIC[node.op_type]
+    """A chain of binary expressions, in order. Of very many inputs, what the first ones make is a tensor of its own,
+    and so on: a kernel has a pointer for each operand, and code for each."""
+    op, shape = VARIADIC[node.op_type], scope.fact(node.outputs[0]).shape
+    values = [value for value in node.inputs if value is not None]
     divisor = len(node.inputs) if node.op_type == "Mean" else 1
 
-    def body(x: Sequence[Expr]) -> Expr:
-        total = reduce(lambda a, b: binary(op, a, b), x)
-        return div(total, divisor) if divisor > 1 else total
+    def extended(before: Emitted | None, count: int, at: Indices) -> Expr:
+        """What `before` holds and the next inputs make."""
+        first = [] if before is None else [before.at(at)]
+        loads = [scope.load(value, at) for value in values[done : done + count]]
+        return reduce(lambda a, b: binary(op, a, b), [*first, *loads])
 
-    _lower_map(scope, node, body)
+    total: Emitted | None = None
+    done = 0
+    while len(values) - done > MOST_AT_ONCE:
+        total = emit(scope, shape, partial(extended, total, MOST_AT_ONCE), node.op_type)
+        done += MOST_AT_ONCE
+
+    def body(at: Indices) -> Expr:
+        whole = extended(total, MOST_AT_ONCE, at)
+        return div(whole, divisor) if divisor > 1 else whole
+
+    define(scope, node.outputs[0], body)
 
 
 @lowers("PRelu")

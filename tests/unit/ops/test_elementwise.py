@@ -119,9 +119,9 @@ def test_remainders() -> None:
 
 
 @pytest.mark.parametrize("op_type", ["Max", "Min", "Sum", "Mean"])
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 2, 5, 16, 17, 40])
 def test_variadic(op_type: str, count: int) -> None:
-    shapes = [(3, 1), (1, 5), (5,), (), (3, 5)]
+    shapes = [(3, 1), (1, 5), (5,), (), (3, 5)] * 8
     functions: dict[str, Any] = {"Max": np.maximum, "Min": np.minimum, "Sum": np.add, "Mean": np.add}
 
     def reference(*x: Any) -> Any:
