@@ -3,6 +3,7 @@
     python -m benchmarks.compile_time                                  500 to 20,000 nodes, all shapes
     python -m benchmarks.compile_time --shapes mlp --sizes 500,1000    some of them
     python -m benchmarks.compile_time --until simplify                 the first stages only
+    python -m benchmarks.compile_time --hard                           small models that ask for much instead
     python -m benchmarks.compile_time --json FILE                      the figures as JSON too
     python -m benchmarks.compile_time --profile FILE                   cProfile's account of one shape and size
 
@@ -24,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.hard_models import HARD
 from benchmarks.sized_models import SHAPES
 
 SIZES = (500, 1000, 2000, 5000, 10_000, 20_000)
@@ -131,7 +133,7 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
 
 def measure(shape: str, nodes: int, level: str, until: str) -> Iterator[dict[str, Any]]:
     """Compiles one model in this process: a record before the first stage, and one after each."""
-    model = SHAPES[shape](nodes)
+    model = HARD[shape][0](nodes) if shape in HARD else SHAPES[shape](nodes)
     for module in ("opweld.pipeline", "opweld.codegen.c.module"):
         __import__(module)
     yield {"nodes": len(model.graph.node), "kilobytes": _peak()}
@@ -190,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="nodes, separated by commas")
     parser.add_argument("--shapes", default=",".join(SHAPES), help=f"of {', '.join(SHAPES)}")
+    parser.add_argument("--hard", action="store_true", help="the models of benchmarks.hard_models: seconds and MB")
     parser.add_argument("--level", default="all", help="none, basic, extended or all")
     parser.add_argument("--until", default="render", help="the last stage to run")
     parser.add_argument("--limit", type=float, default=SECONDS, help="seconds a model may take")
@@ -200,6 +203,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.one:
         for record in measure(options.one[0], int(options.one[1]), options.level, options.until):
             print(json.dumps(record), flush=True)
+        return
+    if options.hard:
+        for name, (_, count) in HARD.items():
+            found = measured(name, count, options.level, options.until, options.limit)
+            peak = max((found.started_with, *found.kilobytes.values())) / 1024
+            print(f"{name:16} {sum(found.seconds.values()):6.2f} s {peak:6.0f} MB  {found.failed or 'compiles'}")
         return
     shapes, sizes = options.shapes.split(","), [int(size) for size in options.sizes.split(",")]
     if options.profile:

@@ -21,8 +21,9 @@ def known_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: 
     elements = elements_of(fact)
     if elements is None:
         raise UnsupportedError(
-            f"{describe(node)}: {what} (input {value.name!r}) depends on data, so the output's size is unknown before "
-            "the model runs, which is not supported yet. Make it a constant or a function of the inputs' sizes."
+            f"{describe(node)}: {what} (input {value.name!r}) depends on data, or on sizes in too involved a way, so "
+            "the output's size is unknown before the model runs, which is not supported yet. Make it a constant or a "
+            "simple function of the inputs' sizes, or fix some of those (--dim NAME=N)."
         )
     return tuple(elements.flat)
 
