@@ -33,7 +33,21 @@ from opweld.schedule.cost import (
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.cost import Count
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, FloorDiv, Mod, Value, as_dim, atoms_of, floordiv, maximum
+from opweld.tensor.dim import (
+    ONE,
+    ZERO,
+    Atom,
+    Axis,
+    Dim,
+    FloorDiv,
+    Mod,
+    TooLargeError,
+    Value,
+    as_dim,
+    atoms_of,
+    floordiv,
+    maximum,
+)
 from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Select, Unary, dims_of, walk
 from opweld.tensor.operators import is_dear
 from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile, expressions_of
@@ -91,7 +105,12 @@ def work_of(cost: Cost, count: Count, moved: Dim, expected: Expected) -> Dim:
         operations = moved
     busy = _proportional(operations, cost.arithmetic, expected, OPERATION)
     bytes_ = _proportional(moved, cost.traffic, expected, BYTE)
-    return maximum(busy, bytes_) + _proportional(operations, cost.dependency, expected, 0.0)
+    waiting = _proportional(operations, cost.dependency, expected, 0.0)
+    try:
+        return maximum(busy, bytes_) + waiting
+    except TooLargeError:
+        # Sizes of many symbols, as run-time paddings give, are too long to choose between: at most twice too much.
+        return busy + bytes_ + waiting
 
 
 def _proportional(amount: Dim, seconds: float, expected: Expected, usual: float) -> Dim:
