@@ -113,12 +113,12 @@ def _key(model: Any, options: Options, target: Target, cache: Cache) -> str:
         content = hashlib.sha256(model).hexdigest()
     else:
         content = hashlib.sha256(cast("onnx.ModelProto", model).SerializeToString(deterministic=True)).hexdigest()
-    parts = (content, options.digest(), target.digest(), __version__, Compiler.find().version, _sources_digest())
+    parts = (content, options.digest(), target.digest(), __version__, Compiler.find().version, sources_digest())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @remember
-def _sources_digest() -> str:
+def sources_digest() -> str:
     """The compiler's own text, so that whoever changes it is never served an old artifact."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.[pch]*")):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import opweld
-from opweld.errors import AssumptionError, OpweldError, ToolchainError, UnsupportedError
+from opweld.errors import AssumptionError, ModelError, OpweldError, ToolchainError, UnsupportedError
 from opweld.verify.compare import compare
 from tests.random.evaluate import Step, evaluate, widened
 from tests.random.generate import Case
@@ -217,8 +217,11 @@ def judge_level(
         return Finding(case.seed, level, count, choice, "internal", f"ToolchainError: {_brief(error)}")
     except UnsupportedError as error:
         return Finding(case.seed, level, count, choice, "refused", _brief(error))
+    except ModelError as error:
+        # The model is valid: ONNX Runtime runs it, or the reference does. Calling it malformed loses nothing but the
+        # model, and is counted apart from what is unsupported.
+        return Finding(case.seed, level, count, choice, "refused", f"called malformed: {_brief(error)}")
     except OpweldError as error:
-        # The model is valid: ONNX Runtime runs it, or the reference does. Saying otherwise is a fault of its own.
         return Finding(case.seed, level, count, choice, "internal", f"{type(error).__name__}: {_brief(error)}")
     except Exception as error:  # noqa: BLE001 - any other exception is what is looked for
         return Finding(case.seed, level, count, choice, "internal", _where(error))
