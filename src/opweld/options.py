@@ -17,8 +17,6 @@ from opweld.errors import OptionError
 from opweld.rules import LEVELS
 
 TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
-PRECISIONS = ("fp32",)
-TUNINGS = ("off",)
 MAX_THREADS = 1024
 MAX_SCHEDULES = 1 << 28
 """Characters of a schedules file."""

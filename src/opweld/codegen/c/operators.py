@@ -6,10 +6,6 @@ computed in float32 and rounded to their type after every operation, as the mode
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from opweld.codegen.c.vector import Expression, Infix, Literal, Name, Prefix, call
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Const, Expr, Unary
@@ -159,18 +155,3 @@ def across_lanes(kind: str, dtype: DType, vector: Expression) -> Expression:
         return call("opw_splat_b8", call(f"opw_reduce_{function}_b8", vector))
     short = register(dtype).short
     return call(f"opw_splat_{short}", call(f"opw_{_REDUCE[kind]}_{short}", vector))
-
-
-def neutral(kind: str, dtype: DType) -> float | int | bool:
-    """The value that does not change a reduction of the kind."""
-    if kind in ("any", "all"):
-        return kind == "all"
-    if kind in ("sum", "prod"):
-        return 0 if kind == "sum" else 1
-    lowest = kind.startswith(("max", "argmax"))
-    if dtype is DType.BOOL:
-        return not lowest
-    if dtype.is_float:
-        return -math.inf if lowest else math.inf
-    limits = np.iinfo(dtype.numpy)
-    return int(limits.min if lowest else limits.max)

@@ -8,7 +8,6 @@ from opweld.codegen.c.operators import (
     REDUCE_INFIX,
     across_lanes,
     combine,
-    neutral,
     register,
     select,
     vector_literal,
@@ -33,6 +32,7 @@ from opweld.codegen.c.vector import (
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, index
+from opweld.tensor.operators import neutral
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
 
 _STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
