@@ -39,6 +39,10 @@ FOUND = {
         { y = GRU<hidden_size = 1, linear_before_reset = 0>(x, w, r) }""",
     "a product without elements": """g (float[16, 8, 0, 8] x, float[8, 40] w) => (float[16, 8, 0, 40] y)
         { y = MatMul(x, w) }""",
+    "a factor that guards alone move": """g (float[1, 4, H, W] x) => (float[?, ?, ?, ?] y)
+        <float[4, 1, 1, 1] u = {1, 2, 3, 4}, float[4, 2, 1, 1] v = {1, 2, 3, 4, 5, 6, 7, 8}>
+        { s = Shape(x) o = ConstantOfShape<value: tensor = float[1] {1}>(s) c = Conv<group = 4>(o, u)
+          y = Conv<group = 2, pads = [0, 2, 2, 0]>(c, v) }""",
 }
 
 

@@ -175,6 +175,11 @@ def axes_in(load: Load) -> frozenset[Axis]:
     return frozenset(a for dim in dims_of(load) for a in atoms_of(dim) if isinstance(a, Axis))
 
 
+def addressed(load: Load) -> frozenset[Axis]:
+    """The axes on which the address of a load depends, guards aside: those that operands can be packed along."""
+    return frozenset(a for dim in load.indices for a in atoms_of(dim) if isinstance(a, Axis))
+
+
 def classify(tensor: Tensor, constants: Container[str]) -> Kind:
     """The anchor kind of one tensor computed on its own. `constants` names the values known at compile time."""
     found = reductions(tensor.body)
@@ -198,7 +203,7 @@ def _is_contraction(reduce: Reduce, own: set[Axis], pair: tuple[Load, Load], con
     reduced = set(reduce.axes)
     if not left & reduced or not right & reduced:
         return False
-    first, second = bool(own & left - right), bool(own & right - left)
+    first, second = bool(own & addressed(pair[0]) - right), bool(own & addressed(pair[1]) - left)
     if first and second:
         return True
     return (first and pair[0].tensor in constants) or (second and pair[1].tensor in constants)

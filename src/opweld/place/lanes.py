@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opweld.fuse.region import Kind, Member, axes_in, factors, reductions
+from opweld.fuse.region import Kind, Member, addressed, axes_in, factors, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import COPY, GATHER, SCATTER, Product, best_height, contraction, core_of, padded
 from opweld.schedule.expected import Expected
@@ -137,7 +137,7 @@ def _of_contraction(
     elements = expected.product(axis.extent for axis in own)
     for along, across in (pair, pair[::-1]):
         for axis in own:
-            if axis in axes_in(across) or axis not in axes_in(along):
+            if axis in axes_in(across) or axis not in addressed(along):
                 continue
             rows = [a for a in own if a is not axis and a in axes_in(across)]
             extent = expected(axis.extent)
