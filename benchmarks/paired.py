@@ -1,0 +1,180 @@
+"""Two revisions of opweld, and other runtimes, on models of the zoo: alternating blocks of runs, a process for each.
+
+    python -m benchmarks.paired HEAD~1                         the last commit (and what is not committed) and this tree
+    python -m benchmarks.paired 3880eff minilm --threads 1     one model, one thread
+    python -m benchmarks.paired --vs onnxruntime,openvino      this tree and its peers, no other revision
+
+Every contestant keeps its process from the first block to the last; between blocks all rest, so that no one's threads
+spin while another runs. `ms` are medians over all blocks. A ratio is the other's median by that of this tree: above 1,
+this tree is faster; its spread, the quartiles of the ratios of neighbouring blocks, tells what noise there was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.zoo import fetch, inputs
+from benchmarks.zoo.catalogue import MODELS
+
+REPOSITORY = Path(__file__).parents[1]
+BLOCK_S, REST_S = 0.25, 0.1
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Another contestant's time by this tree's, with the quartiles of blocks that follow one another."""
+
+    contestant: str
+    milliseconds: float
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model: this tree's median, and the others'."""
+
+    model: str
+    threads: int
+    milliseconds: float
+    others: tuple[Ratio, ...]
+
+
+class Contestant:
+    """A process that runs one model in one runtime, see `benchmarks.contestant`."""
+
+    def __init__(self, name: str, source: Path, runtime: str, model: Path, feeds: Path, threads: int) -> None:
+        self.name = name
+        self.blocks: list[list[float]] = []
+        variables = os.environ | {"PYTHONPATH": os.pathsep.join((str(source / "src"), str(REPOSITORY)))}
+        # By its path: as a module it would put this tree before the other revision's.
+        program = [sys.executable, str(REPOSITORY / "benchmarks" / "contestant.py"), runtime, str(model), str(feeds)]
+        self._process = subprocess.Popen(
+            [*program, "--threads", str(threads)],
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait(self) -> None:
+        """Returns when the model is open. Raises RuntimeError where it cannot be."""
+        self._read("cannot open the model")
+
+    def block(self, seconds: float) -> None:
+        """Runs for so long and keeps the times."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        self.blocks.append([float(word) for word in self._read("stopped while it ran").split()])
+
+    def _read(self, problem: str) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} {problem}; what it said is above")
+        return line
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def median(self) -> float:
+        """Seconds of a run, over all blocks."""
+        return statistics.median(time for block in self.blocks for time in block)
+
+
+@contextlib.contextmanager
+def revision(name: str) -> Iterator[Path]:
+    """A folder with the sources of a revision, while it is needed."""
+    with tempfile.TemporaryDirectory(prefix="opweld-paired-") as folder:
+        tree = Path(folder) / "tree"
+        git = ["git", "-C", str(REPOSITORY), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), name], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def compare(model: str, sources: dict[str, Path], peers: Sequence[str], threads: int, rounds: int) -> Row:
+    """Times one model of the zoo. `sources`: names and folders of opweld, this tree last."""
+    path, feeds = fetch.path(model), inputs.example(model)
+    with tempfile.TemporaryDirectory(prefix="opweld-paired-") as folder, contextlib.ExitStack() as stack:
+        file = Path(folder) / "feeds.npz"
+        np.savez(file, allow_pickle=False, **feeds)
+        entries = [(name, source, "opweld") for name, source in sources.items()]
+        entries += [(peer, REPOSITORY, peer) for peer in peers]
+        contestants: list[Contestant] = []
+        for name, source, runtime in entries:
+            contestant = Contestant(name, source, runtime, path, file, threads)
+            stack.callback(contestant.close)
+            contestant.wait()
+            contestants.append(contestant)
+        for _ in range(rounds):
+            for contestant in contestants:
+                time.sleep(REST_S)
+                contestant.block(BLOCK_S)
+    mine = next(c for c in contestants if c.name == "this")
+    return Row(model, threads, mine.median * 1e3, tuple(_ratio(c, mine) for c in contestants if c is not mine))
+
+
+def _ratio(other: Contestant, mine: Contestant) -> Ratio:
+    pairs = [statistics.median(a) / statistics.median(b) for a, b in zip(other.blocks, mine.blocks, strict=True)]
+    low, _, high = statistics.quantiles(pairs, n=4) if len(pairs) > 1 else (pairs[0],) * 3
+    return Ratio(other.name, other.median * 1e3, other.median / mine.median, low, high)
+
+
+def main() -> int:
+    """Prints a line for each model as soon as it is known."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("revision", nargs="?", help="any name git knows; left out: no other revision")
+    parser.add_argument("models", nargs="*", help="of the zoo; left out: all")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9, help="blocks of a contestant")
+    parser.add_argument("--vs", default="", metavar="NAMES", help="onnxruntime, openvino")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    models = list(options.models)
+    old = options.revision
+    if old in MODELS:
+        old, models = None, [old, *models]
+    peers = [name for name in options.vs.split(",") if name]
+    rows: list[Row] = []
+    with contextlib.ExitStack() as stack:
+        sources = {} if old is None else {old: stack.enter_context(revision(old))}
+        for model in models or MODELS:
+            try:
+                row = compare(model, {**sources, "this": REPOSITORY}, peers, options.threads, options.rounds)
+            except RuntimeError as error:
+                print(f"{model:<22} {error}", flush=True)
+                continue
+            rows.append(row)
+            others = "   ".join(
+                f"{o.contestant} {o.milliseconds:.3f} ms {o.ratio:.2f} ({o.low:.2f} to {o.high:.2f})"
+                for o in row.others
+            )
+            print(f"{model:<22} {row.milliseconds:9.3f} ms   {others}", flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return 0 if len(rows) == len(models or MODELS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
