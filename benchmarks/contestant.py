@@ -1,4 +1,4 @@
-"""One contestant of `benchmarks.paired`: a process of its own that runs one model, a block of runs for each line it reads.
+"""One contestant of `benchmarks.paired`: a process that runs one model, a block of runs for each line it reads.
 
 It knows nothing of the zoo, so that `PYTHONPATH` may give it the opweld of another revision.
 """

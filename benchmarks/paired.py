@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -101,7 +101,7 @@ class Contestant:
 
 
 @contextlib.contextmanager
-def revision(name: str) -> Iterator[Path]:
+def revision(name: str) -> Generator[Path]:
     """A folder with the sources of a revision, while it is needed."""
     with tempfile.TemporaryDirectory(prefix="opweld-paired-") as folder:
         tree = Path(folder) / "tree"
@@ -125,7 +125,13 @@ def compare(model: str, sources: dict[str, Path], peers: Sequence[str], threads:
         for name, source, runtime in entries:
             contestant = Contestant(name, source, runtime, path, file, threads)
             stack.callback(contestant.close)
-            contestant.wait()
+            try:
+                contestant.wait()
+            except RuntimeError as error:
+                if runtime == "opweld":
+                    raise
+                print(f"{model}: left out: {error}", flush=True)
+                continue
             contestants.append(contestant)
         for _ in range(rounds):
             for contestant in contestants:

@@ -48,7 +48,7 @@ RULES: dict[str, Rule] = {
     "schedule.keep": Rule("none", "computed again in every pass", "kept in scratch"),
     "schedule.block": Rule("extended", "1", "rows of a block that a grid iteration computes"),
     "schedule.unroll": Rule("none", "1", "bodies of an inner loop laid out in a row"),
-    "schedule.prefetch": Rule("none", "no", "the next panel of weights is fetched meanwhile"),
+    "schedule.prefetch": Rule("none", "0", "the next panel of weights is fetched meanwhile"),
     "schedule.separate": Rule("none", "no", "loads are not shared between accumulations"),
     "schedule.phase": Rule("basic", "a phase of its own", "with launches that do not depend on it"),
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from opweld.fuse.region import Kind, Member, addressed, axes_in, factors, reductions
 from opweld.ledger import Alternative, Ledger
-from opweld.schedule.cost import COPY, GATHER, SCATTER, Product, best_height, contraction, core_of, padded
+from opweld.schedule.cost import COPY, GATHER, SCATTER, Product, best_height, contraction, core_of, misses, padded
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim
@@ -141,9 +141,11 @@ def _of_contraction(
                 continue
             rows = [a for a in own if a is not axis and a in axes_in(across)]
             extent = expected(axis.extent)
+            # Any size may come where none is known: on average half of the last vector is wasted.
+            spare = target.vector_lanes_f32 // 2 if axis.extent.constant is None else 0
             longest = max((expected(a.extent) for a in rows), default=1)
             product = Product(
-                extent,
+                extent + spare,
                 longest,
                 expected.product(a.extent for a in reduced),
                 max(1, elements // max(1, extent * longest)),
@@ -161,9 +163,19 @@ def _of_contraction(
                 why = "one factor alone runs along it, and is copied so"
             if stored is not None and stored is not axis:
                 seconds += SCATTER * elements / core_of(target).hertz
+            columns = product.reduced if _by_columns(across, rows, memory) else 1
+            held = across.dtype.bytes * expected.product(a.extent for a in axes_in(across))
+            seconds += misses(columns, held, target)
             found.append(Candidate(axis, seconds, why, along, across))
     # Of equals the last axis: readers, as softmax, mostly walk along it.
     return sorted(found, key=lambda c: -own.index(c.axis))
+
+
+def _by_columns(across: Load, rows: Sequence[Axis], memory: Memory) -> bool:
+    """Whether neighbours in memory belong to different rows of an operand that is read row by row."""
+    order = memory.orders.get(across.tensor, tuple(range(len(across.indices))))
+    long = [p for p in order if memory.shapes[across.tensor][p].constant != 1]
+    return bool(long) and any(across.indices[long[-1]].depends_on(row) for row in rows)
 
 
 def _of_window(

@@ -40,6 +40,8 @@ class Orders:
         self._target = target
         self._ledger = ledger
         self._copies: dict[str, str] = {}
+        # The order in which what stays inside a kernel is computed, for those that follow it.
+        self._walked: dict[str, tuple[int, ...]] = {}
         self._reading = readers(regions.regions)
         self._memory = Memory(self.orders, self.shapes, self.fixed, self.constants)
         for region in regions.regions:
@@ -63,6 +65,8 @@ class Orders:
             for tensor in member.tensors:
                 if tensor.name not in self.orders:
                     self.orders[tensor.name] = self._order_of(member, tensor)
+                elif tensor.name in inner:
+                    self._walked[tensor.name] = self._order_like_inputs(tensor)
 
     def _choose_lanes(self, member: Member, region: Region, number: int) -> Lanes:
         # The first members of a recurrence's schedule set its states.
@@ -111,7 +115,7 @@ class Orders:
         long = {position for position in natural if tensor.axes[position].extent.constant != 1}
         best, largest = natural, -1
         for node in loads(tensor.body):
-            source_order = self.orders.get(node.tensor)
+            source_order = self._walked.get(node.tensor, self.orders.get(node.tensor))
             if source_order is None or node.tensor in self.constants:
                 continue
             nested: list[int] = []

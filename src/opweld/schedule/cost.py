@@ -56,6 +56,12 @@ COLLAPSE = 30
 """Cycles to reduce a vector to one element: four shuffles, each followed by a sum."""
 GUARD = 1.0
 """Plain operations that a test whether an element exists costs a vector."""
+LINE = 64
+"""Bytes of a cache line."""
+STREAMS = 32
+"""Walks through memory that a core foresees at the same time."""
+MISS = 60
+"""Cycles until a line comes from beyond the second-level cache that nothing foresaw."""
 DEAR = 10
 """Cycles of a vector function such as exp, or of a vector division."""
 FUNCTIONS = {
@@ -109,6 +115,13 @@ def level_rate(held: float, target: Target) -> float:
 def traffic(moved: float, target: Target) -> float:
     """Seconds to move bytes once that live in the smallest level of memory which holds them all."""
     return moved / level_rate(moved, target)
+
+
+def misses(streams: int, held: float, target: Target) -> float:
+    """Seconds of waiting for an operand of so many bytes that is read once, in so many streams side by side."""
+    if streams <= STREAMS or held <= target.l2_bytes:
+        return 0.0
+    return MISS * held / LINE / core_of(target).hertz
 
 
 @dataclass(frozen=True)

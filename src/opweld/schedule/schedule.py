@@ -12,7 +12,7 @@ Axes have the names that they have in the tensor program: `i0`, `i1`, ...; `one`
 Every field has a rule of the ledger behind it, and nothing else decides how a kernel is computed. Where there is
 nothing to decide, a field has the value that its `absent` says.
 
-    contraction lane=i1 vectors=2 row=i0 height=14 order=rows taps=loop; loop unroll=4 fetch=yes
+    contraction lane=i1 vectors=2 row=i0 height=14 order=rows taps=loop; loop unroll=4 fetch=1
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class ReductionSchedule:
     Attributes:
         lane: the axis along which vectors run. row: the one that rows count, or `one`.
         order: which tiles of the grid follow each other: `rows` (a block of weights stays in cache while all rows pass
-            over it) or `lanes` (rows stay while all weights pass over them).
+            over it) or `lanes` (rows stay while all weights pass over them); in a recurrence also `turns` (as `rows`,
+            but every other step walks through the weights backwards, and finds in cache what the last one ended with).
         taps: `loop`, or `written` out for the innermost reduced axis.
     """
 
@@ -104,12 +105,12 @@ class LoopSchedule:
     """What an innermost loop does, beside its body.
 
     Attributes:
-        unroll: bodies laid out in a row. fetch: whether the next panel of weights is fetched meanwhile.
+        unroll: bodies laid out in a row. fetch: lines of the next panel of weights that each row fetches.
         separate: whether the loads of one accumulation are forgotten before the next, to save registers.
     """
 
     unroll: int = _decided("schedule.unroll", 1)
-    fetch: bool = _decided("schedule.prefetch", False)
+    fetch: int = _decided("schedule.prefetch", 0)
     separate: bool = _decided("schedule.separate", False)
 
     @classmethod

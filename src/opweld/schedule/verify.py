@@ -13,13 +13,15 @@ WIDEST = 4
 """Vectors that a tile has at most."""
 
 
-def verify_member(schedule: MemberSchedule, axes: Collection[str], target: Target) -> None:
-    """Raises OptionError for a schedule that a member over these axes cannot have; `one` stands for no axis."""
+def verify_member(schedule: MemberSchedule, axes: Collection[str], target: Target, recurrent: bool = False) -> None:
+    """Raises OptionError for a schedule that a member over these axes cannot have; `one` stands for no axis.
+
+    recurrent: whether the member is a part of a recurrence."""
     _check(schedule, "lane", schedule.lane, (*axes, NO_AXIS))
     if not 1 <= schedule.vectors <= WIDEST:
         raise OptionError(f"schedule: {schedule.name} has vectors={schedule.vectors}, expected 1 to {WIDEST}")
     if isinstance(schedule, ReductionSchedule):
-        _verify_tile(schedule, axes, target)
+        _verify_tile(schedule, axes, target, recurrent)
     elif isinstance(schedule, MapSchedule):
         if schedule.chunk < 0 or not 0 <= schedule.inner <= len(axes):
             words = f"chunk={schedule.chunk} inner={schedule.inner}"
@@ -38,9 +40,14 @@ def verify_rows(schedule: RowSchedule, axes: Collection[str], tensors: int, targ
             raise OptionError(f"schedule: rows has kept={position}, expected positions from 0 to {tensors - 1}")
 
 
-def _verify_tile(schedule: ReductionSchedule, axes: Collection[str], target: Target) -> None:
+def orders(recurrent: bool) -> tuple[str, ...]:
+    """The orders that a contraction or window may have, the baseline first."""
+    return ("rows", "lanes", "turns") if recurrent else ("rows", "lanes")
+
+
+def _verify_tile(schedule: ReductionSchedule, axes: Collection[str], target: Target, recurrent: bool) -> None:
     _check(schedule, "row", schedule.row, (*axes, NO_AXIS))
-    _check(schedule, "order", schedule.order, ("rows", "lanes"))
+    _check(schedule, "order", schedule.order, orders(recurrent))
     _check(schedule, "taps", schedule.taps, ("loop", "written"))
     if schedule.row == schedule.lane != NO_AXIS:
         raise OptionError(f"schedule: {schedule.name} has {schedule.row} as lane and row, expected two axes")

@@ -137,7 +137,7 @@ def realise(
             kind = "map" if kind == "part" else kind
             kernel = _kernel(len(result), plan.region, kind, made, dtypes)
             asking = _Asking(ledger, plan.region, _part(work), len(loops))
-            kernel = tune_loops(kernel, target, asking)
+            kernel = tune_loops(kernel, target, asking, expected)
             add(kernel, work.count, moved, work.serial, (plan.region.outputs[0], *_part(work)))
             loops += asking.schedules
         complete.append(replace(plan, schedule=replace(plan.schedule, loops=tuple(loops))))

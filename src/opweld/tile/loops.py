@@ -9,10 +9,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.expr import loads, substitute
 from opweld.tile.instances import instances
-from opweld.tile.prefetch import next_panel
+from opweld.tile.prefetch import MOST_LINES, next_panel
 from opweld.tile.tile import Accumulate, Kernel, Loop, Statement, Tile
 from opweld.tile.unroll import unroll_choices
 
@@ -28,16 +29,17 @@ def as_wanted(
     return prefer
 
 
-def tune_loops(kernel: Kernel, target: Target, decide: Decide = as_wanted) -> Kernel:
+def tune_loops(kernel: Kernel, target: Target, decide: Decide = as_wanted, expected: Expected | None = None) -> Kernel:
     """The kernel with its loops annotated. Asks for `schedule.unroll`, `schedule.prefetch`, `schedule.separate`."""
-    return replace(kernel, body=_Tuning(kernel, target, decide).block(kernel.body, (), ()))
+    return replace(kernel, body=_Tuning(kernel, target, decide, expected or Expected()).block(kernel.body, (), ()))
 
 
 class _Tuning:
-    def __init__(self, kernel: Kernel, target: Target, decide: Decide) -> None:
+    def __init__(self, kernel: Kernel, target: Target, decide: Decide, expected: Expected) -> None:
         self._kernel = kernel
         self._target = target
         self._decide = decide
+        self._expected = expected
         self._numbers = 0
 
     def block(
@@ -72,12 +74,13 @@ class _Tuning:
         )
         loop = replace(loop, unroll=int(taken))
         lane = next((tile.axis for tile in tiles if tile.role == "lane"), None)
-        fetch = None if loop.unroll == 1 else next_panel(self._kernel, loop, outer, lane)
-        if fetch is None:
+        panel = None if loop.unroll == 1 else next_panel(self._kernel, loop, outer, lane, self._expected)
+        if panel is None:
             return loop
-        reason = f"loop {loop.axis}: the next panel of {fetch.buffer}, {fetch.lines} lines every {loop.unroll} bodies"
-        taken = self._decide(number, "schedule.prefetch", ("no", "yes"), "yes", reason, {})
-        return replace(loop, fetches=(fetch,)) if taken == "yes" else loop
+        reason = f"loop {loop.axis}: lines of the next panel of {panel.buffer} every {loop.unroll} bodies"
+        counts = tuple(map(str, range(MOST_LINES + 1)))
+        taken = int(self._decide(number, "schedule.prefetch", counts, str(panel.lines), reason, {}))
+        return replace(loop, fetches=(panel.fetch(taken),)) if taken else loop
 
     def _separated(self, number: int, loop: Loop, tiles: tuple[Tile, ...]) -> tuple[Loop, bool]:
         """Keeps accumulations apart where the loads that they share would take more registers than there are. Answers

@@ -75,24 +75,26 @@ class MapMember:
 
 @dataclass(frozen=True, eq=False)
 class ReductionMember:
-    """A contraction or window, whose tile is `vectors` wide."""
+    """A contraction or window, whose tile is `vectors` wide; in a recurrence, computed at each step of `time`."""
 
     nest: Nest
     buffer: str
     kind: Kind
     vectors: int
     name: str = ""
+    time: Axis | None = None
 
     def choose(self, choice: Choice) -> MemberSchedule:
         """See `Member`."""
-        return choose_reduction(self.nest, self.kind, self.vectors, choice.about(self.name) if self.name else choice)
+        about = choice.about(self.name) if self.name else choice
+        return choose_reduction(self.nest, self.kind, self.vectors, about, self.time is not None)
 
     def realise(self, schedule: MemberSchedule, target: Target) -> Made:
         """See `Member`."""
         if not isinstance(schedule, ReductionSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than {self.kind.value}")
-        verify_member(schedule, axis_names(self.nest), target)
-        return Made(*schedule_reduction(self.nest, self.buffer, schedule, target))
+        verify_member(schedule, axis_names(self.nest), target, self.time is not None)
+        return Made(*schedule_reduction(self.nest, self.buffer, schedule, target, self.time))
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,3 +115,47 @@ tensor mixed f32[i0: 16, i1: 24] from "MatMul"
 output y = mixed
 """
     assert str(storage_of(compile_text(text), "centred").stride(1)) == "1"
+
+
+def lanes_of(compiled: Compiled, name: str) -> str:
+    lane = compiled.placed.lanes[name].axis
+    assert lane is not None
+    return lane.name
+
+
+def test_lanes_do_not_leave_large_weights_to_be_read_by_columns() -> None:
+    """64 rows of x and 8192 columns of w both fill vectors; but w lies row by row."""
+    text = """program wide
+input x f32[64, 128]
+constant w f32[128, 8192]
+tensor y f32[i0: 8192, i1: 64] from "MatMul"
+  over r0: 128
+  = sum<r0>(mul(w[r0, i0], x[i1, r0]))
+tensor z f32[i0: 8192, i1: 64] from "Relu"
+  = max(y[i0, i1], 0.0)
+output out = z
+"""
+    assert lanes_of(compile_text(text), "z") == "i0"
+
+
+def test_rows_store_what_they_compute_as_they_walk() -> None:
+    """A pool of a channels-last value is channels-last, although what it sums stays in the kernel."""
+    text = """program pooled
+input x f32[1, 8, 6, 6]
+constant w f32[16, 8]
+tensor made f32[i0: 1, i1: 16, i2: 6, i3: 6] from "Conv"
+  over r0: 8
+  = sum<r0>(mul(w[i1, r0], x[i0, r0, i2, i3]))
+tensor total f32[i0: 1, i1: 16, i2: 1, i3: 3] from "AveragePool"
+  over r0: 6, r1: 2
+  = sum<r0, r1>(made[i0, i1, r0, 2*i3 + r1])
+tensor pool f32[i0: 1, i1: 16, i2: 1, i3: 3] from "AveragePool"
+  = div(total[i0, i1, 0, i3], 12.0)
+tensor last f32[i0: 1, i1: 16, i2: 1, i3: 3] from "Conv"
+  over r0: 16
+  = sum<r0>(mul(w[i1, (r0 // 2)], pool[i0, r0, 0, i3]))
+output out = last
+"""
+    compiled = compile_text(text)
+    assert str(storage_of(compiled, "made").stride(1)) == "1"
+    assert str(storage_of(compiled, "pool").stride(1)) == "1"

@@ -40,7 +40,7 @@ members = st.one_of(
     st.builds(WindowSchedule, **tiles),
     st.builds(RowSchedule, lane=axes, vectors=counts, kept=st.lists(counts, max_size=4).map(tuple)),
 )
-loops = st.builds(LoopSchedule, unroll=counts, fetch=st.booleans(), separate=st.booleans())
+loops = st.builds(LoopSchedule, unroll=counts, fetch=st.integers(0, 8), separate=st.booleans())
 schedules = st.builds(
     Schedule, st.lists(members, max_size=4).map(tuple), counts, st.lists(loops, max_size=4).map(tuple)
 )
@@ -71,11 +71,11 @@ def test_text_reads_like_this() -> None:
     schedule = Schedule(
         (ReductionSchedule("i1", 2, "i0", 14), RowSchedule("c0", 1, (1, 3)), MapSchedule("one", 1)),
         rows=4,
-        loops=(LoopSchedule(), LoopSchedule(4, True)),
+        loops=(LoopSchedule(), LoopSchedule(4, 3)),
     )
     assert str(schedule) == (
         "block rows=4; contraction lane=i1 vectors=2 row=i0 height=14 order=rows taps=loop; "
-        "rows lane=c0 vectors=1 kept=1,3; map lane=one vectors=1 chunk=0 inner=0; loop; loop unroll=4 fetch=yes"
+        "rows lane=c0 vectors=1 kept=1,3; map lane=one vectors=1 chunk=0 inner=0; loop; loop unroll=4 fetch=3"
     )
     assert dict(schedule.fields())["member 1 tensor 3", "schedule.keep"] == "scratch"
 
@@ -91,7 +91,7 @@ def test_text_reads_like_this() -> None:
         ("map lane=i0 vectors=-1", "'-1' in"),
         ("map lane=i0 vectors=1 vectors=2", "says vectors twice"),
         ("map lane=i0 vectors=1 height=3", "has no 'height', only lane, vectors, chunk, inner"),
-        ("loop fetch=maybe", "'maybe' in 'loop fetch=maybe' is neither yes nor no"),
+        ("loop separate=maybe", "'maybe' in 'loop separate=maybe' is neither yes nor no"),
         ("rows lane=c0 vectors=1 kept=1,,2", "'' in"),
         ("block", "'' in 'block' is no whole number"),
     ],
@@ -115,6 +115,7 @@ def test_the_parser_says_what_is_wrong(text: str, message: str) -> None:
         (ReductionSchedule("i0", 2, "i1", 0), "height=0"),
         (ReductionSchedule("i0", 2, "one", 2), "height=2, expected 1 to 1 without a row axis"),
         (WindowSchedule("i0", 1, order="columns"), "window has order=columns, expected one of rows, lanes"),
+        (ReductionSchedule("i0", 1, order="turns"), "contraction has order=turns, expected one of rows, lanes"),
         (WindowSchedule("i0", 1, taps="none"), "window has taps=none, expected one of loop, written"),
     ],
     ids=str,
@@ -135,3 +136,7 @@ def test_what_a_row_cannot_have() -> None:
 @pytest.mark.parametrize("schedule", [MapSchedule("one", 4, 16), ReductionSchedule("i1", 2, "i0", 6)], ids=str)
 def test_what_a_member_can_have(schedule: MemberSchedule) -> None:
     verify_member(schedule, ("i0", "i1"), V3)
+
+
+def test_a_recurrence_may_turn() -> None:
+    verify_member(ReductionSchedule("i0", 1, order="turns"), ("i0", "i1"), V3, recurrent=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Symbol
 from opweld.tile.check import check_kernel
@@ -89,6 +90,16 @@ def test_a_large_weight_is_fetched_ahead() -> None:
     assert print_kernel(parse_kernel(text)) == text
     (small,) = compile_text(programs.dense(128, 32, 64), V4).kernels
     assert innermost(small.kernel).fetches == ()
+
+
+def test_rows_that_are_counted_at_run_time_share_a_panel_as_expected() -> None:
+    """Many passes over a panel share the next one; a single one fetches all, or as much as it may."""
+    (item,) = compile_text(programs.dense("M", 768, 3072, programs.symbols(M="0 of x")), V4).kernels
+    (rows,) = item.kernel.sizes
+    lines = [
+        innermost(tune_loops(item.kernel, V4, expected=Expected({rows: size}))).fetches[0].lines for size in (64, 1)
+    ]
+    assert lines == [2, 8]
 
 
 def test_a_window_with_too_many_shared_loads_is_kept_apart() -> None:

@@ -295,3 +295,28 @@ scan t0: 4 from "Scan"
 output y = y
 """
     check(text)
+
+
+def test_a_recurrence_walks_large_weights_back_and_forth() -> None:
+    """Of AVX2's 256 KiB a quarter may be weights that stay; 64 x 256 floats are more than twice that, 16 x 64 less."""
+    taken: list[str] = []
+    for hidden in (64, 16):
+        compiled = check(programs.lstm(3, 1, 4, hidden * 2))
+        taken += [d.taken for d in compiled.ledger if "turns" in {a.name for a in d.alternatives}]
+    assert taken == ["turns", "lanes"]
+
+
+def test_weights_are_walked_as_they_lie() -> None:
+    """What a Reshape before a product takes apart are the rows, the smaller operand."""
+    text = """program taken_apart
+input x f32[9, 8, 16]
+constant w f32[128, 64]
+tensor y f32[i0: 9, i1: 64] from "MatMul"
+  over r0: 128
+  = sum<r0>(mul(x[i0, (r0 % 8), (r0 // 8)], w[r0, i1]))
+output out = y
+"""
+    (item,) = check(text).kernels
+    printed = print_kernel(item.kernel)
+    assert "loop k0: 16\n      loop k1: 8" in printed
+    assert "+ 128*k0 + 16*k1 + l0]" in printed

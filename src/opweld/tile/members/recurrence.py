@@ -80,7 +80,7 @@ def recurrence_of(
         own = lanes[step.name]
         place = tuple(axis.dim for axis in step.axes)
         nest = nest_of(step.axes, place, step.body, storage, local, sizes, own.axis)
-        return ReductionMember(nest, storage.root, kind, own.vectors, step.name)
+        return ReductionMember(nest, storage.root, kind, own.vectors, step.name, scan.time)
 
     steps = {step.name: step for step in scan.steps}
     states = {state.name: state for state in scan.states}

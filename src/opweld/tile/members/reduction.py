@@ -5,7 +5,8 @@
     body   declare accumulators; loop over the reduced axes; accumulate; store epilogue(accumulators)
 
 A packed operand that fits the second-level cache is passed over for every row tile, whose operand and result are then
-walked once, front to back. Of a larger one, a block stays in cache while all rows pass over it.
+walked once, front to back. Of a larger one, a block stays in cache while all rows pass over it. A recurrence that walks
+through a large one at each step turns back at its end: what the cache still holds then comes first.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import Product, contraction, most_rows
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
+from opweld.schedule.verify import orders
 from opweld.target import Target
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, mod, nonnegative, product
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, mod, nonnegative, product
 from opweld.tensor.expr import Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
 from opweld.tensor.operators import neutral
 from opweld.tile.lanes import tile_at
@@ -34,13 +36,15 @@ WINDOW_ROWS = 4
 # ---------------------------------------------------------------------------------------------------------- the choice
 
 
-def choose_reduction(nest: Nest, kind: Kind, vectors: int, choice: Choice) -> ReductionSchedule:
+def choose_reduction(
+    nest: Nest, kind: Kind, vectors: int, choice: Choice, recurrent: bool = False
+) -> ReductionSchedule:
     """How a contraction or window nest is computed, through the ledger. Its lanes were chosen with storage."""
     node = reduction_of(nest)
     row = _choose_row(nest, node, kind, vectors, choice)
     height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice)
     lane = axis_name(nest, nest.lane)
-    order = _choose_order(nest, node, row, height, vectors, choice)
+    order = _choose_order(nest, node, kind, row, vectors, choice, recurrent)
     taps = "loop"
     if kind is Kind.WINDOW and node.axes:
         inner = loop_order(node, () if nest.lane is None else (nest.lane,))[-1].extent
@@ -107,19 +111,23 @@ def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int
     return int(choice.cheapest("schedule.height", prices, "accumulators fill the registers, and few tiles are partial"))
 
 
-def _choose_order(nest: Nest, node: Reduce, row: Axis | None, height: int, vectors: int, choice: Choice) -> str:
-    """Measured: where the weights fit, cores that pass over all of them for each row tile share no results."""
+def _choose_order(
+    nest: Nest, node: Reduce, kind: Kind, row: Axis | None, vectors: int, choice: Choice, recurrent: bool
+) -> str:
+    """Measured: where the operand along the lanes fits, cores that pass over it for each row tile share no results.
+
+    That is a contraction's weights. A window walks over its operand: what it has to find again is one window high."""
     if nest.lane is None:
         return "rows"
     beside = [axis for axis in nest.axes if axis not in (nest.lane, row) and _with_lane(node, axis, nest.lane)]
-    own = [axis for axis in beside if not _without_lane(node, axis, nest.lane)]
+    own = [a for a in beside if not _without_lane(node, a, nest.lane)] if kind is Kind.CONTRACTION else []
     width = vectors * choice.target.vector_lanes_f32
     elements = product((*(a.extent for a in (*node.axes, *own)), ceildiv(nest.lane.extent, width) * width))
     room = choice.target.l2_bytes // 4
     moved = choice.expected(elements) * node.dtype.bytes
-    wanted = "lanes" if moved <= room else "rows"
+    wanted = "lanes" if moved <= room else "turns" if recurrent and moved > 2 * room else "rows"
     reason = f"{moved:,} bytes of operand along the lanes, {room:,} stay in a quarter of the second-level cache"
-    return choice.preferred("schedule.order", ("rows", "lanes"), wanted, reason)
+    return choice.preferred("schedule.order", orders(recurrent), wanted, reason)
 
 
 def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
@@ -163,9 +171,9 @@ def _magnitude(stride: Dim) -> Dim:
 
 
 def schedule_reduction(
-    nest: Nest, buffer: str, schedule: ReductionSchedule, target: Target
+    nest: Nest, buffer: str, schedule: ReductionSchedule, target: Target, time: Axis | None = None
 ) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
-    """Grid axes and statements of a contraction or window nest."""
+    """Grid axes and statements of a contraction or window nest; `time` counts the steps of the recurrence around it."""
     node = reduction_of(nest)
     lane = axis_of(nest, schedule.lane)
     row = None if schedule.row == NO_AXIS else axis_of(nest, schedule.row)
@@ -197,8 +205,11 @@ def schedule_reduction(
         return (tile_at(row, "row", schedule.height, row_counter.dim, row_body, nest.limits.get(row)),)
 
     body = (tile_at(lane, "lane", width, lane_counter.dim, lane_body),)
-    trivial: dict[Atom, Dim] = {axis: ZERO for axis in grid if axis.extent is ONE}
-    return tuple(axis for axis in grid if axis.extent is not ONE), substitute_statements(body, trivial)
+    places: dict[Atom, Dim] = {axis: ZERO for axis in grid if axis.extent is ONE}
+    if schedule.order == "turns" and time is not None:
+        odd = mod(time.dim, as_dim(2))
+        places |= {a: a.dim + odd * (a.extent - 1 - a.dim * 2) for a in lanes if a.extent is not ONE}
+    return tuple(axis for axis in grid if axis.extent is not ONE), substitute_statements(body, places)
 
 
 def _accumulate(
@@ -226,9 +237,10 @@ def initial_of(node: Reduce) -> Expr:
 
 
 def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Reduced axes as the operand without lanes walks through memory, widest step first."""
+    """Reduced axes as the operand along the lanes walks through memory, widest step first: more of it is read than of
+    the other, mostly once. Weights are packed as the other operand would be walked, so both agree where they can."""
     sites = loads(node.body)
-    walked = [s for s in sites if not any(d.depends_on(a) for a in lanes for d in dims_of(s))] or sites
+    walked = [s for s in sites if any(d.depends_on(a) for a in lanes for d in dims_of(s))] or sites
     return by_stride(node.axes, walked[0].indices[0] if walked else ZERO)
 
 
