@@ -109,7 +109,7 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
     yield "outputs", keep("program", lambda: own_outputs(made["program"]))
     yield "names", lambda: ledger.variant("main", labels(made["program"]))
     yield "expect", keep("expected", lambda: expected_sizes(made["program"]))
-    yield "fuse", keep("regions", lambda: partition(made["program"], level, ledger))
+    yield "fuse", keep("regions", lambda: partition(made["program"], ledger))
     yield "blocks", keep("regions", lambda: join_blocks(made["regions"], made["expected"], target, ledger))
     yield "place", keep("placed", lambda: place(made["regions"], made["expected"], target, ledger))
     yield "pack", keep("placed", lambda: pack(made["placed"], target, ledger))

@@ -48,12 +48,12 @@ def program_of(name: str) -> TensorProgram:
 @cache
 def compiled(name: str, level: str = "all") -> Compiled:
     """A test program compiled at a level."""
-    return compile_as(name, Ledger(level=level), level)
+    return compile_as(name, Ledger(level=level))
 
 
-def compile_as(name: str, ledger: Ledger, level: str = "all") -> Compiled:
+def compile_as(name: str, ledger: Ledger) -> Compiled:
     """A test program compiled as the ledger decides, up to the phases of its launches."""
-    made = compile_with(program_of(name), ledger, TARGET, level)
+    made = compile_with(program_of(name), ledger, TARGET)
     assert made.assembled[0].launches
     return made
 
@@ -76,7 +76,7 @@ def written(made: Compiled) -> str:
 def given_back(name: str, text: str, level: str = "all") -> Compiled:
     """A test program compiled as a schedules file says, which is checked to have been followed."""
     given: Given = parse_schedules(text)
-    made = compile_as(name, Ledger(level=level, given=given), level)
+    made = compile_as(name, Ledger(level=level, given=given))
     made.ledger.check_names()
     given.check_regions({at: dict(schedule.fields()) for at, schedule in schedules(made).items()})
     return made

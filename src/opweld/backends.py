@@ -20,8 +20,8 @@ from opweld.tensor.program import TensorProgram
 from opweld.tile.kernels import realise, schedule
 
 
-def _fuse(program: TensorProgram, level: str, expected: Expected, target: Target, ledger: Ledger) -> Regions:
-    return join_blocks(partition(program, level, ledger), expected, target, ledger)
+def _fuse(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> Regions:
+    return join_blocks(partition(program, ledger), expected, target, ledger)
 
 
 def _build_c(sources: Mapping[str, str], out: Path, target: Target, progress: Callable[[int, int], None]) -> None:

@@ -45,7 +45,8 @@ class Decision:
     """One entry of the ledger. `alternatives[0]` is the baseline; `failed` holds the values of what said no.
 
     What was taken may be a field of a schedule: that of the region of the variant whose first output has the label
-    `region`, in its `part` (see `Schedule.fields`). Of other decisions both are empty."""
+    `region`, in its `part` (see `Schedule.fields`). Of other decisions both are empty.
+    `level` is the first at which more than the baseline is taken, where that is another than the rule's."""
 
     id: str
     rule: str
@@ -60,6 +61,7 @@ class Decision:
     variant: str = ""
     region: str = ""
     part: str = ""
+    level: str = ""
 
     @property
     def stage(self) -> str:
@@ -112,6 +114,7 @@ class Decision:
             "variant": self.variant,
             "region": self.region,
             "part": self.part,
+            "level": self.level,
         }
 
     @classmethod
@@ -133,6 +136,7 @@ class Decision:
             variant=data["variant"],
             region=data["region"],
             part=data["part"],
+            level=data["level"],
         )
 
 
@@ -194,6 +198,7 @@ class Ledger:
         reason: str,
         failed: Mapping[str, int | str] | None = None,
         field: tuple[str, str] = ("", ""),
+        level: str = "",
     ) -> str:
         """Records a decision and returns the name of the alternative to take.
 
@@ -204,13 +209,14 @@ class Ledger:
             rule: `stage.heuristic`, one of `rules.RULES`.
             site: names of the graph nodes that it is about.
             subject: what it is about among all decisions of this rule: names of values (of an edge: both its ends),
-                the same in every compilation of the model, whatever else is decided.
+                the same in every compilation of the model, whatever else is decided (loops are counted as they come).
             alternatives: what can be done; the first must be legal whatever else is decided.
             prefer: the name of the alternative that the stage wants; the one of the fewest `seconds` where None.
             reason: why, in a phrase.
             failed: the values of the predicate that ruled the other alternatives out: then only the first is legal; or,
                 by the name of each alternative that is not legal, why.
             field: where the answer goes to a schedule: the first output of the region, and the part of its schedule.
+            level: the first at which more than the baseline is taken, where it is another than the rule's.
 
         Raises OptionError when a pin or a schedules file names an alternative that is not there, or not legal.
         """
@@ -230,7 +236,7 @@ class Ledger:
         taken = wanted
         if said is not None:
             taken = _pinned(*said, rule, names, legal, failed or {})
-        elif wanted != names[0] and not self._wish(identity, rule):
+        elif wanted != names[0] and not self._wish(identity, rule, level):
             taken = names[0]
         decision = Decision(
             id=identity,
@@ -246,6 +252,7 @@ class Ledger:
             variant=self._variant,
             region=region,
             part=part,
+            level=level,
         )
         self._decisions.append(decision)
         self._by_id[identity] = decision
@@ -268,11 +275,11 @@ class Ledger:
             raise ValueError(f"{rule} decides twice about {subject!r}")
         return identity
 
-    def _wish(self, identity: str, rule: str) -> bool:
+    def _wish(self, identity: str, rule: str, level: str) -> bool:
         """Whether something better than a baseline is granted."""
         number = self._wishes
         self._wishes += 1
-        if self._disable & {identity, rule, stage_of(rule)} or not allowed(rule, self._level):
+        if self._disable & {identity, rule, stage_of(rule)} or not allowed(rule, self._level, level):
             return False
         return (self._prefix is None or number < self._prefix) and (self._grants is None or self._grants(number))
 

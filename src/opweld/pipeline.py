@@ -41,6 +41,7 @@ from opweld.tile.assemble import assemble
 from opweld.tile.check import check_kernel
 from opweld.tile.kernels import Plan, Scheduled
 from opweld.tile.module import Module, Variant
+from opweld.tile.text import print_kernel
 
 if TYPE_CHECKING:
     from opweld.compile import Progress
@@ -146,14 +147,16 @@ class Compiled:
 
 
 def compile_program(
-    program: TensorProgram, target: Target, ledger: Ledger, level: str = "all", expected: Expected | None = None
+    program: TensorProgram, target: Target, ledger: Ledger, expected: Expected | None = None
 ) -> Compiled:
-    """The stages between a tensor program and C: what is computed together, where it lives, how it is computed."""
+    """The stages between a tensor program and tile programs: what is computed together, where it lives, and how.
+
+    Schedules are complete when kernels are there: what their loops do is asked last."""
     ledger.variant(program.name, labels(program))
     expected = expected or expected_sizes(program)
     backend = backend_of(target)
     program = own_outputs(program)
-    regions = backend.fuse(program, level, expected, target, ledger)
+    regions = backend.fuse(program, expected, target, ledger)
     placed = place(regions, expected, target, ledger)
     placed = reuse(pack(placed, target, ledger), ledger)
     plans = backend.schedule(placed, expected, target, ledger)
@@ -181,7 +184,7 @@ def _compile_variant(
         verify(program)
     dump.write(f"{name}.tensors", lambda: print_program(program))
     expected = expected_sizes(program, options.dim_hints)
-    made = compile_program(program, target, ledger, options.level, expected)
+    made = compile_program(program, target, ledger, expected)
     if debug:
         verify(made.regions.program)
         for item in made.kernels:
@@ -190,6 +193,7 @@ def _compile_variant(
     own = schedules_of(made, ledger)
     schedules.update(own)
     dump.write(f"{name}.schedules", lambda: print_schedules(own, ()))
+    dump.write(f"{name}.tiles", lambda: "\n".join(print_kernel(item.kernel) for item in made.kernels))
     return assemble(name, made.program, made.placed, made.kernels, weights.put, expected, ledger)
 
 

@@ -41,7 +41,11 @@ RULES: dict[str, Rule] = {
     "schedule.vectors": Rule("none", "1", "vectors of a register tile"),
     "schedule.row": Rule("none", "no row axis", "the axis that the rows of a register tile count"),
     "schedule.height": Rule("none", "1", "rows of a register tile"),
-    "schedule.order": Rule("none", "all rows pass over a block of weights", "all weights pass over a tile of rows"),
+    "schedule.order": Rule(
+        "none",
+        "all rows pass over a block of weights",
+        "all weights pass over a tile of rows; or forth and back, step by step",
+    ),
     "schedule.taps": Rule("none", "a loop", "written out"),
     "schedule.chunk": Rule("none", "all of the lane axis", "lane tiles of one grid iteration"),
     "schedule.inner": Rule("none", "0", "further axes that a grid iteration takes in"),
@@ -59,7 +63,8 @@ def stage_of(rule: str) -> str:
     return rule.partition(".")[0]
 
 
-def allowed(rule: str, level: str) -> bool:
-    """Whether a level takes more than the baseline of a rule; a rule that is not in the table always may."""
-    known = RULES.get(rule)
-    return known is None or LEVELS.index(known.level) <= LEVELS.index(level)
+def allowed(rule: str, level: str, first: str = "") -> bool:
+    """Whether a level takes more than the baseline of a rule; a rule that is not in the table always may. `first`: the
+    first level at which one decision may, where it is another than the rule's."""
+    first = first or (RULES[rule].level if rule in RULES else LEVELS[0])
+    return LEVELS.index(first) <= LEVELS.index(level)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from opweld.verify.reference import BatchNormalization, GlobalMaxPool, widen_model
+from opweld.verify.reference import OWN_OPERATORS, widen_model
 from tests.random.windows import AveragePool, Conv, MaxPool
 
 Array = NDArray[Any]
@@ -44,9 +44,7 @@ class Step:
         model.CopyFrom(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION))
         widen_model(model)
         self._inputs = inputs
-        self._evaluator = ReferenceEvaluator(
-            model, new_ops=[BatchNormalization, GlobalMaxPool, Conv, MaxPool, AveragePool]
-        )
+        self._evaluator = ReferenceEvaluator(model, new_ops=[*OWN_OPERATORS, Conv, MaxPool, AveragePool])
 
     @property
     def rounded(self) -> list[str]:

@@ -36,7 +36,7 @@ class Backend:
     Attributes:
         name: as users and the manifest call it.
         targets: names of the machines it compiles for; facts of one are a `Target`.
-        fuse: its policy of fusion: the regions of a program at a level. Each step is put to the ledger.
+        fuse: its policy of fusion: the regions of a program. Each step is put to the ledger.
         schedule: a schedule for every region of a placed program, through the ledger: its schedule space.
         realise: the kernels that the schedules say, in order, as tile programs, and the schedules with their loops.
         render: sources by file name, of the kernels and the tables that describe them. Decides nothing.
@@ -45,7 +45,7 @@ class Backend:
 
     name: str
     targets: tuple[str, ...]
-    fuse: Callable[[TensorProgram, str, Expected, Target, Ledger], Regions]
+    fuse: Callable[[TensorProgram, Expected, Target, Ledger], Regions]
     schedule: Callable[[Placed, Expected, Target, Ledger], list[Plan]]
     realise: Callable[[Placed, Sequence[Plan], Expected, Target, Ledger], tuple[list[Plan], list[Scheduled]]]
     render: Callable[[Module, Target], Mapping[str, str]]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from opweld.fuse.legality import inline
 from opweld.fuse.region import Kind
 from opweld.fuse.views import has_value
-from opweld.fuse.web import Web, terms_of, too_much
+from opweld.fuse.web import Web, of_one_node, terms_of, too_much
 from opweld.tensor.dim import product
 from opweld.tensor.expr import Binary, Expr, Load, Unary, loads, substitute_loads, walk
 from opweld.tensor.operators import is_dear
@@ -53,16 +53,17 @@ class _Forest:
             web.users_before[source.name] = len(users)
             return self._copies(source, users)
         user = users[0]
-        if web.kind(user) is not Kind.MAP or not web.allowed(self._origin(source), self._origin(user)):
+        if web.kind(user) is not Kind.MAP:
             return False
         reason = "one user, elementwise: the value stays in a register"
-        if not web.joins("fuse.chain", source, user, reason, self._refusal(source, user)):
+        own = of_one_node(self._origin(source), self._origin(user))
+        if not web.joins("fuse.chain", source, user, reason, self._refusal(source, user), own=own):
             return False
         self._add(source, user)
         return True
 
     def _copies(self, source: Tensor, users: list[Tensor]) -> bool:
-        if not self._web.merges or product(source.shape).constant != 1:
+        if product(source.shape).constant != 1:
             return False
         failed = next(filter(None, (self._too_much(source, user) for user in users)), dict[str, int | str]())
         if not self._web.copies(source, users, failed):

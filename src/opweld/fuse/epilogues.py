@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from opweld.fuse.legality import covers_once, inline
 from opweld.fuse.region import Kind
-from opweld.fuse.web import Web, terms_of, too_much
+from opweld.fuse.web import Web, of_one_node, terms_of, too_much
 from opweld.tensor.expr import substitute_loads
 from opweld.tensor.program import Tensor
 
@@ -25,10 +25,11 @@ def fold_epilogues(web: Web) -> None:
 def _with_user(web: Web, anchor: Tensor) -> Tensor | None:
     """The anchor with its user as epilogue; None where it stays as it is."""
     user = web.only_user(anchor.name)
-    if not isinstance(user, Tensor) or not web.allowed(anchor.origin, user.origin):
+    if not isinstance(user, Tensor):
         return None
     reason = "computed on the accumulators before they are stored"
-    if not web.joins("fuse.epilogue", anchor, user, reason, _refusal(web, anchor, user)):
+    own = of_one_node(anchor.origin, user.origin)
+    if not web.joins("fuse.epilogue", anchor, user, reason, _refusal(web, anchor, user), own=own):
         return None
     body = substitute_loads(user.body, lambda node: inline(node, anchor) if node.tensor == anchor.name else None)
     merged = replace(user, body=body, origin=tuple(dict.fromkeys((*anchor.origin, *user.origin))))

@@ -8,12 +8,19 @@ from opweld.fuse.order import Group, Order
 from opweld.fuse.region import Kind, Region, is_view
 from opweld.fuse.rows import RowSpace
 from opweld.fuse.steps import fold_steps, recurrence
-from opweld.fuse.web import Web, bytes_of, key_of, too_much
+from opweld.fuse.web import Web, bytes_of, key_of, of_one_node, too_much
 from opweld.tensor.axes import split
 from opweld.tensor.program import Item, Scan, Tensor
 
 RULE = "fuse.rows"
 """The rule of every decision here."""
+
+
+def join_rows(web: Web) -> Rows:
+    """Finds the row spaces of a program: tensors that are computed together, row by row."""
+    rows = Rows(web)
+    rows.join()
+    return rows
 
 
 class Rows:
@@ -25,6 +32,10 @@ class Rows:
         self._space_of: dict[str, RowSpace] = {}
         self._nodes: dict[RowSpace, int] = {}
         self._operands: dict[RowSpace, set[str]] = {}
+
+    def join(self) -> None:
+        """Goes through the program once."""
+        web = self._web
         for key, item in web.items.items():
             self._order.add(key, (web.producer[name] for name in web.inputs(item) if name in web.producer))
             if isinstance(item, Tensor) and web.kind(item) in (Kind.MAP, Kind.ROWWISE):
@@ -60,8 +71,6 @@ class Rows:
     def _joins(self, item: Tensor, space: RowSpace) -> bool:
         """Adds a user of a row to it when it runs over the same rows."""
         web, last = self._web, space.tensors[-1]
-        if not web.merges and not (item.origin and all(t.origin == item.origin for t in space.tensors)):
-            return False
         failed: dict[str, int | str] = {}
         if web.is_joined(item):
             failed["user"] = "concatenation"
@@ -71,7 +80,8 @@ class Rows:
             failed = self._refusal(item, space)
         reads = [name for name in web.inputs(item) if self._space_of.get(name) is space]
         web.mark(reads, item.name)
-        if not web.joins(RULE, last, item, "the row is resident", failed, bytes_of(item)):
+        own = bool(item.origin) and all(tensor.origin == item.origin for tensor in space.tensors)
+        if not web.joins(RULE, last, item, "the row is resident", failed, bytes_of(item), own=own):
             return False
         space.add(item)
         self._count(item, space)
@@ -83,7 +93,7 @@ class Rows:
         web, first = self._web, space.anchor
         for name in web.inputs(first):
             source = web.tensor(name)
-            if source is None or web.kind(source) is not Kind.MAP or not web.allowed(source.origin, first.origin):
+            if source is None or web.kind(source) is not Kind.MAP:
                 continue
             failed: dict[str, int | str] = {}
             if name in self._space_of:
@@ -97,7 +107,8 @@ class Rows:
             else:
                 failed = self._refusal(source, space)
             reason = "computed while the row is read"
-            if web.joins(RULE, source, first, reason, failed, bytes_of(source), "producer"):
+            own = of_one_node(source.origin, first.origin)
+            if web.joins(RULE, source, first, reason, failed, bytes_of(source), "producer", own=own):
                 space.add_producer(source)
                 self._count(source, space)
                 self._order.join(name, first.name)

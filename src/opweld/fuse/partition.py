@@ -2,22 +2,26 @@
 
 1. views     data movement becomes index arithmetic in whoever loads it;
 2. chains    an elementwise tensor with one elementwise user is computed inside it;
-3. epilogues what is done with the result of a contraction or window is done before it leaves the registers;
-4. rows      reductions over one row space, and the elementwise work around them, share a resident row.
+3. epilogues what is done with the result of an anchor (a matrix product, convolution, pooling) is done before it
+             leaves the registers;
+4. rows      reductions over the same rows, and the elementwise work around them, are computed row by row.
 
-Why this order: views hide who really uses whom, chains make the diamonds of activations single users, and only then is
-it known whether a tensor is the epilogue of one anchor or the beginning of a row.
+What cannot be otherwise comes before, and is no decision: axes of extent one are dropped, and taps of windows that meet
+nothing but padding (`views.prepared`).
+
+Why this order: views hide who really uses whom; chains put x * sigmoid(x) together, so that the anchor before it has
+one user; and only then is it known whether a tensor is the epilogue of one anchor or the beginning of a row.
 
 Each pass goes through the program once, and what it does at an item costs what that item holds: `web` keeps users and
 facts up to date, `order` knows what may be computed together without a cycle, and what is computed together has a size
-limit (`web.MOST_NODES`, `web.MOST_OPERANDS`).
+limit (`web.MOST_NODES`, `web.MOST_OPERANDS`, `web.MOST_TERMS`).
 """
 
 from __future__ import annotations
 
 from opweld.fuse.chains import fold_chains
 from opweld.fuse.epilogues import fold_epilogues
-from opweld.fuse.grouping import Rows
+from opweld.fuse.grouping import join_rows
 from opweld.fuse.refusals import record_rest
 from opweld.fuse.region import Regions
 from opweld.fuse.views import fold_views, prepared
@@ -26,13 +30,13 @@ from opweld.ledger import Ledger
 from opweld.tensor.program import TensorProgram
 
 
-def partition(program: TensorProgram, level: str, ledger: Ledger) -> Regions:
-    """The regions of a program. At level `none`, only tensors of one graph node are computed together."""
-    web = Web(prepared(program), level, ledger)
+def partition(program: TensorProgram, ledger: Ledger) -> Regions:
+    """The regions of a program."""
+    web = Web(prepared(program), ledger)
     fold_views(web)
     fold_chains(web)
     fold_epilogues(web)
     web.drop_unused()
-    rows = Rows(web)
+    rows = join_rows(web)
     record_rest(web, rows)
     return Regions(web.program(), rows.regions())

@@ -47,15 +47,14 @@ def has_value(node: Load) -> bool:
 
 
 def _wants_view(web: Web, tensor: Tensor) -> bool:
-    if not web.merges and not is_identity(tensor) and tensor.origin:
-        return False
     assert isinstance(tensor.body, Load)
+    own = is_identity(tensor) or not tensor.origin
     if has_value(tensor.body):
         reason = "its indices are computed at run time, and would be checked again by every user"
         return web.shows(tensor, reason, {"indices": "run-time values"})
     if failed := too_much(terms=web.terms(tensor)):
         return web.shows(tensor, "its index arithmetic is long already", failed)
-    return web.shows(tensor, "data movement is index arithmetic in its users", {})
+    return web.shows(tensor, "data movement is index arithmetic in its users", {}, own=own)
 
 
 def _look_through(item: Item, views: Mapping[str, Tensor]) -> Item:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from opweld.fuse.pieces import is_joined
 from opweld.fuse.region import Kind, classify
 from opweld.ledger import Alternative, Ledger
+from opweld.rules import LEVELS
 from opweld.tensor.dim import Dim, FloorDiv, Max, Min, Mod, atoms_of, product
 from opweld.tensor.expr import Expr, Load, Reduce, dims_of, loads, walk
 from opweld.tensor.program import Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
@@ -33,7 +34,7 @@ class Web:
 
     An item is replaced by a new form of itself under the same name, or removed. Its place in the order stays."""
 
-    def __init__(self, program: TensorProgram, level: str, ledger: Ledger) -> None:
+    def __init__(self, program: TensorProgram, ledger: Ledger) -> None:
         self._program = program
         self.ledger = ledger
         self._kinds: dict[Tensor, Kind] = {}
@@ -43,8 +44,6 @@ class Web:
         self._inputs: dict[Item, tuple[str, ...]] = {}
         self._joined: dict[Tensor, bool] = {}
         self._asked: dict[str, set[str]] = {}
-        self.merges = level != "none"
-        """Whether different graph nodes may share a kernel."""
         self.constants = frozenset(constant.name for constant in program.constants)
         """The names of the values known when the model is compiled."""
         self.kept = {value: public for public, value in reversed(program.outputs)}
@@ -166,11 +165,6 @@ class Web:
 
     # ----------------------------------------------------------------------------------------------- the ledger
 
-    def allowed(self, source: Sequence[str], user: Sequence[str]) -> bool:
-        """Whether what comes from these graph nodes may be computed together: level `none` computes one a kernel, and
-        what comes from none belongs to whoever needs it."""
-        return self.merges or not source or source == user
-
     def asked(self, source: str, user: str) -> bool:
         """Whether there is a decision about these two already."""
         return source in self._asked.get(user, ())
@@ -192,6 +186,7 @@ class Web:
         failed: Mapping[str, int | str],
         saved: Dim | None = None,
         role: str = "",
+        own: bool = False,
     ) -> bool:
         """Puts to the ledger whether two items are computed together, or apart, with a value in memory between them.
 
@@ -203,6 +198,7 @@ class Web:
             failed: the values of what says no; empty when nothing does.
             saved: bytes of memory traffic; unless given, the source is neither written nor read.
             role: what tells apart two questions about the same items.
+            own: whether both come from one graph node, see `of_one_node`; then every level computes them together.
         """
         self.mark((source.name,), key_of(user))
         size = bytes_of(source) * 2 if saved is None else saved
@@ -214,6 +210,7 @@ class Web:
             prefer="separate" if failed else "fused",
             reason=_why_not(failed) if failed else reason,
             failed=failed,
+            own=own,
         )
 
     def copies(self, source: Tensor, users: Sequence[Tensor], failed: Mapping[str, int | str]) -> bool:
@@ -230,7 +227,7 @@ class Web:
             failed=failed,
         )
 
-    def shows(self, view: Tensor, reason: str, failed: Mapping[str, int | str]) -> bool:
+    def shows(self, view: Tensor, reason: str, failed: Mapping[str, int | str], own: bool = False) -> bool:
         """Puts to the ledger whether a tensor that moves data is computed, or is index arithmetic in its users."""
         return self._decide(
             rule="fuse.view",
@@ -240,6 +237,7 @@ class Web:
             prefer="copy" if failed else "index",
             reason=reason,
             failed=failed,
+            own=own,
         )
 
     def _decide(
@@ -252,6 +250,7 @@ class Web:
         prefer: str,
         reason: str,
         failed: Mapping[str, int | str],
+        own: bool = False,
     ) -> bool:
         """Whether the ledger takes the second of two alternatives."""
         choice = self.ledger.decide(
@@ -262,8 +261,14 @@ class Web:
             prefer=prefer,
             reason=reason,
             failed=failed,
+            level=LEVELS[0] if own else "",
         )
         return choice == alternatives[1].name
+
+
+def of_one_node(source: Sequence[str], user: Sequence[str]) -> bool:
+    """Whether what comes from these graph nodes comes from one; what comes from none belongs to whoever needs it."""
+    return not source or source == user
 
 
 def key_of(item: Item) -> str:

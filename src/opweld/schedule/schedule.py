@@ -1,6 +1,8 @@
 """How a region is computed, as a value: chosen once, printed, parsed back, checked, given back.
 
-A `Schedule` has a part for each member of its region (and for each part of a concatenation that is copied), in order:
+A `Schedule` has a part for each member of its region, in order. A concatenation has one for each part that is copied; a
+recurrence also has maps: for what states begin with, before; for what is stacked and for the states, after the members
+of each step; for what states end with, last.
 
     map          lane, vectors, chunk, inner
     contraction  lane, vectors, row, height, order, taps
@@ -8,7 +10,9 @@ A `Schedule` has a part for each member of its region (and for each part of a co
     rows         lane, vectors, kept
 
 and what the whole kernel shares: how many rows of the block an iteration computes, and what each innermost loop does.
-Axes have the names that they have in the tensor program: `i0`, `i1`, ...; `one` stands for an axis that is not there.
+Axes have the names that they have in the tensor program: `i0`, `i1`, ... (`i2o` and `i2i` where `i2` was split in an
+outer and an inner one). Rows count their columns `c0`, ... and what they keep apart `r0`, ...; the rows of a block are
+`m`; `one` stands for an axis that is not there.
 Every field has a rule of the ledger behind it, and nothing else decides how a kernel is computed. Where there is
 nothing to decide, a field has the value that its `absent` says.
 
@@ -105,7 +109,8 @@ class LoopSchedule:
     """What an innermost loop does, beside its body.
 
     Attributes:
-        unroll: bodies laid out in a row. fetch: lines of the next panel of weights that each row fetches.
+        unroll: bodies laid out in a row. fetch: cache lines that each such group of bodies fetches, of the weights
+            that the next iteration of a slower grid axis needs.
         separate: whether the loads of one accumulation are forgotten before the next, to save registers.
     """
 
@@ -125,7 +130,7 @@ class Schedule:
     """How a region is computed.
 
     Attributes:
-        members: one for each member of the region, in order.
+        members: one for each member of the region, in order, and what else is computed: see above.
         rows: rows of its block that a grid iteration computes; 0 where the region has no block.
         loops: one for each loop of accumulations that can be written in more than one way, inner ones first.
     """

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from opweld.tensor.dim import Atom, Axis, Dim, as_dim, atoms_of, nonnegative
+from opweld.tensor.dim import Atom, Axis, Dim, Mod, as_dim, atoms_of, nonnegative
 from opweld.tile.tile import Tile
 
 _MOST_COMBINATIONS = 20_000
@@ -45,13 +45,20 @@ def possible_counts(remaining: Dim, width: int) -> tuple[int, ...] | None:
     constant = remaining.constant
     if constant is not None:
         return (min(width, constant),) if constant > 0 else ()
-    axes = sorted((atom for atom in atoms_of(remaining)), key=lambda atom: atom.key)
-    axes = [atom for atom in axes if atom.rank not in (2, 3, 4, 5)]
-    extents: list[int] = []
-    for atom in axes:
-        if not isinstance(atom, Axis) or atom.extent.constant is None:
-            return None
-        extents.append(int(atom.extent))
+    # What a remainder is of need not be known: it is one of a few numbers.
+    remainders = [atom for atom in atoms_of(remaining) if isinstance(atom, Mod) and atom.right.constant is not None]
+    for atoms in ([], sorted(remainders, key=lambda atom: atom.key)):
+        free = remaining.substitute({atom: Axis(f"m{n}", atom.right).dim for n, atom in enumerate(atoms)})
+        axes = [atom for atom in atoms_of(free) if atom.rank not in (2, 3, 4, 5)]
+        if all(isinstance(atom, Axis) and atom.extent.constant is not None for atom in axes):
+            counts = _counts_of(free, [atom for atom in axes if isinstance(atom, Axis)], width)
+            if counts is not None:
+                return counts
+    return None
+
+
+def _counts_of(remaining: Dim, axes: Sequence[Axis], width: int) -> tuple[int, ...] | None:
+    extents = [int(axis.extent) for axis in axes]
     if math.prod(extents) > _MOST_COMBINATIONS:
         return None
     found: set[int] = set()

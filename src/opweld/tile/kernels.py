@@ -60,13 +60,17 @@ def weights_of(placed: Placed) -> Weights:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """One kernel to be: its members in order, and how their statements become one kernel."""
+    """One kernel to be: its members in order, how their statements become one kernel, and the bytes it must move.
+
+    `part` numbers the kernels of a concatenation; None elsewhere."""
 
     kind: str
     members: tuple[Member, ...]
     compose: Compose
     count: Count
+    bytes: Dim
     serial: bool = False
+    part: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +101,7 @@ def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger)
 
 def _part(work: Work) -> tuple[str, ...]:
     """What tells the kernels of a region apart."""
-    return (work.kind,) if work.kind.startswith("part") else ()
+    return () if work.part is None else (f"part {work.part}",)
 
 
 def realise(
@@ -127,18 +131,14 @@ def realise(
                 add(kernel, Count(), filled, True, (name, "halo"))
         schedules = list(plan.schedule.members)
         if len(schedules) != sum(len(work.members) for work in plan.works):
-            raise OptionError(f"schedule: {plan.schedule} does not fit a region of {len(plan.region.members)} members")
-        moved = ZERO
-        for name in (*plan.region.inputs, *plan.region.outputs):
-            moved = moved + size_in_bytes(placed.storages[name].dtype, shapes[name])
+            expects = sum(len(work.members) for work in plan.works)
+            raise OptionError(f"schedule: {plan.schedule} does not fit a region of {expects} members")
         for work in plan.works:
             made = work.compose([member.realise(schedules.pop(0), target) for member in work.members])
-            kind = work.kind.partition(" ")[0]
-            kind = "map" if kind == "part" else kind
-            kernel = _kernel(len(result), plan.region, kind, made, dtypes)
+            kernel = _kernel(len(result), plan.region, work.kind, made, dtypes)
             asking = _Asking(ledger, plan.region, _part(work), len(loops))
             kernel = tune_loops(kernel, target, asking, expected)
-            add(kernel, work.count, moved, work.serial, (plan.region.outputs[0], *_part(work)))
+            add(kernel, work.count, work.bytes, work.serial, (plan.region.outputs[0], *_part(work)))
             loops += asking.schedules
         complete.append(replace(plan, schedule=replace(plan.schedule, loops=tuple(loops))))
     return complete, result
@@ -193,31 +193,41 @@ class _Works:
         storages, lanes = self._placed.storages, self._placed.lanes
         if region.scan is not None:
             made = recurrence_of(region, storages, self._shapes, lanes)
-            return [Work("scan", made.members, made.compose, flops(region.recurrence()), serial=True)]
+            count = flops(region.recurrence())
+            return [Work("scan", made.members, made.compose, count, self._moved(region), serial=True)]
         if region.block is not None:
             block = block_of(region, rows, storages, self._shapes, lanes)
-            return [Work("block", block.members, block.compose, _flops(region.tensors))]
+            return [Work("block", block.members, block.compose, _flops(region.tensors), self._moved(region))]
         return self._single(region, region.members[0])
+
+    def _moved(self, region: Region) -> Dim:
+        """The bytes of all that a region reads and writes, each value once."""
+        storages, names = self._placed.storages, (*region.inputs, *region.outputs)
+        return sum((size_in_bytes(storages[name].dtype, self._shapes[name]) for name in names), ZERO)
 
     def _single(self, region: Region, member: RegionMember) -> list[Work]:
         storages = self._placed.storages
+        count, moved = _flops(region.tensors), self._moved(region)
         if member.kind is Kind.ROWWISE:
             assert member.space is not None
             work = RowWork(member.tensors, region.outputs, Rows.of(member.space), storages, self._shapes)
-            return [Work("rows", (RowMember(work),), _alone, _flops(region.tensors))]
+            return [Work("rows", (RowMember(work),), _alone, count, moved)]
         tensor = member.tensor
         storage = storages[tensor.name]
         if member.kind is Kind.MAP:
             parts = self._parts(tensor)
             if parts is not None:
-                return [Work(f"part {n}", (self._map(p, s),), _alone, flops(p)) for n, (p, s) in enumerate(parts)]
-            return [Work("map", (self._map(tensor, storage),), _alone, flops(tensor))]
+                return [
+                    Work("map", (self._map(p, s),), _alone, flops(p), size_in_bytes(p.dtype, p.shape) * 2, part=n)
+                    for n, (p, s) in enumerate(parts)
+                ]
+            return [Work("map", (self._map(tensor, storage),), _alone, flops(tensor), moved)]
         lanes = self._placed.lanes[tensor.name]
         nest = nest_of(tensor.axes, member.place, tensor.body, storage, storages, self._shapes, lanes.axis)
         if not reductions(nest.body):
-            return [Work("map", (MapMember(nest, storage.root, "map"),), _alone, _flops(region.tensors))]
+            return [Work("map", (MapMember(nest, storage.root, "map"),), _alone, count, moved)]
         made = ReductionMember(nest, storage.root, member.kind, lanes.vectors)
-        return [Work(member.kind.value, (made,), _alone, _flops(region.tensors))]
+        return [Work(member.kind.value, (made,), _alone, count, moved)]
 
     def _map(self, tensor: Tensor, storage: Storage) -> Member:
         indices = tuple(axis.dim for axis in tensor.axes)

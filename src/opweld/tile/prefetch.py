@@ -20,6 +20,7 @@ LINE_BYTES = 64
 _FEWEST_FETCHES = 8
 _SMALLEST_BYTES = 1 << 17  # a model has more weights than L2 holds, so each launch finds its own in L3
 _MOST_REPEATS = 3
+_FEWEST_PASSES = 2
 
 MOST_LINES = 8
 """Lines that a group of unrolled bodies fetches at most: more would keep it from loading what it needs itself."""
@@ -103,7 +104,9 @@ def _panel(
     tiles = product(faster_axis.extent for faster_axis in faster)
     share = ceildiv(panel // elements, tiles)  # lines for each of the faster iterations
     groups = total // loop.unroll
-    lines = -(-expected(share) // groups)
+    # Where one row is expected there may be many, and nobody would need what the later ones fetch again.
+    passes = expected(tiles) if tiles.constant is not None else max(_FEWEST_PASSES, expected(tiles))
+    lines = ceildiv(ceildiv(panel // elements, passes), groups).constant or 0
     if share.constant is not None and share.constant * _MOST_REPEATS < groups:
         return None
     position = as_dim(0)

@@ -46,6 +46,60 @@ class GlobalMaxPool(OpRun):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
+class ConvTranspose(OpRun):
+    """Every group with its own bias and all its channels, where ONNX's own has the first group's bias and one channel.
+
+    X [N, C, spatial...], W [C, O / group, kernel...], B [O]: each element of X adds a kernel to the result."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, weights: Array, bias: Array | None = None, **attributes: Any) -> tuple[Array]:
+        spatial, kernel = x.shape[2:], weights.shape[2:]
+        n, group = len(spatial), attributes.get("group") or 1
+        strides = attributes.get("strides") or [1] * n
+        dilations = attributes.get("dilations") or [1] * n
+        extra = attributes.get("output_padding") or [0] * n
+        whole = [
+            s * (size - 1) + d * (k - 1) + 1 for s, size, d, k in zip(strides, spatial, dilations, kernel, strict=True)
+        ]
+        before, sizes = _cropped([a + b for a, b in zip(whole, extra, strict=True)], spatial, strides, attributes)
+        split = x.reshape(x.shape[0], group, -1, *spatial)
+        taken = weights.reshape(group, -1, *weights.shape[1:])
+        room = [max(a, b + c) for a, b, c in zip(whole, before, sizes, strict=True)]
+        result = np.zeros((x.shape[0], group, weights.shape[1], *room), x.dtype)
+        for tap in np.ndindex(*kernel):
+            part = np.einsum("ngc...,gco->ngo...", split, taken[(..., *tap)])
+            where = tuple(
+                slice(t * d, t * d + s * (size - 1) + 1, s)
+                for t, d, s, size in zip(tap, dilations, strides, spatial, strict=True)
+            )
+            result[(..., *where)] += part
+        kept = tuple(slice(start, start + size) for start, size in zip(before, sizes, strict=True))
+        result = result.reshape(x.shape[0], -1, *room)[(slice(None), slice(None), *kept)]
+        return (result if bias is None else result + bias.reshape(-1, *(1,) * n),)
+
+
+def _cropped(
+    whole: Sequence[int], spatial: Sequence[int], strides: Sequence[int], attributes: Mapping[str, Any]
+) -> tuple[list[int], list[int]]:
+    """(elements cut off before, elements that stay) of each spatial axis of a ConvTranspose."""
+    n = len(whole)
+    pads, auto = attributes.get("pads"), attributes.get("auto_pad") or "NOTSET"
+    sizes = attributes.get("output_shape")
+    if sizes is None and auto in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = [size * stride for size, stride in zip(spatial, strides, strict=True)]
+    if sizes is None:
+        pads = pads or [0] * (2 * n)
+        return list(pads[:n]), [whole[i] - pads[i] - pads[n + i] for i in range(n)]
+    cut = [whole[i] - sizes[i] for i in range(n)]
+    # What is odd goes to the end for SAME_UPPER, else to the beginning.
+    return [max(0, c // 2 if auto == "SAME_UPPER" else c - c // 2) for c in cut], list(sizes)
+
+
+OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, ConvTranspose)
+"""What ONNX's reference evaluator gets wrong, computed right."""
+
+
 def float64_outputs(model: Path | onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
     """All outputs of a model for `feeds`, computed in float64.
 
@@ -56,7 +110,7 @@ def float64_outputs(model: Path | onnx.ModelProto, feeds: Mapping[str, Array]) -
     wide = {name: _widen_array(values) for name, values in feeds.items()}
     try:
         with np.errstate(all="ignore"):
-            evaluator = ReferenceEvaluator(proto, new_ops=[BatchNormalization, GlobalMaxPool])
+            evaluator = ReferenceEvaluator(proto, new_ops=list(OWN_OPERATORS))
             outputs: Sequence[Any] = evaluator.run(None, wide)  # pyright: ignore[reportAssignmentType]
     except Exception as error:  # The evaluator raises whatever NumPy does.
         raise UnsupportedError(f"no float64 reference for this model: {type(error).__name__}: {error}") from error

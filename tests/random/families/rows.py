@@ -168,6 +168,8 @@ def resize(graph: Graph) -> Value:
         y = graph.node("Resize", x, None, None, sizes, axes=axes, **attributes)
     if not all(array.size for array in y.data):
         raise Rejected  # scaled down to nothing, which nobody defines
+    if "pytorch" in attributes["coordinate_transformation_mode"] and any(1 in array.shape[2:] for array in y.data):
+        raise Rejected  # to one element: at 0, says the specification; the reference takes -0.5
     if graph.chance(0.3):
         return graph.node("Pad", y, graph.integers([0, 0, *[1] * n, 0, 0, *[1] * n]))
     return y

@@ -20,7 +20,7 @@ TARGET = Target.of("x86-64-v4")
 def joined(text: str, disable: tuple[str, ...] = ()) -> tuple[list[Region], list[Decision]]:
     program = parse_program(text)
     ledger = Ledger(disable)
-    regions = join_blocks(partition(program, "all", ledger), expected_sizes(program), TARGET, ledger)
+    regions = join_blocks(partition(program, ledger), expected_sizes(program), TARGET, ledger)
     return list(regions.regions), [decision for decision in ledger if decision.rule == "fuse.block"]
 
 

@@ -19,7 +19,7 @@ from tests.unit.fuse.programs import Builder, chain
 
 def folded(program: TensorProgram | str, ledger: Ledger | None = None, level: str = "all") -> Web:
     parsed = parse_program(program) if isinstance(program, str) else program
-    web = Web(prepared(parsed), level, Ledger() if ledger is None else ledger)
+    web = Web(prepared(parsed), Ledger(level=level) if ledger is None else ledger)
     fold_chains(web)
     verify(web.program())
     return web

@@ -13,7 +13,7 @@ from tests.unit.fuse.programs import Builder
 
 
 def folded(program: TensorProgram, ledger: Ledger | None = None) -> Web:
-    web = Web(prepared(program), "all", Ledger() if ledger is None else ledger)
+    web = Web(prepared(program), Ledger() if ledger is None else ledger)
     fold_views(web)
     fold_epilogues(web)
     verify(web.program())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from opweld.fuse.grouping import Rows
+from opweld.fuse.grouping import Rows, join_rows
 from opweld.fuse.web import MOST_NODES, Web
 from opweld.ledger import Ledger
 from opweld.tensor.parse import parse_program
@@ -11,8 +11,8 @@ from tests.unit.fuse.programs import Builder
 
 
 def grouped(program: TensorProgram, ledger: Ledger | None = None) -> tuple[Web, Rows]:
-    web = Web(program, "all", Ledger() if ledger is None else ledger)
-    return web, Rows(web)
+    web = Web(program, Ledger() if ledger is None else ledger)
+    return web, join_rows(web)
 
 
 def failures(ledger: Ledger) -> list[dict[str, int | str]]:

@@ -25,7 +25,7 @@ from tests.unit.tile.pipeline import with_data
 
 def regions_of(text: str, level: str = "all", ledger: Ledger | None = None) -> Regions:
     program = own_outputs(simplify_program(with_data(parse_program(text))))
-    found = partition(program, level, Ledger() if ledger is None else ledger)
+    found = partition(program, Ledger(level=level) if ledger is None else ledger)
     verify(found.program)
     return found
 
@@ -180,7 +180,7 @@ def calls(program: TensorProgram) -> int:
     before = sys.getprofile()
     sys.setprofile(entered)
     try:
-        partition(program, "all", Ledger())
+        partition(program, Ledger())
     finally:
         sys.setprofile(before)
     return count
@@ -192,7 +192,7 @@ def calls(program: TensorProgram) -> int:
 def test_random_programs_keep_their_values(seed: int, limit: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "MOST_NODES", limit)
     program = random_program(seed)
-    found = partition(program, level, Ledger())
+    found = partition(program, Ledger(level=level))
     verify(found.program)
     there = {value.name for value in (*found.program.inputs, *found.program.constants)}
     for region in found.regions:
@@ -209,6 +209,6 @@ def test_random_programs_keep_their_values(seed: int, limit: int, level: str, mo
 def test_two_rows_are_never_begun_that_wait_for_each_other(seed: int) -> None:
     """None of their tensors depends on itself, but each row reads a value that the other one gives."""
     program = random_program(seed, 60)
-    found = partition(program, "all", Ledger())
+    found = partition(program, Ledger())
     assert sum(len(region.outputs) for region in found.regions) >= 3
     assert {value for _, value in program.outputs} <= {name for region in found.regions for name in region.outputs}

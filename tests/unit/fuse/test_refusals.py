@@ -17,9 +17,9 @@ from tests.unit.fuse.programs import SIZE, Builder, random_program
 from tests.unit.tile import programs
 
 
-def refused(program: TensorProgram | str, level: str = "all") -> list[tuple[str, dict[str, int | str]]]:
+def refused(program: TensorProgram | str) -> list[tuple[str, dict[str, int | str]]]:
     ledger = Ledger()
-    partition(parse_program(program) if isinstance(program, str) else program, level, ledger)
+    partition(parse_program(program) if isinstance(program, str) else program, ledger)
     return [(decision.rule, dict(decision.failed)) for decision in ledger if decision.failed]
 
 
@@ -79,12 +79,6 @@ def test_rows_begun_by_others() -> None:
     assert refused(build.program(total)) == [("fuse.rows", {"row": f"begun by {top}"})]
 
 
-def test_level_none_asks_for_nothing_across_graph_nodes() -> None:
-    build = Builder()
-    build.matmul(build.map("exp", "x"))
-    assert refused(build.program("t1"), "none") == []
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_each_value_between_kernels_is_refused_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = list[tuple[str, tuple[str, ...]]]()
@@ -96,7 +90,7 @@ def test_each_value_between_kernels_is_refused_once(seed: int, monkeypatch: pyte
         return decide(web, **decision)
 
     monkeypatch.setattr(Web, "_decide", recording)
-    found = partition(random_program(seed), "all", Ledger())
+    found = partition(random_program(seed), Ledger())
     assert len(set(refusals)) == len(refusals)
 
     subjects = [subject[:2] for rule, subject in refusals if rule != "fuse.view"]

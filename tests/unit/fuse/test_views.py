@@ -18,7 +18,7 @@ output y = y
 
 
 def folded(text: str, level: str = "all", ledger: Ledger | None = None) -> Web:
-    web = Web(prepared(parse_program(text)), level, Ledger() if ledger is None else ledger)
+    web = Web(prepared(parse_program(text)), Ledger(level=level) if ledger is None else ledger)
     fold_views(web)
     return web
 

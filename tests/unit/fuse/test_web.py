@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opweld.fuse.web import Web, key_of, terms_of, too_much
+from opweld.fuse.web import Web, key_of, of_one_node, terms_of, too_much
 from opweld.ledger import Ledger
 from opweld.tensor.expr import loads
 from opweld.tensor.parse import parse_program
@@ -15,7 +15,7 @@ def diamond() -> Web:
     build = Builder()
     top = build.map("tanh", "x")
     build.pair("add", build.map("abs", top), build.map("neg", top))
-    return Web(build.program("t3"), "all", Ledger())
+    return Web(build.program("t3"), Ledger())
 
 
 def names(web: Web, value: str) -> list[str]:
@@ -44,15 +44,15 @@ def test_users_follow_what_is_replaced_and_removed() -> None:
 def test_an_output_has_no_only_user() -> None:
     build = Builder()
     build.map("abs", build.map("tanh", "x"))
-    assert Web(build.program("t0", "t1"), "all", Ledger()).only_user("t0") is None
-    assert Web(build.program("t1"), "all", Ledger()).only_user("t0") is not None
+    assert Web(build.program("t0", "t1"), Ledger()).only_user("t0") is None
+    assert Web(build.program("t1"), Ledger()).only_user("t0") is not None
 
 
 def test_what_nobody_reads_goes_with_all_that_led_to_it() -> None:
     build = Builder()
     dead = build.map("abs", build.map("tanh", "x"))
     kept = build.map("neg", "x")
-    web = Web(build.program(kept), "all", Ledger())
+    web = Web(build.program(kept), Ledger())
     web.drop_unused()
     assert list(web.items) == [kept]
     assert not web.users("x")[1:]
@@ -60,7 +60,7 @@ def test_what_nobody_reads_goes_with_all_that_led_to_it() -> None:
 
 
 def test_values_of_a_recurrence_have_one_producer() -> None:
-    web = Web(parse_program(programs.lstm(3, 2, 4, 5)), "all", Ledger())
+    web = Web(parse_program(programs.lstm(3, 2, 4, 5)), Ledger())
     (scan,) = [item for item in web.items.values() if isinstance(item, Scan)]
     values = [name for name, key in web.producer.items() if web.items[key] is scan]
     assert values == ["all", "last"]
@@ -77,11 +77,10 @@ def test_a_decision_about_a_part_is_one_about_the_whole() -> None:
     assert web.asked("t0", "t3")
 
 
-def test_level_none_keeps_graph_nodes_apart() -> None:
-    web = Web(Builder().program(), "none", Ledger())
-    assert web.allowed(("Softmax",), ("Softmax",))
-    assert web.allowed((), ("Softmax",))
-    assert not web.allowed(("MatMul",), ("Add",))
+def test_what_comes_from_one_graph_node() -> None:
+    assert of_one_node(("Softmax",), ("Softmax",))
+    assert of_one_node((), ("Softmax",))
+    assert not of_one_node(("MatMul",), ("Add",))
 
 
 def test_the_first_limit_that_is_passed_is_told() -> None:

@@ -84,8 +84,7 @@ def test_every_kind_of_decision_is_in_the_table_and_met() -> None:
 def test_levels_are_nested_sets(name: str) -> None:
     """A level fires what is allowed to it alone, and that is also allowed to the next."""
     for lower, higher in itertools.pairwise(LEVELS):
-        fired = {decision.rule for decision in compiled(name, lower).ledger if decision.fired}
-        assert all(allowed(rule, lower) for rule in fired)
+        assert all(allowed(d.rule, lower, d.level) for d in compiled(name, lower).ledger if d.fired)
         assert {rule for rule in RULES if allowed(rule, lower)} <= {rule for rule in RULES if allowed(rule, higher)}
 
 
@@ -225,3 +224,10 @@ def test_a_file_may_hold_a_single_region() -> None:
     made = given_back("dense", f"variant dense\n{edited}  # half as high\n")
     assert [str(plan.schedule) for plan in made.plans] == [edited.partition(" : ")[2]]
     assert [d.rule for d in made.ledger if d.pinned and not d.part] == []
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_file_of_a_higher_level_comes_back_at_none(name: str) -> None:
+    first = compiled(name)
+    made = given_back(name, written(first), level="none")
+    assert kernels(made) == kernels(first)

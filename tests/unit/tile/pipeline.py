@@ -86,13 +86,13 @@ def compile_program(
     program: TensorProgram, target: Target = TARGET, level: str = "all", disable: tuple[str, ...] = ()
 ) -> Compiled:
     """The kernels of a program, each checked."""
-    return compile_with(program, Ledger(disable, level=level), target, level)
+    return compile_with(program, Ledger(disable, level=level), target)
 
 
-def compile_with(program: TensorProgram, ledger: Ledger, target: Target = TARGET, level: str = "all") -> Compiled:
+def compile_with(program: TensorProgram, ledger: Ledger, target: Target = TARGET) -> Compiled:
     """The kernels of a program as a ledger decides, each checked."""
     verify(program)
-    made = stages(simplify_program(program), target, ledger, level)
+    made = stages(simplify_program(program), target, ledger)
     verify(made.regions.program)
     for item in made.kernels:
         check_kernel(item.kernel, target.vector_lanes_f32)

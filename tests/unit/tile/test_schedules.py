@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from opweld.target import Target
+from opweld.tensor.dim import Axis, Symbol, as_dim, mod
+from opweld.tile.instances import possible_counts
 from opweld.tile.text import print_kernel
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import check
@@ -320,3 +322,12 @@ output out = y
     printed = print_kernel(item.kernel)
     assert "loop k0: 16\n      loop k1: 8" in printed
     assert "+ 128*k0 + 16*k1 + l0]" in printed
+
+
+def test_where_a_recurrence_turns_the_last_tile_is_still_written_out() -> None:
+    """Which step it is may be unknown; that it is odd or even is all that a tile's size depends on."""
+    steps, width = Symbol("T"), 129
+    time, tile = Axis("t", steps.dim), Axis("x", 5)
+    turned = tile.dim + mod(time.dim, as_dim(2)) * (4 - tile.dim * 2)
+    assert possible_counts(width - 32 * turned, 32) == (32, 1)
+    assert possible_counts(as_dim(width) - 32 * time.dim, 32) is None

@@ -75,8 +75,7 @@ def test_right_and_wrong_outputs_are_told_apart(tmp_path: Path) -> None:
     assert not check_outputs(path, feeds, ["y"], [wrong]).passed
 
 
-def image_model(path: Path, opset: int, node: onnx.NodeProto, rank: int, **weights: Any) -> Path:
-    shape = [1, 2, *[5] * (rank - 2)]
+def image_model(path: Path, opset: int, node: onnx.NodeProto, shape: tuple[int, ...], **weights: Any) -> Path:
     graph = helper.make_graph(
         [node],
         "g",
@@ -98,10 +97,33 @@ def test_operators_that_onnx_has_wrong_are_right(opset: int, rank: int, tmp_path
     batch = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"], momentum=0.9)
     pool = helper.make_node("GlobalMaxPool", ["x"], ["y"])
     for node, constants in ((batch, weights), (pool, {})):
-        path = image_model(tmp_path / "m.onnx", opset, node, rank, **constants)
+        path = image_model(tmp_path / "m.onnx", opset, node, x.shape, **constants)
         (right,), (plain,) = float64_outputs(path, {"x": x}), onnxruntime_outputs(path, {"x": x})
         assert right.dtype == np.float64
         assert relative_error(plain, right)[0] < 1e-6
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"strides": [2, 1], "pads": [1, 0, 0, 1], "output_padding": [1, 0]},
+        {"strides": [2, 3], "dilations": [2, 1], "auto_pad": "SAME_UPPER"},
+        {"strides": [2, 3], "auto_pad": "SAME_LOWER"},
+        {"strides": [2, 2], "output_shape": [9, 10]},
+    ],
+    ids=str,
+)
+def test_groups_of_a_transposed_convolution(attributes: dict[str, Any], tmp_path: Path) -> None:
+    """Two of a batch, two channels a group, a bias of its own for each."""
+    pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(0)
+    x = random.standard_normal((2, 4, 5, 4), np.float32)
+    weights = {"w": random.standard_normal((4, 3, 3, 4), np.float32), "b": random.standard_normal(6, np.float32)}
+    node = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], group=2, **attributes)
+    path = image_model(tmp_path / "m.onnx", 17, node, x.shape, **weights)
+    (right,), (plain,) = float64_outputs(path, {"x": x}), onnxruntime_outputs(path, {"x": x})
+    assert right.shape == plain.shape
+    assert relative_error(plain, right)[0] < 1e-6
 
 
 def test_a_reference_that_disagrees_with_onnx_runtime_tolerates_nothing(

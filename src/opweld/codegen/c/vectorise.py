@@ -2,7 +2,7 @@
 
 Loops stay loops: all rows and vectors of the enclosing tiles are inside them. A tile that may be partly empty is
 written once for each number of indices that it can have; where that number is symbolic, a tail of rows is written as
-pieces of 8, 4, 2 and 1, a tail of lanes as single vectors and one partial vector.
+pieces of 4, 2 and 1, a tail of lanes as single vectors and one partial vector.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from opweld.tile.tile import Accumulate, Collapse, Declare, Fetch, Kernel, Let, 
 def vectorise(kernel: Kernel, name: str, lanes: int) -> Function:
     """The vector program of a kernel for registers of `lanes` elements. Names in it do not depend on the model.
 
-    Raises ValueError when the kernel breaks the rules of `schedule.tile`."""
+    Raises ValueError when the kernel breaks the rules of `tile.check`."""
     return _Lowering(kernel, lanes).function(name)
 
 

@@ -4,9 +4,10 @@
     tile   lanes: the axis that the packed operand and the result run along; rows: an axis of the other operand
     body   declare accumulators; loop over the reduced axes; accumulate; store epilogue(accumulators)
 
-A packed operand that fits the second-level cache is passed over for every row tile, whose operand and result are then
-walked once, front to back. Of a larger one, a block stays in cache while all rows pass over it. A recurrence that walks
-through a large one at each step turns back at its end: what the cache still holds then comes first.
+A packed operand that fits a quarter of the second-level cache is passed over for every row tile, whose operand and
+result are then walked once, front to back. Of a larger one, a block stays in cache while all rows pass over it. A
+recurrence that walks through a large one at each step turns back at its end: what the cache still holds then comes
+first.
 """
 
 from __future__ import annotations
