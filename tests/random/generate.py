@@ -59,7 +59,7 @@ def case_of(seed: int) -> Case:
         if graph.chance(0.03):
             graph.attempt(lambda g: _source(g, tuple(choices[0]), ranks))
     if not graph.nodes:
-        graph.node("Relu", graph.pick(lambda v: v.floating))
+        graph.node("Identity", graph.pick(lambda v: True))
     outputs = _outputs(graph)
     feeds = tuple(graph.feeds(choice) for choice in range(len(choices)))
     return Case(seed, graph.model(outputs), feeds, tuple(choices))
