@@ -39,6 +39,8 @@ FOUND = {
         { y = GRU<hidden_size = 1, linear_before_reset = 0>(x, w, r) }""",
     "a product without elements": """g (float[16, 8, 0, 8] x, float[8, 40] w) => (float[16, 8, 0, 40] y)
         { y = MatMul(x, w) }""",
+    "an empty axis beside one that is wrapped around": """g (float[0, 3] x) => (float[0, 5] y)
+        <int64[4] p = {0, 1, 0, 1}> { y = Pad<mode = "wrap">(x, p) }""",
     "a factor that guards alone move": """g (float[1, 4, H, W] x) => (float[?, ?, ?, ?] y)
         <float[4, 1, 1, 1] u = {1, 2, 3, 4}, float[4, 2, 1, 1] v = {1, 2, 3, 4, 5, 6, 7, 8}>
         { s = Shape(x) o = ConstantOfShape<value: tensor = float[1] {1}>(s) c = Conv<group = 4>(o, u)

@@ -184,7 +184,8 @@ def lower_pad(scope: Lowering, node: ir.Node) -> None:
             ]
             return scope.load(x, inside, guards, fill)
         if mode == "wrap":
-            return scope.load(x, [mod(i, dim) for i, dim in zip(inside, fact.shape, strict=True)])
+            around = zip(inside, fact.shape, pads, strict=True)
+            return scope.load(x, [i if pad == (ZERO, ZERO) else mod(i, dim) for i, dim, pad in around])
         fold = _clamped if mode == "edge" else _reflected
         return scope.load(x, [fold(i, dim, *pad) for i, dim, pad in zip(inside, fact.shape, pads, strict=True)])
 
