@@ -17,7 +17,7 @@ from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.external import external_extent
 from opweld.ops.registry import OPSET
 
-OLDEST_OPSET, NEWEST_OPSET = 7, 26
+OLDEST_OPSET, NEWEST_OPSET = 7, 28
 MAX_RANK = 8
 MAX_IR_VERSION = 14
 

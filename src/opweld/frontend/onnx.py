@@ -21,7 +21,7 @@ from opweld.ops.registry import OPSET
 SOURCE_OPSET = "opweld.source_opset"
 """Key of `model.meta`: the opset that the model came with."""
 
-IR_VERSION = 11
+IR_VERSION = 14
 """The IR version that belongs to `OPSET`."""
 
 _NODE_NAME_LIMIT = 200

@@ -8,6 +8,7 @@ from opweld.ops import (
     cumulative,
     elementwise,
     gather,
+    grid_sample,
     matmul,
     movement,
     normalization,
@@ -18,6 +19,7 @@ from opweld.ops import (
     shape,
     slicing,
     softmax,
+    top_k,
 )
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "cumulative",
     "elementwise",
     "gather",
+    "grid_sample",
     "matmul",
     "movement",
     "normalization",
@@ -38,4 +41,5 @@ __all__ = [
     "shape",
     "slicing",
     "softmax",
+    "top_k",
 ]

@@ -1,4 +1,4 @@
-"""Running totals: CumSum, as a sum over the elements that come before."""
+"""Running totals and products: a reduction over the elements that come before."""
 
 from __future__ import annotations
 
@@ -8,34 +8,41 @@ from opweld.errors import ModelError
 from opweld.ops.arithmetic import accumulator
 from opweld.ops.emitted import Indices, define
 from opweld.ops.fact import Fact
+from opweld.ops.known import settle_axes
 from opweld.ops.operands import describe, known_integers, normalize_axis, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import Axis
-from opweld.tensor.expr import Expr, cast, reduce
+from opweld.tensor.expr import Expr, cast, const, reduce
+
+KINDS = {"CumSum": ("sum", 0), "CumProd": ("prod", 1)}
+"""Operator -> its reduction, and what an element that does not take part counts."""
 
 
-@infers("CumSum")
-def infer_cumsum(scope: Inference, node: ir.Node) -> list[Fact]:
+@infers(*KINDS)
+def infer_cumulative(scope: Inference, node: ir.Node) -> list[Fact]:
     """The fact of the input."""
     fact = scope.fact(required(node, 0))
+    settle_axes(scope, node, 1, fact.rank)
     _axis(scope, node, fact.rank)
     return [Fact(fact.dtype, fact.shape)]
 
 
-@lowers("CumSum")
-def lower_cumsum(scope: Lowering, node: ir.Node) -> None:
-    """The sum of the elements up to the index (without it when exclusive, from the end when reverse)."""
+@lowers(*KINDS)
+def lower_cumulative(scope: Lowering, node: ir.Node) -> None:
+    """What the elements up to the index make (without it when exclusive, from the end when reverse)."""
     x = required(node, 0)
     fact = scope.fact(x)
     axis = _axis(scope, node, fact.rank)
+    kind, neutral = KINDS[node.op_type]
     skip = 1 if attribute(node, "exclusive", 0) else 0
     reverse = bool(attribute(node, "reverse", 0))
 
     def body(at: Indices) -> Expr:
         k = Axis("k", fact.shape[axis])
         distance = k.dim - at[axis] if reverse else at[axis] - k.dim
-        element = scope.load(x, (*at[:axis], k.dim, *at[axis + 1 :]), (distance - skip,))
-        return reduce("sum", (k,), cast(element, accumulator(fact.dtype)))
+        place = (*at[:axis], k.dim, *at[axis + 1 :])
+        element = scope.load(x, place, (distance - skip,), const(neutral, fact.dtype))
+        return reduce(kind, (k,), cast(element, accumulator(fact.dtype)))
 
     define(scope, node.outputs[0], body)
 

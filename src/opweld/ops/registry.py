@@ -26,7 +26,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr
 from opweld.tensor.program import Scan
 
-OPSET = 23
+OPSET = 28
 """The one opset that graphs are brought to before inference."""
 
 

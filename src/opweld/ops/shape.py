@@ -10,7 +10,7 @@ from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.elements import make
 from opweld.ops.emitted import define
 from opweld.ops.fact import Fact
-from opweld.ops.known import required_dims
+from opweld.ops.known import required_dims, settle_axes
 from opweld.ops.operands import (
     describe,
     elements_of,
@@ -103,6 +103,7 @@ def infer_flatten(scope: Inference, node: ir.Node) -> list[Fact]:
 def infer_squeeze(scope: Inference, node: ir.Node) -> list[Fact]:
     """Without the given axes, which have size 1, or without all axes of size 1."""
     fact = scope.fact(required(node, 0))
+    settle_axes(scope, node, 1, fact.rank)
     axes = known_integers(scope, node, 1, "the axes")
     if axes is None:
         axes = tuple(
@@ -120,9 +121,9 @@ def infer_squeeze(scope: Inference, node: ir.Node) -> list[Fact]:
 def infer_unsqueeze(scope: Inference, node: ir.Node) -> list[Fact]:
     """With axes of size 1 at the given positions of the output."""
     fact = scope.fact(required(node, 0))
-    axes = known_integers(scope, node, 1, "the axes")
-    if axes is None:
-        raise ModelError(f"{describe(node)}: the axes are missing")
+    count = product(scope.fact(required(node, 1)).shape).constant or 0
+    settle_axes(scope, node, 1, fact.rank + count)
+    axes = known_integers(scope, node, 1, "the axes") or ()
     rank = fact.rank + len(axes)
     added = {normalize_axis(axis, rank, node) for axis in axes}
     if len(added) < len(axes):

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from opweld.errors import ModelError
 from opweld.ops.emitted import Indices, define
 from opweld.ops.fact import Fact
-from opweld.ops.known import required_dims
+from opweld.ops.known import required_dims, settle_axes
 from opweld.ops.operands import describe, given, known_integers, normalize_axis, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import ZERO, Dim, as_dim, ceildiv, maximum, minimum, mod, nonnegative, product
@@ -95,6 +95,7 @@ def _spans(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]) -> 
 def infer_slice(scope: Inference, node: ir.Node) -> list[Fact]:
     """The lengths of the slices; bounds that hang on dynamic sizes are assumed to lie within the axis."""
     fact = scope.fact(required(node, 0))
+    settle_axes(scope, node, 3, fact.rank)
     shape = list(fact.shape)
     for axis, span in _spans(scope, node, shape).items():
         for margin, why in span.margins:
@@ -137,6 +138,7 @@ def _pads(scope: Inference | Lowering, node: ir.Node, rank: int) -> list[tuple[D
 def infer_pad(scope: Inference, node: ir.Node) -> list[Fact]:
     """Every dim with its pads added. A reflection must fit into the axis."""
     fact = scope.fact(required(node, 0))
+    settle_axes(scope, node, 3, fact.rank)
     mode = attribute(node, "mode", "constant")
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise ModelError(f"{describe(node)}: pad mode {mode!r} is not defined")

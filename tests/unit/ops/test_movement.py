@@ -117,6 +117,16 @@ def test_cumsum(exclusive: int, reverse: int) -> None:
     check("CumSum", [normal(3, 5), np.array(0, np.int64)], constant=(1,), exclusive=exclusive, reverse=reverse)
 
 
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_cumprod(exclusive: int, reverse: int) -> None:
+    options = {"exclusive": exclusive, "reverse": reverse, "opset": 26}
+    check("CumProd", [normal(3, 5), np.array(1, np.int64)], constant=(1,), dims={0: [3, "n"]}, **options)
+    check(
+        "CumProd", [integers(3, 5), np.array(0, np.int64)], more=[[integers(3, 5), np.array(-1, np.int64)]], **options
+    )
+
+
 def test_an_operator_that_moves_nothing_makes_no_tensor() -> None:
     cases: list[tuple[list[np.ndarray], str, dict[str, Any]]] = [
         ([normal(2, 3)], "Transpose", {"perm": [0, 1]}),

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import AssumptionError, ModelError, UnsupportedError
 from opweld.tensor.expr import Reduce, walk
 from opweld.tensor.program import Tensor
-from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of
+from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of, run
 
 SUMS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"]
 NORMS = ["ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"]
@@ -115,3 +115,14 @@ def test_arg(op_type: str, last: int, keep: int, axis: int) -> None:
     x = integers(3, 5, 4, low=0, high=3).astype(np.float32)
     check(op_type, [x], axis=axis, keepdims=keep, select_last_index=last)
     check(op_type, [integers(7, 5, 2, dtype=np.int32)], axis=axis, keepdims=keep, select_last_index=last)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_axes_that_are_fed(keepdims: int) -> None:
+    """A variant for each axis that may come."""
+    x = normal(3, 4, 5)
+    feeds = [[x, np.array([axis], np.int64)] for axis in range(-3, 3)]
+    check("ReduceSum", feeds[0], more=feeds[1:], keepdims=keepdims)
+    programs = check("ReduceMean", feeds[0], keepdims=keepdims)
+    with pytest.raises(AssumptionError):
+        run(programs, {"x0": x, "x1": np.array([3], np.int64)})

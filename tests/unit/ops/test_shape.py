@@ -110,6 +110,11 @@ def test_unsqueeze(axes: tuple[int, ...]) -> None:
     )
 
 
+def test_axes_that_are_fed() -> None:
+    check("Squeeze", [normal(1, 3, 1), ints(0)], more=[[normal(1, 3, 1), ints(-1)]])
+    check("Unsqueeze", [normal(2, 3), ints(0)], more=[[normal(2, 3), ints(2)], [normal(2, 3), ints(-1)]])
+
+
 @pytest.mark.parametrize("attributes", [{}, {"start": 1}, {"start": -2, "end": -1}, {"end": 2}, {"start": 7}])
 def test_shape(attributes: dict[str, Any]) -> None:
     check("Shape", [normal(2, 3, 4)], dims={0: ["n", 3, "m"]}, more=[[normal(5, 3, 1)]], **attributes)

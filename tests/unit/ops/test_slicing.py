@@ -117,3 +117,9 @@ def test_a_reflection_longer_than_its_axis_is_refused() -> None:
     programs = programs_of(make_model("Pad", [normal(9), ints(0, 3)], constant=(1,), dims={0: ["n"]}, mode="reflect"))
     with pytest.raises(AssumptionError, match="reflection"):
         run(programs, {"x0": normal(3)})
+
+
+def test_axes_that_are_fed() -> None:
+    x = normal(5, 6)
+    check("Slice", [x, ints(1), ints(3), ints(0)], constant=(1, 2), more=[[x, ints(1), ints(3), ints(-1)]])
+    check("Pad", [x, ints(1, 2), None, ints(1)], constant=(1,), more=[[x, ints(1, 2), None, ints(-2)]])
