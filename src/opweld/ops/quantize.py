@@ -1,0 +1,336 @@
+"""Quantized numbers: (q - zero point) * scale, with one scale for a value, a channel or a block.
+
+Products of quantized values are sums of integers. They are made in floats that hold every one of those sums exactly:
+in fp32 where 255 * 255 times the length stays below 2 ** 24, else in fp64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.ops.arithmetic import add, div, larger, mul, smaller, sub
+from opweld.ops.conv import convolution_axes, group_of, grouped_channel, spatial_axes
+from opweld.ops.emitted import Indices, define, emit
+from opweld.ops.fact import Fact
+from opweld.ops.operands import describe, given, normalize_axis, require_rank, required
+from opweld.ops.registry import Inference, Lowering, attribute, fresh_axes, infers, lowers
+from opweld.ops.window import require_room, windows_of
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, floordiv, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, cast, const, load, reduce, unary
+
+QUANTIZED = (DType.U8, DType.I8, DType.U16, DType.I16)
+EXACT = (1 << 24) // (255 * 255)
+"""Products of two 8-bit numbers whose sum fp32 holds exactly, whatever they are."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Scale and zero point of a value: which inputs of a node they are, and how they lie along it."""
+
+    scale: ir.Value
+    zero: ir.Value | None
+    axis: int
+    block: int
+    rank: int
+
+    def _place(self, at: Indices) -> Indices:
+        if self.rank == 0:
+            return ()
+        if self.block:
+            return (*at[: self.axis], floordiv(at[self.axis], self.block), *at[self.axis + 1 :])
+        return (at[self.axis],)
+
+    def scale_at(self, scope: Lowering, at: Indices) -> Expr:
+        """The scale of the element."""
+        return scope.load(self.scale, self._place(at))
+
+    def zero_at(self, scope: Lowering, at: Indices) -> Expr | None:
+        """The zero point of the element; None where it is zero."""
+        return None if self.zero is None else scope.load(self.zero, self._place(at))
+
+
+def scaling_of(scope: Inference | Lowering, node: ir.Node, fact: Fact, scale: int, zero: int, axis: int) -> Scaling:
+    """The scaling of a value whose scale and zero point are inputs of these positions, along the axis."""
+    value = required(node, scale)
+    rank = scope.fact(value).rank
+    block = int(attribute(node, "block_size", 0))
+    if rank == 1 and scope.fact(value).shape[0] is ONE and not block:
+        rank = 0
+    if rank > 1 and not block:
+        raise ModelError(f"{describe(node)}: a scale of rank {rank} needs a block_size")
+    if block and rank != fact.rank:
+        raise ModelError(f"{describe(node)}: blocks need a scale of rank {fact.rank}, not {rank}")
+    return Scaling(value, given(node, zero), normalize_axis(axis, fact.rank, node) if rank else 0, block, rank)
+
+
+def _check(scope: Inference, node: ir.Node, fact: Fact, scale: int, zero: int) -> Scaling:
+    found = scaling_of(scope, node, fact, scale, zero, int(attribute(node, "axis", 1 if fact.rank != 1 else 0)))
+    shape = scope.fact(found.scale).shape
+    if found.rank == 1 and not found.block:
+        scope.same(shape[0], fact.shape[found.axis], node, f"a scale for each element of axis {found.axis}")
+    return found
+
+
+def _dtype_of(node: ir.Node, zero: Fact | None) -> DType:
+    code = int(attribute(node, "output_dtype", 0))
+    try:
+        named = DType.of_onnx(code) if code else None
+    except ValueError as error:
+        raise UnsupportedError(f"{describe(node)}: {error}") from error
+    dtype = named or (DType.U8 if zero is None else zero.dtype)
+    if dtype not in QUANTIZED:
+        raise UnsupportedError(f"{describe(node)}: quantizing to {dtype!r} is not supported yet")
+    return dtype
+
+
+@infers("QuantizeLinear")
+def infer_quantize(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The shape of the input; the dtype of the zero point, or what output_dtype says, or uint8."""
+    fact = scope.fact(required(node, 0))
+    _check(scope, node, fact, 1, 2)
+    zero = given(node, 2)
+    return [Fact(_dtype_of(node, None if zero is None else scope.fact(zero)), fact.shape)]
+
+
+@lowers("QuantizeLinear")
+def lower_quantize(scope: Lowering, node: ir.Node) -> None:
+    """round(x / scale) + zero point, cut off where the dtype ends."""
+    x = required(node, 0)
+    fact = scope.fact(x)
+    scaling = scaling_of(scope, node, fact, 1, 2, int(attribute(node, "axis", 1 if fact.rank != 1 else 0)))
+    dtype = scope.fact(node.outputs[0]).dtype
+
+    def body(at: Indices) -> Expr:
+        scale = scaling.scale_at(scope, at)
+        return saturated(div(cast(scope.load(x, at), scale.dtype), scale), scaling.zero_at(scope, at), dtype)
+
+    define(scope, node.outputs[0], body)
+
+
+def saturated(value: Expr, zero: Expr | None, dtype: DType) -> Expr:
+    """A float rounded to the nearest (even) integer, moved by the zero point, within the limits of the dtype."""
+    wide = DType.F64 if value.dtype is DType.F64 else DType.F32
+    rounded = unary("round", cast(value, wide))
+    if zero is not None:
+        rounded = add(rounded, cast(zero, wide))
+    limits = np.iinfo(dtype.numpy)
+    return cast(smaller(larger(rounded, float(limits.min)), float(limits.max)), dtype)
+
+
+@infers("DequantizeLinear")
+def infer_dequantize(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The shape of the input; the dtype of the scale, or what output_dtype says."""
+    fact = scope.fact(required(node, 0))
+    scaling = _check(scope, node, fact, 1, 2)
+    code = int(attribute(node, "output_dtype", 0))
+    return [Fact(DType.of_onnx(code) if code else scope.fact(scaling.scale).dtype, fact.shape)]
+
+
+@lowers("DequantizeLinear")
+def lower_dequantize(scope: Lowering, node: ir.Node) -> None:
+    """(x - zero point) * scale"""
+    x = required(node, 0)
+    fact = scope.fact(x)
+    scaling = scaling_of(scope, node, fact, 1, 2, int(attribute(node, "axis", 1 if fact.rank != 1 else 0)))
+
+    def body(at: Indices) -> Expr:
+        # 32-bit integers are made floats after the subtraction, in which they may lose bits.
+        element, zero = cast(scope.load(x, at), DType.I32), scaling.zero_at(scope, at)
+        difference = element if zero is None else sub(element, cast(zero, DType.I32))
+        scale = scaling.scale_at(scope, at)
+        return mul(cast(difference, scale.dtype), scale)
+
+    define(scope, node.outputs[0], body)
+
+
+# ----------------------------------------------------------------------------------------------- sums of products
+
+
+def _exact(length: Dim) -> DType:
+    """The float dtype that holds every sum of so many products of 8-bit numbers."""
+    return DType.F32 if length.constant is not None and length.constant <= EXACT else DType.F64
+
+
+def _centred(scope: Lowering, value: ir.Value, zero: ir.Value | None, axis: int, dtype: DType, hint: str) -> str:
+    """The value minus its zero point, as floats; `axis` is the one that zero points of rank 1 count."""
+    shape = scope.fact(value).shape
+
+    def body(at: Indices) -> Expr:
+        element = cast(scope.load(value, at), dtype)
+        if zero is None:
+            return element
+        fact = scope.fact(zero)
+        many = fact.rank == 1 and fact.shape[0] is not ONE
+        place = (at[axis],) if many else (ZERO,) * fact.rank
+        return sub(element, cast(scope.load(zero, place), dtype))
+
+    return emit(scope, shape, body, hint).name
+
+
+def _product_shape(scope: Inference, node: ir.Node, a: Fact, b: Fact) -> tuple[Dim, ...]:
+    require_rank(a, 1, node), require_rank(b, 1, node)
+    scope.same(a.shape[-1], b.shape[-2] if b.rank > 1 else b.shape[0], node, f"{describe(node)} sums over it")
+    batch = scope.broadcast([a.shape[:-2], b.shape[:-2]], node)
+    return (*batch, *(a.shape[-2:-1] if a.rank > 1 else ()), *(b.shape[-1:] if b.rank > 1 else ()))
+
+
+def _sum_of_products(
+    scope: Lowering, out: tuple[Dim, ...], a: tuple[str, Fact], b: tuple[str, Fact], dtype: DType
+) -> tuple[tuple[Axis, ...], Expr]:
+    """MatMul of two tensors of floats; the axes of the result and its element."""
+    (left, x), (right, w) = a, b
+    axes = fresh_axes(out)
+    inner = len(axes) - (x.rank > 1) - (w.rank > 1)
+    batch, rest = [axis.dim for axis in axes[:inner]], [axis.dim for axis in axes[inner:]]
+    k = Axis("k", x.shape[-1])
+
+    def outer(fact: Fact) -> list[Dim]:
+        """The batch indices, with 0 along axes that are broadcast."""
+        own = fact.shape[:-2]
+        return [
+            ZERO if dim is ONE else i for dim, i in zip(own, batch[len(batch) - len(own) :], strict=True)
+        ]
+
+    row = [rest[0]] if x.rank > 1 else []
+    column = [rest[-1]] if w.rank > 1 else []
+    element = load(left, dtype, (*outer(x), *row, k.dim))
+    weight = load(right, dtype, (*outer(w), k.dim, *column))
+    return axes, reduce("sum", (k,), mul(element, weight))
+
+
+@infers("MatMulInteger")
+def infer_matmul_integer(scope: Inference, node: ir.Node) -> list[Fact]:
+    """As MatMul, of 8-bit integers to int32."""
+    a, b = scope.fact(required(node, 0)), scope.fact(required(node, 1))
+    return [Fact(DType.I32, _product_shape(scope, node, a, b))]
+
+
+@lowers("MatMulInteger")
+def lower_matmul_integer(scope: Lowering, node: ir.Node) -> None:
+    """sum over k of (a[..., m, k] - zero[m]) * (b[..., k, n] - zero[n])"""
+    a, b = required(node, 0), required(node, 1)
+    x, w = scope.fact(a), scope.fact(b)
+    dtype = _exact(x.shape[-1])
+    left = _centred(scope, a, given(node, 2), max(0, x.rank - 2), dtype, "a")
+    right = _centred(scope, b, given(node, 3), w.rank - 1, dtype, "b")
+    out = scope.fact(node.outputs[0]).shape
+    axes, total = _sum_of_products(scope, out, (left, x), (right, w), dtype)
+    scope.result(node.outputs[0], axes, cast(total, DType.I32))
+
+
+@infers("QLinearMatMul")
+def infer_qlinear_matmul(scope: Inference, node: ir.Node) -> list[Fact]:
+    """As MatMul, of quantized values; inputs: a, its scale, its zero point, the same of b, those of the result."""
+    a, b = scope.fact(required(node, 0)), scope.fact(required(node, 3))
+    return [Fact(scope.fact(required(node, 7)).dtype, _product_shape(scope, node, a, b))]
+
+
+@lowers("QLinearMatMul")
+def lower_qlinear_matmul(scope: Lowering, node: ir.Node) -> None:
+    """The product of what the values stand for, quantized again."""
+    a, b = required(node, 0), required(node, 3)
+    x, w = scope.fact(a), scope.fact(b)
+    out = scope.fact(node.outputs[0])
+    dtype = _exact(x.shape[-1])
+    left = _centred(scope, a, required(node, 2), max(0, x.rank - 2), dtype, "a")
+    right = _centred(scope, b, required(node, 5), w.rank - 1, dtype, "b")
+    axes, total = _sum_of_products(scope, out.shape, (left, x), (right, w), dtype)
+    product_ = scope.emit(axes, total, "product")
+    rows, columns = max(0, len(out.shape) - 2), len(out.shape) - 1
+
+    def scale(position: int, at: Indices, axis: int) -> Expr:
+        return _scale(scope, required(node, position), at[axis] if at else ZERO)
+
+    def body(at: Indices) -> Expr:
+        factor = div(mul(scale(1, at, rows), scale(4, at, columns)), scale(6, at, columns))
+        value = mul(cast(load(product_, dtype, at), factor.dtype), factor)
+        return saturated(value, scope.load(required(node, 7), (ZERO,) * scope.fact(required(node, 7)).rank), out.dtype)
+
+    define(scope, node.outputs[0], body)
+
+
+def _scale(scope: Lowering, value: ir.Value, place: Dim) -> Expr:
+    """A scale for all, or for each of an axis."""
+    fact = scope.fact(value)
+    single = fact.rank == 0 or fact.shape[0] is ONE
+    found = scope.load(value, (ZERO,) * fact.rank if single else (place,))
+    return cast(found, DType.F32)
+
+
+def _infer_conv(scope: Inference, node: ir.Node, weights: int, dtype: DType) -> list[Fact]:
+    x = require_rank(scope.fact(required(node, 0)), 3, node)
+    w = require_rank(scope.fact(required(node, weights)), x.rank, node, x.rank)
+    scope.same(x.shape[1], w.shape[1] * group_of(node), node, f"input channels of {describe(node)}")
+    places = require_room(scope, node, windows_of(node, x.shape[2:], w.shape[2:]))
+    return [Fact(dtype, (x.shape[0], w.shape[0], *places))]
+
+
+@infers("ConvInteger")
+def infer_conv_integer(scope: Inference, node: ir.Node) -> list[Fact]:
+    """As Conv, of 8-bit integers to int32."""
+    return _infer_conv(scope, node, 1, DType.I32)
+
+
+@infers("QLinearConv")
+def infer_qlinear_conv(scope: Inference, node: ir.Node) -> list[Fact]:
+    """As Conv, of quantized values; inputs: x, its scale, its zero point, the same of w, those of the result, bias."""
+    return _infer_conv(scope, node, 3, scope.fact(required(node, 7)).dtype)
+
+
+def _convolved(
+    scope: Lowering, node: ir.Node, out: tuple[Dim, ...], weights: int, zeros: tuple[int, int]
+) -> tuple[tuple[Axis, ...], Expr]:
+    """The sum of products of a convolution; padding is the zero point, which stands for zero."""
+    x_value, w_value = required(node, 0), required(node, weights)
+    x, w = scope.fact(x_value), scope.fact(w_value)
+    dtype = _exact(product(w.shape[1:]))
+    left = _centred(scope, x_value, given(node, zeros[0]), 0, dtype, "x")
+    right = _centred(scope, w_value, given(node, zeros[1]), 0, dtype, "w")
+    windows = windows_of(node, x.shape[2:], w.shape[2:])
+    axes = n, o, *places = convolution_axes(out)
+    channel = Axis("c", w.shape[1])
+    taps = spatial_axes("k", [window.kernel for window in windows])
+    steps = [(window, place.dim, tap.dim) for window, place, tap in zip(windows, places, taps, strict=True)]
+    source = grouped_channel(o.dim, channel.dim, w.shape[1], w.shape[0], group_of(node))
+    indices = (n.dim, source, *(window.tap(place, tap) for window, place, tap in steps))
+    guards = tuple(guard for window, place, tap in steps for guard in window.guards(place, tap))
+    fill = const(0, dtype) if guards else None
+    element = load(left, dtype, indices, guards, fill)
+    weight = load(right, dtype, (o.dim, channel.dim, *(tap.dim for tap in taps)))
+    return axes, reduce("sum", (channel, *taps), mul(element, weight))
+
+
+@lowers("ConvInteger")
+def lower_conv_integer(scope: Lowering, node: ir.Node) -> None:
+    """Conv of the values minus their zero points."""
+    out = scope.fact(node.outputs[0]).shape
+    axes, total = _convolved(scope, node, out, 1, (2, 3))
+    scope.result(node.outputs[0], axes, cast(total, DType.I32))
+
+
+@lowers("QLinearConv")
+def lower_qlinear_conv(scope: Lowering, node: ir.Node) -> None:
+    """Conv of what the values stand for, quantized again; the bias is int32, in units of both scales."""
+    out = scope.fact(node.outputs[0])
+    axes, total = _convolved(scope, node, out.shape, 3, (2, 5))
+    dtype = total.dtype
+    product_, bias = scope.emit(axes, total, "product"), given(node, 8)
+
+    def body(at: Indices) -> Expr:
+        value = load(product_, dtype, at)
+        if bias is not None:
+            value = add(value, cast(scope.load(bias, (at[1],)), dtype))
+        factor = div(
+            mul(_scale(scope, required(node, 1), ZERO), _scale(scope, required(node, 4), at[1])),
+            _scale(scope, required(node, 6), ZERO),
+        )
+        zero = required(node, 7)
+        shifted = scope.load(zero, (ZERO,) * scope.fact(zero).rank)
+        return saturated(mul(cast(value, factor.dtype), factor), shifted, out.dtype)
+
+    define(scope, node.outputs[0], body)
