@@ -51,7 +51,12 @@ def _quotient(a: Dim, b: Dim) -> Dim | None:
     if a.constant is not None and b.constant:
         magnitude = abs(a.constant) // abs(b.constant)
         return as_dim(magnitude if (a.constant < 0) == (b.constant < 0) else -magnitude)
-    return floordiv(a, b) if nonnegative(a) and nonnegative(b - 1) else None
+    if not nonnegative(b - 1):
+        return None
+    if nonnegative(a):
+        return floordiv(a, b)
+    # One of the two is zero: a quotient is rounded towards it from both sides.
+    return floordiv(maximum(a, 0), b) - floordiv(maximum(-a, 0), b)
 
 
 def _remainder(a: Dim, b: Dim) -> Dim | None:

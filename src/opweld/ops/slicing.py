@@ -62,7 +62,11 @@ def _bound(
     if nonnegative(-bound - 1):
         bound = extent + bound
     if not nonnegative(bound - lowest):
-        margins.append((bound - lowest, f"its {what} is within the axis"))
+        if lowest.constant == -1:
+            # Backwards, an end before the axis is common: "the last nine", of fewer.
+            bound = maximum(bound, lowest)
+        else:
+            margins.append((bound - lowest, f"its {what} is within the axis"))
     if nonnegative(highest - bound):
         return bound
     if value is not None and value >= LARGE:

@@ -96,6 +96,8 @@ def require_room(scope: Inference, node: ir.Node, windows: Sequence[Window]) -> 
     """The output dims, under the assumption that every window fits its padded input at least once."""
     for window in windows:
         room = window.size + window.before + window.after - window.reach
+        # A last window that may hang over the end may do so as the only one.
+        room = room + (window.stride - 1 if window.ceil else 0)
         scope.at_least(room, 0, node, f"the window of {describe(node)} must fit its padded input")
     return tuple(window.out for window in windows)
 

@@ -117,3 +117,12 @@ def test_norm_pool(p: int) -> None:
 def test_indices_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="indices"):
         programs_of(make_model("MaxPool", [normal(1, 1, 4)], outputs=2, kernel_shape=[2]))
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+def test_a_window_larger_than_its_input_that_may_hang_over_the_end(op_type: str) -> None:
+    options = {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}
+    arrays = [normal(1, 1, 2)]
+    more = [[normal(1, 1, 5)], [normal(1, 1, 8)]]
+    reference = onnxruntime_of(op_type, arrays, dims={0: [1, 1, "n"]}, **options)
+    check(op_type, arrays, dims={0: [1, 1, "n"]}, more=more, reference=reference, **options)

@@ -123,3 +123,9 @@ def test_axes_that_are_fed() -> None:
     x = normal(5, 6)
     check("Slice", [x, ints(1), ints(3), ints(0)], constant=(1, 2), more=[[x, ints(1), ints(3), ints(-1)]])
     check("Pad", [x, ints(1, 2), None, ints(1)], constant=(1,), more=[[x, ints(1, 2), None, ints(-2)]])
+
+
+def test_backwards_beyond_the_beginning_of_a_short_axis() -> None:
+    bounds = [ints(-1), ints(-9), ints(0), ints(-2)]
+    more = [[normal(size), *bounds] for size in (1, 8, 9, 10, 20)]
+    check("Slice", [normal(3), *bounds], constant=(1, 2, 3, 4), dims={0: ["n"]}, more=more)
