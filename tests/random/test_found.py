@@ -42,8 +42,8 @@ FOUND = {
     "an empty axis beside one that is wrapped around": """g (float[0, 3] x) => (float[0, 5] y)
         <int64[4] p = {0, 1, 0, 1}> { y = Pad<mode = "wrap">(x, p) }""",
     "a count that is half of what may be negative": """g (float[N] x) => (int64[?] y)
-        <int64 three = {3}, int64 two = {2}, int64 zero = {0}, int64 one = {1}, int64[1] a = {0}>
-        { s = Shape(x) n = Squeeze(s, a) d = Sub(n, three) h = Div(d, two) y = Range(zero, h, one) }""",
+        <int64 two = {2}, int64 zero = {0}, int64 one = {1}, int64[1] a = {0}>
+        { s = Shape(x) n = Squeeze(s, a) d = Sub(n, two) h = Div(d, two) y = Range(zero, h, one) }""",
     "a factor that guards alone move": """g (float[1, 4, H, W] x) => (float[?, ?, ?, ?] y)
         <float[4, 1, 1, 1] u = {1, 2, 3, 4}, float[4, 2, 1, 1] v = {1, 2, 3, 4, 5, 6, 7, 8}>
         { s = Shape(x) o = ConstantOfShape<value: tensor = float[1] {1}>(s) c = Conv<group = 4>(o, u)
