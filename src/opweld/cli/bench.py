@@ -47,7 +47,7 @@ def bench(
     difference to that runtime's outputs, as a part of each output's scale.
     """
     from opweld.cli.contest import Row, contest
-    from opweld.cli.inputs import make_inputs
+    from opweld.cli.open import Opened
     from opweld.cli.peers import PEERS
 
     peers = [] if vs == "none" else _names(vs, "--vs")
@@ -67,9 +67,8 @@ def bench(
             for level in chosen
         }
 
-        def feeds(declared: Sequence[Any]) -> dict[str, Any]:
-            given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
-            return make_inputs(declared, given=given, dims=dims, seed=seed)
+        def feeds(opened: Opened) -> dict[str, Any]:
+            return opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
 
         rows += contest(model, model.stem, variants, peers, feeds, rounds)
     if json is not None:

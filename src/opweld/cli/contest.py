@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from opweld.cli import show
 from opweld.cli.measure import Timing, alternate
-from opweld.cli.open import open_model
+from opweld.cli.open import Opened, open_model
 from opweld.cli.peers import Run, prepare
 from opweld.errors import OptionError
-from opweld.interface import TensorInfo
 from opweld.options import Options, available_cores
 from opweld.verify.compare import compare
 
@@ -64,7 +63,7 @@ def contest(
     name: str,
     variants: Mapping[str, Options],
     peers: Sequence[str],
-    make_feeds: Callable[[Sequence[TensorInfo]], Mapping[str, Array]],
+    make_feeds: Callable[[Opened], Mapping[str, Array]],
     rounds: int,
 ) -> list[Row]:
     """Compiles `model` once per variant (options by level), times variants and peers in turn; answers their rows."""
@@ -73,7 +72,7 @@ def contest(
     opened = {level: open_model(model, options) for level, options in variants.items()}
     first = next(iter(opened.values()))
     threads = next(iter(variants.values())).threads or available_cores()
-    feeds = make_feeds(first.inputs)
+    feeds = make_feeds(first)
     runs: dict[str, Run] = {f"opweld {level}": _run(one.session.run, feeds) for level, one in opened.items()}
     answers = {contestant: run() for contestant, run in runs.items()}
     for peer in peers:

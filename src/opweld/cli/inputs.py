@@ -1,20 +1,33 @@
-"""Inputs for a model that was given none: by declared dtype and shape, the same every time for one seed."""
+"""Inputs for a model that was given none: by declared dtype and shape, the same every time for one seed.
+
+Usual sizes come first. Where the model refuses them, others are tried: first another size of one dim, then of two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opweld.errors import InputError, OptionError
+from opweld.errors import AssumptionError, InputError, OptionError
 from opweld.runtime import dtypes
 
 Array = NDArray[Any]
 
 _MAX_ELEMENTS = 1 << 30
+
+_SIZES = (
+    *(32, 48, 64, 1, 2, 3, 4, 16, 8, 128, 224, 256, 512, 640, 96, 160, 192, 320, 384, 480, 80, 112, 24, 10, 100, 5, 6),
+    *(7, 9, 12, 20, 40, 50, 60, 77, 144, 197, 200, 240, 299, 300, 416, 448, 600, 608, 768, 800, 1000, 1024, 1280),
+    *(1536, 2048, 3000, 4096, 8000, 16000, 32000),
+)
+"""What dims are tried at where usual sizes do not fit, what people feed first."""
+
+_MOST_TRIES = 3000
 
 
 class Declared(Protocol):
@@ -34,6 +47,10 @@ class Declared(Protocol):
     def shape(self) -> Sequence[int | str] | None:
         """Sizes and names of symbolic dims, which are negative or empty where they have none; None for any rank."""
         ...
+
+
+Place = tuple[str, int]
+"""A dim that has no name: its input, and its position there."""
 
 
 def make_inputs(
@@ -57,18 +74,78 @@ def make_inputs(
     for name in dims:
         if name not in known:
             raise OptionError(f"--dim {name!r}: the inputs' symbolic dims are {', '.join(sorted(known)) or 'none'}")
-    random = np.random.default_rng(seed)
+    return _arrays(declared, given, {**dims}, np.random.default_rng(seed))
+
+
+def _arrays(
+    declared: Sequence[Declared],
+    given: Mapping[str, str],
+    dims: Mapping[str | Place, int],
+    random: np.random.Generator | None,
+) -> dict[str, Array]:
     return {value.name: _make(value, given.get(value.name), dims, random) for value in declared}
 
 
-def _make(value: Declared, text: str | None, dims: Mapping[str, int], random: np.random.Generator) -> Array:
+def fitting_inputs(
+    declared: Sequence[Declared],
+    binds: Callable[[Mapping[str, Array]], object],
+    *,
+    given: Mapping[str, str],
+    dims: Mapping[str, int],
+    seed: int = 0,
+) -> tuple[dict[str, Array], bool]:
+    """Arrays for all inputs of a model that it takes, and whether their sizes had to be searched for.
+
+    `binds` raises AssumptionError for arrays that the model does not take. The others as in `make_inputs`; what is
+    given is never changed. Raises AssumptionError, that of the usual sizes, where no other sizes are found."""
+    feeds = make_inputs(declared, given=given, dims=dims, seed=seed)
+    try:
+        binds(feeds)
+    except AssumptionError as refusal:
+        for sizes in itertools.islice(_tries(declared, given, dims), _MOST_TRIES):
+            # Which values it would be does not matter to a size.
+            try:
+                binds(_arrays(declared, given, {**dims, **sizes}, None))
+            except (AssumptionError, InputError):
+                continue
+            return _arrays(declared, given, {**dims, **sizes}, np.random.default_rng(seed)), True
+        raise refusal
+    return feeds, False
+
+
+def _tries(
+    declared: Sequence[Declared], given: Mapping[str, str], dims: Mapping[str, int]
+) -> Iterator[dict[str | Place, int]]:
+    """Sizes of one symbolic dim, then of two."""
+    open_dims = [
+        dim if isinstance(dim, str) and dim else (value.name, axis)
+        for value in declared
+        if value.name not in given
+        for axis, dim in reversed(list(enumerate(value.shape or ())))
+        if not isinstance(dim, int) or dim < 0
+    ]
+    free: list[str | Place] = [key for key in dict.fromkeys(open_dims) if key not in dims]
+    for count in (1, 2):
+        for sizes in itertools.product(_SIZES, repeat=count):
+            for chosen in itertools.combinations(free, count):
+                yield dict(zip(chosen, sizes, strict=True))
+
+
+def _make(
+    value: Declared, text: str | None, dims: Mapping[str | Place, int], random: np.random.Generator | None
+) -> Array:
+    """The array of an input; zeros without `random`."""
     if text is not None and text.endswith(".npy"):
         return _load(value.name, Path(text))
     if value.shape is None:
         raise InputError(f"input {value.name!r} has no declared rank: give it as --input {value.name}=FILE.npy")
     dtype = dtypes.numpy_dtype(value.dtype)
     rank = len(value.shape)
-    shape = tuple(_size(dim, i, rank, dtype.kind == "f", dims) for i, dim in enumerate(value.shape))
+    floating = dtype.kind == "f"
+    shape = tuple(
+        dims[value.name, i] if (value.name, i) in dims else _size(dim, i, rank, floating, dims)
+        for i, dim in enumerate(value.shape)
+    )
     if text is None:
         return _random(value.name, shape, dtype, random)
     if _is_shape(text):
@@ -96,7 +173,7 @@ def _load(name: str, path: Path) -> Array:
         raise InputError(f"--input {name}={path}: no array in that file: {error}") from error
 
 
-def _size(dim: int | str, axis: int, rank: int, floating: bool, dims: Mapping[str, int]) -> int:
+def _size(dim: int | str, axis: int, rank: int, floating: bool, dims: Mapping[str | Place, int]) -> int:
     """The size of a dim: as declared or given, else what models of this rank usually take."""
     if isinstance(dim, int) and dim >= 0:
         return dim
@@ -111,12 +188,14 @@ def _size(dim: int | str, axis: int, rank: int, floating: bool, dims: Mapping[st
     return 3 if rank == 4 else 64
 
 
-def _random(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], random: np.random.Generator) -> Array:
+def _random(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], random: np.random.Generator | None) -> Array:
     elements = 1
     for size in shape:
         elements *= size
     if elements > _MAX_ELEMENTS:
         raise InputError(f"input {name!r} of shape {list(shape)} has {elements} elements; give it as a .npy file")
+    if random is None:
+        return np.zeros(shape, dtype)
     if dtype.kind == "f":
         return random.standard_normal(shape, np.float32).astype(dtype)
     return random.integers(0, 2, shape).astype(dtype)

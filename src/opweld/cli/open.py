@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from opweld.cli import show
 from opweld.errors import ArtifactError, OptionError
 from opweld.given import Given
 from opweld.interface import TensorInfo
-from opweld.ledger import Ledger
+from opweld.ledger import Ledger, printable
 from opweld.options import Options
 from opweld.runtime.session import Session
 from opweld.schedule.file import parse_schedules
@@ -32,6 +33,18 @@ class Opened:
     def inputs(self) -> tuple[TensorInfo, ...]:
         """The inputs as the model declares them."""
         return self.session.manifest.inputs
+
+    def feeds(self, given: Mapping[str, str], dims: Mapping[str, int], seed: int) -> dict[str, Array]:
+        """Inputs that the model takes, as far as they are not given; says which shapes where it had to search."""
+        from opweld.cli.inputs import fitting_inputs
+
+        feeds, found = fitting_inputs(self.inputs, self.session.plan, given=given, dims=dims, seed=seed)
+        if found:
+            shapes = (
+                f"--input {name}={'x'.join(map(str, array.shape))}" for name, array in feeds.items() if array.ndim
+            )
+            print(f"usual sizes do not fit this model; fed as with {printable(' '.join(shapes))}", file=sys.stderr)
+        return feeds
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All outputs by name, in the model's order."""

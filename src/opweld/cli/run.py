@@ -40,14 +40,13 @@ def run(
     """
     import numpy as np
 
-    from opweld.cli.inputs import make_inputs
     from opweld.cli.open import open_model
 
     options = arguments.options(
         level=level, threads=threads, disable=disable, pin=pin, dim_hint=dim_hint, schedules=schedules
     )
     opened = open_model(model, options)
-    feeds = make_inputs(opened.inputs, given=arguments.pairs(values, "--input"), dims=arguments.sizes(dim), seed=seed)
+    feeds = opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
     outputs = opened.run(feeds)
     files: dict[str, str] = {}
     if output is not None:

@@ -39,7 +39,6 @@ def verify(
     Tolerated is the larger of 1e-5 of an output's scale and four times ONNX Runtime's own error, unless --rtol or
     --atol say otherwise. Exit status 1 when an output is outside. Noise is a poor input for a detector: give real ones.
     """
-    from opweld.cli.inputs import make_inputs
     from opweld.cli.open import open_model
     from opweld.verify.check import check_outputs
 
@@ -47,7 +46,7 @@ def verify(
         level=level, threads=threads, disable=disable, pin=pin, dim_hint=dim_hint, schedules=schedules
     )
     opened = open_model(model, options)
-    feeds = make_inputs(opened.inputs, given=arguments.pairs(values, "--input"), dims=arguments.sizes(dim), seed=seed)
+    feeds = opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
     outputs = opened.run(feeds)
     check = check_outputs(model, feeds, list(outputs), list(outputs.values()), rtol=rtol, atol=atol)
     if json is not None:

@@ -173,7 +173,8 @@ def _centred(scope: Lowering, value: ir.Value, zero: ir.Value | None, axis: int,
 
 
 def _product_shape(scope: Inference, node: ir.Node, a: Fact, b: Fact) -> tuple[Dim, ...]:
-    require_rank(a, 1, node), require_rank(b, 1, node)
+    require_rank(a, 1, node)
+    require_rank(b, 1, node)
     scope.same(a.shape[-1], b.shape[-2] if b.rank > 1 else b.shape[0], node, f"{describe(node)} sums over it")
     batch = scope.broadcast([a.shape[:-2], b.shape[:-2]], node)
     return (*batch, *(a.shape[-2:-1] if a.rank > 1 else ()), *(b.shape[-1:] if b.rank > 1 else ()))
@@ -192,9 +193,7 @@ def _sum_of_products(
     def outer(fact: Fact) -> list[Dim]:
         """The batch indices, with 0 along axes that are broadcast."""
         own = fact.shape[:-2]
-        return [
-            ZERO if dim is ONE else i for dim, i in zip(own, batch[len(batch) - len(own) :], strict=True)
-        ]
+        return [ZERO if dim is ONE else i for dim, i in zip(own, batch[len(batch) - len(own) :], strict=True)]
 
     row = [rest[0]] if x.rank > 1 else []
     column = [rest[-1]] if w.rank > 1 else []

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from opweld.build.artifact import TensorInfo
-from opweld.cli.inputs import make_inputs
-from opweld.errors import InputError, OptionError
+from opweld.cli.inputs import fitting_inputs, make_inputs
+from opweld.errors import AssumptionError, InputError, OptionError
 
 IMAGE = TensorInfo("x", "float32", ("n", 3, "h", "w"))
 WORDS = TensorInfo("ids", "int64", ("n", "length"))
@@ -75,3 +76,33 @@ def test_what_cannot_be_is_refused(
 def test_an_input_of_any_rank_must_be_given() -> None:
     with pytest.raises(InputError, match="no declared rank"):
         make_inputs([TensorInfo("x", "float32", None)], given={}, dims={})
+
+
+def binding(fits: Callable[[tuple[int, ...]], bool], tried: list[tuple[int, ...]]) -> Callable[..., None]:
+    def bind(feeds: Mapping[str, np.ndarray]) -> None:
+        tried.append(feeds["x"].shape)
+        if not fits(feeds["x"].shape):
+            raise AssumptionError("no")
+
+    return bind
+
+
+def test_sizes_that_fit_are_found() -> None:
+    tried: list[tuple[int, ...]] = []
+    feeds, found = fitting_inputs([IMAGE], binding(lambda s: s[2] == 48, tried), given={}, dims={})
+    assert feeds["x"].shape == (1, 3, 48, 320)
+    assert found
+    assert not fitting_inputs([IMAGE], binding(lambda s: True, tried), given={}, dims={})[1]
+    both = fitting_inputs([IMAGE], binding(lambda s: s[2] == 2 * s[3] == 96, tried), given={}, dims={})[0]
+    assert both["x"].shape[2:] == (96, 48)
+    unnamed = TensorInfo("x", "float32", (-1, "", 4))
+    assert fitting_inputs([unnamed], binding(lambda s: s[1] == 7, tried), given={}, dims={})[0]["x"].shape == (1, 7, 4)
+
+
+def test_what_is_given_is_not_changed() -> None:
+    tried: list[tuple[int, ...]] = []
+    with pytest.raises(AssumptionError):
+        fitting_inputs([IMAGE], binding(lambda s: s[2] == 48, tried), given={}, dims={"h": 64})
+    assert {shape[2] for shape in tried} == {64}
+    with pytest.raises(AssumptionError):
+        fitting_inputs([IMAGE], binding(lambda s: False, tried), given={"x": "1x3x8x8"}, dims={})

@@ -120,7 +120,7 @@ def test_cumsum(exclusive: int, reverse: int) -> None:
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("reverse", [0, 1])
 def test_cumprod(exclusive: int, reverse: int) -> None:
-    options = {"exclusive": exclusive, "reverse": reverse, "opset": 26}
+    options: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse, "opset": 26}
     check("CumProd", [normal(3, 5), np.array(1, np.int64)], constant=(1,), dims={0: [3, "n"]}, **options)
     check(
         "CumProd", [integers(3, 5), np.array(0, np.int64)], more=[[integers(3, 5), np.array(-1, np.int64)]], **options

@@ -121,7 +121,7 @@ def test_indices_are_refused() -> None:
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
 def test_a_window_larger_than_its_input_that_may_hang_over_the_end(op_type: str) -> None:
-    options = {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}
+    options: dict[str, Any] = {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}
     arrays = [normal(1, 1, 2)]
     more = [[normal(1, 1, 5)], [normal(1, 1, 8)]]
     reference = onnxruntime_of(op_type, arrays, dims={0: [1, 1, "n"]}, **options)

@@ -74,7 +74,7 @@ def test_convolutions(attributes: dict[str, Any]) -> None:
     bias = np.arange(6, dtype=np.int32) * 100
     operands = [x, scale(0.02), np.array(110, np.uint8), w, scale(*(0.01 * np.arange(1, 7))), np.zeros(6, np.int8)]
     operands += [scale(0.7), np.array(30, np.uint8), bias]
-    options = {"constant": tuple(range(1, 9)), **attributes}
+    options: dict[str, Any] = {"constant": tuple(range(1, 9)), **attributes}
     check("QLinearConv", operands, **options)
     unsigned = [x, small(np.uint8, *w.shape), np.array(110, np.uint8)]
     check("ConvInteger", unsigned, **attributes)
