@@ -164,7 +164,7 @@ def _of_contraction(
             if stored is not None and stored is not axis:
                 seconds += SCATTER * elements / core_of(target).hertz
             columns = product.reduced if _by_columns(across, rows, memory) else 1
-            held = across.dtype.bytes * expected.product(a.extent for a in axes_in(across))
+            held = across.dtype.bytes * expected.product(memory.shapes[across.tensor])
             seconds += misses(columns, held, target)
             found.append(Candidate(axis, seconds, why, along, across))
     # Of equals the last axis: readers, as softmax, mostly walk along it.
