@@ -110,10 +110,12 @@ def predictions(model: str) -> list[tuple[str, str, Mapping[str, float], float]]
 
 def joined(model: str, measured: Sequence[Sequence[Any]]) -> list[Kernel]:
     """The kernels of a model, measured and predicted; steps without any work are left out."""
-    predicted = predictions(model)
+    by_name = {found[0]: found for found in predictions(model)}
     names = [step[0] for step in measured]
-    if names != [name for name, *_ in predicted]:
+    if sorted(names) != sorted(by_name):
         raise SystemExit(f"{model}: the kernels measured are not those of the compiler as it is; measure again")
+    # Phases run launches in another order than kernels are made.
+    predicted = [by_name[name] for name in names]
     return [
         Kernel(model, name, origin, schedule, flops, size, wall, work, seconds, causes)
         for (name, origin, flops, size, wall, work), (_, schedule, causes, seconds) in zip(
