@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from opweld.tensor.axes import split
-from opweld.tensor.dim import ZERO, Axis, Dim, atoms_of, mod, product
+from opweld.tensor.dim import ZERO, Axis, Dim, atoms_of, axes_of, mod, product
 from opweld.tensor.expr import Binary, Expr, Load, Reduce, dims_of, loads, walk
 from opweld.tensor.program import Scan, Tensor, TensorProgram
 
@@ -172,12 +172,12 @@ def factors(reduce: Reduce) -> tuple[Load, Load] | None:
 
 def axes_in(load: Load) -> frozenset[Axis]:
     """The axes on which the address or the guards of a load depend."""
-    return frozenset(a for dim in dims_of(load) for a in atoms_of(dim) if isinstance(a, Axis))
+    return frozenset[Axis]().union(*map(axes_of, dims_of(load)))
 
 
 def addressed(load: Load) -> frozenset[Axis]:
     """The axes on which the address of a load depends, guards aside: those that operands can be packed along."""
-    return frozenset(a for dim in load.indices for a in atoms_of(dim) if isinstance(a, Axis))
+    return frozenset[Axis]().union(*map(axes_of, load.indices))
 
 
 def classify(tensor: Tensor, constants: Container[str]) -> Kind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -21,16 +21,21 @@ from opweld.tensor.expr import Expr, load
 def infer_conv(scope: Inference, node: ir.Node) -> list[Fact]:
     """[N, C, spatial...] with weights [O, C / group, kernel...] -> [N, O, places...]"""
     x, w = convolution_operands(scope, node)
+    check_bias(scope, node, w.shape[0])
+    return [Fact(x.dtype, convolution_shape(scope, node, x, w))]
+
+
+def convolution_shape(scope: Inference, node: ir.Node, x: Fact, w: Fact) -> tuple[Dim, ...]:
+    """The shape of a convolution, whose operands must go together."""
     group = group_of(node)
     scope.same(x.shape[1], w.shape[1] * group, node, f"input channels of {describe(node)} in {group} group(s)")
     if w.shape[0].constant is not None and w.shape[0].constant % group:
         raise ModelError(f"{describe(node)}: {w.shape[0]} output channels do not split into {group} groups")
-    check_bias(scope, node, w.shape[0])
     declared = attribute(node, "kernel_shape", None)
     if declared is not None and [as_dim(k) for k in declared] != list(w.shape[2:]):
         raise ModelError(f"{describe(node)}: kernel_shape {list(declared)} contradicts weights {list(w.shape)}")
     places = require_room(scope, node, windows_of(node, x.shape[2:], w.shape[2:]))
-    return [Fact(x.dtype, (x.shape[0], w.shape[0], *places))]
+    return (x.shape[0], w.shape[0], *places)
 
 
 @lowers("Conv")
@@ -38,17 +43,36 @@ def lower_conv(scope: Lowering, node: ir.Node) -> None:
     """sum over (channel, taps) of x[n, channel, places * stride + taps * dilation - pads] * w[o, channel, taps]"""
     x_value, w_value = required(node, 0), required(node, 1)
     x, w = scope.fact(x_value), scope.fact(w_value)
-    out = scope.fact(node.outputs[0])
+    axes, total = convolved(
+        node,
+        scope.fact(node.outputs[0]).shape,
+        x,
+        w,
+        lambda at, guards: scope.load(x_value, at, guards),
+        lambda at: scope.load(w_value, at),
+    )
+    with_bias(scope, node, axes, total)
+
+
+def convolved(
+    node: ir.Node,
+    out: Sequence[Dim],
+    x: Fact,
+    w: Fact,
+    data: Callable[[Sequence[Dim], Sequence[Dim]], Expr],
+    weight: Callable[[Sequence[Dim]], Expr],
+) -> tuple[tuple[Axis, ...], Expr]:
+    """The axes and the element of a convolution. `data` takes indices and guards, and is zero where one fails."""
     windows = windows_of(node, x.shape[2:], w.shape[2:])
-    axes = n, o, *places = convolution_axes(out.shape)
+    axes = n, o, *places = convolution_axes(out)
     channel = Axis("c", w.shape[1])
     taps = spatial_axes("k", [window.kernel for window in windows])
     steps = [(window, place.dim, tap.dim) for window, place, tap in zip(windows, places, taps, strict=True)]
     source = grouped_channel(o.dim, channel.dim, w.shape[1], w.shape[0], group_of(node))
     indices = [n.dim, source, *(window.tap(place, tap) for window, place, tap in steps)]
     guards = [guard for window, place, tap in steps for guard in window.guards(place, tap)]
-    weight = scope.load(w_value, [o.dim, channel.dim, *(tap.dim for tap in taps)])
-    with_bias(scope, node, axes, contraction((channel, *taps), scope.load(x_value, indices, guards), weight))
+    tap_weight = weight([o.dim, channel.dim, *(tap.dim for tap in taps)])
+    return axes, contraction((channel, *taps), data(indices, guards), tap_weight)
 
 
 def convolution_operands(scope: Inference, node: ir.Node) -> tuple[Fact, Fact]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import onnx_ir as ir
 
@@ -19,13 +21,17 @@ from opweld.tensor.expr import Expr, cast, load, reduce
 def infer_matmul(scope: Inference, node: ir.Node) -> list[Fact]:
     """[..., M, K] x [..., K, N] -> [..., M, N]; a 1-D side is a row or column that the result does not have."""
     a, b = (require_rank(scope.fact(required(node, position)), 1, node) for position in (0, 1))
-    dtype = require_same_dtype([a, b], node)
+    return [Fact(require_same_dtype([a, b], node), product_shape(scope, node, a, b))]
+
+
+def product_shape(scope: Inference, node: ir.Node, a: Fact, b: Fact) -> tuple[Dim, ...]:
+    """The shape of a matrix product of at least 1-D sides, which must sum over one length."""
     depth_b = b.shape[-2] if b.rank > 1 else b.shape[0]
     scope.same(a.shape[-1], depth_b, node, f"{describe(node)} sums over it")
     batch = scope.broadcast([a.shape[:-2], b.shape[:-2]], node)
     rows = a.shape[-2:-1] if a.rank > 1 else ()
     columns = b.shape[-1:] if b.rank > 1 else ()
-    return [Fact(dtype, (*batch, *rows, *columns))]
+    return (*batch, *rows, *columns)
 
 
 @lowers("MatMul")
@@ -33,15 +39,26 @@ def lower_matmul(scope: Lowering, node: ir.Node) -> None:
     """sum over k of a[..., m, k] * b[..., k, n]"""
     a_value, b_value = required(node, 0), required(node, 1)
     a, b = scope.fact(a_value), scope.fact(b_value)
-    axes = fresh_axes(scope.fact(node.outputs[0]).shape)
+    out = scope.fact(node.outputs[0]).shape
+    axes, total = product_of(out, a, b, lambda at: scope.load(a_value, at), lambda at: scope.load(b_value, at))
+    scope.result(node.outputs[0], axes, total)
+
+
+Element: TypeAlias = Callable[[Sequence[Dim]], Expr]
+"""An element of a tensor; indices that are broadcast are its business."""
+
+
+def product_of(out: Sequence[Dim], a: Fact, b: Fact, left: Element, right: Element) -> tuple[tuple[Axis, ...], Expr]:
+    """The axes and the element of the matrix product of two tensors."""
+    axes = fresh_axes(out)
     inner = len(axes) - (a.rank > 1) - (b.rank > 1)
     batch, rest = [axis.dim for axis in axes[:inner]], [axis.dim for axis in axes[inner:]]
     k = Axis("k", a.shape[-1])
     row = [rest[0]] if a.rank > 1 else []
     column = [rest[-1]] if b.rank > 1 else []
-    x = scope.load(a_value, [*(batch if a.rank > 2 else []), *row, k.dim])
-    w = scope.load(b_value, [*(batch if b.rank > 2 else []), k.dim, *column])
-    scope.result(node.outputs[0], axes, contraction((k,), x, w))
+    x = left([*(batch if a.rank > 2 else []), *row, k.dim])
+    w = right([*(batch if b.rank > 2 else []), k.dim, *column])
+    return axes, contraction((k,), x, w)
 
 
 def contraction(axes: tuple[Axis, ...], x: Expr, w: Expr) -> Expr:

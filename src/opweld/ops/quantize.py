@@ -6,6 +6,7 @@ in fp32 where 255 * 255 times the length stays below 2 ** 24, else in fp64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,15 +14,15 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import add, div, larger, mul, smaller, sub
-from opweld.ops.conv import convolution_axes, group_of, grouped_channel, spatial_axes
+from opweld.ops.conv import convolution_shape, convolved
 from opweld.ops.emitted import Indices, define, emit
 from opweld.ops.fact import Fact
+from opweld.ops.matmul import product_of, product_shape
 from opweld.ops.operands import describe, given, normalize_axis, require_rank, required
-from opweld.ops.registry import Inference, Lowering, attribute, fresh_axes, infers, lowers
-from opweld.ops.window import require_room, windows_of
+from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, floordiv, product
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, cast, const, load, reduce, unary
+from opweld.tensor.expr import Expr, cast, const, load, unary
 
 QUANTIZED = (DType.U8, DType.I8, DType.U16, DType.I16)
 EXACT = (1 << 24) // (255 * 255)
@@ -54,9 +55,10 @@ class Scaling:
         return None if self.zero is None else scope.load(self.zero, self._place(at))
 
 
-def scaling_of(scope: Inference | Lowering, node: ir.Node, fact: Fact, scale: int, zero: int, axis: int) -> Scaling:
-    """The scaling of a value whose scale and zero point are inputs of these positions, along the axis."""
-    value = required(node, scale)
+def scaling_of(scope: Inference | Lowering, node: ir.Node, fact: Fact) -> Scaling:
+    """The scaling of the first input, by the second, its scale, and the third, its zero point."""
+    value = required(node, 1)
+    axis = int(attribute(node, "axis", 1 if fact.rank != 1 else 0))
     rank = scope.fact(value).rank
     block = int(attribute(node, "block_size", 0))
     if rank == 1 and scope.fact(value).shape[0] is ONE and not block:
@@ -65,11 +67,11 @@ def scaling_of(scope: Inference | Lowering, node: ir.Node, fact: Fact, scale: in
         raise ModelError(f"{describe(node)}: a scale of rank {rank} needs a block_size")
     if block and rank != fact.rank:
         raise ModelError(f"{describe(node)}: blocks need a scale of rank {fact.rank}, not {rank}")
-    return Scaling(value, given(node, zero), normalize_axis(axis, fact.rank, node) if rank else 0, block, rank)
+    return Scaling(value, given(node, 2), normalize_axis(axis, fact.rank, node) if rank else 0, block, rank)
 
 
-def _check(scope: Inference, node: ir.Node, fact: Fact, scale: int, zero: int) -> Scaling:
-    found = scaling_of(scope, node, fact, scale, zero, int(attribute(node, "axis", 1 if fact.rank != 1 else 0)))
+def _check(scope: Inference, node: ir.Node, fact: Fact) -> Scaling:
+    found = scaling_of(scope, node, fact)
     shape = scope.fact(found.scale).shape
     if found.rank == 1 and not found.block:
         scope.same(shape[0], fact.shape[found.axis], node, f"a scale for each element of axis {found.axis}")
@@ -92,7 +94,7 @@ def _dtype_of(node: ir.Node, zero: Fact | None) -> DType:
 def infer_quantize(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape of the input; the dtype of the zero point, or what output_dtype says, or uint8."""
     fact = scope.fact(required(node, 0))
-    _check(scope, node, fact, 1, 2)
+    _check(scope, node, fact)
     zero = given(node, 2)
     return [Fact(_dtype_of(node, None if zero is None else scope.fact(zero)), fact.shape)]
 
@@ -102,7 +104,7 @@ def lower_quantize(scope: Lowering, node: ir.Node) -> None:
     """round(x / scale) + zero point, cut off where the dtype ends."""
     x = required(node, 0)
     fact = scope.fact(x)
-    scaling = scaling_of(scope, node, fact, 1, 2, int(attribute(node, "axis", 1 if fact.rank != 1 else 0)))
+    scaling = scaling_of(scope, node, fact)
     dtype = scope.fact(node.outputs[0]).dtype
 
     def body(at: Indices) -> Expr:
@@ -126,7 +128,7 @@ def saturated(value: Expr, zero: Expr | None, dtype: DType) -> Expr:
 def infer_dequantize(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape of the input; the dtype of the scale, or what output_dtype says."""
     fact = scope.fact(required(node, 0))
-    scaling = _check(scope, node, fact, 1, 2)
+    scaling = _check(scope, node, fact)
     code = int(attribute(node, "output_dtype", 0))
     return [Fact(DType.of_onnx(code) if code else scope.fact(scaling.scale).dtype, fact.shape)]
 
@@ -136,7 +138,7 @@ def lower_dequantize(scope: Lowering, node: ir.Node) -> None:
     """(x - zero point) * scale"""
     x = required(node, 0)
     fact = scope.fact(x)
-    scaling = scaling_of(scope, node, fact, 1, 2, int(attribute(node, "axis", 1 if fact.rank != 1 else 0)))
+    scaling = scaling_of(scope, node, fact)
 
     def body(at: Indices) -> Expr:
         # 32-bit integers are made floats after the subtraction, in which they may lose bits.
@@ -172,73 +174,51 @@ def _centred(scope: Lowering, value: ir.Value, zero: ir.Value | None, axis: int,
     return emit(scope, shape, body, hint).name
 
 
-def _product_shape(scope: Inference, node: ir.Node, a: Fact, b: Fact) -> tuple[Dim, ...]:
-    require_rank(a, 1, node)
-    require_rank(b, 1, node)
-    scope.same(a.shape[-1], b.shape[-2] if b.rank > 1 else b.shape[0], node, f"{describe(node)} sums over it")
-    batch = scope.broadcast([a.shape[:-2], b.shape[:-2]], node)
-    return (*batch, *(a.shape[-2:-1] if a.rank > 1 else ()), *(b.shape[-1:] if b.rank > 1 else ()))
+def _product(scope: Lowering, node: ir.Node, b_position: int, zeros: tuple[int, int]) -> tuple[tuple[Axis, ...], Expr]:
+    """The matrix product of two values minus their zero points, inputs of these positions."""
+    a, b = required(node, 0), required(node, b_position)
+    x, w = scope.fact(a), scope.fact(b)
+    dtype = _exact(x.shape[-1])
+    left = _centred(scope, a, given(node, zeros[0]), max(0, x.rank - 2), dtype, "a")
+    right = _centred(scope, b, given(node, zeros[1]), w.rank - 1, dtype, "b")
+
+    def element(name: str, shape: Sequence[Dim], at: Sequence[Dim]) -> Expr:
+        own = zip(shape, at[len(at) - len(shape) :], strict=True)
+        return load(name, dtype, tuple(ZERO if dim is ONE else i for dim, i in own))
+
+    out = scope.fact(node.outputs[0]).shape
+    return product_of(out, x, w, lambda at: element(left, x.shape, at), lambda at: element(right, w.shape, at))
 
 
-def _sum_of_products(
-    scope: Lowering, out: tuple[Dim, ...], a: tuple[str, Fact], b: tuple[str, Fact], dtype: DType
-) -> tuple[tuple[Axis, ...], Expr]:
-    """MatMul of two tensors of floats; the axes of the result and its element."""
-    (left, x), (right, w) = a, b
-    axes = fresh_axes(out)
-    inner = len(axes) - (x.rank > 1) - (w.rank > 1)
-    batch, rest = [axis.dim for axis in axes[:inner]], [axis.dim for axis in axes[inner:]]
-    k = Axis("k", x.shape[-1])
-
-    def outer(fact: Fact) -> list[Dim]:
-        """The batch indices, with 0 along axes that are broadcast."""
-        own = fact.shape[:-2]
-        return [ZERO if dim is ONE else i for dim, i in zip(own, batch[len(batch) - len(own) :], strict=True)]
-
-    row = [rest[0]] if x.rank > 1 else []
-    column = [rest[-1]] if w.rank > 1 else []
-    element = load(left, dtype, (*outer(x), *row, k.dim))
-    weight = load(right, dtype, (*outer(w), k.dim, *column))
-    return axes, reduce("sum", (k,), mul(element, weight))
+def _product_fact(scope: Inference, node: ir.Node, b_position: int, dtype: DType) -> list[Fact]:
+    a, b = (require_rank(scope.fact(required(node, position)), 1, node) for position in (0, b_position))
+    return [Fact(dtype, product_shape(scope, node, a, b))]
 
 
 @infers("MatMulInteger")
 def infer_matmul_integer(scope: Inference, node: ir.Node) -> list[Fact]:
     """As MatMul, of 8-bit integers to int32."""
-    a, b = scope.fact(required(node, 0)), scope.fact(required(node, 1))
-    return [Fact(DType.I32, _product_shape(scope, node, a, b))]
+    return _product_fact(scope, node, 1, DType.I32)
 
 
 @lowers("MatMulInteger")
 def lower_matmul_integer(scope: Lowering, node: ir.Node) -> None:
     """sum over k of (a[..., m, k] - zero[m]) * (b[..., k, n] - zero[n])"""
-    a, b = required(node, 0), required(node, 1)
-    x, w = scope.fact(a), scope.fact(b)
-    dtype = _exact(x.shape[-1])
-    left = _centred(scope, a, given(node, 2), max(0, x.rank - 2), dtype, "a")
-    right = _centred(scope, b, given(node, 3), w.rank - 1, dtype, "b")
-    out = scope.fact(node.outputs[0]).shape
-    axes, total = _sum_of_products(scope, out, (left, x), (right, w), dtype)
+    axes, total = _product(scope, node, 1, (2, 3))
     scope.result(node.outputs[0], axes, cast(total, DType.I32))
 
 
 @infers("QLinearMatMul")
 def infer_qlinear_matmul(scope: Inference, node: ir.Node) -> list[Fact]:
     """As MatMul, of quantized values; inputs: a, its scale, its zero point, the same of b, those of the result."""
-    a, b = scope.fact(required(node, 0)), scope.fact(required(node, 3))
-    return [Fact(scope.fact(required(node, 7)).dtype, _product_shape(scope, node, a, b))]
+    return _product_fact(scope, node, 3, scope.fact(required(node, 7)).dtype)
 
 
 @lowers("QLinearMatMul")
 def lower_qlinear_matmul(scope: Lowering, node: ir.Node) -> None:
     """The product of what the values stand for, quantized again."""
-    a, b = required(node, 0), required(node, 3)
-    x, w = scope.fact(a), scope.fact(b)
     out = scope.fact(node.outputs[0])
-    dtype = _exact(x.shape[-1])
-    left = _centred(scope, a, required(node, 2), max(0, x.rank - 2), dtype, "a")
-    right = _centred(scope, b, required(node, 5), w.rank - 1, dtype, "b")
-    axes, total = _sum_of_products(scope, out.shape, (left, x), (right, w), dtype)
+    axes, total = _product(scope, node, 3, (2, 5))
     product_ = scope.emit(axes, total, "product")
     rows, columns = max(0, len(out.shape) - 2), len(out.shape) - 1
 
@@ -247,7 +227,7 @@ def lower_qlinear_matmul(scope: Lowering, node: ir.Node) -> None:
 
     def body(at: Indices) -> Expr:
         factor = div(mul(scale(1, at, rows), scale(4, at, columns)), scale(6, at, columns))
-        value = mul(cast(load(product_, dtype, at), factor.dtype), factor)
+        value = mul(cast(load(product_, total.dtype, at), factor.dtype), factor)
         return saturated(value, scope.load(required(node, 7), (ZERO,) * scope.fact(required(node, 7)).rank), out.dtype)
 
     define(scope, node.outputs[0], body)
@@ -264,9 +244,7 @@ def _scale(scope: Lowering, value: ir.Value, place: Dim) -> Expr:
 def _infer_conv(scope: Inference, node: ir.Node, weights: int, dtype: DType) -> list[Fact]:
     x = require_rank(scope.fact(required(node, 0)), 3, node)
     w = require_rank(scope.fact(required(node, weights)), x.rank, node, x.rank)
-    scope.same(x.shape[1], w.shape[1] * group_of(node), node, f"input channels of {describe(node)}")
-    places = require_room(scope, node, windows_of(node, x.shape[2:], w.shape[2:]))
-    return [Fact(dtype, (x.shape[0], w.shape[0], *places))]
+    return [Fact(dtype, convolution_shape(scope, node, x, w))]
 
 
 @infers("ConvInteger")
@@ -290,18 +268,11 @@ def _convolved(
     dtype = _exact(product(w.shape[1:]))
     left = _centred(scope, x_value, given(node, zeros[0]), 0, dtype, "x")
     right = _centred(scope, w_value, given(node, zeros[1]), 0, dtype, "w")
-    windows = windows_of(node, x.shape[2:], w.shape[2:])
-    axes = n, o, *places = convolution_axes(out)
-    channel = Axis("c", w.shape[1])
-    taps = spatial_axes("k", [window.kernel for window in windows])
-    steps = [(window, place.dim, tap.dim) for window, place, tap in zip(windows, places, taps, strict=True)]
-    source = grouped_channel(o.dim, channel.dim, w.shape[1], w.shape[0], group_of(node))
-    indices = (n.dim, source, *(window.tap(place, tap) for window, place, tap in steps))
-    guards = tuple(guard for window, place, tap in steps for guard in window.guards(place, tap))
-    fill = const(0, dtype) if guards else None
-    element = load(left, dtype, indices, guards, fill)
-    weight = load(right, dtype, (o.dim, channel.dim, *(tap.dim for tap in taps)))
-    return axes, reduce("sum", (channel, *taps), mul(element, weight))
+
+    def data(at: Sequence[Dim], guards: Sequence[Dim]) -> Expr:
+        return load(left, dtype, tuple(at), tuple(guards), const(0, dtype) if guards else None)
+
+    return convolved(node, out, x, w, data, lambda at: load(right, dtype, tuple(at)))
 
 
 @lowers("ConvInteger")

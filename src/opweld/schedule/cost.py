@@ -57,7 +57,7 @@ COLLAPSE = 30
 GUARD = 1.0
 """Plain operations that a test whether an element exists costs a vector."""
 LINE = 64
-"""Bytes of a cache line."""
+"""Bytes of a cache line: what is fetched at least."""
 STREAMS = 32
 """Walks through memory that a core foresees at the same time."""
 MISS = 60

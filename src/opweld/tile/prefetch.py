@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from opweld.schedule.cost import LINE
 from opweld.schedule.expected import Expected
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim, ceildiv, product
 from opweld.tensor.expr import Load, loads
 from opweld.tile.tile import Accumulate, Fetch, Kernel, Loop
-
-LINE_BYTES = 64
 
 _FEWEST_FETCHES = 8
 _SMALLEST_BYTES = 1 << 17  # a model has more weights than L2 holds, so each launch finds its own in L3
@@ -45,12 +44,8 @@ class Panel:
 
     def fetch(self, lines: int) -> Fetch:
         """The fetches when each group of unrolled bodies fetches so many lines."""
-        return Fetch(
-            self.buffer,
-            self.start + self.walked * (lines * self.elements // self.unroll),
-            lines,
-            lines * self.elements // self.unroll,
-        )
+        step = lines * self.elements // self.unroll
+        return Fetch(self.buffer, self.start + self.walked * step, lines, step)
 
 
 def next_panel(
@@ -97,7 +92,7 @@ def _panel(
     panel = total * stride
     if panel > apart or total < _FEWEST_FETCHES * loop.unroll:
         return None
-    elements = LINE_BYTES // node.dtype.bytes
+    elements = LINE // node.dtype.bytes
     extent = axis.extent.constant
     if extent is not None and extent * panel * node.dtype.bytes < _SMALLEST_BYTES:
         return None

@@ -13,14 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opweld.schedule.cost import core_of, level_rate
+from opweld.schedule.cost import LINE, core_of, level_rate
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.dtype import DType
 
-LINE = 64
-"""Bytes of a cache line: what is fetched at least."""
 USABLE = 0.75
 """The part of a cache that holds what a kernel wants to keep."""
 

@@ -32,10 +32,10 @@ from opweld.codegen.c.vector import (
     moved,
     plus,
 )
+from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ZERO, Axis, Dim, axes_of
 from opweld.tensor.expr import loads
 from opweld.tile.instances import possible_counts
-from opweld.tile.prefetch import LINE_BYTES
 from opweld.tile.tile import Accumulate, Collapse, Declare, Fetch, Kernel, Let, Loop, Statement, Tile
 
 
@@ -138,7 +138,7 @@ class _Lowering:
         for fetch in fetches:
             memory = self._state.memories[fetch.buffer]
             place = moved(*self._state.values.addresses.element(memory, fetch.start))
-            starts.append((fetch, place, LINE_BYTES // memory.dtype.bytes))
+            starts.append((fetch, place, LINE // memory.dtype.bytes))
         block = Name(self._scopes.fresh(f"{written.variable}_block"))
         made = [
             Do(call("opw_prefetch", moved(plus(start, Infix("*", block, integer(fetch.step))), integer(line * n))))
