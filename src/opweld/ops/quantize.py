@@ -41,7 +41,7 @@ class Scaling:
 
     def _place(self, at: Indices) -> Indices:
         if self.rank == 0:
-            return ()
+            return (ZERO,)  # which a scale without axes does not look at
         if self.block:
             return (*at[: self.axis], floordiv(at[self.axis], self.block), *at[self.axis + 1 :])
         return (at[self.axis],)
@@ -166,10 +166,7 @@ def _centred(scope: Lowering, value: ir.Value, zero: ir.Value | None, axis: int,
         element = cast(scope.load(value, at), dtype)
         if zero is None:
             return element
-        fact = scope.fact(zero)
-        many = fact.rank == 1 and fact.shape[0] is not ONE
-        place = (at[axis],) if many else (ZERO,) * fact.rank
-        return sub(element, cast(scope.load(zero, place), dtype))
+        return sub(element, cast(scope.load(zero, (at[axis],)), dtype))
 
     return emit(scope, shape, body, hint).name
 
@@ -235,10 +232,7 @@ def lower_qlinear_matmul(scope: Lowering, node: ir.Node) -> None:
 
 def _scale(scope: Lowering, value: ir.Value, place: Dim) -> Expr:
     """A scale for all, or for each of an axis."""
-    fact = scope.fact(value)
-    single = fact.rank == 0 or fact.shape[0] is ONE
-    found = scope.load(value, (ZERO,) * fact.rank if single else (place,))
-    return cast(found, DType.F32)
+    return cast(scope.load(value, (place,)), DType.F32)
 
 
 def _infer_conv(scope: Inference, node: ir.Node, weights: int, dtype: DType) -> list[Fact]:

@@ -31,6 +31,14 @@ def test_scales_along_an_axis() -> None:
         check("DequantizeLinear", [small(np.uint8, *shape), scales, zeros], axis=axis)
 
 
+def test_a_single_scale_may_have_an_axis() -> None:
+    one, zero = np.array([0.25], np.float32), np.array([3], np.uint8)
+    check("QuantizeLinear", [normal(4, 5) * 40, one, zero])
+    check("DequantizeLinear", [small(np.uint8, 4, 5), one, zero])
+    operands = [small(np.uint8, 3, 7), one, zero, small(np.uint8, 7, 2), one, zero, np.array([9.0], np.float32), zero]
+    check("QLinearMatMul", operands)
+
+
 def test_blocks() -> None:
     scales = np.abs(normal(3, 2)) + np.float32(0.5)
     zeros = small(np.int8, 3, 2)
