@@ -18,7 +18,18 @@ from opweld.ops.registry import fresh_axes, lowering_of
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, DimLike, TooLargeError, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, cast, const, index, load, select
-from opweld.tensor.program import Constant, Input, Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import (
+    Constant,
+    Extern,
+    Input,
+    Item,
+    Result,
+    Scan,
+    Tensor,
+    TensorProgram,
+    item_inputs,
+    item_outputs,
+)
 
 CHAIN_LIMIT = 64
 """Known elements that are no numbers become a chain of selects up to this number of them."""
@@ -152,6 +163,20 @@ class _Lowering:
     def scan(self, scan: Scan) -> None:
         """See `Lowering.scan`."""
         self.items.append(scan)
+
+    def extern(
+        self,
+        function: str,
+        operands: Sequence[str],
+        results: Sequence[tuple[DType, tuple[Dim, ...]]],
+        numbers: Sequence[DimLike],
+        rows: Dim = ONE,
+    ) -> list[str]:
+        """See `Lowering.extern`."""
+        made = tuple(Result(self.unique(function), dtype, shape) for dtype, shape in results)
+        sizes = tuple(map(as_dim, numbers))
+        self.items.append(Extern(function, tuple(operands), made, sizes, rows, (self.node.name or "",)))
+        return [result.name for result in made]
 
     def unique(self, hint: str) -> str:
         """See `Lowering.unique`."""

@@ -10,7 +10,7 @@ from opweld.fuse.rows import RowSpace
 from opweld.fuse.steps import fold_steps, recurrence
 from opweld.fuse.web import Web, bytes_of, key_of, of_one_node, too_much
 from opweld.tensor.axes import split
-from opweld.tensor.program import Item, Scan, Tensor
+from opweld.tensor.program import Extern, Item, Scan, Tensor, item_outputs
 
 RULE = "fuse.rows"
 """The rule of every decision here."""
@@ -133,6 +133,8 @@ class Rows:
         """A region of one item; a tensor's axes are split where operands take them apart, so that each has its own."""
         if isinstance(item, Scan):
             return recurrence(fold_steps(item, self._web.ledger), self._web.constants)
+        if isinstance(item, Extern):
+            return Region((), item_outputs(item), extern=item)
         kind = self._web.kind(item)
         assert kind is not None
         if kind not in (Kind.CONTRACTION, Kind.WINDOW):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from opweld.tensor.axes import split
 from opweld.tensor.dim import ZERO, Axis, Dim, atoms_of, axes_of, mod, product
 from opweld.tensor.expr import Binary, Expr, Load, Reduce, dims_of, loads, walk
-from opweld.tensor.program import Scan, Tensor, TensorProgram
+from opweld.tensor.program import Extern, Scan, Tensor, TensorProgram
 
 if TYPE_CHECKING:
     from opweld.fuse.rows import RowSpace
@@ -83,12 +83,14 @@ class Block:
 class Region:
     """Members that one kernel computes, in order. `outputs` are kept in memory, the others in registers or scratch.
 
-    `scan`: the members are the steps of this recurrence. `block`: what several members share."""
+    `scan`: the members are the steps of this recurrence. `block`: what several members share. `extern`: there are no
+    members, but this function."""
 
     members: tuple[Member, ...]
     outputs: tuple[str, ...]
     scan: Scan | None = None
     block: Block | None = None
+    extern: Extern | None = None
 
     @staticmethod
     def single(
@@ -103,7 +105,7 @@ class Region:
 
     @property
     def kind(self) -> Kind | None:
-        """The kind of the only member; None for recurrences and blocks of several."""
+        """The kind of the only member; None for recurrences, blocks of several and externs."""
         return self.members[0].kind if len(self.members) == 1 and self.scan is None else None
 
     @property
@@ -115,7 +117,8 @@ class Region:
     def origin(self) -> tuple[str, ...]:
         """The graph nodes it computes, each once."""
         own = [name for tensor in self.tensors for name in tensor.origin]
-        return tuple(dict.fromkeys((*own, *(self.scan.origin if self.scan else ()))))
+        whole = self.scan or self.extern
+        return tuple(dict.fromkeys((*own, *(whole.origin if whole else ()))))
 
     @property
     def bodies(self) -> tuple[Expr, ...]:
@@ -126,6 +129,8 @@ class Region:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names it reads from memory, once each, in order."""
+        if self.extern is not None:
+            return tuple(dict.fromkeys(self.extern.operands))
         inner = {tensor.name for tensor in self.tensors}
         if self.scan is not None:
             inner |= {state.name for state in self.scan.states}

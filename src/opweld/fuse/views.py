@@ -11,7 +11,7 @@ from opweld.fuse.region import is_identity, is_view
 from opweld.fuse.web import Web, too_much
 from opweld.tensor.dim import ONE, ZERO, Atom, Dim, Value, atoms_of
 from opweld.tensor.expr import Expr, Load, substitute, substitute_loads
-from opweld.tensor.program import Item, Tensor, TensorProgram, item_inputs
+from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs
 
 
 def prepared(program: TensorProgram) -> TensorProgram:
@@ -38,7 +38,8 @@ def fold_views(web: Web) -> None:
             web.put(shown)
         if isinstance(shown, Tensor) and is_view(shown) and _wants_view(web, shown):
             views[key] = shown
-    web.remove(key for key in views if key not in web.kept)
+    # An extern reads memory: what it reads is copied for it.
+    web.remove(key for key in reversed(views) if key not in web.kept and not web.users(key))
 
 
 def has_value(node: Load) -> bool:
@@ -59,7 +60,7 @@ def _wants_view(web: Web, tensor: Tensor) -> bool:
 
 def _look_through(item: Item, views: Mapping[str, Tensor]) -> Item:
     """The item with loads of views replaced by what they show."""
-    if not any(name in views for name in item_inputs(item)):
+    if isinstance(item, Extern) or not any(name in views for name in item_inputs(item)):
         return item
 
     def show(node: Load) -> Expr | None:

@@ -15,7 +15,7 @@ from opweld.ledger import Alternative, Ledger
 from opweld.rules import LEVELS
 from opweld.tensor.dim import Dim, FloorDiv, Max, Min, Mod, atoms_of, product
 from opweld.tensor.expr import Expr, Load, Reduce, dims_of, loads, walk
-from opweld.tensor.program import Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Item, Tensor, TensorProgram, item_inputs, item_outputs
 
 MOST_NODES = 256
 """Distinct expression nodes that are computed together. What is longer gains nothing from a register more, and costs
@@ -114,8 +114,8 @@ class Web:
         return found
 
     def kind(self, item: Item) -> Kind | None:
-        """What an item is the anchor of when it is computed on its own; None for a recurrence."""
-        if isinstance(item, Scan):
+        """What an item is the anchor of when it is computed on its own; None for a recurrence and an extern."""
+        if not isinstance(item, Tensor):
             return None
         if not self.reduces(item):
             return Kind.MAP

@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.fact import Fact
-from opweld.tensor.dim import Axis, Dim, DimLike
+from opweld.tensor.dim import ONE, Axis, Dim, DimLike
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr
 from opweld.tensor.program import Scan
@@ -99,6 +99,18 @@ class Lowering(Protocol):
 
     def scan(self, scan: Scan) -> None:
         """Adds a recurrence; its outputs are then aliased to values by name."""
+        ...
+
+    def extern(
+        self,
+        function: str,
+        operands: Sequence[str],
+        results: Sequence[tuple[DType, tuple[Dim, ...]]],
+        numbers: Sequence[DimLike],
+        rows: Dim = ONE,
+    ) -> list[str]:
+        """Adds a call of a function of `tensor.externs` on tensors for each of so many rows; returns the names of its
+        results, which have these dtypes and shapes."""
         ...
 
     def unique(self, hint: str) -> str:

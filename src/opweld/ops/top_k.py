@@ -1,7 +1,6 @@
-"""TopK, as ranks: how many elements of the row come before each one, and then which element has rank 0, 1, ...
+"""TopK: the places of the k extreme elements of each row, and what is there.
 
-The work grows with the square of the axis, but every step of it is a plain loop; a tie goes to the lower index, and NaN
-counts as larger than any number.
+A tie goes to the lower index, and NaN counts as larger than any number.
 """
 
 from __future__ import annotations
@@ -9,14 +8,15 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from opweld.errors import ModelError
-from opweld.ops.emitted import Indices, define, emit
+from opweld.ops.emitted import Emitted, Indices, define
 from opweld.ops.fact import Fact
+from opweld.ops.keys import emit_keys
 from opweld.ops.known import required_dims
 from opweld.ops.operands import describe, normalize_axis, require_rank, required, wanted
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.tensor.dim import Axis, Value
+from opweld.tensor.dim import Value, product
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, binary, cast, const, index, reduce, select, unary
+from opweld.tensor.expr import Expr
 
 
 @infers("TopK")
@@ -35,43 +35,24 @@ def infer_top_k(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("TopK")
 def lower_top_k(scope: Lowering, node: ir.Node) -> None:
-    """The elements of rank 0 to k - 1, and where they are. They are sorted, asked for or not."""
+    """The places in order of their elements, and the elements there. They are sorted, asked for or not."""
     x = required(node, 0)
     fact = scope.fact(x)
     axis = normalize_axis(attribute(node, "axis", -1), fact.rank, node)
-    extent, largest = fact.shape[axis], bool(attribute(node, "largest", 1))
-
-    def rank(at: Indices) -> Expr:
-        j = Axis("j", extent)
-        own, other = scope.load(x, at), scope.load(x, (*at[:axis], j.dim, *at[axis + 1 :]))
-        beyond, within = _greater(other, own), _greater(own, other)
-        before, after = (beyond, within) if largest else (within, beyond)
-        # Of equal ones, those at a lower index come first.
-        first = binary("and", unary("not", after), binary("lt", index(j.dim), index(at[axis])))
-        return reduce("sum", (j,), cast(binary("or", before, first), DType.I64))
-
-    ranks = emit(scope, fact.shape, rank, "ranks")
-    shape = scope.fact(node.outputs[0]).shape
+    count = scope.fact(node.outputs[0]).shape[axis]
+    others = [position for position in range(fact.rank) if position != axis]
+    keys = emit_keys(scope, x, (*others, axis))
+    rows = tuple(fact.shape[position] for position in others)
+    numbers = (fact.shape[axis], count, int(bool(attribute(node, "largest", 1))))
+    (order,) = scope.extern("order", [keys.name], [(DType.I64, (*rows, count))], numbers, product(rows))
+    places = Emitted(order, DType.I64)
 
     def place(at: Indices) -> Expr:
-        i = Axis("i", extent)
-        found = binary("eq", ranks.at((*at[:axis], i.dim, *at[axis + 1 :])), index(at[axis]))
-        return reduce("sum", (i,), select(found, index(i.dim), const(0, DType.I64)))
+        return places.at((*at[:axis], *at[axis + 1 :], at[axis]))
 
-    places = emit(scope, shape, place, "places")
     values, indices = wanted(node, 0), wanted(node, 1)
     if values is not None:
-        define(
-            scope,
-            values,
-            lambda at: scope.load(x, (*at[:axis], Value(places.at(at), extent).dim, *at[axis + 1 :])),
-        )
+        extent = fact.shape[axis]
+        define(scope, values, lambda at: scope.load(x, (*at[:axis], Value(place(at), extent).dim, *at[axis + 1 :])))
     if indices is not None:
-        define(scope, indices, places.at)
-
-
-def _greater(a: Expr, b: Expr) -> Expr:
-    more = binary("gt", a, b)
-    if not a.dtype.is_float:
-        return more
-    return binary("or", more, binary("and", binary("ne", a, a), binary("eq", b, b)))
+        define(scope, indices, place)

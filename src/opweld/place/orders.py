@@ -25,11 +25,14 @@ class Orders:
     """The choices: `orders` by value, `lanes` by tensor, and the regions with the copies that were added.
 
     `dtypes` and `shapes` are those of every value, copies included; `readers` the loads of each; `fixed` the values
-    whose storage is the caller's."""
+    whose storage is the caller's or an extern's."""
 
     def __init__(self, regions: Regions, expected: Expected, target: Target, ledger: Ledger) -> None:
         program = regions.program
         self.fixed = frozenset((*(v.name for v in program.inputs), *(v for _, v in program.outputs)))
+        # An extern takes its values as they come, dense and row-major.
+        externs = [region for region in regions.regions if region.extern is not None]
+        self.fixed |= {name for region in externs for name in (*region.inputs, *region.outputs)}
         self.constants = frozenset(value.name for value in program.constants)
         self.shapes = {name: shape for name, (_, shape) in program.signatures.items()}
         self.dtypes: dict[str, DType] = {name: dtype for name, (dtype, _) in program.signatures.items()}

@@ -9,8 +9,9 @@ from typing import TypeAlias
 from opweld.tensor.dim import ZERO, Atom, Axis, Dim, Value, atoms_of, minimum, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, Reduce, Unary, free_atoms, walk
+from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import is_dear
-from opweld.tensor.program import Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Extern, Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
 
 Signatures: TypeAlias = "Mapping[str, tuple[DType, tuple[Dim, ...]]]"
 
@@ -48,6 +49,8 @@ def flops(subject: Expr | Item | TensorProgram) -> Count:
         return sum(map(flops, subject.items), Count())
     if isinstance(subject, Tensor):
         return flops(subject.body)
+    if isinstance(subject, Extern):
+        return Count(integer=EXTERNS[subject.function].work(subject.numbers) * subject.rows)
     start = sum((flops(state.initial) for state in subject.states), Count())
     # a body that reads at the time axis counts it already; one that only reads states runs as often
     steps = (_per_step(step.body, subject.time) for step in subject.steps)
@@ -93,6 +96,8 @@ def traffic(subject: Item | TensorProgram, signatures: Signatures) -> Dim:
 def _read_bytes(item: Item, name: str, signatures: Signatures) -> Dim:
     dtype, shape = signatures[name]
     whole = size_in_bytes(dtype, shape)
+    if isinstance(item, Extern):
+        return whole
     bodies = [item.body] if isinstance(item, Tensor) else _scan_bodies(item)
     accesses = [node for node in walk(*bodies) if isinstance(node, Load) and node.tensor == name]
     if not all(_is_gather(node) for node in accesses):

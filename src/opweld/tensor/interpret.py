@@ -9,7 +9,8 @@ import numpy as np
 from opweld.errors import AssumptionError, InputError, OpweldError
 from opweld.tensor.dim import Atom, Dim
 from opweld.tensor.evaluate import Evaluator, evaluate_tensor
-from opweld.tensor.program import Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.externs import call_extern
+from opweld.tensor.program import Extern, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
 from opweld.tensor.semantics import Array, is_floating
 
 __all__ = ["bind_symbols", "evaluate_tensor", "interpret"]
@@ -110,6 +111,8 @@ def _evaluate_item(
 ) -> dict[str, Array]:
     if isinstance(item, Tensor):
         return {item.name: evaluate_tensor(item, env, symbols, float64)}
+    if isinstance(item, Extern):
+        return call_extern(item, env, symbols, float64)
     return _evaluate_scan(item, env, symbols, float64)
 
 

@@ -22,7 +22,19 @@ from opweld.tensor.expr import (
     unary,
 )
 from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY
-from opweld.tensor.program import Constant, Guard, Input, Item, Scan, State, SymbolSource, Tensor, TensorProgram
+from opweld.tensor.program import (
+    Constant,
+    Extern,
+    Guard,
+    Input,
+    Item,
+    Result,
+    Scan,
+    State,
+    SymbolSource,
+    Tensor,
+    TensorProgram,
+)
 from opweld.tensor.semantics import Array
 
 Data: TypeAlias = Mapping[str, Array]
@@ -164,10 +176,12 @@ class Parser:
                 items.append(self._tensor())
             elif self._accept("scan"):
                 items.append(self._scan())
+            elif self._accept("extern"):
+                items.append(self._extern())
             elif self._accept("output"):
                 outputs.append(self._pair())
             else:
-                self._fail("symbol, guard, input, constant, tensor, scan or output")
+                self._fail("symbol, guard, input, constant, tensor, scan, extern or output")
         return TensorProgram(
             name, tuple(inputs), tuple(constants), tuple(items), tuple(outputs), tuple(symbols), tuple(guards)
         )
@@ -288,6 +302,25 @@ class Parser:
             self.dtypes[pairs[-1][0]] = self.dtypes.get(pairs[-1][1], DType.F32)
         self.axes = {}
         return Scan(time, tuple(states), tuple(steps), tuple(stacked), tuple(final), origin)
+
+    def _extern(self) -> Extern:
+        function = self._name()
+        self._expect("rows")
+        rows = self._dim()
+        self._expect("of")
+        self._expect("(")
+        numbers = tuple(self._list(")", self._dim))
+        origin = self._origin()
+        operands: list[str] = []
+        results: list[Result] = []
+        while self._next_is("operand", "result"):
+            if self._accept("operand"):
+                operands.append(self._name())
+            else:
+                self._expect("result")
+                value = self._input()
+                results.append(Result(value.name, value.dtype, value.shape))
+        return Extern(function, tuple(operands), tuple(results), numbers, rows, origin)
 
     # expressions
 

@@ -83,7 +83,31 @@ class Scan:
     origin: tuple[str, ...] = ()
 
 
-Item: TypeAlias = Tensor | Scan
+@dataclass(frozen=True)
+class Result:
+    """A value that an extern computes."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Extern:
+    """What no expression says: a function of `tensor.externs` over whole values, dense and row-major in memory.
+
+    It is called once for each of `rows` independent rows, with its part of every operand and result: they lie one after
+    the other. `numbers` are handed on as they are; by them the function knows how large its parts are."""
+
+    function: str
+    operands: tuple[str, ...]
+    results: tuple[Result, ...]
+    numbers: tuple[Dim, ...]
+    rows: Dim
+    origin: tuple[str, ...] = ()
+
+
+Item: TypeAlias = Tensor | Scan | Extern
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +186,10 @@ def _signatures(program: TensorProgram) -> Iterator[tuple[str, tuple[DType, tupl
         if isinstance(item, Tensor):
             yield item.name, (item.dtype, item.shape)
             continue
+        if isinstance(item, Extern):
+            for result in item.results:
+                yield result.name, (result.dtype, result.shape)
+            continue
         steps = {step.name: step for step in item.steps}
         states = {state.name: state for state in item.states}
         for value in (*item.states, *item.steps):
@@ -176,6 +204,8 @@ def item_outputs(item: Item) -> tuple[str, ...]:
     """The names that later items may load."""
     if isinstance(item, Tensor):
         return (item.name,)
+    if isinstance(item, Extern):
+        return tuple(result.name for result in item.results)
     return tuple(name for name, _ in (*item.stacked, *item.final))
 
 
@@ -183,6 +213,8 @@ def item_inputs(item: Item) -> tuple[str, ...]:
     """The names that an item loads from outside itself, once each, in order."""
     if isinstance(item, Tensor):
         return tuple(dict.fromkeys(node.tensor for node in loads(item.body)))
+    if isinstance(item, Extern):
+        return tuple(dict.fromkeys(item.operands))
     inner = {value.name for value in (*item.states, *item.steps)}
     bodies = (*(state.initial for state in item.states), *(step.body for step in item.steps))
     return tuple(dict.fromkeys(node.tensor for node in loads(*bodies) if node.tensor not in inner))

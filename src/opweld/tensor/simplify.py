@@ -15,7 +15,7 @@ from opweld.tensor.dim import Atom, Axis, Dim
 from opweld.tensor.expr import Const, Expr, Load, Reduce, const, load, reduce, substitute, substitute_loads, transform
 from opweld.tensor.fold import Report, fold_constants, load_literal, uniform_literals
 from opweld.tensor.intern import current
-from opweld.tensor.program import Constant, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Constant, Extern, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
 
 __all__ = ["canonical_body", "simplify", "simplify_program"]
 
@@ -60,6 +60,8 @@ def _map_bodies(item: Item, change: Callable[[Expr], Expr]) -> Item:
     if isinstance(item, Tensor):
         body = change(item.body)
         return item if body is item.body else replace(item, body=body)
+    if isinstance(item, Extern):
+        return item
     states = tuple(_map_state(state, change) for state in item.states)
     steps = tuple(_map_step(step, change) for step in item.steps)
     if states == item.states and steps == item.steps:
@@ -135,9 +137,13 @@ def _rename(program: TensorProgram, names: Mapping[str, str]) -> TensorProgram:
             return None
         return load(names[node.tensor], node.dtype, node.indices, node.guards, node.fill)
 
-    return _with_items(
-        program, tuple(_map_bodies(item, lambda body: substitute_loads(body, rename)) for item in program.items)
-    )
+    def renamed(item: Item) -> Item:
+        if not isinstance(item, Extern):
+            return _map_bodies(item, lambda body: substitute_loads(body, rename))
+        operands = tuple(names.get(name, name) for name in item.operands)
+        return item if operands == item.operands else replace(item, operands=operands)
+
+    return _with_items(program, tuple(map(renamed, program.items)))
 
 
 def _merge_constants(program: TensorProgram) -> TensorProgram:
@@ -232,7 +238,7 @@ def _remove_dead(program: TensorProgram) -> TensorProgram:
     used = {value for _, value in program.outputs}
     items: list[Item] = []
     for item in reversed(program.items):
-        live = item if isinstance(item, Tensor) else _live_scan(item, used)
+        live = _live_scan(item, used) if isinstance(item, Scan) else item
         if not used.intersection(item_outputs(live)):
             continue
         items.append(live)

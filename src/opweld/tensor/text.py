@@ -13,6 +13,10 @@
 Axes are i0, i1, .. (the tensor's), r0, r1, .. (reduced) and t0 (a scan's time). Literals have the dtype of the tensor
 unless they say another (`3:i64`). `x[i0 - 1 if i0 - 1 >= 0 else 0.0]` is a guarded load, `x[at(e, n)]` one at the
 run-time index e in [0, n), `index(p)` the polynomial p as an int64 value. What is not a plain name stands in quotes.
+
+    extern order rows batch of (1000, 5, 1) from "TopK_0"
+      operand scores
+      result places i64[batch, 5]
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Symbol, 
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Reduce, Select, Unary, dims_of, walk
 from opweld.tensor.parse import parse_program
-from opweld.tensor.program import Constant, Guard, Scan, State, SymbolSource, Tensor, TensorProgram
+from opweld.tensor.program import Constant, Extern, Guard, Item, Scan, State, SymbolSource, Tensor, TensorProgram
 
 __all__ = ["parse_program", "print_program"]
 
@@ -46,7 +50,7 @@ def print_program(program: TensorProgram) -> str:
     blocks.append(values)
     blocks.append([_constant_line(constant) for constant in program.constants])
     for item in program.items:
-        blocks.append(_scan_lines(item) if isinstance(item, Scan) else _tensor_lines("tensor", item))
+        blocks.append(_item_lines(item))
     blocks.append([f"output {_name(public)} = {_name(value)}" for public, value in program.outputs])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -98,6 +102,21 @@ def _tensor_lines(keyword: str, tensor: Tensor, outer: Mapping[Atom, str] | None
     names = Names({**(outer or {}), **_own_axes(tensor.axes)})
     head = f"{keyword} {_name(tensor.name)} {_type(tensor.dtype, names.axes(tensor.axes))}{_origin(tensor.origin)}"
     return [head, *names.body_lines(tensor.body)]
+
+
+def _item_lines(item: Item) -> list[str]:
+    if isinstance(item, Scan):
+        return _scan_lines(item)
+    return _extern_lines(item) if isinstance(item, Extern) else _tensor_lines("tensor", item)
+
+
+def _extern_lines(extern: Extern) -> list[str]:
+    numbers = ", ".join(map(_symbolic, extern.numbers))
+    lines = [f"extern {_name(extern.function)} rows {_symbolic(extern.rows)} of ({numbers}){_origin(extern.origin)}"]
+    lines.extend(f"  operand {_name(name)}" for name in extern.operands)
+    for result in extern.results:
+        lines.append(f"  result {_name(result.name)} {_type(result.dtype, map(_symbolic, result.shape))}")
+    return lines
 
 
 def _own_axes(axes: Sequence[Axis]) -> dict[Atom, str]:

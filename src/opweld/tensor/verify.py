@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 from opweld.errors import OpweldError
-from opweld.tensor.dim import Atom, Axis, Dim, Symbol, Value, as_dim, atoms_of
+from opweld.tensor.dim import Atom, Axis, Dim, Symbol, Value, as_dim, atoms_of, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
     Binary,
@@ -20,8 +20,9 @@ from opweld.tensor.expr import (
     free_atoms,
     walk,
 )
+from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import BINARY
-from opweld.tensor.program import Scan, State, Tensor, TensorProgram
+from opweld.tensor.program import Extern, Scan, State, Tensor, TensorProgram
 
 Signature: TypeAlias = "tuple[DType, tuple[Dim, ...]]"
 
@@ -61,6 +62,8 @@ class _Verifier:
         for item in program.items:
             if isinstance(item, Scan):
                 self._check_scan(item)
+            elif isinstance(item, Extern):
+                self._check_extern(item)
             else:
                 self._check_tensor(item, self.visible)
                 self._define(item.name, item.dtype, item.shape)
@@ -176,6 +179,23 @@ class _Verifier:
             if state not in states:
                 self._fail(what, f"gives {state!r} as {name!r}, which is none of its states")
             self._define(name, states[state].dtype, states[state].shape)
+
+    def _check_extern(self, extern: Extern) -> None:
+        what = _label(f"extern {extern.function}", extern.origin)
+        if extern.function not in EXTERNS:
+            self._fail(what, "is no function that there is")
+        for name in extern.operands:
+            if name not in self.visible:
+                self._fail(what, f"reads {name!r}, which nothing defines before")
+        self._check_dims(what, (*extern.numbers, extern.rows), frozenset())
+        sizes = [product(self.visible[name][1]) for name in extern.operands]
+        sizes += [product(result.shape) for result in extern.results]
+        for size, part in zip(sizes, EXTERNS[extern.function].parts(extern.numbers), strict=True):
+            if size is not part * extern.rows:
+                self._fail(what, f"has a value of {size} elements where {extern.rows} rows of {part} are wanted")
+        for result in extern.results:
+            self._check_dims(what, result.shape, frozenset())
+            self._define(result.name, result.dtype, result.shape)
 
     def _check_state(self, state: State, scan: Scan) -> None:
         what = _label(state.name, scan.origin)

@@ -6,6 +6,7 @@ axes        every axis is that of the grid, or of an enclosing loop or tile, and
 tiles       lane tiles are whole vectors wide and do not nest
 accumulators  are declared over enclosing tiles, or over the lanes of a later tile of the same block, are accumulated
             inside exactly those tiles, and read there or after they were collapsed
+calls       stand outside of tiles, read what may be read and write what may be written
 loops       are unrolled once at least; what they fetch is memory, once for each group of unrolled bodies
 sizes       every symbol is a parameter
 """
@@ -20,16 +21,19 @@ from opweld.errors import OpweldError
 from opweld.tensor.dim import ZERO, Axis, Dim, Symbol, Value, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import REDUCTIONS, Expr, Load, Reduce, dims_of, walk
+from opweld.tensor.externs import EXTERNS
 from opweld.tile.tile import (
     Accumulate,
     Collapse,
     Declare,
+    Invoke,
     Kernel,
     Let,
     Loop,
     Statement,
     Store,
     Tile,
+    dims_of_statement,
     walk_statements,
 )
 
@@ -138,6 +142,8 @@ class _Checker:
             self._expression(statement.value, scope)
             self._fresh_name(statement.name, scope)
             scope.registers[statement.name] = _Register(statement.value.dtype, scope.tile_axes, accumulates=False)
+        elif isinstance(statement, Invoke):
+            self._invoke(statement, scope)
         else:
             self._store(statement, scope)
 
@@ -212,6 +218,20 @@ class _Checker:
             self._dim(guard, scope)
         self._expression(statement.value, scope)
 
+    def _invoke(self, statement: Invoke, scope: _Scope) -> None:
+        if statement.function not in EXTERNS:
+            self._fail("calls a function that there is not")
+        if scope.tiles:
+            self._fail("calls a function inside a tile")
+        for name, _ in statement.read:
+            if name not in self._readable | self._scratch:
+                self._fail(f"reads {name}, which is no memory that is there to be read")
+        for name in (*(name for name, _ in statement.written), *statement.scratch):
+            if name not in self._writable | self._scratch:
+                self._fail(f"writes {name}, which is no memory that is there to be written")
+        for dim in dims_of_statement(statement):
+            self._dim(dim, scope)
+
     def _accumulator(self, name: str, scope: _Scope) -> _Register:
         found = scope.registers.get(name)
         if found is None or not found.accumulates:
@@ -268,6 +288,8 @@ class _Checker:
 def _describe(statement: Statement) -> str:
     if isinstance(statement, Loop | Tile):
         return f"{statement.role + ' tile' if isinstance(statement, Tile) else 'loop'} {statement.axis}"
+    if isinstance(statement, Invoke):
+        return f"invoke {statement.function}"
     name = statement.buffer if isinstance(statement, Store) else statement.name
     return f"{type(statement).__name__.lower()} {name}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from opweld.errors import OptionError
 from opweld.fuse.pieces import pieces_of
@@ -24,7 +25,8 @@ from opweld.tensor.cost import Count, flops, size_in_bytes
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Symbol, as_dim, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, const, substitute
-from opweld.tensor.program import Tensor
+from opweld.tensor.externs import EXTERNS
+from opweld.tensor.program import Extern, Tensor
 from opweld.tile.lanes import tiles, vectors_for
 from opweld.tile.loops import tune_loops
 from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
@@ -33,7 +35,18 @@ from opweld.tile.members.recurrence import Compose, recurrence_of
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
 from opweld.tile.predict import predict, work_of
-from opweld.tile.tile import Buffer, Kernel, Loop, Statement, Store, dims_of_statement, memory_of, walk_statements
+from opweld.tile.tile import (
+    Buffer,
+    Invoke,
+    Kernel,
+    Loop,
+    Scratch,
+    Statement,
+    Store,
+    dims_of_statement,
+    memory_of,
+    walk_statements,
+)
 from opweld.tile.traffic import Weights
 
 
@@ -177,6 +190,19 @@ class _Asking:
         return [LoopSchedule.of(self._taken[loop]) for loop in sorted(self._taken)]
 
 
+def _invoked(extern: Extern, storages: Mapping[str, Storage], made: Sequence[Made]) -> Made:
+    """The call of an extern for one of its rows."""
+    function, row = EXTERNS[extern.function], Axis("row", extern.rows)
+    names = (*extern.operands, *(result.name for result in extern.results))
+    parts = zip(names, function.parts(extern.numbers), strict=True)
+    memory = [(storages[name].root, storages[name].offset + row.dim * size) for name, size in parts]
+    blocks = enumerate(function.scratch(extern.numbers))
+    scratch = tuple(Scratch(f"own{number}", dtype, as_dim(elements)) for number, (dtype, elements) in blocks)
+    read, written = memory[: len(extern.operands)], memory[len(extern.operands) :]
+    own = tuple(block.name for block in scratch)
+    return Made((row,), (Invoke(extern.function, tuple(read), tuple(written), own, extern.numbers),), scratch)
+
+
 def _alone(made: Sequence[Made]) -> Made:
     return made[0]
 
@@ -191,6 +217,9 @@ class _Works:
     def of(self, region: Region, rows: int = 0) -> list[Work]:
         """The kernels of a region; an iteration of a block computes so many rows."""
         storages, lanes = self._placed.storages, self._placed.lanes
+        if region.extern is not None:
+            count = flops(region.extern)
+            return [Work("extern", (), partial(_invoked, region.extern, storages), count, self._moved(region))]
         if region.scan is not None:
             made = recurrence_of(region, storages, self._shapes, lanes)
             count = flops(region.recurrence())

@@ -16,6 +16,7 @@ from opweld.tile.tile import (
     Collapse,
     Declare,
     Fetch,
+    Invoke,
     Kernel,
     Let,
     Loop,
@@ -123,11 +124,12 @@ class _KernelParser(Parser):
             "let": self._let,
             "store": self._store,
             "collapse": self._collapse,
+            "invoke": self._invoke,
         }
         if self._next_is(*REDUCTIONS):
             return self._accumulate()
         if not self._next_is(*statements):
-            self._fail("loop, row, lane, acc, let, store, collapse or a reduction")
+            self._fail("loop, row, lane, acc, let, store, collapse, invoke or a reduction")
         word = self.tokens[self.position][1]
         return statements[word](column)
 
@@ -236,6 +238,33 @@ class _KernelParser(Parser):
         self._expect("]")
         self.dtype = self.dtypes[name]
         return Store(name, offset, self._body(), tuple(guards))
+
+    def _invoke(self, column: int) -> Invoke:
+        self._expect("invoke")
+        function = self._name()
+        parts: dict[str, list[tuple[str, Dim]]] = {}
+        for word in ("read", "write"):
+            self._expect(word)
+            self._expect("(")
+            parts[word] = self._list(")", self._place)
+        self._expect("scratch")
+        self._expect("(")
+        scratch = tuple(self._list(")", self._name))
+        self._expect("of")
+        self._expect("(")
+        numbers = tuple(self._list(")", self._dim))
+        return Invoke(function, tuple(parts["read"]), tuple(parts["write"]), scratch, numbers)
+
+    def _place(self) -> tuple[str, Dim]:
+        """An element of memory."""
+        name = self._name()
+        if name not in self.dtypes:
+            self.position -= 1
+            self._fail("a buffer or scratch")
+        self._expect("[")
+        offset = self._dim()
+        self._expect("]")
+        return name, offset
 
     def _register(self) -> str:
         if not self._next_is(*self.registers):

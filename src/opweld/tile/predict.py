@@ -49,8 +49,21 @@ from opweld.tensor.dim import (
     maximum,
 )
 from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Select, Unary, dims_of, walk
+from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import is_dear
-from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile, expressions_of
+from opweld.tile.tile import (
+    Accumulate,
+    Collapse,
+    Declare,
+    Invoke,
+    Kernel,
+    Let,
+    Loop,
+    Statement,
+    Store,
+    Tile,
+    expressions_of,
+)
 from opweld.tile.traffic import Access, Weights, traffic_of
 
 ROW, LANE = 1, 2
@@ -276,6 +289,8 @@ class _Use:
             names[statement.name] = self._masks[statement.value]
         elif isinstance(statement, Store):
             self._store(statement)
+        elif isinstance(statement, Invoke):
+            self._slow += self._walker.size(as_dim(EXTERNS[statement.function].work(statement.numbers)))
 
     def _store(self, statement: Store) -> None:
         frame = self._frame

@@ -22,14 +22,14 @@ written, see `tile.Loop`. Expressions are written as in `tensor.text`; a part th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opweld.tensor.dim import ZERO, Atom, Dim, Symbol, Value, atoms_of
 from opweld.tensor.expr import Expr, Load, walk
 from opweld.tensor.text import Names
 from opweld.tile.parse import parse_kernel
-from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
+from opweld.tile.tile import Accumulate, Collapse, Declare, Invoke, Kernel, Let, Loop, Statement, Tile
 
 __all__ = ["parse_kernel", "print_kernel"]
 
@@ -156,11 +156,24 @@ class _Printer:
             names = _Names(self.called)
             head = f"let {self.called.value(statement.name, 'v')} {statement.value.dtype.short}"
             self._with_value(depth, head, statement.value, names)
+        elif isinstance(statement, Invoke):
+            self._line(depth, self._invoke(statement))
         else:
             guards = ", ".join(f"{self._dim(guard)} >= 0" for guard in statement.guards)
             where = f"{self._dim(statement.offset)} if {guards}" if guards else self._dim(statement.offset)
             buffer = self.called.values.get(statement.buffer, f"?{statement.buffer}")
             self._with_value(depth, f"store {buffer}[{where}]", statement.value)
+
+    def _invoke(self, call: Invoke) -> str:
+        def places(memory: Sequence[tuple[str, Dim]]) -> str:
+            return ", ".join(f"{self.called.values.get(n, f'?{n}')}[{self._dim(at)}]" for n, at in memory)
+
+        scratch = ", ".join(self.called.values.get(name, f"?{name}") for name in call.scratch)
+        numbers = ", ".join(map(self._dim, call.numbers))
+        return (
+            f"invoke {call.function} read ({places(call.read)}) write ({places(call.written)}) scratch ({scratch}) "
+            f"of ({numbers})"
+        )
 
     def _loop(self, loop: Loop) -> str:
         lower = "" if loop.lower is ZERO else f" from {self._dim(loop.lower)}"

@@ -8,6 +8,7 @@
               | Collapse(name, kind, over)                  reduces an accumulator over its lane axis, in place
               | Let(name, value)                            names a value for the rest of the block
               | Store(buffer, offset, value, guards)        writes an element (a vector of them, inside a lane tile)
+              | Invoke(function, read, written, numbers)    calls a function of `tensor.externs` on memory
 
 Expressions are those of `tensor.expr`. A load with one index reads a buffer or scratch at a linear offset, counted in
 elements; a load with no index reads an accumulator or a `Let`. A tile's axis runs over [0, width); the index it stands
@@ -129,7 +130,19 @@ class Store:
     guards: tuple[Dim, ...] = ()
 
 
-Statement: TypeAlias = Loop | Tile | Declare | Accumulate | Collapse | Let | Store
+@dataclass(frozen=True, eq=False)
+class Invoke:
+    """Calls a function of `tensor.externs`, outside of all tiles. `read`, `written` and `scratch` are (memory, offset)
+    pairs in the order of its parameters; it gets pointers to these elements, and the numbers."""
+
+    function: str
+    read: tuple[tuple[str, Dim], ...]
+    written: tuple[tuple[str, Dim], ...]
+    scratch: tuple[str, ...]
+    numbers: tuple[Dim, ...]
+
+
+Statement: TypeAlias = Loop | Tile | Declare | Accumulate | Collapse | Let | Store | Invoke
 
 
 @dataclass(frozen=True)
@@ -210,6 +223,8 @@ def dims_of_statement(statement: Statement) -> tuple[Dim, ...]:
         own = (statement.offset, *statement.guards)
     elif isinstance(statement, Accumulate) and statement.position is not None:
         own = (statement.position,)
+    elif isinstance(statement, Invoke):
+        own = (*(offset for _, offset in (*statement.read, *statement.written)), *statement.numbers)
     return (*own, *(dim for root in expressions_of(statement) for node in walk(root) for dim in dims_of(node)))
 
 
@@ -222,6 +237,9 @@ def memory_of(body: Iterable[Statement]) -> tuple[tuple[str, ...], tuple[str, ..
             read |= {node.tensor: None for node in loads(root) if node.indices}
         if isinstance(statement, Store):
             written[statement.buffer] = None
+        elif isinstance(statement, Invoke):
+            read |= {name: None for name, _ in statement.read}
+            written |= dict.fromkeys((*(name for name, _ in statement.written), *statement.scratch))
     return tuple(read), tuple(written)
 
 
@@ -262,6 +280,10 @@ def map_operands(statement: Statement, dim: Callable[[Dim], Dim], value: Callabl
     if isinstance(statement, Store):
         guards = tuple(map(dim, statement.guards))
         return replace(statement, offset=dim(statement.offset), value=value(statement.value), guards=guards)
+    if isinstance(statement, Invoke):
+        read = tuple((name, dim(offset)) for name, offset in statement.read)
+        written = tuple((name, dim(offset)) for name, offset in statement.written)
+        return replace(statement, read=read, written=written, numbers=tuple(map(dim, statement.numbers)))
     return statement
 
 

@@ -68,3 +68,41 @@ def one_hot(graph: Graph) -> Value:
     return graph.node(
         "OneHot", x, graph.constant(graph.between(1, 6), I64), values, axis=graph.choose([-1, 0]), dtype=F32
     )
+
+
+@proposal(1.5)
+def top_k(graph: Graph) -> Value:
+    """Extreme elements or their places; ties and NaN would make the order a matter of taste after rounding."""
+    x = graph.pick(lambda v: v.rank > 0 and v.dtype == F32)
+    axis = graph.between(0, x.rank - 1)
+    least = min(x.extents[axis])
+    count = graph.constant([graph.between(0 if graph.chance(0.1) else min(1, least), least)], I64)
+    options = {"axis": axis, "largest": int(graph.chance(0.7))}
+    return graph.node("TopK", x, count, outputs=2, **options)
+
+
+@proposal(1.5)
+def scatter_elements(graph: Graph) -> Value:
+    """Updates along one axis, none of which meet unless they are combined by an operation that has no order."""
+    x = graph.pick(lambda v: v.rank > 0 and v.dtype == F32)
+    axis = graph.between(0, x.rank - 1)
+    limit = min(x.extents[axis])
+    if limit < 1:
+        raise Rejected
+    shape = [graph.between(1, min(x.extents[a])) if min(x.extents[a]) else 0 for a in range(x.rank)]
+    reduction = graph.choose(["none", "add", "max", "min"])
+    shape[axis] = 1 if reduction == "none" else graph.between(1, 4)
+    updates = graph.input(shape, F32)
+    return graph.node("ScatterElements", x, _indices(graph, shape, limit), updates, axis=axis, reduction=reduction)
+
+
+@proposal(1)
+def scatter_nd(graph: Graph) -> Value:
+    x = graph.pick(lambda v: v.rank > 0 and v.dtype == F32)
+    limit = min(x.extents[0])
+    if limit < 1:
+        raise Rejected
+    if not all(x.static(axis) for axis in range(1, x.rank)):
+        raise Rejected
+    updates = graph.constant(graph.draw((3, *(x.size(axis) for axis in range(1, x.rank))), F32), F32)
+    return graph.node("ScatterND", x, _indices(graph, [3, 1], limit), updates, reduction="add")

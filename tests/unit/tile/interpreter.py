@@ -20,8 +20,9 @@ import numpy as np
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary
+from opweld.tensor.externs import EXTERNS
 from opweld.tensor.semantics import apply_binary, apply_cast, apply_reduce, apply_unary, fails_on_zero, neutral
-from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
+from opweld.tile.tile import Accumulate, Collapse, Declare, Invoke, Kernel, Let, Loop, Statement, Tile
 
 Array = np.ndarray[Any, Any]
 
@@ -170,6 +171,8 @@ class _Thread:
         elif isinstance(statement, Let):
             axes = tuple(axis for axis, _ in scope.tiles)
             self.registers[statement.name] = axes, self.value(statement.value, scope)
+        elif isinstance(statement, Invoke):
+            self.invoke(statement, scope)
         else:
             assert self.roles.get(statement.buffer) != "read", f"{statement.buffer} is stored to, but only read"
             mask = np.ones(scope.shape, bool)
@@ -178,6 +181,18 @@ class _Thread:
             offsets = np.broadcast_to(self.dim(statement.offset, scope, mask), scope.shape)
             values = np.broadcast_to(self.value(statement.value, scope, mask), scope.shape)
             self.memory[statement.buffer].write(offsets, values, mask, scope.iteration)
+
+    def invoke(self, call: Invoke, scope: Scope) -> None:
+        numbers = [_number(dim, scope) for dim in call.numbers]
+        sizes = EXTERNS[call.function].parts(numbers)
+        places = [(self.memory[name], _number(offset, scope)) for name, offset in (*call.read, *call.written)]
+        arrays = [block.data[start : start + size].copy() for (block, start), size in zip(places, sizes, strict=True)]
+        split = len(call.read)
+        for (block, start), size in zip(places[:split], sizes, strict=False):
+            block.read(np.arange(start, start + size), np.ones(size, bool), scope.iteration)
+        EXTERNS[call.function].compute(arrays[:split], arrays[split:], numbers)
+        for (block, start), array in zip(places[split:], arrays[split:], strict=True):
+            block.write(np.arange(start, start + array.size), array, np.ones(array.size, bool), scope.iteration)
 
     def accumulator(self, name: str) -> Accumulator:
         found = self.registers[name]

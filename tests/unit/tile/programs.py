@@ -349,6 +349,49 @@ output y = result
 """
 
 
+def best(rows: Size, columns: int, count: int, head: str = "") -> str:
+    """The greatest elements of each column of relu(x), and their sum, by an extern between what fusion does."""
+    return f"""program best
+{head}
+input x f32[{columns}, {rows}]
+tensor relu f32[i0: {columns}, i1: {rows}] from "Relu"
+  = max(x[i0, i1], 0.0)
+tensor keys f32[i0: {rows}, i1: {columns}] from "TopK"
+  = relu[i1, i0]
+extern order rows {rows} of ({columns}, {count}, 1) from "TopK"
+  operand keys
+  result places i64[{rows}, {count}]
+tensor values f32[i0: {rows}, i1: {count}] from "TopK"
+  = relu[at(places[i0, i1], {columns}), i0]
+tensor total f32[i0: {rows}] from "ReduceSum"
+  over r0: {count}
+  = sum<r0>(values[i0, r0])
+output best = values
+output sums = total
+output where = places
+"""
+
+
+def scattered(size: int, count: int, width: int) -> str:
+    """Rows of z added to rows of relu(x), the first ones."""
+    return f"""program scattered
+input x f32[{size}, {width}]
+input z f32[{count}, {width}]
+tensor relu f32[i0: {size}, i1: {width}] from "Relu"
+  = max(x[i0, i1], 0.0)
+tensor places i64[i0: {count}] from "ScatterND"
+  = index({width}*(i0 // 2))
+extern scatter_add rows 1 of ({size * width}, {count}, {width}) from "ScatterND"
+  operand relu
+  operand places
+  operand z
+  result made f32[{size}, {width}]
+tensor result f32[i0: {size}, i1: {width}] from "Mul"
+  = mul(made[i0, i1], relu[i0, i1])
+output y = result
+"""
+
+
 def elementwise(shape: tuple[Size, ...], body: str, head: str = "") -> str:
     """One expression of x over all axes."""
     sizes = ", ".join(map(str, shape))
@@ -380,6 +423,8 @@ PROGRAMS = {
     "lstm": lstm(4, 2, 5, 3),
     "residual": residual(9, 16),
     "attention": attention(2, 7, 3, 5),
+    "best": best(5, 19, 4),
+    "scattered": scattered(7, 4, 9),
     "elementwise": elementwise((3, 5, 7), "tanh(mul(x[i0, i1, i2], 2.0))"),
     "transpose": elementwise((7, 7), "add(x[i1, i0], x[i0, i1])"),
 }

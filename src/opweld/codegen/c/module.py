@@ -13,7 +13,7 @@ from opweld.target import Target
 from opweld.tensor.program import Input
 from opweld.tile.module import Module
 from opweld.tile.text import print_kernel
-from opweld.tile.tile import Kernel
+from opweld.tile.tile import Invoke, Kernel, walk_statements
 
 _FILE_CHARACTERS = 100_000
 _PLACEHOLDER = "kernel_name"
@@ -40,6 +40,7 @@ class _Kernels:
         self._names: dict[Kernel, str] = {}
         self._texts: dict[str, str] = {}
         self._by_signature: dict[str, str] = {}
+        self._calls: set[str] = set()
 
     def add(self, kernel: Kernel) -> None:
         """Renders a kernel unless an equal one is there."""
@@ -55,6 +56,8 @@ class _Kernels:
         self._names[kernel] = self._by_signature[same] = name
         if name not in self._texts:
             self._texts[name] = render_comment(kernel) + body.replace(f"void {_PLACEHOLDER}(", f"void {name}(", 1)
+            if any(isinstance(statement, Invoke) for statement in walk_statements(kernel.body)):
+                self._calls.add(name)
 
     def name(self, kernel: Kernel) -> str:
         """The C name of an added kernel."""
@@ -71,17 +74,19 @@ class _Kernels:
         count = max(min(2, len(self._texts)), math.ceil(total / _FILE_CHARACTERS))
         files: dict[str, str] = {}
         group: list[str] = []
-        for text in self._texts.values():
-            group.append(text)
-            if sum(map(len, group)) * count >= total:
+        for name in self._texts:
+            group.append(name)
+            if sum(len(self._texts[other]) for other in group) * count >= total:
                 files[f"kernels_{len(files)}.c"] = self._file(group)
                 group = []
         if group:
             files[f"kernels_{len(files)}.c"] = self._file(group)
         return files
 
-    def _file(self, texts: list[str]) -> str:
-        return f'#define OPW_LANES {self._lanes}\n#include "opweld_kernel.h"\n\n' + "\n".join(texts)
+    def _file(self, names: list[str]) -> str:
+        calls = '#include "opweld_extern.h"\n' if self._calls.intersection(names) else ""
+        head = f'#define OPW_LANES {self._lanes}\n#include "opweld_kernel.h"\n{calls}\n'
+        return head + "\n".join(self._texts[name] for name in names)
 
 
 def _module_file(module: Module, kernels: _Kernels) -> str:

@@ -28,7 +28,7 @@ from opweld.codegen.c.vector import (
     While,
 )
 from opweld.codegen.c.vectorise import vectorise
-from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Tile
+from opweld.tile.tile import Accumulate, Collapse, Declare, Invoke, Kernel, Let, Loop, Statement, Tile
 
 _INDENT = "    "
 
@@ -234,6 +234,9 @@ def _describe(body: tuple[Statement, ...], depth: int) -> Iterator[str]:
             yield f"{indent}{item.name} = {item.kind} of the lanes of {item.name}"
         elif isinstance(item, Let):
             yield f"{indent}{item.name} = {item.value!r}"
+        elif isinstance(item, Invoke):
+            memory = ", ".join(f"{name}[{offset}]" for name, offset in (*item.read, *item.written))
+            yield f"{indent}{item.function}({memory}; {', '.join(map(str, item.numbers))})"
         else:
             guards = "".join(f" if {guard} >= 0" for guard in item.guards)
             yield f"{indent}{item.buffer}[{item.offset}] = {item.value!r}{guards}"

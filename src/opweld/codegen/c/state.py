@@ -19,7 +19,7 @@ from opweld.codegen.c.vector import Convert, Define, Element, Expression, Infix,
 from opweld.tensor.dim import ZERO, Atom, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, free_atoms, load, transform
-from opweld.tile.tile import Accumulate, Collapse, Kernel, Loop, Statement, Store, Tile, walk_statements
+from opweld.tile.tile import Accumulate, Collapse, Invoke, Kernel, Loop, Statement, Store, Tile, walk_statements
 
 
 @dataclass(frozen=True)
@@ -255,6 +255,8 @@ class State:
         for item in walk_statements(body):
             if isinstance(item, Store):
                 found.add(item.buffer)
+            elif isinstance(item, Invoke):
+                found.update((*(name for name, _ in item.written), *item.scratch))
             elif isinstance(item, Accumulate | Collapse) and item.name in self.registers:
                 found.update(self.registers[item.name].all_names())
         return frozenset(found)

@@ -36,7 +36,7 @@ from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ZERO, Axis, Dim, axes_of
 from opweld.tensor.expr import loads
 from opweld.tile.instances import possible_counts
-from opweld.tile.tile import Accumulate, Collapse, Declare, Fetch, Kernel, Let, Loop, Statement, Tile
+from opweld.tile.tile import Accumulate, Collapse, Declare, Fetch, Invoke, Kernel, Let, Loop, Statement, Tile
 
 
 def vectorise(kernel: Kernel, name: str, lanes: int) -> Function:
@@ -98,8 +98,21 @@ class _Lowering:
                 self._accumulators.accumulate(statement, context)
             elif isinstance(statement, Collapse):
                 self._accumulators.collapse(statement)
+            elif isinstance(statement, Invoke):
+                self._invoke(statement)
             else:
                 self._stores.store(statement, context)
+
+    def _invoke(self, item: Invoke) -> None:
+        """A call of a function of `opweld_extern.h`."""
+        values, memories = self._state.values, self._state.memories
+        places = [(memories[name], offset) for name, offset in (*item.read, *item.written)]
+        pointers = [moved(*values.addresses.element(memory, offset)) for memory, offset in places]
+        scratch = [memories[name].name for name in item.scratch]
+        numbers = [values.integers.value(dim) for dim in item.numbers]
+        name = f"opw_extern_{item.function}_{places[0][0].dtype.short}"
+        self._scopes.add(Do(call(name, *pointers, *scratch, *numbers, Name("error"))))
+        self._scopes.forget(frozenset((*(name for name, _ in item.written), *item.scratch)))
 
     def _crowded(self, body: tuple[Statement, ...], context: Context) -> bool:
         """Whether the piece of the tiles being written takes the registers from which on its loop wants no sharing."""

@@ -1,0 +1,242 @@
+/* The functions of tensor/externs.py over memory, for each type of their first operand. Operands come first, then
+ * results, scratch, numbers, and where an error is told. */
+#ifndef OPWELD_EXTERN_H
+#define OPWELD_EXTERN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "opweld_abi.h"
+
+#define OPW_EXTERN static inline __attribute__((unused))
+
+/* ------------------------------------------------------------------------------------------------------------ heaps */
+
+/* A heap of indices, the one that `BEFORE(a, b)` puts last on top. `sink` repairs it below `at`; taking the top away,
+ * one after the other, sorts it. BEFORE may use what is in scope where the function is defined: its parameter `own`. */
+#define OPW_DEFINE_HEAP(NAME, OWN, BEFORE)                                                                             \
+    OPW_EXTERN void opw_sink_##NAME(const OWN *own, int64_t *heap, int64_t n, int64_t at) {                            \
+        int64_t index = heap[at];                                                                                      \
+        for (int64_t child; (child = 2 * at + 1) < n; at = child) {                                                    \
+            if (child + 1 < n && BEFORE(own, heap[child], heap[child + 1])) child++;                                   \
+            if (!BEFORE(own, index, heap[child])) break;                                                               \
+            heap[at] = heap[child];                                                                                    \
+        }                                                                                                              \
+        heap[at] = index;                                                                                              \
+    }                                                                                                                  \
+    OPW_EXTERN void opw_sort_##NAME(const OWN *own, int64_t *heap, int64_t n) {                                        \
+        for (int64_t at = n / 2 - 1; at >= 0; at--) opw_sink_##NAME(own, heap, n, at);                                 \
+        for (int64_t left = n - 1; left > 0; left--) {                                                                 \
+            int64_t last = heap[left];                                                                                 \
+            heap[left] = heap[0];                                                                                      \
+            heap[0] = last;                                                                                            \
+            opw_sink_##NAME(own, heap, left, 0);                                                                       \
+        }                                                                                                              \
+    }
+
+/* ----------------------------------------------------------------------------------------------------------- orders */
+
+/* NaN counts as larger than any number. */
+#define OPW_DEFINE_ORDER(T, element)                                                                                   \
+    OPW_EXTERN bool opw_less_##T(element a, element b) { return a < b || (a == a && b != b); }                         \
+    typedef struct {                                                                                                   \
+        const element *keys;                                                                                           \
+        bool largest;                                                                                                  \
+    } opw_keys_##T;                                                                                                    \
+    OPW_EXTERN bool opw_ahead_##T(const opw_keys_##T *own, int64_t i, int64_t j) {                                     \
+        element a = own->keys[i], b = own->keys[j];                                                                    \
+        if (opw_less_##T(a, b)) return !own->largest;                                                                  \
+        if (opw_less_##T(b, a)) return own->largest;                                                                   \
+        return i < j;                                                                                                  \
+    }                                                                                                                  \
+    OPW_DEFINE_HEAP(order_##T, opw_keys_##T, opw_ahead_##T)                                                            \
+    OPW_EXTERN void opw_extern_order_##T(const element *keys, int64_t *order, int64_t n, int64_t k, int64_t largest,   \
+                                         int64_t *error) {                                                             \
+        (void)error;                                                                                                   \
+        opw_keys_##T own = {keys, largest != 0};                                                                       \
+        if (k == 0) return;                                                                                            \
+        for (int64_t i = 0; i < k; i++) order[i] = i;                                                                  \
+        for (int64_t at = k / 2 - 1; at >= 0; at--) opw_sink_order_##T(&own, order, k, at);                            \
+        for (int64_t i = k; i < n; i++) {                                                                              \
+            if (!opw_ahead_##T(&own, i, order[0])) continue;                                                           \
+            order[0] = i;                                                                                              \
+            opw_sink_order_##T(&own, order, k, 0);                                                                     \
+        }                                                                                                              \
+        opw_sort_order_##T(&own, order, k);                                                                            \
+    }                                                                                                                  \
+    typedef struct {                                                                                                   \
+        const element *table;                                                                                          \
+        int64_t width;                                                                                                 \
+    } opw_rows_##T;                                                                                                    \
+    OPW_EXTERN int opw_compare_rows_##T(const opw_rows_##T *own, int64_t i, int64_t j) {                               \
+        const element *a = own->table + i * own->width, *b = own->table + j * own->width;                              \
+        for (int64_t k = 0; k < own->width; k++) {                                                                     \
+            if (opw_less_##T(a[k], b[k])) return -1;                                                                   \
+            if (opw_less_##T(b[k], a[k])) return 1;                                                                    \
+        }                                                                                                              \
+        return 0;                                                                                                      \
+    }                                                                                                                  \
+    OPW_EXTERN bool opw_row_ahead_##T(const opw_rows_##T *own, int64_t i, int64_t j) {                                 \
+        int found = opw_compare_rows_##T(own, i, j);                                                                   \
+        return found ? found < 0 : i < j;                                                                              \
+    }                                                                                                                  \
+    OPW_DEFINE_HEAP(rows_##T, opw_rows_##T, opw_row_ahead_##T)                                                         \
+    OPW_EXTERN void opw_extern_unique_##T(const element *table, int64_t *first, int64_t *inverse, int64_t *counts,     \
+                                          int64_t *total, int64_t *order, int64_t rows, int64_t width,                 \
+                                          int64_t by_value, int64_t *error) {                                          \
+        (void)error;                                                                                                   \
+        opw_rows_##T own = {table, width};                                                                             \
+        for (int64_t i = 0; i < rows; i++) order[i] = i;                                                               \
+        opw_sort_rows_##T(&own, order, rows);                                                                          \
+        int64_t groups = 0;                                                                                            \
+        for (int64_t i = 0; i < rows; i++) {                                                                           \
+            bool begins = i == 0 || opw_compare_rows_##T(&own, order[i - 1], order[i]);                                \
+            if (begins) counts[groups] = 0, first[groups] = order[i], groups++;                                        \
+            counts[groups - 1]++;                                                                                      \
+            inverse[order[i]] = groups - 1;                                                                            \
+        }                                                                                                              \
+        total[0] = groups;                                                                                             \
+        if (!by_value) opw_by_appearance(first, inverse, counts, order, rows, groups);                                 \
+    }
+
+OPW_EXTERN bool opw_appears_ahead(const int64_t *first, int64_t i, int64_t j) { return first[i] < first[j]; }
+OPW_DEFINE_HEAP(appearance, int64_t, opw_appears_ahead)
+
+/* Numbers groups by where they first appear. `order` is scratch, of one element a row. */
+OPW_EXTERN void opw_by_appearance(int64_t *first, int64_t *inverse, int64_t *counts, int64_t *order, int64_t rows,
+                                  int64_t groups) {
+    for (int64_t i = 0; i < groups; i++) order[i] = i;
+    opw_sort_appearance(first, order, groups);
+    /* Beyond `groups`, `order` has no room in general: counts are moved along the cycles of the permutation. */
+    for (int64_t start = 0; start < groups; start++) {
+        if (order[start] < 0) continue;
+        int64_t kept_first = first[start], kept_count = counts[start], at = start;
+        for (int64_t from; (from = order[at]) != start; at = from) {
+            first[at] = first[from];
+            counts[at] = counts[from];
+            order[at] = -1;
+        }
+        first[at] = kept_first;
+        counts[at] = kept_count;
+        order[at] = -1;
+    }
+    /* Rows of a group have the number of its first one. A first row's own old number is overwritten only once. */
+    for (int64_t group = 0; group < groups; group++) order[inverse[first[group]]] = group;
+    for (int64_t i = 0; i < rows; i++) inverse[i] = order[inverse[i]];
+}
+
+OPW_DEFINE_ORDER(f32, float)
+OPW_DEFINE_ORDER(f64, double)
+OPW_DEFINE_ORDER(i32, int32_t)
+OPW_DEFINE_ORDER(i64, int64_t)
+OPW_DEFINE_ORDER(u64, uint64_t)
+
+/* ------------------------------------------------------------------------------------------------- scattered writes */
+
+#define OPW_REPLACE(a, b) (b)
+#define OPW_ADD(a, b) ((a) + (b))
+#define OPW_MUL(a, b) ((a) * (b))
+#define OPW_MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
+#define OPW_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+
+#define OPW_DEFINE_SCATTERED(FUNCTION, T, element, COMBINE)                                                            \
+    OPW_EXTERN void opw_extern_##FUNCTION##_##T(const element *data, const int64_t *places, const element *updates,    \
+                                                element *out, int64_t size, int64_t count, int64_t width,              \
+                                                int64_t *error) {                                                      \
+        memcpy(out, data, (size_t)size * sizeof *out);                                                                 \
+        for (int64_t i = 0; i < count; i++) {                                                                          \
+            int64_t start = places[i];                                                                                 \
+            if (start < 0 || start > size - width) {                                                                   \
+                *error = OPW_BAD_INDEX;                                                                                \
+                return;                                                                                                \
+            }                                                                                                          \
+            for (int64_t k = 0; k < width; k++)                                                                        \
+                out[start + k] = (element)COMBINE(out[start + k], updates[i * width + k]);                             \
+        }                                                                                                              \
+    }
+#define OPW_DEFINE_SCATTERS(T, element)                                                                                \
+    OPW_DEFINE_SCATTERED(scatter, T, element, OPW_REPLACE)                                                             \
+    OPW_DEFINE_SCATTERED(scatter_add, T, element, OPW_ADD)                                                             \
+    OPW_DEFINE_SCATTERED(scatter_mul, T, element, OPW_MUL)                                                             \
+    OPW_DEFINE_SCATTERED(scatter_min, T, element, OPW_MIN)                                                             \
+    OPW_DEFINE_SCATTERED(scatter_max, T, element, OPW_MAX)
+OPW_DEFINE_SCATTERS(f32, float)
+OPW_DEFINE_SCATTERS(f64, double)
+OPW_DEFINE_SCATTERS(i8, int8_t)
+OPW_DEFINE_SCATTERS(i16, int16_t)
+OPW_DEFINE_SCATTERS(i32, int32_t)
+OPW_DEFINE_SCATTERS(i64, int64_t)
+OPW_DEFINE_SCATTERS(u8, uint8_t)
+OPW_DEFINE_SCATTERS(u16, uint16_t)
+OPW_DEFINE_SCATTERS(u32, uint32_t)
+OPW_DEFINE_SCATTERS(u64, uint64_t)
+OPW_DEFINE_SCATTERED(scatter, b8, uint8_t, OPW_REPLACE)
+OPW_DEFINE_SCATTERED(scatter, f16, uint16_t, OPW_REPLACE)
+OPW_DEFINE_SCATTERED(scatter, bf16, uint16_t, OPW_REPLACE)
+
+/* ------------------------------------------------------------------------------------------------- known by looking */
+
+OPW_EXTERN void opw_extern_nonzero_b8(const uint8_t *mask, int64_t *places, int64_t *count, int64_t n, int64_t *error) {
+    (void)error;
+    int64_t found = 0;
+    /* Written always, kept where the mask is set: no branch that nobody can foretell. */
+    for (int64_t i = 0; i < n; i++) {
+        places[found] = i;
+        found += mask[i] != 0;
+    }
+    count[0] = found;
+}
+
+typedef struct {
+    float y0, x0, y1, x1;
+} opw_box;
+
+OPW_EXTERN opw_box opw_corners(const float *box, bool centred) {
+    if (centred) {
+        float x = box[0], y = box[1], w = box[2] / 2, h = box[3] / 2;
+        return (opw_box){y - h, x - w, y + h, x + w};
+    }
+    return (opw_box){OPW_MIN(box[0], box[2]), OPW_MIN(box[1], box[3]), OPW_MAX(box[0], box[2]), OPW_MAX(box[1], box[3])};
+}
+
+OPW_EXTERN float opw_area(opw_box box) { return (box.y1 - box.y0) * (box.x1 - box.x0); }
+
+/* Whether two boxes share more than a part of what they cover together. */
+OPW_EXTERN bool opw_overlaps(opw_box a, opw_box b, float most) {
+    float h = OPW_MIN(a.y1, b.y1) - OPW_MAX(a.y0, b.y0), w = OPW_MIN(a.x1, b.x1) - OPW_MAX(a.x0, b.x0);
+    float shared = h > 0 && w > 0 ? h * w : 0;
+    return shared > most * (opw_area(a) + opw_area(b) - shared);
+}
+
+/* Boxes from the best score on, without those that overlap a better one that was kept. */
+OPW_EXTERN void opw_extern_suppress_f32(const float *place, const float *scores, const float *overlap,
+                                        const float *threshold, int64_t *selected, int64_t *count, int64_t *order,
+                                        int64_t batches, int64_t boxes, int64_t classes, int64_t most, int64_t centred,
+                                        int64_t *error) {
+    (void)error;
+    int64_t found = 0;
+    for (int64_t batch = 0; batch < batches; batch++)
+        for (int64_t kind = 0; kind < classes; kind++) {
+            const float *all = place + batch * boxes * 4;
+            opw_keys_f32 own = {scores + (batch * classes + kind) * boxes, true};
+            int64_t candidates = 0, first = found;
+            for (int64_t i = 0; i < boxes; i++)
+                if (own.keys[i] > threshold[0]) order[candidates++] = i;
+            opw_sort_order_f32(&own, order, candidates);
+            for (int64_t i = 0; i < candidates && found - first < most; i++) {
+                opw_box box = opw_corners(all + order[i] * 4, centred != 0);
+                bool kept = true;
+                for (int64_t k = first; k < found && kept; k++)
+                    kept = !opw_overlaps(box, opw_corners(all + selected[k * 3 + 2] * 4, centred != 0), overlap[0]);
+                if (!kept) continue;
+                selected[found * 3] = batch;
+                selected[found * 3 + 1] = kind;
+                selected[found * 3 + 2] = order[i];
+                found++;
+            }
+        }
+    count[0] = found;
+}
+
+#endif

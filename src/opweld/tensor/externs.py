@@ -1,0 +1,222 @@
+"""Functions over memory for what no expression says: orders, scattered writes, what is known by looking only.
+
+Each has a C function of the same name, and of the type of its first operand, in `runtime/c/opweld_extern.h`; what is
+here is its meaning in NumPy, and how much memory and work it needs. Operands and results are dense; `numbers` are
+sizes and switches, integers here, polynomials of the sizes while compiling.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opweld.errors import OpweldError
+from opweld.tensor.dim import Atom
+from opweld.tensor.dtype import DType
+from opweld.tensor.program import Extern
+from opweld.tensor.semantics import Array
+
+Numbers = Sequence[Any]
+"""Integers, or `Dim`s while compiling."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """What is known of a function, by the numbers of a call.
+
+    Attributes:
+        parts: elements of each operand, then of each result.
+        work: operations, roughly.
+        compute: fills the flat results from the flat operands.
+        scratch: (dtype, elements) of memory that a call needs for itself.
+    """
+
+    parts: Callable[[Numbers], tuple[Any, ...]]
+    work: Callable[[Numbers], Any]
+    compute: Callable[[Sequence[Array], Sequence[Array], Numbers], None]
+    scratch: Callable[[Numbers], tuple[tuple[DType, Any], ...]] = lambda numbers: ()
+
+
+def call_extern(
+    extern: Extern, env: Mapping[str, Array], symbols: Mapping[Atom, int], float64: bool
+) -> dict[str, Array]:
+    """The results of all rows, in NumPy; of float dtypes in float64 where asked."""
+    function = EXTERNS[extern.function]
+    numbers = [dim.evaluate(symbols) for dim in extern.numbers]
+    operands = [np.ascontiguousarray(env[name]).reshape(-1) for name in extern.operands]
+    results: dict[str, Array] = {}
+    for result in extern.results:
+        dtype = np.dtype(np.float64) if float64 and result.dtype.is_float else result.dtype.numpy
+        results[result.name] = np.zeros([dim.evaluate(symbols) for dim in result.shape], dtype)
+    flat = [array.reshape(-1) for array in results.values()]
+    sizes = function.parts(numbers)
+    for row in range(extern.rows.evaluate(symbols)):
+        parts = [a[row * n : (row + 1) * n] for a, n in zip((*operands, *flat), sizes, strict=True)]
+        function.compute(parts[: len(operands)], parts[len(operands) :], numbers)
+    return results
+
+
+# -------------------------------------------------------------------------------------------------------------- orders
+
+
+def _logarithm(k: Any) -> int:
+    """Steps through a heap of k elements; of a size that is not known yet, a usual number."""
+    known = k if isinstance(k, int) else k.constant
+    return 10 if known is None else max(1, int(known).bit_length())
+
+
+def _order_parts(numbers: Numbers) -> tuple[Any, ...]:
+    """n keys; k places."""
+    n, k, _ = numbers
+    return n, k
+
+
+def _order_work(numbers: Numbers) -> Any:
+    n, k, _ = numbers
+    return n * 4 + k * 8 * _logarithm(k)
+
+
+def _order(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+    """The places of the k extreme keys, in order; of equal ones the first comes first."""
+    (keys,), (order,), (_, k, largest) = operands, results, numbers
+    # NaN counts as the largest of all. A stable sort of falling keys is that of rising ones from the end on.
+    rising = np.argsort(keys[::-1] if largest else keys, kind="stable")
+    order[:] = (len(keys) - 1 - rising[::-1] if largest else rising)[:k]
+
+
+def _unique_parts(numbers: Numbers) -> tuple[Any, ...]:
+    """Rows of keys; for each group its first row, for each row its group, for each group its rows; how many groups."""
+    rows, width, _ = numbers
+    return rows * width, rows, rows, rows, 1
+
+
+def _unique_work(numbers: Numbers) -> Any:
+    return numbers[0] * 16 * _logarithm(numbers[0])
+
+
+def _unique(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+    """Groups of equal rows, in the order of their values or of their first appearance."""
+    rows, width, by_value = numbers
+    table = operands[0].reshape(rows, width)
+    ranks = np.asarray(np.lexsort(tuple(table.T[::-1])) if width else np.arange(rows), np.int64)
+    same = [_equal_rows(table[a], table[b]) for a, b in itertools.pairwise(ranks)]
+    starts = [i for i in range(rows) if i == 0 or not same[i - 1]]
+    groups = [np.sort(group) for group in np.split(ranks, starts[1:])] if rows else []
+    if not by_value:
+        groups.sort(key=lambda group: int(group[0]))
+    first, inverse, counts, total = results
+    for number, group in enumerate(groups):
+        first[number], counts[number] = group[0], len(group)
+        inverse[group] = number
+    total[0] = len(groups)
+
+
+def _equal_rows(a: Array, b: Array) -> bool:
+    return bool(np.all((a == b) | ((a != a) & (b != b))))
+
+
+# ---------------------------------------------------------------------------------------------------- scattered writes
+
+
+def _scatter_parts(numbers: Numbers) -> tuple[Any, ...]:
+    """Data; places, and `width` updates for each; the result."""
+    size, count, width = numbers
+    return size, count, count * width, size
+
+
+def _scatter_work(numbers: Numbers) -> Any:
+    size, count, width = numbers
+    return size + count * width
+
+
+def _scatter(combine: Callable[[Any, Any], Any] | None) -> Callable[..., None]:
+    def compute(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+        (data, places, updates), (out,), (size, count, width) = operands, results, numbers
+        out[:] = data
+        for i in range(count):
+            start = int(places[i])
+            if not 0 <= start <= size - width:
+                raise OpweldError(f"an index is out of range: element {start} of {size}")
+            new = updates[i * width : (i + 1) * width]
+            out[start : start + width] = new if combine is None else combine(out[start : start + width], new)
+
+    return compute
+
+
+# -------------------------------------------------------------------------------------------------- known by looking
+
+
+def _nonzero_parts(numbers: Numbers) -> tuple[Any, ...]:
+    """What may be true; the places of what is, and how many they are."""
+    return numbers[0], numbers[0], 1
+
+
+def _nonzero(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+    found = np.flatnonzero(operands[0])
+    results[0][: len(found)] = found
+    results[1][0] = len(found)
+
+
+def _suppress_parts(numbers: Numbers) -> tuple[Any, ...]:
+    """Boxes, scores, the most that boxes may overlap, the least score; (batch, class, box) of what is kept; a count."""
+    batches, boxes, classes, most, _ = numbers
+    return batches * boxes * 4, batches * classes * boxes, 1, 1, batches * classes * most * 3, 1
+
+
+def _suppress_work(numbers: Numbers) -> Any:
+    batches, boxes, classes, most, _ = numbers
+    return batches * classes * (boxes * 80 + most * most * 10)
+
+
+def _suppress(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+    """Greedy suppression of overlapping boxes, see `ops/suppression.py`."""
+    batches, boxes, classes, most, centred = numbers
+    place, scores, overlap, threshold = operands
+    place, scores = place.reshape(batches, boxes, 4), scores.reshape(batches, classes, boxes)
+    selected, count = results[0].reshape(-1, 3), 0
+    for batch in range(batches):
+        corners = _corners(place[batch], bool(centred))
+        for kind in range(classes):
+            own = scores[batch, kind]
+            kept: list[int] = []
+            for box in np.argsort(-own, kind="stable"):
+                if len(kept) == most or not own[box] > threshold[0]:
+                    break
+                if all(not _overlaps(corners[box], corners[other], overlap[0]) for other in kept):
+                    kept.append(int(box))
+            for box in kept:
+                selected[count] = batch, kind, box
+                count += 1
+    results[1][0] = count
+
+
+def _corners(place: Array, centred: bool) -> Array:
+    if centred:
+        middle, half = place[:, [1, 0]], place[:, [3, 2]] / 2
+        return np.concatenate([middle - half, middle + half], 1)
+    low, high = np.minimum(place[:, :2], place[:, 2:]), np.maximum(place[:, :2], place[:, 2:])
+    return np.concatenate([low, high], 1)
+
+
+def _overlaps(a: Array, b: Array, most: Any) -> bool:
+    shared = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0).prod()
+    union = (a[2:] - a[:2]).prod() + (b[2:] - b[:2]).prod() - shared
+    return bool(shared > most * union)
+
+
+EXTERNS: dict[str, Function] = {
+    "order": Function(_order_parts, _order_work, _order),
+    "unique": Function(_unique_parts, _unique_work, _unique, lambda numbers: ((DType.I64, numbers[0]),)),
+    "scatter": Function(_scatter_parts, _scatter_work, _scatter(None)),
+    "scatter_add": Function(_scatter_parts, _scatter_work, _scatter(np.add)),
+    "scatter_mul": Function(_scatter_parts, _scatter_work, _scatter(np.multiply)),
+    "scatter_min": Function(_scatter_parts, _scatter_work, _scatter(np.minimum)),
+    "scatter_max": Function(_scatter_parts, _scatter_work, _scatter(np.maximum)),
+    "nonzero": Function(_nonzero_parts, lambda numbers: numbers[0] * 2, _nonzero),
+    "suppress": Function(_suppress_parts, _suppress_work, _suppress, lambda numbers: ((DType.I64, numbers[1]),)),
+}
+"""Every function by name."""
