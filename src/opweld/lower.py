@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.errors import OpweldError, UnsupportedError
-from opweld.frontend.explore import Variant
+from opweld.frontend.segment import Variant
 from opweld.ops.elements import to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
@@ -18,6 +18,7 @@ from opweld.ops.registry import fresh_axes, lowering_of
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, DimLike, TooLargeError, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, cast, const, index, load, select
+from opweld.tensor.flow import Flow, Segment
 from opweld.tensor.program import (
     Constant,
     Extern,
@@ -33,6 +34,16 @@ from opweld.tensor.program import (
 
 CHAIN_LIMIT = 64
 """Known elements that are no numbers become a chain of selects up to this number of them."""
+
+
+def to_flow(segments: Sequence[Sequence[Variant]]) -> Flow:
+    """The segments of a model as tensor programs; see `to_tensors`."""
+    graph = segments[0][0].graph
+    return Flow(
+        tuple(value.name or "" for value in graph.inputs),
+        tuple((value.name or "", value.name or "") for value in graph.outputs),
+        tuple(Segment(tuple(map(to_tensors, own)), tuple(variant.ending for variant in own)) for own in segments),
+    )
 
 
 def to_tensors(variant: Variant) -> TensorProgram:

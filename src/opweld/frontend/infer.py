@@ -7,7 +7,8 @@ the facts of a pass are final only when it made no assumption at all; see `explo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,11 +17,11 @@ import onnx_ir as ir
 from opweld.errors import ModelError, OpweldError, UnsupportedError
 from opweld.frontend.assume import Assumptions, primitive
 from opweld.frontend.types import check_types
-from opweld.ops.elements import evaluate_elements, from_array, make, static_shape, to_array
+from opweld.ops.elements import COMPARING, TELLING, evaluate_elements, from_array, make, static_shape, to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
 from opweld.ops.ratio import Ratio
-from opweld.ops.registry import inference_of
+from opweld.ops.registry import NeedsSegment, UnknownElementsError, inference_of
 from opweld.tensor.dim import ONE, Dim, Symbol, TooLargeError, as_dim, nonnegative, product, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard
@@ -28,6 +29,9 @@ from opweld.tensor.program import Guard
 MAX_RANK = 8
 MAX_ELEMENTS = 1 << 62
 """Values whose known dims already multiply to more elements than this are refused."""
+
+VALUE_LIMIT = 16
+"""Integer values with more elements than this are data: they never decide a shape."""
 
 SMALL_FLOATS = 64
 """Float constants up to this number of elements take part in shape arithmetic (scales)."""
@@ -49,33 +53,64 @@ class Fork(Exception):  # noqa: N818 - control flow, no error
         self.kind, self.dim, self.reason = kind, dim, reason
 
 
+@dataclass
+class Unknown:
+    """Small integer values whose elements a node lacks: `given` were there before, `roots` are computed from other
+    data, `links` are the nodes that tell the elements of others from theirs."""
+
+    given: set[ir.Value] = field(default_factory=set[ir.Value])
+    roots: set[ir.Value] = field(default_factory=set[ir.Value])
+    links: dict[ir.Node, None] = field(default_factory=dict[ir.Node, None])
+
+
+Prelude: TypeAlias = "tuple[Sequence[ir.Node], Mapping[ir.Value, Fact]]"
+"""Nodes, and the facts of the constants that they read."""
+
 Demand: TypeAlias = Callable[[Assumptions, Again | Fork], Assumptions]
 """Answers a node that needs an assumption: the assumptions under which it is visited again."""
 
 
 class Trace:
     """The `Inference` that operators see. After `run`: the `facts`, `nodes`, `aliases` and `guards` of one variant, and
-    the `assumptions` as they are by then."""
+    the `assumptions` as they are by then.
 
-    def __init__(self, assumptions: Assumptions, demand: Demand) -> None:
+    A node that needs the elements of a small integer value to tell its shape, where nodes before it compute them from
+    data, is `deferred`: it belongs to a later segment, which begins when they are there, and with it all that depends
+    on it. So is a Loop. `replayed` are nodes of this segment that tell what elements the deferred ones need, once those
+    of their inputs are known; `refused` says why the first of them could not be told."""
+
+    def __init__(
+        self,
+        assumptions: Assumptions,
+        demand: Demand,
+        *,
+        aliases: Mapping[ir.Value, ir.Value] | None = None,
+        trackable: Set[ir.Value] = frozenset(),
+        before: Callable[[ir.Node], Prelude] | None = None,
+    ) -> None:
         self.assumptions = assumptions
         self._demand = demand
         self.facts: dict[ir.Value, Fact] = {}
         self.nodes: list[ir.Node] = []
-        self.aliases: dict[ir.Value, ir.Value] = {}
+        self.aliases: dict[ir.Value, ir.Value] = dict(aliases or {})
         self.guards: dict[Dim, Guard] = {}
         self.current: ir.Node | None = None
+        self.deferred: list[ir.Node] = []
+        self.replayed: dict[ir.Node, None] = {}
+        self.refused: list[UnsupportedError] = []
+        self._late: set[ir.Value] = set()
+        self._made: dict[ir.Value, ir.Node] = {}
+        self._trackable = trackable
+        self._before = before
         self._floats: dict[ir.Value, Elements] = {}
         self._stale: set[ir.Value] = set()
 
-    def run(self, graph: ir.Graph, inputs: Mapping[ir.Value, Fact]) -> None:
-        """Infers the graph for these facts of its inputs. Raises ModelError, UnsupportedError, and what the demand
-        raises."""
-        for value, fact in inputs.items():
-            self.facts[value] = self._rewritten(fact)
-        self._walk(graph)
-        for value in graph.outputs:
-            self.fact(value)
+    def run(self, nodes: Iterable[ir.Node], known: Mapping[ir.Value, Fact]) -> None:
+        """Infers the nodes for these facts of what is there before. Raises ModelError, UnsupportedError, and what the
+        demand raises."""
+        for value, fact in known.items():
+            self.facts[value] = self._settled(value, self._rewritten(fact))
+        self._walk(nodes)
 
     # ------------------------------------------------------------------------------------------- what operators ask
 
@@ -84,6 +119,8 @@ class Trace:
         if value is None:
             title = "the graph" if self.current is None else describe(self.current)
             raise ModelError(f"{title}: an input is missing")
+        if value not in self.facts:
+            value = self.resolved(value)
         found = self.facts.get(value)
         if found is None:
             raise ModelError(f"value {value.name!r} is used before anything defines it")
@@ -144,48 +181,146 @@ class Trace:
 
     def inline(self, node: ir.Node, graph: ir.Graph) -> list[Fact]:
         """See `Inference.inline`."""
+        self.facts |= initial_facts(graph)
         self._walk(graph)
         for output, inner in zip(node.outputs, graph.outputs, strict=True):
             self.aliases[output] = inner
-        return [self.fact(value) for value in graph.outputs]
+            if self.resolved(inner) in self._late:
+                self._late.add(output)
+        return [self.fact(value) for value in graph.outputs if self.resolved(value) not in self._late]
 
     # -------------------------------------------------------------------------------------------------------- the walk
 
-    def _walk(self, graph: ir.Graph) -> None:
-        for value in graph.initializers.values():
-            self.facts[value] = constant_fact(value)
-        for node in graph:
+    def _walk(self, nodes: Iterable[ir.Node]) -> None:
+        for node in nodes:
             outside, self.current = self.current, node
             self._settle(node)
             # After a failure `current` stays at the node that failed: the driver asks what it depends on.
             self.current = outside
 
     def _settle(self, node: ir.Node) -> None:
-        """Visits a node, again with each assumption that it turns out to need."""
+        """Visits a node, again with each assumption that it turns out to need, unless it has to wait."""
+        if any(self.resolved(value) in self._late for value in values_read(node)):
+            self._defer(node)
+            return
         while True:
             try:
                 self._visit(node)
             except (Again, Fork) as demand:
-                self.assumptions = self._demand(self.assumptions, demand)
-                self._stale.update(self.facts)
+                self._assume(demand)
+            except NeedsSegment:
+                self._prepare(node)
+                self._defer(node)
+                return
+            except UnsupportedError as error:
+                if not self._waits_for_elements(node, error):
+                    raise
+                self.refused.append(error)
+                self._defer(node)
+                return
             else:
                 return
 
+    def _prepare(self, node: ir.Node) -> None:
+        """Visits what comes before the segments of a node."""
+        if self._before is None:
+            raise UnsupportedError(f"{describe(node)}: needs segments of its own, which are not supported here")
+        nodes, constants = self._before(node)
+        self.facts |= constants
+        for inner in nodes:
+            self._settle(inner)
+
+    def _assume(self, demand: Again | Fork) -> None:
+        self.assumptions = self._demand(self.assumptions, demand)
+        self._stale.update(self.facts)
+
+    def _settled(self, value: ir.Value, fact: Fact) -> Fact:
+        """The fact of a value whose elements are tracked; of truth values this variant assumes what they are."""
+        if fact.dtype is not DType.BOOL or fact.elements is None:
+            return fact
+        title = f"value {value.name!r}"
+        return Fact(
+            fact.dtype, fact.shape, make(fact.elements.shape, [self._truth(e, title) for e in fact.elements.flat])
+        )
+
+    def _truth(self, element: Dim | bool, title: str) -> bool:
+        while isinstance(element, Dim):
+            dim = self.assumptions.rewrite(element)
+            answer = None if dim.constant is None else dim.constant == 0
+            answer = self.assumptions.answer("zero", dim) if answer is None else answer
+            if answer is not None:
+                return not answer
+            self._assume(Fork("zero", dim, f"{title} == 0 (it is false)"))
+        return element
+
+    # ------------------------------------------------------------------------------------------------- what is deferred
+
+    def _defer(self, node: ir.Node) -> None:
+        self.deferred.append(node)
+        self._late.update(node.outputs)
+
+    def _waits_for_elements(self, node: ir.Node, error: UnsupportedError) -> bool:
+        """Whether a node that failed lacks the elements of small integer values that this segment computes."""
+        unknown = self.unknown_elements(node, error)
+        if unknown.given or not unknown.roots:
+            return False  # starting over with the elements of what was there before comes first
+        self.replayed |= unknown.links
+        return True
+
+    def unknown_elements(self, node: ir.Node, error: Exception) -> Unknown:
+        """The small integer and bool values that a failed node depends on, and whose elements nobody tracks."""
+        found = Unknown()
+        stack = [error.value] if isinstance(error, UnknownElementsError) else list(node.inputs)
+        seen: set[ir.Value] = set()
+        while stack:
+            value = stack.pop()
+            value = None if value is None else self.resolved(value)
+            fact = None if value is None else self.facts.get(value)
+            if value is None or fact is None or value in seen or not is_unknown(fact):
+                continue
+            seen.add(value)
+            maker = self._made.get(value)
+            if maker is None:
+                if value in self._trackable:
+                    found.given.add(value)
+                continue
+            parents = self._unknown_parents(maker)
+            fed = all(parent not in self._made for parent in parents)
+            if parents and (maker.op_type in TELLING or (maker.op_type in COMPARING and fed)):
+                found.links[maker] = None
+                stack.extend(parents)
+            else:
+                found.roots.add(value)
+        return found
+
+    def _unknown_parents(self, maker: ir.Node) -> list[ir.Value]:
+        parents = [self.resolved(parent) for parent in maker.inputs if parent is not None]
+        return [parent for parent in parents if is_unknown(self.facts[parent])]
+
+    def resolved(self, value: ir.Value) -> ir.Value:
+        """The value itself, or what it is another name of."""
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value
+
     def _visit(self, node: ir.Node) -> None:
         for value in node.inputs:
-            if value is not None and value.name != "" and value not in self.facts:
+            if value is not None and value.name != "" and self.resolved(value) not in self.facts:
                 raise ModelError(f"{describe(node)}: input {value.name!r} is defined by nothing")
-        check_types(node, [None if v is None or v not in self.facts else self.facts[v].dtype for v in node.inputs])
+        inputs = [None if value is None else self.resolved(value) for value in node.inputs]
+        check_types(node, [None if v is None or v not in self.facts else self.facts[v].dtype for v in inputs])
         try:
             facts = inference_of(node)(self, node)
         except TooLargeError as error:
             raise UnsupportedError(f"{describe(node)}: {error}") from error
-        except (Again, Fork, OpweldError):
+        except (Again, Fork, NeedsSegment, OpweldError):
             raise
         except (ArithmeticError, IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise ModelError(
                 f"{describe(node)}: its inputs or attributes do not fit together ({type(error).__name__}: {error})"
             ) from error
+        if any(output in self.aliases for output in node.outputs):
+            return  # an If, whose body stands in its place
         present = [(value, fact) for value, fact in zip(node.outputs, facts, strict=False)]
         for value in node.outputs[len(facts) :]:
             if value.uses() or value.is_graph_output():
@@ -194,8 +329,8 @@ class Trace:
         for position, (value, fact) in enumerate(present):
             fact = self._with_numbers(value, fact, None if numbers is None else numbers[position])
             self.facts[value] = self._checked(self._rewritten(fact), node)
-        if not any(output in self.aliases for output in node.outputs):
-            self.nodes.append(node)
+            self._made[value] = node
+        self.nodes.append(node)
 
     def _evaluate(self, node: ir.Node, facts: Sequence[Fact]) -> list[Elements] | None:
         if node.domain not in ("", "ai.onnx") or all(fact.elements is not None for fact in facts):
@@ -208,6 +343,7 @@ class Trace:
         return evaluate_elements(node.op_type, inputs, attributes, operands, facts)
 
     def _numbers(self, value: ir.Value) -> Elements | None:
+        value = self.resolved(value)
         if value not in self.facts:
             return None
         fact = self.fact(value)
@@ -270,6 +406,40 @@ class Trace:
             )
         assert fact.elements is None or fact.elements.shape == static_shape(fact), describe(node)
         return fact
+
+
+def values_read(node: ir.Node) -> Iterator[ir.Value]:
+    """What a node reads, and what its bodies read of what is outside of them."""
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        graphs = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else ()
+        for graph in attribute.value if attribute.type == ir.AttributeType.GRAPHS else graphs:
+            yield from captured(graph)
+
+
+def captured(graph: ir.Graph) -> Iterator[ir.Value]:
+    """What the nodes of a body read that the body does not define."""
+    own = {*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)}
+    for node in graph:
+        yield from (value for value in values_read(node) if value not in own)
+    yield from (value for value in graph.outputs if value not in own)
+
+
+def may_be_tracked(fact: Fact) -> bool:
+    """Whether a value is a small integer or bool tensor, whose elements may take part in shapes and conditions."""
+    if fact.dtype.is_float or fact.dtype is DType.U64 or fact.rank > 1:
+        return False
+    return all(dim.constant is not None and dim.constant <= VALUE_LIMIT for dim in fact.shape)
+
+
+def is_unknown(fact: Fact) -> bool:
+    """Whether the elements of a value could be tracked, but are not."""
+    return fact.elements is None and fact.constant is None and may_be_tracked(fact)
+
+
+def initial_facts(graph: ir.Graph) -> dict[ir.Value, Fact]:
+    """The facts of a graph's initializers."""
+    return {value: constant_fact(value) for value in graph.initializers.values()}
 
 
 def constant_fact(value: ir.Value) -> Fact:

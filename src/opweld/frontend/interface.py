@@ -1,9 +1,10 @@
-"""The inputs of a model as inference sees them: a symbol for each dynamic dim, and for each element of a fed shape."""
+"""What a segment finds when it begins, as inference sees it: a symbol for each dynamic dim, and for each element of a
+small integer value that decides a shape."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -14,44 +15,77 @@ from opweld.frontend.infer import dtype_of
 from opweld.ops.elements import make
 from opweld.ops.fact import Fact
 from opweld.tensor.dim import Dim, Symbol, as_dim
-from opweld.tensor.dtype import DType
 from opweld.tensor.program import SymbolSource
-
-VALUE_LIMIT = 8
-"""Integer inputs with more elements than this are data: their values never decide a shape."""
 
 _NAME_LIMIT = 40
 
 
-@dataclass
+@dataclass(frozen=True)
 class Interface:
-    """Facts of the graph's inputs, and where each symbol comes from: (input name, position, whether it is a value)."""
+    """Facts of values that are there when a segment begins, and where each symbol comes from: (value name, position,
+    whether it is an element)."""
 
     facts: dict[ir.Value, Fact] = field(default_factory=dict[ir.Value, Fact])
     origins: dict[Symbol, tuple[str, int, bool]] = field(default_factory=dict[Symbol, tuple[str, int, bool]])
+    names: dict[str, tuple[str, int, bool]] = field(default_factory=dict[str, tuple[str, int, bool]])
 
-    def sources(self, assumptions: Assumptions, used: Set[Symbol]) -> tuple[SymbolSource, ...]:
-        """Where symbols get their values when a shape is bound: all dims of inputs, and the values that are used."""
+    def sources(self, assumptions: Assumptions, used: Set[Symbol], given: Set[str]) -> tuple[SymbolSource, ...]:
+        """Where symbols get their values when a shape is bound: all dims of the given values, and what else is used."""
         sources: list[SymbolSource] = []
         replaced = assumptions.symbols
         for symbol, (name, position, by_value) in self.origins.items():
             for final, known in assumptions.divided.items():
-                if known.base is symbol and final not in replaced:
+                if known.base is symbol and final not in replaced and (name in given or final in used):
                     sources.append(SymbolSource(final, name, position, by_value, known.divisor, known.reason))
-            if symbol in used or (not by_value and symbol not in replaced):
+            if symbol in used or (name in given and not by_value and symbol not in replaced):
                 sources.append(SymbolSource(symbol, name, position, by_value))
         return tuple(sources)
 
+    def tracking(self, values: Iterable[ir.Value], facts: Mapping[ir.Value, Fact]) -> Interface:
+        """With a symbol for each element of these values, which have these facts."""
+        found = Interface(dict(self.facts), dict(self.origins), self.names)
+        for value in values:
+            fact, name = facts[value], value.name or ""
+            count = int(fact.shape[0]) if fact.shape else 1
+            elements: list[Dim] = []
+            for position in range(count):
+                origin = name, position, True
+                symbol = Symbol(self.fresh(f"{name}_value{position if fact.shape else ''}", origin), None)
+                found.origins[symbol] = origin
+                elements.append(symbol.dim)
+            found.facts[value] = Fact(fact.dtype, fact.shape, make(tuple(map(int, fact.shape)), elements))
+        return found
 
-def interface_of(graph: ir.Graph, dims: Mapping[str, int], by_value: Set[str]) -> Interface:
-    """The interface of a graph with some dims fixed by the user; `by_value` names inputs whose elements are symbols.
+    def sized(self, value: ir.Value, fact: Fact, free: Set[int]) -> Interface:
+        """With a value whose dims at the free positions are symbols of their own."""
+        found = Interface(dict(self.facts), dict(self.origins), self.names)
+        shape = list(fact.shape)
+        for position in free:
+            origin = value.name or "", position, False
+            symbol = Symbol(self.fresh(f"{value.name}_{position}", origin), 0)
+            found.origins[symbol] = origin
+            shape[position] = symbol.dim
+        found.facts[value] = Fact(fact.dtype, tuple(shape))
+        return found
+
+    def fresh(self, label: str, origin: tuple[str, int, bool]) -> str:
+        """The name of the symbol that comes from there: of letters, digits and underscores, and no other symbol's."""
+        plain = re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")[:_NAME_LIMIT] or "dim"
+        plain = plain if plain[0].isalpha() else f"dim_{plain}"
+        name, number = plain, 2
+        while self.names.setdefault(name, origin) != origin:
+            name, number = f"{plain}_{number}", number + 1
+        return name
+
+
+def interface_of(graph: ir.Graph, dims: Mapping[str, int]) -> Interface:
+    """The inputs of a graph, some dims fixed by the user.
 
     Named dims of one name are one symbol; unnamed, negative and `?` dims are symbols of their own. `dims` may name a
     symbol by its declared or its printed name. Raises OptionError for a name that no dim has.
     """
     found = Interface()
     named: dict[str, Symbol] = {}
-    taken: set[str] = set()
     wanted = dict(dims)
     known: list[str] = []
     for name, size in dims.items():
@@ -68,7 +102,9 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int], by_value: Set[str]) -
             anonymous = label in ("", "?", "-1", "None")
             symbol = None if anonymous else named.get(label)
             if symbol is None:
-                symbol = Symbol(_fresh(f"{value.name}_{position}" if anonymous else label, taken))
+                symbol = Symbol(
+                    found.fresh(f"{value.name}_{position}" if anonymous else label, (value.name, position, False))
+                )
                 named[label] = symbol
                 known.append(repr(symbol.name if anonymous else label))
             fixed = next(
@@ -81,42 +117,12 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int], by_value: Set[str]) -
                 continue
             found.origins.setdefault(symbol, (value.name, position, False))
             shape.append(symbol.dim)
-        found.facts[value] = _input_fact(value, tuple(shape), by_value, found, taken)
+        found.facts[value] = Fact(dtype_of(value.name, value.dtype), tuple(shape))
     if wanted:
         raise OptionError(
             f"no dim is called {next(iter(wanted))!r}; the dynamic dims of this model are {', '.join(known) or 'none'}"
         )
     return found
-
-
-def may_be_shape(value: ir.Value) -> bool:
-    """Whether an input is a small integer tensor, whose values may take part in shapes and conditions."""
-    if value.dtype not in (ir.DataType.INT32, ir.DataType.INT64) or value.shape is None or len(value.shape) > 1:
-        return False
-    return all(isinstance(dim, int) and 0 <= dim <= VALUE_LIMIT for dim in value.shape)
-
-
-def _input_fact(value: ir.Value, shape: tuple[Dim, ...], by_value: Set[str], found: Interface, taken: set[str]) -> Fact:
-    assert value.name is not None
-    dtype: DType = dtype_of(value.name, value.dtype)
-    if value.name not in by_value:
-        return Fact(dtype, shape)
-    count = int(shape[0]) if shape else 1
-    symbols = [Symbol(_fresh(f"{value.name}_value{i if shape else ''}", taken), None) for i in range(count)]
-    for position, symbol in enumerate(symbols):
-        found.origins[symbol] = (value.name, position, True)
-    return Fact(dtype, shape, make(tuple(map(int, shape)), [symbol.dim for symbol in symbols]))
-
-
-def _fresh(label: str, taken: set[str]) -> str:
-    """A name of letters, digits and underscores that no other symbol has."""
-    plain = re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")[:_NAME_LIMIT] or "dim"
-    plain = plain if plain[0].isalpha() else f"dim_{plain}"
-    name, number = plain, 2
-    while name in taken:
-        name, number = f"{plain}_{number}", number + 1
-    taken.add(name)
-    return name
 
 
 def check_interface(graph: ir.Graph) -> None:

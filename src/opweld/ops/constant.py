@@ -9,14 +9,15 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.elements import make, static_shape
-from opweld.ops.emitted import define
+from opweld.ops.emitted import Indices, define
+from opweld.ops.expansion import DOMAIN, Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.known import required_dims
 from opweld.ops.operands import describe, known_numbers, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.tensor.dim import ZERO, Dim, as_dim, ceildiv, maximum, nonnegative, product
+from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, maximum, nonnegative, product
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Scalar, cast, const, index
+from opweld.tensor.expr import Expr, Scalar, binary, cast, const, index, select, unary
 
 
 @infers("Constant")
@@ -86,13 +87,16 @@ def infer_range(scope: Inference, node: ir.Node) -> list[Fact]:
     if any(fact.rank and product(fact.shape).constant != 1 for fact in facts):
         raise ModelError(f"{describe(node)}: start, limit and delta must be scalars")
     if dtype.is_float:
-        start, limit, delta = _float_bounds(scope, node)
+        known = _float_bounds(scope, node)
+        if known is None:
+            return _counted(scope, node)
+        start, limit, delta = known
         if delta == 0 or not np.isfinite([start, limit, delta]).all():
             raise ModelError(f"{describe(node)}: range from {start} to {limit} by {delta} is not defined")
         return [Fact(dtype, (as_dim(max(0, int(np.ceil((limit - start) / delta)))),))]
     first, last, step = (required_dims(scope, node, position, "a bound")[0] for position in range(3))
     if step.constant is None:
-        raise UnsupportedError(f"{describe(node)}: the step of a range must be a known number, got {step}")
+        return _counted(scope, node)
     if step is ZERO:
         raise ModelError(f"{describe(node)}: the step of a range must not be 0")
     distance = last - first if int(step) > 0 else first - last
@@ -113,7 +117,9 @@ def lower_range(scope: Lowering, node: ir.Node) -> None:
     """start + position * delta"""
     dtype = scope.fact(node.outputs[0]).dtype
     if dtype.is_float:
-        start, _, delta = _float_bounds(scope, node)
+        known = _float_bounds(scope, node)
+        assert known is not None, describe(node)
+        start, _, delta = known
         count = int(scope.fact(node.outputs[0]).shape[0])
         values = (start + np.arange(count, dtype=np.float64) * delta).astype(dtype.numpy)
         scope.alias(node.outputs[0], scope.constant(values, "range"))
@@ -122,9 +128,52 @@ def lower_range(scope: Lowering, node: ir.Node) -> None:
     define(scope, node.outputs[0], lambda indices: cast(index(first + step * indices[0]), dtype))
 
 
-def _float_bounds(scope: Inference | Lowering, node: ir.Node) -> tuple[float, float, float]:
+def _float_bounds(scope: Inference | Lowering, node: ir.Node) -> tuple[float, float, float] | None:
     values = [known_numbers(scope, required(node, position)) for position in range(3)]
     known = [float(value.reshape(-1)[0]) for value in values if value is not None]
     if len(known) < 3:
-        raise UnsupportedError(f"{describe(node)}: the bounds of a range of floats must be known when compiling")
+        return None
     return known[0], known[1], known[2]
+
+
+def _counted(scope: Inference, node: ir.Node) -> list[Fact]:
+    """A range whose length is computed first."""
+    made = Expansion(node)
+    start, limit, delta = (required(node, position) for position in range(3))
+    (count,) = made.own("RangeLength", start, limit, delta)
+    return made.infer(scope, *made.own("Ramp", start, delta, count))
+
+
+@infers("RangeLength", domain=DOMAIN)
+def infer_range_length(scope: Inference, node: ir.Node) -> list[Fact]:
+    """One number."""
+    return [Fact(DType.I64, (ONE,))]
+
+
+@lowers("RangeLength", domain=DOMAIN)
+def lower_range_length(scope: Lowering, node: ir.Node) -> None:
+    """ceil((limit - start) / delta), at least 0; a range that never arrives is empty."""
+    start, limit, delta = (cast(scope.load(required(node, i), ()), DType.F64) for i in range(3))
+    length = unary("ceil", binary("div", binary("sub", limit, start), delta))
+    nothing = const(0.0, DType.F64)
+    usable = binary("and", binary("gt", length, nothing), binary("lt", length, const(2.0**53, DType.F64)))
+    define(scope, node.outputs[0], lambda _: select(usable, length, nothing))
+
+
+@infers("Ramp", domain=DOMAIN)
+def infer_ramp(scope: Inference, node: ir.Node) -> list[Fact]:
+    """As long as was computed."""
+    (count,) = required_dims(scope, node, 2, "the length of the range")
+    scope.at_least(count, 0, node, "the length of the range")
+    return [Fact(scope.fact(required(node, 0)).dtype, (count,))]
+
+
+@lowers("Ramp", domain=DOMAIN)
+def lower_ramp(scope: Lowering, node: ir.Node) -> None:
+    """start + position * delta, rounded once"""
+    start, delta = (cast(scope.load(required(node, i), ()), DType.F64) for i in range(2))
+
+    def body(at: Indices) -> Expr:
+        return binary("add", start, binary("mul", cast(index(at[0]), DType.F64), delta))
+
+    define(scope, node.outputs[0], body)

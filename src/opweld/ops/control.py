@@ -1,13 +1,13 @@
-"""Control flow that inference resolves: If."""
+"""Control flow: an If is the body that its condition chooses, a Loop is run by segments of its own."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, elements_of, required
-from opweld.ops.registry import Inference, infers, required_attribute
+from opweld.ops.registry import Inference, NeedsSegment, UnknownElementsError, infers, required_attribute
 from opweld.tensor.dtype import DType
 
 
@@ -15,7 +15,8 @@ from opweld.tensor.dtype import DType
 def infer_if(scope: Inference, node: ir.Node) -> list[Fact]:
     """The chosen body, inferred in place of the node; the other body is not even looked at.
 
-    The condition hangs on sizes and small integer inputs only, so each variant of the model has one body.
+    Each variant has one body: that of the condition's value, which sizes or small inputs tell, or the data that the
+    segment before has computed.
     """
     condition = required(node, 0)
     fact = scope.fact(condition)
@@ -23,9 +24,8 @@ def infer_if(scope: Inference, node: ir.Node) -> list[Fact]:
     if fact.dtype is not DType.BOOL:
         raise ModelError(f"{describe(node)}: the condition must be bool, got {fact.dtype!r}")
     if elements is None:
-        raise UnsupportedError(
-            f"{describe(node)}: the condition {condition.name!r} depends on data, which is not supported yet. "
-            "Export the model with the branch resolved, or use Where."
+        raise UnknownElementsError(
+            condition, f"{describe(node)}: the condition {condition.name!r} is too large to be looked at"
         )
     if elements.size != 1:
         raise ModelError(f"{describe(node)}: the condition must have one element, got shape {list(fact.shape)}")
@@ -33,3 +33,9 @@ def infer_if(scope: Inference, node: ir.Node) -> list[Fact]:
     if body.inputs or len(body.outputs) != len(node.outputs):
         raise ModelError(f"{describe(node)}: a branch must have no inputs and {len(node.outputs)} outputs")
     return scope.inline(node, body)
+
+
+@infers("Loop")
+def infer_loop(scope: Inference, node: ir.Node) -> list[Fact]:
+    """Its outputs are known when its body is, see `frontend/loops.py`."""
+    raise NeedsSegment

@@ -261,3 +261,11 @@ _MOVES: dict[str, Callable[..., list[Elements] | None]] = {
     "Transpose": _transpose,
     "Unsqueeze": _reshape,
 }
+
+TELLING = frozenset(
+    (*_MOVES, "Cast", "CastLike", "Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Min", "Max", "Where")
+)
+"""Operators whose elements follow from those of their integer inputs."""
+
+COMPARING = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor"))
+"""Operators whose elements do so too, but where each outcome is a variant of its own."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.ops.operands import describe, elements_of, given
-from opweld.ops.registry import Inference, Lowering
+from opweld.ops.registry import Inference, Lowering, UnknownElementsError
 from opweld.tensor.dim import Dim
 
 
@@ -20,10 +20,11 @@ def known_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: 
         raise ModelError(f"{describe(node)}: {what} (input {value.name!r}) must be a list of integers")
     elements = elements_of(fact)
     if elements is None:
-        raise UnsupportedError(
-            f"{describe(node)}: {what} (input {value.name!r}) depends on data, or on sizes in too involved a way, so "
-            "the output's size is unknown before the model runs, which is not supported yet. Make it a constant or a "
-            "simple function of the inputs' sizes, or fix some of those (--dim NAME=N)."
+        raise UnknownElementsError(
+            value,
+            f"{describe(node)}: {what} (input {value.name!r}) depends on data, or on sizes in too involved a way, and "
+            "is too long to be looked at while the model runs. Make it a constant or a simple function of the inputs' "
+            "sizes, or fix some of those (--dim NAME=N).",
         )
     return tuple(elements.flat)
 

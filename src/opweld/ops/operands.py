@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.ops.fact import ELEMENT_LIMIT, Elements, Fact
-from opweld.ops.registry import Inference, Lowering
+from opweld.ops.registry import Inference, Lowering, UnknownElementsError
 from opweld.tensor.dim import Dim, as_dim
 from opweld.tensor.dtype import DType
 
@@ -83,9 +83,10 @@ def known_integers(scope: Inference | Lowering, node: ir.Node, position: int, wh
     elements = elements_of(scope.fact(value))
     constants = None if elements is None else [e.constant if isinstance(e, Dim) else int(e) for e in elements.flat]
     if constants is None or any(c is None for c in constants):
-        raise UnsupportedError(
+        raise UnknownElementsError(
+            value,
             f"{describe(node)}: {what} (input {value.name!r}) must be known when compiling. "
-            f"Make it a constant before export, or fix the dims it depends on with --dim."
+            f"Make it a constant before export, or fix the dims it depends on with --dim.",
         )
     return tuple(c for c in constants if c is not None)
 

@@ -30,6 +30,18 @@ OPSET = 28
 """The one opset that graphs are brought to before inference."""
 
 
+class NeedsSegment(Exception):  # noqa: N818 - control flow, no error
+    """The node is run by segments of its own."""
+
+
+class UnknownElementsError(UnsupportedError):
+    """A node needs the elements of a small integer value, which nobody knows before the model runs."""
+
+    def __init__(self, value: ir.Value, text: str) -> None:
+        super().__init__(text)
+        self.value = value
+
+
 class Inference(Protocol):
     """What an infer function may ask."""
 

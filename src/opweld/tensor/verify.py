@@ -98,7 +98,7 @@ class _Verifier:
                 self._fail(what, f"comes from {source.input!r}, which is no input")
             if source.divisor < 1:
                 self._fail(what, f"has the divisor {source.divisor}")
-            if source.by_value and not found.dtype.is_integer:
+            if source.by_value and found.dtype.is_float:
                 self._fail(what, f"is an element of {source.input!r}, which is {found.dtype!r} and not an integer")
             if source.position < 0 or (not source.by_value and source.position >= len(found.shape)):
                 self._fail(what, f"is at position {source.position} of {source.input!r} of rank {len(found.shape)}")

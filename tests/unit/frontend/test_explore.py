@@ -11,8 +11,9 @@ from opweld.errors import AssumptionError, ModelError, OptionError, UnsupportedE
 from opweld.frontend import Variant
 from opweld.ops.registry import inference_of
 from opweld.tensor.dim import as_dim
+from opweld.tensor.flow import interpret_flow
 from tests.unit.frontend.models import model_of, node
-from tests.unit.ops.one_node import normal, programs_of, run
+from tests.unit.ops.one_node import flow_of, normal, programs_of, run
 
 
 def variants_of(model: Any, dims: dict[str, int] | None = None) -> list[Variant]:
@@ -159,11 +160,20 @@ def test_a_fed_number_that_an_assumption_fixes_is_guarded() -> None:
             run(programs, {"x": x, "k": np.array([k])})
 
 
-def test_a_number_that_depends_on_data_is_refused() -> None:
+def test_a_number_that_depends_on_data_begins_a_segment() -> None:
     nodes = [node("ReduceMax", ["x"], "peak", keepdims=1), node("Cast", ["peak"], "k64", to=TensorProto.INT64)]
-    nodes.append(node("Expand", ["x", "k64"], "y"))
+    nodes.append(node("Expand", ["peak", "k64"], "y"))
+    flow = flow_of(model_of(nodes, {"x": ["n"]}, ["y"]))
+    assert len(flow.segments) == 2
+    for peak in (1, 4):
+        x = np.array([-2, peak, -1], np.float32)
+        np.testing.assert_array_equal(interpret_flow(flow, {"x": x})["y"], np.full(peak, peak))
+
+
+def test_numbers_that_are_too_many_to_look_at_are_refused() -> None:
+    nodes = [node("Cast", ["x"], "long", to=TensorProto.INT64), node("Expand", ["x", "long"], "y")]
     with pytest.raises(UnsupportedError, match="make_y"):
-        variants_of(model_of(nodes, {"x": ["n"]}, ["y"]))
+        variants_of(model_of(nodes, {"x": [17]}, ["y"]))
 
 
 def test_too_many_forks_are_refused() -> None:

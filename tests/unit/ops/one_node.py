@@ -11,10 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from opweld import lower
-from opweld.errors import AssumptionError
 from opweld.frontend import explore
 from opweld.frontend import onnx as onnx_frontend
-from opweld.tensor.interpret import interpret
+from opweld.tensor.flow import LAST, Flow, Segment, interpret_flow
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.verify import verify
 
@@ -61,24 +60,26 @@ def make_model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=11)
 
 
+def flow_of(model: onnx.ModelProto) -> Flow:
+    """The segments of a model as verified tensor programs."""
+    flow = lower.to_flow(explore.segments(onnx_frontend.load(model)))
+    for segment in flow.segments:
+        for program in segment.programs:
+            verify(program)
+    return flow
+
+
 def programs_of(model: onnx.ModelProto) -> list[TensorProgram]:
-    """All variants of a model as verified tensor programs."""
-    programs = [lower.to_tensors(variant) for variant in explore.variants(onnx_frontend.load(model))]
-    for program in programs:
-        verify(program)
-    return programs
+    """All variants of a model of one segment."""
+    (segment,) = flow_of(model).segments
+    return list(segment.programs)
 
 
 def run(programs: Sequence[TensorProgram], feeds: Mapping[str, Array], float64: bool = False) -> dict[str, Array]:
     """The outputs of the first variant that these feeds fit."""
-    refused: AssumptionError | None = None
-    for program in programs:
-        try:
-            return interpret(program, feeds, float64)
-        except AssumptionError as error:
-            refused = error
-    assert refused is not None
-    raise refused
+    outputs = tuple((name, name) for name, _ in programs[0].outputs)
+    segment = Segment(tuple(programs), (LAST,) * len(programs))
+    return interpret_flow(Flow(tuple(feeds), outputs, (segment,)), feeds, float64)
 
 
 def feeds_of(inputs: Sequence[Array | None], constant: Sequence[int]) -> dict[str, Array]:
@@ -98,12 +99,12 @@ def check(
     absent: Sequence[int] = (),
     **attributes: Any,
 ) -> list[TensorProgram]:
-    """Compares all outputs for these inputs and, with the same programs, for `more` inputs of other sizes.
+    """Compares all outputs for these inputs and, with the same flow, for `more` inputs of other sizes.
 
     `reference` replaces the reference evaluator where that is wrong or cannot do it: a function of the arrays that
-    gives one array or a tuple of them."""
+    gives one array or a tuple of them. Returns the variants of the first segment."""
     model = make_model(op_type, inputs, outputs, constant, dims, absent=absent, **attributes)
-    programs = programs_of(model)
+    flow = flow_of(model)
     for arrays in (inputs, *more):
         feeds = feeds_of(arrays, constant)
         if reference is None:
@@ -112,11 +113,11 @@ def check(
         else:
             given = reference(*arrays)
             expected = list(given) if isinstance(given, tuple) else [given]
-        actual = run(programs, feeds)
+        actual = interpret_flow(flow, feeds)
         names = [f"y{position}" for position in range(outputs) if position not in absent]
         for name, wanted in zip(names, expected, strict=True):
             assert_close(actual[name], np.asarray(wanted), tolerance, f"{op_type} {name}")
-    return programs
+    return list(flow.segments[0].programs)
 
 
 def onnxruntime_of(op_type: str, inputs: Sequence[Array | None], **options: Any) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.tensor.dim import as_dim
 from tests.unit.ops.one_node import check, make_model, programs_of, run
 
@@ -46,8 +46,13 @@ def test_range_to_a_fed_limit() -> None:
 def test_range_without_end_is_refused() -> None:
     with pytest.raises(ModelError, match="the_Range"):
         programs_of(make_model("Range", [np.array(v, np.int64) for v in (0, 5, 0)], constant=(0, 1, 2)))
-    with pytest.raises(UnsupportedError, match="the_Range"):
-        programs_of(make_model("Range", [np.array(v, np.float32) for v in (0, 5, 1)], constant=(0, 2)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int32])
+def test_a_range_that_data_tells(dtype: type) -> None:
+    bounds = [(0, 5, 1), (2, -7, -2), (3, 3, 1), (4, 1, 2), (1, 10, 3)]
+    every = [[np.array(value, dtype) for value in values] for values in bounds]
+    check("Range", every[0], more=every[1:])
 
 
 @pytest.mark.parametrize(

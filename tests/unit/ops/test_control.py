@@ -9,9 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from opweld import frontend
-from opweld.errors import AssumptionError, ModelError, UnsupportedError
+from opweld.errors import AssumptionError, ModelError
+from opweld.tensor.flow import interpret_flow
 from opweld.tensor.program import TensorProgram
-from tests.unit.ops.one_node import normal, programs_of, run
+from tests.unit.ops.one_node import flow_of, normal, programs_of, run
 
 
 def branch(op_type: str, *inputs: str, name: str) -> onnx.GraphProto:
@@ -86,13 +87,16 @@ def test_a_fed_number_that_decides_nothing_is_data() -> None:
     assert program.symbols == ()
 
 
-def test_a_condition_on_data_is_refused() -> None:
+def test_a_condition_on_data_begins_a_segment() -> None:
     condition = [
         helper.make_node("ReduceMax", ["x"], ["peak"], keepdims=0),
         helper.make_node("Cast", ["peak"], ["condition"], to=TensorProto.BOOL),
     ]
-    with pytest.raises(UnsupportedError, match="the_If"):
-        programs_of(conditional(condition, {"x": (TensorProto.FLOAT, [3])}))
+    flow = flow_of(conditional(condition, {"x": (TensorProto.FLOAT, [3])}))
+    assert [len(segment.programs) for segment in flow.segments] == [1, 2]
+    for x in (normal(3), np.zeros(3, np.float32)):
+        expected = ReferenceEvaluator(conditional(condition, {"x": (TensorProto.FLOAT, [3])})).run(None, {"x": x})
+        np.testing.assert_allclose(interpret_flow(flow, {"x": x})["y"], expected[0])
 
 
 def test_an_outcome_that_contradicts_the_model_has_no_variant() -> None:

@@ -1,0 +1,185 @@
+"""What each segment reads and adds: once all are explored, it is known which values later segments need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from opweld.frontend.infer import Trace, free_symbols, values_read
+from opweld.frontend.interface import Interface
+from opweld.frontend.segment import Variant
+from opweld.tensor.dim import Dim, Symbol, symbols_of
+from opweld.tensor.dtype import DType
+from opweld.tensor.flow import LAST, Ending, Stack
+from opweld.tensor.program import Guard, SymbolSource
+
+KNOWN_LIMIT = 64
+"""Values with at most so many known elements are made again where they are read."""
+
+Element: TypeAlias = "tuple[DType, tuple[int | None, ...]]"
+"""What is added to a stack: dtype and dims, None where they are not known."""
+
+Stated: TypeAlias = "tuple[str, Dim]"
+"""kind and dim of a guard."""
+
+Pairs: TypeAlias = "tuple[tuple[ir.Value, ir.Value], ...]"
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A variant as inference left it, and how it ends.
+
+    `there` are the values in the environment when it begins. `stacks`, `appends`, `moves` and `next` are those of
+    `Ending`, of values instead of names."""
+
+    trace: Trace
+    interface: Interface
+    there: frozenset[ir.Value]
+    before: frozenset[Stated] = frozenset()
+    next: int | None = None
+    stacks: tuple[tuple[ir.Value, Element], ...] = ()
+    appends: Pairs = ()
+    moves: Pairs = ()
+
+    @property
+    def made(self) -> dict[ir.Value, None]:
+        """What its nodes compute, in order."""
+        return {value: None for node in self.trace.nodes for value in node.outputs}
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """What has to be checked before it is chosen."""
+        made = (*self.trace.assumptions.guards(), *self.trace.guards.values())
+        return tuple(guard for guard in made if (guard.kind, guard.dim) not in self.before)
+
+    @property
+    def stated(self) -> frozenset[Stated]:
+        """What holds once it was chosen."""
+        return self.before | {(guard.kind, guard.dim) for guard in self.guards}
+
+
+def finished(graph: ir.Graph, segments: Sequence[Sequence[Found]]) -> list[list[Variant]]:
+    """The variants of all segments, each with its inputs, outputs and ending."""
+    environment = _Environment(graph, segments)
+    return [
+        [environment.variant(number, position, found) for position, found in enumerate(variants)]
+        for number, variants in enumerate(segments)
+    ]
+
+
+class _Environment:
+    def __init__(self, graph: ir.Graph, segments: Sequence[Sequence[Found]]) -> None:
+        self._graph = graph
+        self._segments = segments
+        everything = [found for variants in segments for found in variants]
+        self._inputs = {found: self._inputs_of(found, found is everything[0]) for found in everything}
+        # By name: an operator that is written as nodes is so anew in every variant.
+        self._needed = {value.name for inputs in self._inputs.values() for value in inputs}
+        for found in everything:
+            self._needed |= {value.name for _, value in self._final(found)}
+
+    def variant(self, number: int, position: int, found: Found) -> Variant:
+        """One variant, complete."""
+        inputs = self._inputs[found]
+        guards = found.guards
+        used = self._used(found, number == 0)
+        for guard in guards:
+            used |= symbols_of(guard.dim)
+        outputs, ending = self._outputs(found, number)
+        return Variant(
+            name=self._name(number, position),
+            graph=self._graph,
+            nodes=tuple(found.trace.nodes),
+            inputs=tuple(inputs),
+            outputs=outputs,
+            facts=found.trace.facts,
+            aliases=found.trace.aliases,
+            symbols=self._sources(found, used, inputs),
+            guards=guards,
+            ending=ending,
+        )
+
+    def _name(self, number: int, position: int) -> str:
+        own = f"variant{position}" if len(self._segments[number]) > 1 else "main"
+        return own if len(self._segments) == 1 else f"segment{number}_{own}"
+
+    # -------------------------------------------------------------------------------------------------------- inputs
+
+    def _inputs_of(self, found: Found, first: bool) -> list[ir.Value]:
+        """What a variant reads of the environment: for its nodes, and for the sizes that they need."""
+        if first:
+            return list(self._graph.inputs)
+        trace = found.trace
+        read = dict.fromkeys(self._read(found))
+        there = {value.name: value for value in found.there}
+        used = self._used(found, False)
+        for guard in found.guards:
+            used |= symbols_of(guard.dim)
+        while True:
+            sources = self._sources(found, used, read)
+            missing = [there[source.input] for source in sources if there[source.input] not in read]
+            if not missing:
+                return [value for value in read if trace.resolved(value) is value]
+            for value in missing:
+                read[value] = None
+                for dim in trace.fact(value).shape:
+                    used |= symbols_of(dim)
+
+    def _read(self, found: Found) -> Iterator[ir.Value]:
+        trace = found.trace
+        reads = [value for node in trace.nodes for value in values_read(node)]
+        tracked = {name for name, _, by_value in found.interface.origins.values() if by_value}
+        for value in map(trace.resolved, (*reads, *(value for _, value in (*found.moves, *found.appends)))):
+            fact = trace.facts.get(value)
+            if value not in found.there or value in found.made or fact is None or fact.constant is not None:
+                continue
+            known = fact.elements is not None and fact.elements.size <= KNOWN_LIMIT and value.name not in tracked
+            if not known:
+                yield value
+
+    def _used(self, found: Found, first: bool) -> frozenset[Symbol]:
+        """The symbols of the shapes and elements of what a variant touches."""
+        trace = found.trace
+        if first:
+            return free_symbols(trace.facts)
+        touched = {trace.resolved(v) for node in trace.nodes for v in (*values_read(node), *node.outputs)}
+        touched |= {trace.resolved(value) for _, value in (*found.moves, *found.appends, *self._final(found))}
+        return free_symbols({value: trace.facts[value] for value in touched if value in trace.facts})
+
+    def _sources(
+        self, found: Found, used: frozenset[Symbol], given: Mapping[ir.Value, None] | Sequence[ir.Value]
+    ) -> tuple[SymbolSource, ...]:
+        return found.interface.sources(found.trace.assumptions, used, {value.name or "" for value in given})
+
+    # ------------------------------------------------------------------------------------------------------- outputs
+
+    def _final(self, found: Found) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """(output of the model, value that it is) where the run ends."""
+        if found.next is None:
+            yield from ((value, found.trace.resolved(value)) for value in self._graph.outputs)
+
+    def _outputs(self, found: Found, number: int) -> tuple[tuple[tuple[str, ir.Value], ...], Ending]:
+        """What a variant adds to the environment, and its ending."""
+        if len(self._segments) == 1:
+            return tuple((value.name or "", value) for value in self._graph.outputs), LAST
+        trace = found.trace
+        outputs = {value.name or "": value for value in found.made if value.name in self._needed}
+
+        def name_of(value: ir.Value) -> str:
+            """The name of a value in the environment, where it is added unless it is there."""
+            value = trace.resolved(value)
+            if value not in found.there:
+                outputs[value.name or ""] = value
+            return value.name or ""
+
+        moves = [(name.name or "", name_of(value)) for name, value in (*found.moves, *self._final(found))]
+        appends = [(stack.name or "", name_of(value)) for stack, value in found.appends]
+        stacks = [
+            Stack(value.name or "", dtype, tuple(0 if dim is None else dim for dim in dims))
+            for value, (dtype, dims) in found.stacks
+        ]
+        kept = tuple((to, value) for to, value in moves if to != value)
+        return tuple(outputs.items()), Ending(found.next, tuple(stacks), tuple(appends), kept)

@@ -1,0 +1,140 @@
+"""A Loop as nodes: what comes before its first iteration, what one iteration computes, and what it carries on.
+
+The body becomes a segment of its own, entered again and again while a value says so:
+
+    before     iteration = 0;  go = condition and 0 < trip count;  states = initial values
+    segment    if go:   the body;  next = iteration + 1;  again = condition of the body and next < trip count;
+                        iteration, go, states = next, again, what the body made of them;  back to the segment
+               else:    what comes after the loop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.errors import ModelError
+from opweld.frontend.infer import constant_fact
+from opweld.ops.fact import Fact
+from opweld.ops.operands import describe, given
+from opweld.ops.registry import required_attribute
+
+
+@dataclass(frozen=True, eq=False)
+class LoopParts:
+    """The values and nodes of a Loop.
+
+    Attributes:
+        before, after: nodes that come before the first iteration, and after the body in each of them.
+        go, first_go, next_go: whether there is another iteration: as carried, at first, after the body.
+        carried: (as carried, at first, after the body) of the iteration's number and of the states.
+        stacked: (output of the loop, what each iteration adds to it).
+        constants: facts of the constants that the nodes need.
+    """
+
+    node: ir.Node
+    body: ir.Graph
+    before: tuple[ir.Node, ...]
+    after: tuple[ir.Node, ...]
+    go: ir.Value
+    first_go: ir.Value
+    next_go: ir.Value
+    carried: tuple[tuple[ir.Value, ir.Value, ir.Value], ...]
+    stacked: tuple[tuple[ir.Value, ir.Value], ...]
+    constants: dict[ir.Value, Fact]
+
+    @property
+    def moves(self) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
+        """(as carried, at first, after the body) of everything that is carried."""
+        yield self.go, self.first_go, self.next_go
+        yield from self.carried
+
+    @property
+    def results(self) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """(output of the loop, state that it is in the end)."""
+        states = self.carried[1:]
+        yield from zip(self.node.outputs[: len(states)], (state for state, _, _ in states), strict=True)
+
+
+def loop_parts(node: ir.Node, name: Callable[[str], str]) -> LoopParts:
+    """The parts of a Loop; `name` makes a name that no value has. Raises ModelError when its body does not fit."""
+    body = required_attribute(node, "body")
+    trips, condition = given(node, 0), given(node, 1)
+    initial = [value for value in node.inputs[2:] if value is not None]
+    stacked = len(node.outputs) - len(initial)
+    fits = len(body.inputs) == 2 + len(initial) and len(body.outputs) == 1 + len(node.outputs) and stacked >= 0
+    if not fits or len(initial) != len(node.inputs[2:]):
+        raise ModelError(
+            f"{describe(node)}: a body with {len(body.inputs)} inputs and {len(body.outputs)} outputs does not fit a "
+            f"loop of {len(initial)} states and {len(node.outputs)} outputs"
+        )
+    made = _Maker(node, name)
+    zero, one = made.constant("zero", np.array(0, np.int64)), made.constant("one", np.array(1, np.int64))
+    iteration, inner = body.inputs[:2]
+    before, after = made.nodes("first"), made.nodes("next")
+    first_go = before.whether(zero, trips, condition)
+    next_iteration = after.emit("Add", iteration, one)
+    next_go = after.whether(next_iteration, trips, body.outputs[0])
+    # Inside the body the condition holds: it would not be there otherwise.
+    made.known(inner, np.array(True))
+    states = zip(body.inputs[2:], initial, body.outputs[1:], strict=False)
+    return LoopParts(
+        node,
+        body,
+        tuple(before.made),
+        tuple(after.made),
+        made.value("go"),
+        first_go,
+        next_go,
+        ((iteration, zero, next_iteration), *states),
+        tuple(zip(node.outputs[len(initial) :], body.outputs[1 + len(initial) :], strict=True)),
+        made.facts,
+    )
+
+
+class _Maker:
+    def __init__(self, node: ir.Node, name: Callable[[str], str]) -> None:
+        self.node = node
+        self._name = name
+        self.facts: dict[ir.Value, Fact] = {}
+
+    def value(self, name: str) -> ir.Value:
+        return ir.Value(name=self._name(f"{self.node.name}/{name}"))
+
+    def known(self, value: ir.Value, array: np.ndarray[Any, Any]) -> ir.Value:
+        value.const_value = ir.Tensor(array)
+        self.facts[value] = constant_fact(value)
+        return value
+
+    def constant(self, name: str, array: np.ndarray[Any, Any]) -> ir.Value:
+        return self.known(self.value(name), array)
+
+    def nodes(self, name: str) -> _Nodes:
+        return _Nodes(self, name)
+
+
+class _Nodes:
+    """Nodes under construction, one after the other."""
+
+    def __init__(self, maker: _Maker, name: str) -> None:
+        self._maker, self._name = maker, name
+        self.made: list[ir.Node] = []
+
+    def emit(self, op_type: str, *inputs: ir.Value) -> ir.Value:
+        output = self._maker.value(f"{self._name}{len(self.made)}")
+        self.made.append(ir.Node("", op_type, inputs, outputs=[output], name=self._maker.node.name))
+        return self.made[-1].outputs[0]
+
+    def whether(self, iteration: ir.Value, trips: ir.Value | None, condition: ir.Value | None) -> ir.Value:
+        """Whether there is an iteration of this number, as a value without axes."""
+        scalar = self._maker.constant("no axes", np.array([], np.int64))
+        parts = [] if condition is None else [self.emit("Reshape", condition, scalar)]
+        if trips is not None:
+            parts.append(self.emit("Less", iteration, self.emit("Reshape", trips, scalar)))
+        if not parts:
+            return self._maker.constant("true", np.array(True))
+        return parts[0] if len(parts) == 1 else self.emit("And", *parts)

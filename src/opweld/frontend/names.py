@@ -1,0 +1,27 @@
+"""Names of values that are one of a kind in a whole model: bodies of control flow may use a name again."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+
+class Names:
+    """Gives every value of a graph and of the bodies in it a name of its own; those of the graph keep theirs."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        own = [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+        self._taken = {value.name for value in own if value.name}
+        for body in graph.subgraphs():
+            kept = set(body.initializers.values())
+            inner = [*body.inputs, *(value for node in body for value in node.outputs)]
+            for value in inner:
+                if value.name and value not in kept:
+                    value.name = self.fresh(value.name)
+
+    def fresh(self, name: str) -> str:
+        """The name, or one like it that nothing has."""
+        found, number = name, 2
+        while found in self._taken:
+            found, number = f"{name}/{number}", number + 1
+        self._taken.add(found)
+        return found

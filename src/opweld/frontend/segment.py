@@ -1,0 +1,43 @@
+"""Segments: pieces of a model that run one after the other, each bound to sizes that the ones before have computed.
+
+A model whose sizes all follow from its inputs is one segment. Where a size hangs on data, on how many elements are not
+zero or on what a branch or loop decides, a segment ends: the next one begins with that number known. Values live in an
+environment, by name; a segment reads some of them and adds others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from opweld.ops.fact import Fact
+from opweld.tensor.flow import LAST, Ending
+from opweld.tensor.program import Guard, SymbolSource
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A segment under assumptions: a flat list of nodes, with the chosen bodies of Ifs in place of the Ifs.
+
+    `aliases` maps outputs of such Ifs to the values of their bodies. `outputs` are (name in the environment, value).
+    `ending`: what runs afterwards.
+    """
+
+    name: str
+    graph: ir.Graph
+    nodes: tuple[ir.Node, ...]
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[tuple[str, ir.Value], ...]
+    facts: Mapping[ir.Value, Fact]
+    aliases: Mapping[ir.Value, ir.Value]
+    symbols: tuple[SymbolSource, ...]
+    guards: tuple[Guard, ...]
+    ending: Ending = LAST
+
+    def resolve(self, value: ir.Value) -> ir.Value:
+        """The value itself, or what it is another name of."""
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value

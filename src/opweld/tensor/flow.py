@@ -1,0 +1,119 @@
+"""Programs that decide as they run: segments, each a few variants, and an environment of values by name.
+
+A run begins with the inputs in the environment and the first segment. It takes the first variant of the segment whose
+guards hold, adds its outputs to the environment, does what its ending says, and goes on with the next segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opweld.errors import AssumptionError, OpweldError
+from opweld.tensor.dtype import DType
+from opweld.tensor.interpret import interpret
+from opweld.tensor.program import TensorProgram
+from opweld.tensor.semantics import Array
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A value that begins empty: its name, dtype, and the dims of what is added to it, 0 where they are not known."""
+
+    name: str
+    dtype: DType
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a segment does when it is computed, in this order, and which segment follows; None: the run is over.
+
+    `stacks` are emptied; `appends` are (stack, what is added to it along a new first axis); `moves` are (name, value
+    that it stands for from now on), all of them at once."""
+
+    next: int | None = None
+    stacks: tuple[Stack, ...] = ()
+    appends: tuple[tuple[str, str], ...] = ()
+    moves: tuple[tuple[str, str], ...] = ()
+
+
+LAST = Ending()
+"""The run is over."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """The variants of one segment, the likeliest first; each with its ending."""
+
+    programs: tuple[TensorProgram, ...]
+    endings: tuple[Ending, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """A whole model. `outputs` are (public name, name in the environment)."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[tuple[str, str], ...]
+    segments: tuple[Segment, ...]
+
+
+def interpret_flow(flow: Flow, feeds: Mapping[str, Array], float64: bool = False) -> dict[str, Array]:
+    """The outputs of a flow by public name, in NumPy; see `interpret`."""
+    env = {name: np.asarray(array) for name, array in feeds.items()}
+    number: int | None = 0
+    while number is not None:
+        segment = flow.segments[number]
+        position, outputs = _first_that_fits(segment.programs, env, float64)
+        env |= outputs
+        ending = segment.endings[position]
+        for stack in ending.stacks:
+            env[stack.name] = np.empty((0, *stack.dims), stack.dtype.numpy)
+        for name, added in ending.appends:
+            env[name] = np.concatenate([env[name], env[added][None]]) if len(env[name]) else env[added][None]
+        env |= {name: env[value] for name, value in ending.moves}
+        number = ending.next
+    return {public: env[name] for public, name in flow.outputs}
+
+
+def _first_that_fits(
+    programs: Sequence[TensorProgram], env: Mapping[str, Array], float64: bool
+) -> tuple[int, dict[str, Array]]:
+    refused: AssumptionError | None = None
+    for position, program in enumerate(programs):
+        missing = [value.name for value in program.inputs if value.name not in env]
+        if missing:
+            raise OpweldError(f"program {program.name!r} reads {missing[0]!r}, which no segment before it gives")
+        try:
+            return position, interpret(program, {value.name: env[value.name] for value in program.inputs}, float64)
+        except AssumptionError as error:
+            refused = error
+    assert refused is not None
+    raise refused
+
+
+def live_after(flow: Flow) -> dict[tuple[int, int], frozenset[str]]:
+    """For each (segment, variant), the names that are read after it: by endings, later segments, the caller."""
+    last = frozenset(name for _, name in flow.outputs)
+    needed: list[frozenset[str]] = [frozenset()] * len(flow.segments)
+    after: dict[tuple[int, int], frozenset[str]] = {}
+    changed = True
+    while changed:
+        changed = False
+        for number in reversed(range(len(flow.segments))):
+            found: frozenset[str] = frozenset()
+            segment = flow.segments[number]
+            for position, (program, ending) in enumerate(zip(segment.programs, segment.endings, strict=True)):
+                live = last if ending.next is None else needed[ending.next]
+                after[number, position] = live
+                live = (live - {name for name, _ in ending.moves}) | {value for _, value in ending.moves}
+                live |= {name for pair in ending.appends for name in pair}
+                live -= {stack.name for stack in ending.stacks}
+                live -= {name for name, _ in program.outputs}
+                found |= live | {value.name for value in program.inputs}
+            changed |= found != needed[number]
+            needed[number] = found
+    return after

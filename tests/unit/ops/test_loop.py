@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from opweld.tensor.flow import interpret_flow
+from tests.unit.ops.one_node import Array, assert_close, flow_of, normal
+
+FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def info(name: str, kind: int, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def node(op_type: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op_type, list(inputs), [output], name=f"make_{output}", **attributes)
+
+
+def loop(
+    body: Sequence[onnx.NodeProto],
+    states: Mapping[str, tuple[int, Sequence[int | str] | None]],
+    results: Sequence[str],
+    inputs: Mapping[str, tuple[int, Sequence[int | str]]],
+    before: Sequence[onnx.NodeProto] = (),
+    after: Sequence[onnx.NodeProto] = (),
+    outputs: Sequence[str] = (),
+    constants: Mapping[str, Array] | None = None,
+    trips: str = "trips",
+    condition: str = "",
+) -> onnx.ModelProto:
+    """A loop whose states are `s`, `t` (updated to `s_next`, ...) and start from values of their names with `_first`.
+    `results` are the loop's outputs, states first; the body's condition is `again`, what it stacks ends in `_row`."""
+    carried = list(states)
+    stacked = list(results[len(carried) :])
+    graph = helper.make_graph(
+        list(body),
+        "body",
+        [info("i", INT, []), info("go", BOOL, []), *(info(name, *kind) for name, kind in states.items())],
+        [info("again", BOOL, []), *(info(f"{name}_next", *kind) for name, kind in states.items())]
+        + [info(f"{name}_row", FLOAT) for name in stacked],
+    )
+    first = [f"{name}_first" for name in carried]
+    the_loop = helper.make_node("Loop", [trips, condition, *first], list(results), name="the_loop", body=graph)
+    kept = [info(name, TensorProto.UNDEFINED) for name in outputs or results]
+    for value in kept:
+        value.ClearField("type")
+    main = helper.make_graph(
+        [*before, the_loop, *after],
+        "main",
+        [info(name, *kind) for name, kind in inputs.items()],
+        kept,
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    return helper.make_model(main, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
+    typed = onnx.ModelProto()
+    typed.CopyFrom(model)
+    for output in typed.graph.output:
+        output.type.tensor_type.elem_type = FLOAT
+    return typed
+
+
+def check(model: onnx.ModelProto, *feeds: Mapping[str, Array]) -> None:
+    """Compares the flow with ONNX Runtime: the reference evaluator takes an absent condition for false."""
+    flow = flow_of(model)
+    names = [value.name for value in model.graph.output]
+    session = onnxruntime.InferenceSession(_typed(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    for given in feeds:
+        expected = session.run(None, dict(given))
+        actual = interpret_flow(flow, given)
+        for name, wanted in zip(names, expected, strict=True):
+            assert_close(actual[name], np.asarray(wanted), 3e-6, name)
+
+
+ALWAYS = node("Identity", ["go"], "again")
+SUM = loop(
+    [ALWAYS, node("Add", ["s", "x"], "s_next"), node("Mul", ["s_next", "x"], "products_row")],
+    {"s": (FLOAT, ["n"])},
+    ["s_last", "products"],
+    {"trips": (INT, []), "x": (FLOAT, ["n"]), "s_first": (FLOAT, ["n"])},
+)
+
+
+@pytest.mark.parametrize("trips", [1, 2, 7])
+def test_a_trip_count_that_is_fed(trips: int) -> None:
+    check(SUM, {"trips": np.array(trips), "x": normal(5), "s_first": normal(5, seed=1)})
+
+
+def test_no_trip_at_all() -> None:
+    outputs = interpret_flow(flow_of(SUM), {"trips": np.array(0), "x": normal(5), "s_first": normal(5, seed=1)})
+    np.testing.assert_array_equal(outputs["s_last"], normal(5, seed=1))
+    assert outputs["products"].shape[0] == 0
+
+
+def test_a_condition_that_data_decides() -> None:
+    """s doubles until its sum passes a limit that is fed."""
+    body = [
+        node("Add", ["s", "s"], "s_next"),
+        node("ReduceSum", ["s_next"], "total", keepdims=0),
+        node("Less", ["total", "limit"], "again"),
+        node("Identity", ["total"], "totals_row"),
+    ]
+    model = loop(
+        body,
+        {"s": (FLOAT, [3])},
+        ["s_last", "totals"],
+        {"limit": (FLOAT, []), "s_first": (FLOAT, [3])},
+        trips="",
+        constants={"yes": np.array(True)},
+        condition="yes",
+    )
+    start = np.array([0.5, 1, 2], np.float32)
+    check(model, *({"limit": np.array(limit, np.float32), "s_first": start} for limit in (1, 10, 500)))
+
+
+def test_a_state_that_grows() -> None:
+    """The result of every step is appended to a state, as decoders of language models do."""
+    body = [
+        ALWAYS,
+        node("ReduceMean", ["s"], "mean", keepdims=1),
+        node("Concat", ["s", "mean"], "s_next", axis=0),
+    ]
+    model = loop(
+        body,
+        {"s": (FLOAT, ["n"])},
+        ["s_last"],
+        {"trips": (INT, []), "s_first": (FLOAT, ["n"]), "x": (FLOAT, ["m"])},
+        after=[node("ReduceSum", ["s_last"], "total", keepdims=1), node("Add", ["x", "total"], "y")],
+        outputs=["s_last", "y"],
+    )
+    for trips in (1, 5):
+        check(model, {"trips": np.array(trips), "s_first": normal(3), "x": normal(4)})
+
+
+def test_the_number_of_the_iteration_decides_a_size() -> None:
+    body = [
+        ALWAYS,
+        node("Reshape", ["i", "one"], "start"),
+        node("Add", ["start", "one"], "end"),
+        node("Slice", ["x", "start", "end"], "part"),
+        node("Slice", ["x", "zero", "end"], "front"),
+        node("ReduceSum", ["front"], "all", keepdims=1),
+        node("Mul", ["part", "all"], "term"),
+        node("Add", ["s", "term"], "s_next"),
+    ]
+    model = loop(
+        body,
+        {"s": (FLOAT, [1])},
+        ["s_last"],
+        {"trips": (INT, []), "s_first": (FLOAT, [1]), "x": (FLOAT, ["n"])},
+        constants={"one": np.array([1]), "zero": np.array([0])},
+    )
+    check(model, {"trips": np.array(4), "s_first": normal(1), "x": normal(6)})
+
+
+def test_states_that_change_places() -> None:
+    body = [ALWAYS, node("Identity", ["t"], "s_next"), node("Identity", ["s"], "t_next")]
+    model = loop(
+        body,
+        {"s": (FLOAT, [2]), "t": (FLOAT, [2])},
+        ["s_last", "t_last"],
+        {"trips": (INT, []), "s_first": (FLOAT, [2]), "t_first": (FLOAT, [2])},
+    )
+    for trips in (1, 2, 3):
+        check(model, {"trips": np.array(trips), "s_first": normal(2), "t_first": normal(2, seed=1)})
+
+
+def test_a_loop_in_a_loop_and_a_selection_in_it() -> None:
+    """For each row: how many of its elements are positive, by NonZero, times as often as the inner loop says."""
+    inner = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go2"], ["again2"]),
+            helper.make_node("Greater", ["u", "nothing"], ["mask"]),
+            helper.make_node("NonZero", ["mask"], ["places"], name="the_places"),
+            helper.make_node("Transpose", ["places"], ["columns"]),
+            helper.make_node("GatherND", ["u", "columns"], ["positive"]),
+            helper.make_node("ReduceSum", ["positive"], ["share"], keepdims=0),
+            helper.make_node("Sub", ["u", "share"], ["u_next"]),
+        ],
+        "inner",
+        [info("j", INT, []), info("go2", BOOL, []), info("u", FLOAT, [3])],
+        [info("again2", BOOL, []), info("u_next", FLOAT, [3])],
+    )
+    body = [
+        ALWAYS,
+        helper.make_node("Loop", ["two", "", "s"], ["s_inner"], name="inner_loop", body=inner),
+        node("Add", ["s_inner", "x"], "s_next"),
+        node("Identity", ["s_inner"], "rows_row"),
+    ]
+    model = loop(
+        body,
+        {"s": (FLOAT, [3])},
+        ["s_last", "rows"],
+        {"trips": (INT, []), "s_first": (FLOAT, [3]), "x": (FLOAT, [3])},
+        constants={"two": np.array(2), "nothing": np.array(0, np.float32)},
+    )
+    for trips in (1, 3):
+        check(model, {"trips": np.array(trips), "s_first": normal(3), "x": normal(3, seed=4)})
+
+
+def test_what_comes_after_a_loop_may_be_another_one() -> None:
+    model = loop(
+        [ALWAYS, node("Add", ["s", "x"], "s_next")],
+        {"s": (FLOAT, ["n"])},
+        ["s_last"],
+        {"trips": (INT, []), "x": (FLOAT, ["n"]), "s_first": (FLOAT, ["n"])},
+    )
+    again = onnx.NodeProto()
+    again.CopyFrom(model.graph.node[0])
+    again.name, again.input[2], again.output[0] = "second", "s_last", "final"
+    model.graph.node.append(again)
+    model.graph.output[0].name = "final"
+    check(model, {"trips": np.array(3), "x": normal(4), "s_first": normal(4, seed=1)})
