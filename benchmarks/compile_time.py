@@ -100,7 +100,7 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
     def module() -> Module:
         description = describe(made["graph"])
         names = [tuple(value.name for value in values) for values in (description.inputs, description.outputs)]
-        return Module(names[0], names[1], (made["variant"],), weights, target.features)
+        return Module.straight(names[0], names[1], (made["variant"],), weights, target.features)
 
     yield "load", keep("graph", lambda: onnx.load(model))
     yield "explore", keep("found", lambda: explore.variants(made["graph"])[0])
@@ -124,7 +124,14 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
         keep(
             "variant",
             lambda: assemble(
-                "main", made["program"], made["placed"], made["scheduled"], write, made["expected"], ledger
+                "main",
+                made["program"],
+                made["placed"],
+                made["scheduled"],
+                write,
+                made["expected"],
+                ledger,
+                [value.name for value in made["program"].inputs],
             ),
         ),
     )

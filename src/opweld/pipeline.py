@@ -20,7 +20,7 @@ from opweld.frontend.description import describe, external_files
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
-from opweld.lower import to_tensors
+from opweld.lower import to_flow
 from opweld.options import Environment, Options
 from opweld.place.layout import place
 from opweld.place.pack import pack
@@ -32,15 +32,16 @@ from opweld.schedule.expected import Expected, check_hints, expected_sizes
 from opweld.schedule.file import parse_schedules, print_schedules
 from opweld.schedule.schedule import Schedule
 from opweld.target import Target
+from opweld.tensor.flow import Flow, dead_after
 from opweld.tensor.label import labels
 from opweld.tensor.program import TensorProgram
-from opweld.tensor.simplify import simplify_program
+from opweld.tensor.simplify import simplify_flow
 from opweld.tensor.text import print_program
 from opweld.tensor.verify import verify
 from opweld.tile.assemble import assemble
 from opweld.tile.check import check_kernel
 from opweld.tile.kernels import Plan, Scheduled
-from opweld.tile.module import Module, Variant
+from opweld.tile.module import Module, Segment, Variant
 from opweld.tile.text import print_kernel
 
 if TYPE_CHECKING:
@@ -72,16 +73,16 @@ def build_artifact(
 
     report("reading the model", 0, STAGES)
     graph = onnx.load(model)
-    found = explore.variants(graph, options.dims)
-    programs = [simplify_program(to_tensors(variant)) for variant in found]
-    check_hints(programs, options.dim_hints)
+    flow = simplify_flow(to_flow(explore.segments(graph, options.dims)))
+    check_hints([program for segment in flow.segments for program in segment.programs], options.dim_hints)
     report("fusing", 1, STAGES)
     schedules: dict[tuple[str, str], Schedule] = {}
     with contextlib.closing(_Weights(workspace / "weights.bin")) as weights:
-        variants = [
-            _compile_variant(variant.name, program, options, target, ledger, schedules, weights, dump)
-            for variant, program in zip(found, programs, strict=True)
-        ]
+
+        def compiled_variant(program: TensorProgram, inputs: Sequence[str]) -> Variant:
+            return _compile_variant(program, inputs, options, target, ledger, schedules, weights, dump)
+
+        segments = _segments(flow, compiled_variant)
     ledger.check_names()
     if given is not None:
         given.check_regions({at: dict(made.fields()) for at, made in schedules.items()})
@@ -90,7 +91,8 @@ def build_artifact(
     module = Module(
         tuple(value.name for value in description.inputs),
         tuple(value.name for value in description.outputs),
-        tuple(variants),
+        tuple(name for _, name in flow.outputs),
+        segments,
         weights.size,
         target.features,
     )
@@ -114,10 +116,10 @@ def build_artifact(
         outputs=description.outputs,
         metadata=description.metadata,
         variants=tuple(
-            artifact.VariantInfo(v.name, tuple(g.reason for g in v.guards), len(v.launches)) for v in variants
+            artifact.VariantInfo(v.name, tuple(g.reason for g in v.guards), len(v.launches)) for v in module.variants
         ),
         nodes=description.nodes,
-        kernels=len(variants[0].launches),
+        kernels=sum(len(segment.variants[0].launches) for segment in segments),
         features=" ".join(target.features),
     )
     folder = workspace / "model.opweld"
@@ -133,6 +135,19 @@ def build_artifact(
         headers=public_headers(),
     )
     return Made(folder, {name: cache.file_digest(Path(model).parent / name) for name in external_files(model)})
+
+
+def _segments(flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Variant]) -> tuple[Segment, ...]:
+    """The segments of a module. Each has as inputs what its variants read; the first has those of the model."""
+    dead = dead_after(flow)
+    made: list[Segment] = []
+    for number, segment in enumerate(flow.segments):
+        read = dict.fromkeys(value.name for program in segment.programs for value in program.inputs)
+        inputs = flow.inputs if number == 0 else tuple(read)
+        variants = tuple(compiled(program, inputs) for program in segment.programs)
+        own = tuple(dead[number, position] for position in range(len(variants)))
+        made.append(Segment(inputs, variants, segment.endings, own))
+    return tuple(made)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,8 +185,8 @@ def schedules_of(made: Compiled, ledger: Ledger) -> dict[tuple[str, str], Schedu
 
 
 def _compile_variant(
-    name: str,
     program: TensorProgram,
+    inputs: Sequence[str],
     options: Options,
     target: Target,
     ledger: Ledger,
@@ -182,19 +197,19 @@ def _compile_variant(
     debug = Environment.read().debug
     if debug:
         verify(program)
-    dump.write(f"{name}.tensors", lambda: print_program(program))
+    dump.write(f"{program.name}.tensors", lambda: print_program(program))
     expected = expected_sizes(program, options.dim_hints)
     made = compile_program(program, target, ledger, expected)
     if debug:
         verify(made.regions.program)
         for item in made.kernels:
             check_kernel(item.kernel, target.vector_lanes_f32)
-    dump.write(f"{name}.fused", lambda: print_program(made.regions.program))
+    dump.write(f"{program.name}.fused", lambda: print_program(made.regions.program))
     own = schedules_of(made, ledger)
     schedules.update(own)
-    dump.write(f"{name}.schedules", lambda: print_schedules(own, ()))
-    dump.write(f"{name}.tiles", lambda: "\n".join(print_kernel(item.kernel) for item in made.kernels))
-    return assemble(name, made.program, made.placed, made.kernels, weights.put, expected, ledger)
+    dump.write(f"{program.name}.schedules", lambda: print_schedules(own, ()))
+    dump.write(f"{program.name}.tiles", lambda: "\n".join(print_kernel(item.kernel) for item in made.kernels))
+    return assemble(program.name, made.program, made.placed, made.kernels, weights.put, expected, ledger, inputs)
 
 
 @dataclass

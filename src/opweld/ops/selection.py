@@ -107,7 +107,7 @@ def infer_unique(scope: Inference, node: ir.Node) -> list[Fact]:
 def infer_all_unique(scope: Inference, node: ir.Node) -> list[Fact]:
     """Room for as many groups as there are slices: first one, group of each, number in each; how many groups."""
     fact = scope.fact(required(node, 0))
-    room = fact.shape[attribute(node, "axis", 0)]
+    room = fact.shape[int(attribute(node, "axis", 0))]
     return [*(Fact(DType.I64, (room,)) for _ in range(3)), Fact(DType.I64, (ONE,))]
 
 
@@ -115,13 +115,13 @@ def infer_all_unique(scope: Inference, node: ir.Node) -> list[Fact]:
 def lower_all_unique(scope: Lowering, node: ir.Node) -> None:
     """Slices as rows of keys."""
     x = required(node, 0)
-    fact, axis = scope.fact(x), attribute(node, "axis", 0)
+    fact, axis = scope.fact(x), int(attribute(node, "axis", 0))
     order = (axis, *(position for position in range(fact.rank) if position != axis))
     keys = emit_keys(scope, x, order)
     room = fact.shape[axis]
     width = product(fact.shape[position] for position in order[1:])
     results = [(DType.I64, (room,))] * 3 + [(DType.I64, (ONE,))]
-    made = scope.extern("unique", [keys.name], results, (room, width, attribute(node, "sorted", 1)))
+    made = scope.extern("unique", [keys.name], results, (room, width, int(attribute(node, "sorted", 1))))
     for value, name in zip(node.outputs, made, strict=True):
         scope.alias(value, name)
 

@@ -117,6 +117,7 @@ class Module:
         self.input_ranks: tuple[int, ...] = tuple(library.opw_input_rank(handle, i) for i in inputs)
         self.by_value = tuple(i for i in inputs if library.opw_input_by_value(handle, i))
         self.n_outputs: int = library.opw_output_count(handle)
+        self.n_segments: int = library.opw_segments(handle)
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -145,13 +146,43 @@ class Module:
                 self._plans.popitem(last=False)
         return plan
 
-    def _bind(self, arrays: list[Array], threads: int) -> Plan:
+    def call(self, arrays: list[Array], threads: int) -> list[Array]:
+        """Computes the outputs of a program that decides as it runs, into new arrays.
+
+        Raises AssumptionError when no variant of a segment fits, InputError, and OpweldError naming the node when a
+        kernel meets a bad index.
+        """
+        handle = ctypes.c_void_p()
+        message = ctypes.create_string_buffer(MESSAGE_BYTES)
+        tensors = self._tensors(arrays)
+        status = self.library.opw_call(self.handle, tensors, threads, ctypes.byref(handle), message, MESSAGE_BYTES)
+        if status != OK or handle.value is None:
+            raise runtime_error(status, message.value)
+        try:
+            return [self._copied(handle, i) for i in range(self.n_outputs)]
+        finally:
+            self.library.opw_result_free(handle)
+
+    def _copied(self, result: ctypes.c_void_p, number: int) -> Array:
+        tensor = Tensor()
+        self.library.opw_result_output(result, number, ctypes.byref(tensor))
+        shape, dtype = tuple(tensor.shape[: tensor.rank]), dtypes.numpy_dtype(dtypes.NAMES[tensor.dtype])
+        array = np.empty(shape, dtype)
+        if array.nbytes:
+            ctypes.memmove(address(array), tensor.data, array.nbytes)
+        return array
+
+    def _tensors(self, arrays: list[Array]) -> ctypes.Array[Tensor]:
         tensors = (Tensor * len(arrays))()
         for tensor, array, dtype in zip(tensors, arrays, self.input_dtypes, strict=True):
             tensor.data = address(array)
             tensor.dtype = dtype
             tensor.rank = array.ndim
             tensor.shape[: array.ndim] = array.shape
+        return tensors
+
+    def _bind(self, arrays: list[Array], threads: int) -> Plan:
+        tensors = self._tensors(arrays)
         handle = ctypes.c_void_p()
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
         status = self.library.opw_bind(self.handle, tensors, threads, ctypes.byref(handle), message, MESSAGE_BYTES)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from opweld.build import artifact
-from opweld.errors import ArtifactError, AssumptionError, InputError
+from opweld.errors import ArtifactError, AssumptionError, InputError, UnsupportedError
 from opweld.runtime import dtypes
 from opweld.runtime.bind import Array, Module, Plan, PlanDescription, runtime_error
 from opweld.runtime.feed import check_shape, check_target, prepare
@@ -76,6 +76,8 @@ class Session:
         Raises InputError when a feed is missing, unknown or wrong; AssumptionError when the shapes violate what the
         model was compiled under; OpweldError naming the node when a kernel meets a bad index.
         """
+        if self._module.n_segments:
+            return self._call(feeds)
         arrays, plan = self._bind(feeds)
         outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         self._execute(plan, arrays, outputs)
@@ -87,17 +89,25 @@ class Session:
         Raises InputError also when such an array is of an unknown name, of another shape or dtype than the output,
         read-only, not C-contiguous, or overlaps an input or another output.
         """
+        if self._module.n_segments:
+            return self._call_into(feeds, outputs)
         arrays, plan = self._bind(feeds)
-        targets = self._check_outputs(plan, arrays, outputs)
+        targets = self._check_outputs(plan.outputs, arrays, outputs)
         self._execute(plan, arrays, targets)
         return targets
 
     def plan(self, feeds: Mapping[str, Array]) -> PlanDescription:
-        """What `run(feeds)` does: output shapes, memory, steps. Runs nothing."""
+        """What `run(feeds)` does: output shapes, memory, steps. Runs nothing.
+
+        Raises UnsupportedError for a model that decides as it runs: shapes alone do not tell what it does."""
+        self._require_plan()
         return self._module.describe(self._bind(feeds)[1])
 
     def profile(self, feeds: Mapping[str, Array]) -> Profile:
-        """Like `run`, and tells what every thread did of every step, and when."""
+        """Like `run`, and tells what every thread did of every step, and when.
+
+        Raises UnsupportedError for a model that decides as it runs."""
+        self._require_plan()
         arrays, plan = self._bind(feeds)
         outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         description = self._module.describe(plan)
@@ -121,9 +131,15 @@ class Session:
             raise runtime_error(status, call.message.value)
         return profile_of(outputs, description, run_ns.value, timings)
 
+    @property
+    def decides(self) -> bool:
+        """Whether the model decides as it runs: a size, a branch or the end of a loop hangs on data."""
+        return self._module.n_segments > 0
+
     # ---- the light path: what every run does ----
 
-    def _bind(self, feeds: Mapping[str, Array]) -> tuple[list[Array], Plan]:
+    def _feed(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[Any]]:
+        """The arrays in the order of the inputs, and their shapes."""
         arrays: list[Array] = []
         shapes: list[Any] = []
         for name, dtype in self._inputs:
@@ -134,6 +150,15 @@ class Session:
             shapes.append(array.shape)
         if len(feeds) != len(arrays):
             self._refuse_unknown(feeds)
+        return arrays, shapes
+
+    def _call(self, feeds: Mapping[str, Array]) -> list[Array]:
+        arrays, _ = self._feed(feeds)
+        self._check_shapes(arrays)
+        return self._module.call(arrays, self.threads)
+
+    def _bind(self, feeds: Mapping[str, Array]) -> tuple[list[Array], Plan]:
+        arrays, shapes = self._feed(feeds)
         for i in self._module.by_value:
             shapes.append(arrays[i].tobytes())
         key = tuple(shapes)
@@ -169,21 +194,46 @@ class Session:
             if name not in known:
                 raise InputError(f"{name!r} is no input of the model; its inputs are {_list(self.input_names)}")
 
-    def _make_plan(self, key: Any, arrays: list[Array]) -> Plan:
+    def _check_shapes(self, arrays: list[Array]) -> None:
         for info, rank, array in zip(self.manifest.inputs, self._module.input_ranks, arrays, strict=True):
             check_shape(info.name, array.shape, rank, info.shape)
+
+    def _require_plan(self) -> None:
+        if self.decides:
+            raise UnsupportedError(
+                "the model decides as it runs (a size, a branch or the end of a loop hangs on data), so it has no plan "
+                "for given shapes, and is not profiled step by step yet"
+            )
+
+    def _call_into(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> list[Array]:
+        """What a model computes that decides as it runs, copied where the caller wants it."""
+        made = self._call(feeds)
+        arrays, _ = self._feed(feeds)
+        targets = self._check_outputs([(array.shape, array.dtype) for array in made], arrays, outputs)
+        for name, target, array in zip(self.output_names, targets, made, strict=True):
+            if name in outputs:
+                target[...] = array
+        return [t if name in outputs else a for name, t, a in zip(self.output_names, targets, made, strict=True)]
+
+    def _make_plan(self, key: Any, arrays: list[Array]) -> Plan:
+        self._check_shapes(arrays)
         try:
             return self._module.make(key, arrays, self.threads)
         except AssumptionError as error:
             shapes = ", ".join(f"{name} {array.shape}" for (name, _), array in zip(self._inputs, arrays, strict=True))
             raise AssumptionError(f"{error}; the inputs are {shapes}") from None
 
-    def _check_outputs(self, plan: Plan, arrays: list[Array], outputs: Mapping[str, Array]) -> list[Array]:
+    def _check_outputs(
+        self,
+        kinds: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
+        arrays: list[Array],
+        outputs: Mapping[str, Array],
+    ) -> list[Array]:
         unknown = next((name for name in outputs if name not in self.output_names), None)
         if unknown is not None:
             raise InputError(f"{unknown!r} is no output of the model; its outputs are {_list(self.output_names)}")
         targets: list[Array] = []
-        for name, (shape, dtype) in zip(self.output_names, plan.outputs, strict=True):
+        for name, (shape, dtype) in zip(self.output_names, kinds, strict=True):
             if name in outputs:
                 target = check_target(name, outputs[name], shape, dtype)
                 if any(np.may_share_memory(target, other) for other in (*arrays, *targets)):

@@ -95,25 +95,33 @@ def _first_that_fits(
     raise refused
 
 
-def live_after(flow: Flow) -> dict[tuple[int, int], frozenset[str]]:
-    """For each (segment, variant), the names that are read after it: by endings, later segments, the caller."""
+def dead_after(flow: Flow) -> dict[tuple[int, int], tuple[str, ...]]:
+    """For each (segment, variant), the names that were read by then and that nothing reads any more, sorted."""
     last = frozenset(name for _, name in flow.outputs)
-    needed: list[frozenset[str]] = [frozenset()] * len(flow.segments)
-    after: dict[tuple[int, int], frozenset[str]] = {}
+    reads = [frozenset(v.name for p in segment.programs for v in p.inputs) for segment in flow.segments]
+    before: list[frozenset[str]] = list(reads)
     changed = True
     while changed:
         changed = False
         for number in reversed(range(len(flow.segments))):
-            found: frozenset[str] = frozenset()
             segment = flow.segments[number]
-            for position, (program, ending) in enumerate(zip(segment.programs, segment.endings, strict=True)):
-                live = last if ending.next is None else needed[ending.next]
-                after[number, position] = live
-                live = (live - {name for name, _ in ending.moves}) | {value for _, value in ending.moves}
-                live |= {name for pair in ending.appends for name in pair}
-                live -= {stack.name for stack in ending.stacks}
-                live -= {name for name, _ in program.outputs}
-                found |= live | {value.name for value in program.inputs}
-            changed |= found != needed[number]
-            needed[number] = found
-    return after
+            found = reads[number]
+            for program, ending in zip(segment.programs, segment.endings, strict=True):
+                found |= _read_before(program, ending, last if ending.next is None else before[ending.next])
+            changed |= found != before[number]
+            before[number] = found
+    dead: dict[tuple[int, int], tuple[str, ...]] = {}
+    for number, segment in enumerate(flow.segments):
+        for position, (program, ending) in enumerate(zip(segment.programs, segment.endings, strict=True)):
+            there = before[number] | {name for name, _ in program.outputs} | {name for name, _ in ending.moves}
+            kept = last if ending.next is None else before[ending.next]
+            dead[number, position] = tuple(sorted(there - kept))
+    return dead
+
+
+def _read_before(program: TensorProgram, ending: Ending, after: frozenset[str]) -> frozenset[str]:
+    """What a variant and all that follows read of what was there before it, its own inputs aside."""
+    found = (after - {name for name, _ in ending.moves}) | {value for _, value in ending.moves}
+    found |= {name for pair in ending.appends for name in pair}
+    found -= {stack.name for stack in ending.stacks}
+    return found - {name for name, _ in program.outputs}

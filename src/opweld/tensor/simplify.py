@@ -13,11 +13,12 @@ import numpy as np
 from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Atom, Axis, Dim
 from opweld.tensor.expr import Const, Expr, Load, Reduce, const, load, reduce, substitute, substitute_loads, transform
+from opweld.tensor.flow import Flow
 from opweld.tensor.fold import Report, fold_constants, load_literal, uniform_literals
 from opweld.tensor.intern import current
 from opweld.tensor.program import Constant, Extern, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
 
-__all__ = ["canonical_body", "simplify", "simplify_program"]
+__all__ = ["canonical_body", "simplify", "simplify_flow", "simplify_program"]
 
 MERGE_BYTES = 1 << 20
 """Constants up to this size are merged when their bytes are equal; bigger ones when they are read by one function."""
@@ -53,6 +54,12 @@ def simplify_program(program: TensorProgram, report: Report = _silent) -> Tensor
             break
         program = following
     return program
+
+
+def simplify_flow(flow: Flow) -> Flow:
+    """The flow with every program simplified."""
+    segments = (replace(segment, programs=tuple(map(simplify_program, segment.programs))) for segment in flow.segments)
+    return replace(flow, segments=tuple(segments))
 
 
 def _map_bodies(item: Item, change: Callable[[Expr], Expr]) -> Item:

@@ -28,9 +28,11 @@ def assemble(
     weights: Weights,
     expected: Expected,
     ledger: Ledger,
+    names: Sequence[str],
 ) -> Variant:
-    """The launches of one variant, phase by phase. `program.outputs` each own their memory."""
-    inputs = {value.name: position for position, value in enumerate(program.inputs)}
+    """The launches of one variant, phase by phase. `program.outputs` each own their memory; `names` are the inputs of
+    the segment, in order: those of the program and maybe others."""
+    inputs = {value: position for position, value in enumerate(names)}
     outputs = {value: position for position, (_, value) in enumerate(program.outputs)}
     roots = {storage.root: storage for storage in placed.storages.values()}
     sizes = {
@@ -72,7 +74,8 @@ def assemble(
         for phase, item in ordered
     )
     results = tuple((program.dtype_of(value), program.shape_of(value)) for _, value in program.outputs)
-    return Variant(name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results)
+    made = tuple(public for public, _ in program.outputs)
+    return Variant(name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results, made)
 
 
 def _write(root: str, placed: Placed, weights: Weights) -> int:

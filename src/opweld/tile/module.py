@@ -7,6 +7,7 @@ from typing import Literal
 
 from opweld.tensor.dim import ZERO, Dim
 from opweld.tensor.dtype import DType
+from opweld.tensor.flow import LAST, Ending
 from opweld.tensor.program import Guard, Input, SymbolSource
 from opweld.tile.tile import Kernel
 
@@ -46,7 +47,7 @@ class Launch:
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """What runs when the guards hold. Launches are in order of their phases."""
+    """What runs when the guards hold. Launches are in order of their phases. `names` are those of the outputs."""
 
     name: str
     inputs: tuple[Input, ...]
@@ -55,14 +56,44 @@ class Variant:
     memory: tuple[Memory, ...]
     launches: tuple[Launch, ...]
     outputs: tuple[tuple[DType, tuple[Dim, ...]], ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """What runs between two decisions: its variants, with what each does at its end, and the names that nothing reads
+    after it. `inputs` are names of the environment, and so are the names of the variants' outputs."""
+
+    inputs: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    endings: tuple[Ending, ...]
+    dead: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """Everything of one artifact but its weights."""
+    """Everything of one artifact but its weights. `results` are the outputs' names in the environment."""
 
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
-    variants: tuple[Variant, ...]
+    results: tuple[str, ...]
+    segments: tuple[Segment, ...]
     weights_bytes: int
     cpu_features: tuple[str, ...]
+
+    @staticmethod
+    def straight(
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        variants: tuple[Variant, ...],
+        weights: int,
+        features: tuple[str, ...],
+    ) -> Module:
+        """A module of one segment."""
+        segment = Segment(inputs, variants, (LAST,) * len(variants), ((),) * len(variants))
+        return Module(inputs, outputs, outputs, (segment,), weights, features)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants of all segments."""
+        return tuple(variant for segment in self.segments for variant in segment.variants)

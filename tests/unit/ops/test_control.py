@@ -95,8 +95,9 @@ def test_a_condition_on_data_begins_a_segment() -> None:
     flow = flow_of(conditional(condition, {"x": (TensorProto.FLOAT, [3])}))
     assert [len(segment.programs) for segment in flow.segments] == [1, 2]
     for x in (normal(3), np.zeros(3, np.float32)):
-        expected = ReferenceEvaluator(conditional(condition, {"x": (TensorProto.FLOAT, [3])})).run(None, {"x": x})
-        np.testing.assert_allclose(interpret_flow(flow, {"x": x})["y"], expected[0])
+        evaluator = ReferenceEvaluator(conditional(condition, {"x": (TensorProto.FLOAT, [3])}))
+        (expected,) = np.asarray(evaluator.run(None, {"x": x}))
+        np.testing.assert_allclose(interpret_flow(flow, {"x": x})["y"], expected)
 
 
 def test_an_outcome_that_contradicts_the_model_has_no_variant() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import opweld
 from opweld.tensor.flow import interpret_flow
 from tests.unit.ops.one_node import Array, assert_close, flow_of, normal
 
@@ -73,12 +75,14 @@ def check(model: onnx.ModelProto, *feeds: Mapping[str, Array]) -> None:
     """Compares the flow with ONNX Runtime: the reference evaluator takes an absent condition for false."""
     flow = flow_of(model)
     names = [value.name for value in model.graph.output]
+    compiled = opweld.InferenceSession(model.SerializeToString())
     session = onnxruntime.InferenceSession(_typed(model).SerializeToString(), providers=["CPUExecutionProvider"])
     for given in feeds:
         expected = session.run(None, dict(given))
-        actual = interpret_flow(flow, given)
-        for name, wanted in zip(names, expected, strict=True):
-            assert_close(actual[name], np.asarray(wanted), 3e-6, name)
+        interpreted = interpret_flow(flow, given)
+        for name, made, wanted in zip(names, compiled.run(None, given), expected, strict=True):
+            assert_close(interpreted[name], np.asarray(wanted), 3e-6, name)
+            assert_close(made, np.asarray(wanted), 3e-6, name)
 
 
 ALWAYS = node("Identity", ["go"], "again")
@@ -96,9 +100,33 @@ def test_a_trip_count_that_is_fed(trips: int) -> None:
 
 
 def test_no_trip_at_all() -> None:
-    outputs = interpret_flow(flow_of(SUM), {"trips": np.array(0), "x": normal(5), "s_first": normal(5, seed=1)})
-    np.testing.assert_array_equal(outputs["s_last"], normal(5, seed=1))
-    assert outputs["products"].shape[0] == 0
+    feeds = {"trips": np.array(0), "x": normal(5), "s_first": normal(5, seed=1)}
+    interpreted = interpret_flow(flow_of(SUM), feeds)
+    compiled = opweld.InferenceSession(SUM.SerializeToString()).run(None, feeds)
+    for last, products in (compiled, (interpreted["s_last"], interpreted["products"])):
+        np.testing.assert_array_equal(last, feeds["s_first"])
+        assert products.shape[0] == 0
+    assert not np.shares_memory(feeds["s_first"], compiled[0])
+
+
+def test_a_session_that_decides_runs_in_several_threads() -> None:
+    session = opweld.InferenceSession(SUM.SerializeToString())
+
+    def run(trips: int) -> bool:
+        x, start = normal(70, seed=trips), normal(70, seed=trips + 1)
+        last, products = session.run(None, {"trips": np.array(trips), "x": x, "s_first": start})
+        return products.shape == (trips, 70) and bool(np.allclose(last, start + trips * x, atol=1e-3))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, [3, 1, 9, 40, 2, 17, 5, 30] * 4))
+
+
+def test_a_stack_keeps_what_it_has_while_it_grows() -> None:
+    x = np.ones(1000, np.float32)
+    session = opweld.InferenceSession(SUM.SerializeToString())
+    (last, products) = session.run(None, {"trips": np.array(500), "x": x, "s_first": 0 * x})
+    np.testing.assert_array_equal(products, np.arange(1, 501, dtype=np.float32)[:, None] * x)
+    assert last[0] == 500
 
 
 def test_a_condition_that_data_decides() -> None:

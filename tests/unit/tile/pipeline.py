@@ -47,7 +47,8 @@ class Compiled(pipeline.Compiled):
             return len(images) - 1
 
         expected = expected_sizes(self.program)
-        made = assemble("test", self.program, self.placed, self.kernels, keep, expected, self.ledger)
+        names = [value.name for value in self.program.inputs]
+        made = assemble("test", self.program, self.placed, self.kernels, keep, expected, self.ledger, names)
         return made, images
 
     @property

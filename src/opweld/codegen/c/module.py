@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable, Mapping
 
 from opweld.codegen.c.bind import Binder
 from opweld.codegen.c.literals import string_literal
@@ -11,7 +12,7 @@ from opweld.codegen.c.render import render_body, render_comment
 from opweld.codegen.c.tables import VariantTables, array, pointer
 from opweld.target import Target
 from opweld.tensor.program import Input
-from opweld.tile.module import Module
+from opweld.tile.module import Module, Segment
 from opweld.tile.text import print_kernel
 from opweld.tile.tile import Invoke, Kernel, walk_statements
 
@@ -90,26 +91,24 @@ class _Kernels:
 
 
 def _module_file(module: Module, kernels: _Kernels) -> str:
-    inputs = _inputs(module)
-    free_ranks = frozenset(name for name, rank in _ranks(module).items() if rank < 0)
     parts = ['#include "opweld_abi.h"\n#include "opweld_bind.h"\n\n']
     parts.extend(f"OPW_DECLARE_KERNEL({name});\n" for name in kernels.names)
-    variants: list[str] = []
-    for number, variant in enumerate(module.variants):
-        tables = VariantTables(variant, f"v{number}", Binder(variant, module.input_names, free_ranks), kernels.name)
-        body = tables.text()
-        parts.append("\n" + body)
-        variants.append(tables.initialiser())
-    parts.append("\n" + array("opw_input", "inputs", inputs))
+    if len(module.segments) == 1:
+        parts.append(_segment_tables("", module.segments[0], kernels))
+        inputs, variants, segments = ("inputs", module.input_names), len(module.variants), "0, NULL, 0, NULL"
+    else:
+        flow = _FlowTables(module, kernels)
+        parts.append(flow.text())
+        inputs, variants, segments = ("public_inputs", module.input_names), 0, flow.fields()
     parts.append(array("char *const", "output_names", map(string_literal, module.output_names)))
-    parts.append(array("opw_variant", "variants", variants))
     fields = [
         "OPW_ABI",
         string_literal(" ".join(module.cpu_features)),
         str(module.weights_bytes),
-        f"{len(inputs)}, {pointer('inputs', len(inputs))}",
+        f"{len(inputs[1])}, {pointer(inputs[0], len(inputs[1]))}",
         f"{len(module.output_names)}, {pointer('output_names', len(module.output_names))}",
-        f"{len(variants)}, {pointer('variants', len(variants))}",
+        f"{variants}, {pointer('variants', variants)}",
+        segments,
     ]
     parts.append(f"static const opw_module module = {{{', '.join(fields)}}};\n\n")
     parts.append('__attribute__((visibility("default"))) const opw_module *opw_module_entry(void);\n')
@@ -117,9 +116,25 @@ def _module_file(module: Module, kernels: _Kernels) -> str:
     return "".join(parts)
 
 
-def _signatures(module: Module) -> dict[str, list[Input]]:
-    found: dict[str, list[Input]] = {name: [] for name in module.input_names}
-    for variant in module.variants:
+def _segment_tables(prefix: str, segment: Segment, kernels: _Kernels) -> str:
+    """The tables of a segment's inputs and variants; their names start with the prefix."""
+    signatures = _signatures(segment)
+    free_ranks = frozenset(name for name, values in signatures.items() if _rank(values) < 0)
+    parts: list[str] = []
+    variants: list[str] = []
+    for number, variant in enumerate(segment.variants):
+        binder = Binder(variant, segment.inputs, free_ranks)
+        tables = VariantTables(variant, f"{prefix}v{number}", binder, kernels.name)
+        parts.append("\n" + tables.text())
+        variants.append(tables.initialiser())
+    parts.append("\n" + array("opw_input", f"{prefix}inputs", _inputs(segment, signatures)))
+    parts.append(array("opw_variant", f"{prefix}variants", variants))
+    return "".join(parts)
+
+
+def _signatures(segment: Segment) -> dict[str, list[Input]]:
+    found: dict[str, list[Input]] = {name: [] for name in segment.inputs}
+    for variant in segment.variants:
         for value in variant.inputs:
             if value.name not in found:
                 raise ValueError(f"variant {variant.name!r} has an input {value.name!r} that the module has not")
@@ -127,21 +142,96 @@ def _signatures(module: Module) -> dict[str, list[Input]]:
     return found
 
 
-def _ranks(module: Module) -> dict[str, int]:
-    ranks: dict[str, int] = {}
-    for name, values in _signatures(module).items():
-        found = {len(value.shape) for value in values}
-        ranks[name] = found.pop() if len(found) == 1 else -1
-    return ranks
+def _rank(values: list[Input]) -> int:
+    """The one rank of an input, -1 where variants want different ones."""
+    found = {len(value.shape) for value in values}
+    return found.pop() if len(found) == 1 else -1
 
 
-def _inputs(module: Module) -> list[str]:
-    by_value = {source.input for variant in module.variants for source in variant.symbols if source.by_value}
-    ranks = _ranks(module)
+def _inputs(segment: Segment, signatures: Mapping[str, list[Input]]) -> list[str]:
+    by_value = {source.input for variant in segment.variants for source in variant.symbols if source.by_value}
     rows: list[str] = []
-    for name, values in _signatures(module).items():
+    for name, values in signatures.items():
         dtypes = {value.dtype for value in values}
         if len(dtypes) != 1:
             raise ValueError(f"input {name!r} needs one element type, its variants say {sorted(map(repr, dtypes))}")
-        rows.append(f"{{{string_literal(name)}, {dtypes.pop().onnx}, {ranks[name]}, {int(name in by_value)}}}")
+        rows.append(f"{{{string_literal(name)}, {dtypes.pop().onnx}, {_rank(values)}, {int(name in by_value)}}}")
     return rows
+
+
+class _FlowTables:
+    """The tables of a program of several segments. Values are numbered as they are met, the inputs first."""
+
+    def __init__(self, module: Module, kernels: _Kernels) -> None:
+        self._module = module
+        self._kernels = kernels
+        self._numbers = {name: number for number, name in enumerate(module.input_names)}
+
+    def text(self) -> str:
+        """Everything that `fields` refers to."""
+        module = self._module
+        parts: list[str] = []
+        segments: list[str] = []
+        for number, segment in enumerate(module.segments):
+            prefix = f"s{number}_"
+            parts.append(_segment_tables(prefix, segment, self._kernels))
+            parts.append(self._ends(prefix, segment))
+            most = max(len(variant.outputs) for variant in segment.variants)
+            names = next(variant.names for variant in segment.variants if len(variant.names) == most)
+            parts.append(array("char *const", f"{prefix}output_names", map(string_literal, names)))
+            fields = [
+                "OPW_ABI",
+                "NULL",
+                str(module.weights_bytes),
+                f"{len(segment.inputs)}, {pointer(f'{prefix}inputs', len(segment.inputs))}",
+                f"{most}, {pointer(f'{prefix}output_names', most)}",
+                f"{len(segment.variants)}, {prefix}variants",
+                "0, NULL, 0, NULL",
+            ]
+            parts.append(f"static const opw_module {prefix}module = {{{', '.join(fields)}}};\n")
+            parts.append(self._values(f"{prefix}values", segment.inputs))
+            values = pointer(f"{prefix}values", len(segment.inputs))
+            segments.append(f"{{&{prefix}module, {values}, {prefix}endings}}")
+        parts.append(array("opw_segment", "segments", segments))
+        parts.append(self._values("results", module.results))
+        public = Segment(module.input_names, module.segments[0].variants, (), ())
+        parts.append(array("opw_input", "public_inputs", _inputs(public, _signatures(public))))
+        return "".join(parts)
+
+    def fields(self) -> str:
+        """The last fields of the `opw_module`."""
+        results = pointer("results", len(self._module.results))
+        return f"{len(self._module.segments)}, segments, {len(self._numbers)}, {results}"
+
+    def _number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def _values(self, table: str, names: Iterable[str]) -> str:
+        return array("int32_t", table, [str(self._number(name)) for name in names])
+
+    def _ends(self, prefix: str, segment: Segment) -> str:
+        parts: list[str] = []
+        endings: list[str] = []
+        for position, (variant, ending, dead) in enumerate(
+            zip(segment.variants, segment.endings, segment.dead, strict=True)
+        ):
+            own = f"{prefix}e{position}_"
+            appends = [name for pair in ending.appends for name in pair]
+            moves = [name for pair in ending.moves for name in pair]
+            parts.append(self._values(f"{own}outputs", variant.names))
+            parts.append(self._values(f"{own}appends", appends))
+            parts.append(self._values(f"{own}moves", moves))
+            parts.append(self._values(f"{own}dead", dead))
+            stacks: list[str] = []
+            for number, stack in enumerate(ending.stacks):
+                dims = f"{own}d{number}"
+                parts.append(array("int64_t", dims, map(str, stack.dims)))
+                fields = self._number(stack.name), stack.dtype.onnx, 1 + len(stack.dims), pointer(dims, len(stack.dims))
+                stacks.append(f"{{{', '.join(map(str, fields))}}}")
+            parts.append(array("opw_stack", f"{own}stacks", stacks))
+            counted = [("stacks", len(stacks)), ("appends", len(ending.appends)), ("moves", len(ending.moves))]
+            counted.append(("dead", len(dead)))
+            tables = ", ".join(f"{count}, {pointer(own + name, count)}" for name, count in counted)
+            following = -1 if ending.next is None else ending.next
+            endings.append(f"{{{following}, {pointer(f'{own}outputs', len(variant.names))}, {tables}}}")
+        return "".join(parts) + array("opw_ending", f"{prefix}endings", endings)

@@ -10,7 +10,7 @@ static bool check_buffers(const opw_module *module, const opw_variant *variant, 
         bool good = false;
         switch (buffer->kind) {
         case OPW_INPUT: good = buffer->index >= 0 && buffer->index < module->n_inputs; break;
-        case OPW_OUTPUT: good = buffer->index >= 0 && buffer->index < module->n_outputs; break;
+        case OPW_OUTPUT: good = buffer->index >= 0 && buffer->index < variant->n_outputs; break;
         case OPW_CONSTANT: good = buffer->offset >= 0 && buffer->offset <= module->weights_bytes; break;
         case OPW_ARENA:
             good = buffer->size_slot >= 0 && buffer->size_slot < variant->n_slots && buffer->first_phase >= 0 &&
@@ -55,7 +55,7 @@ static bool check_step(const opw_variant *variant, int32_t number, char *message
 }
 
 static bool check_variant(const opw_module *module, const opw_variant *variant, char *message, size_t capacity) {
-    bool good = variant->name && variant->bind && variant->n_slots >= 0 && variant->n_outputs == module->n_outputs &&
+    bool good = variant->name && variant->bind && variant->n_slots >= 0 && variant->n_outputs >= 0 && variant->n_outputs <= module->n_outputs &&
                 variant->n_buffers >= 0 && variant->n_steps >= 0 && variant->n_guards >= 0;
     for (int32_t i = 0; good && i < variant->n_outputs; i++) {
         const opw_output *output = &variant->outputs[i];
@@ -73,8 +73,42 @@ static bool check_variant(const opw_module *module, const opw_variant *variant, 
     return true;
 }
 
+static bool are_values(const opw_module *module, const int32_t *values, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (values[i] < 0 || values[i] >= module->n_values) return false;
+    return n >= 0;
+}
+
+static bool check_ending(const opw_module *module, const opw_ending *ending, int32_t outputs) {
+    bool good = ending->next >= -1 && ending->next < module->n_segments && are_values(module, ending->outputs, outputs) &&
+                are_values(module, ending->appends, 2 * ending->n_appends) &&
+                are_values(module, ending->moves, 2 * ending->n_moves) &&
+                are_values(module, ending->dead, ending->n_dead) && ending->n_stacks >= 0;
+    for (int32_t i = 0; good && i < ending->n_stacks; i++) {
+        const opw_stack *stack = &ending->stacks[i];
+        good = are_values(module, &stack->value, 1) && known_dtype(stack->dtype) && stack->rank >= 1 &&
+               stack->rank <= OPW_MAX_RANK;
+    }
+    return good;
+}
+
+static bool check_segments(const opw_module *module, char *message, size_t capacity) {
+    bool good = module->n_values >= module->n_inputs && are_values(module, module->results, module->n_outputs);
+    for (int32_t i = 0; good && i < module->n_segments; i++) {
+        const opw_segment *segment = &module->segments[i];
+        good = segment->module && !segment->module->n_segments &&
+               are_values(module, segment->inputs, segment->module->n_inputs);
+        if (good && !opw_check_module(segment->module, message, capacity)) return false;
+        for (int32_t v = 0; good && v < segment->module->n_variants; v++)
+            good = check_ending(module, &segment->endings[v], segment->module->variants[v].n_outputs);
+    }
+    if (!good) opw_message(message, capacity, "the module's segments are inconsistent");
+    return good;
+}
+
 bool opw_check_module(const opw_module *module, char *message, size_t capacity) {
-    if (module->n_inputs < 0 || module->n_outputs < 0 || module->n_variants < 1 || module->weights_bytes < 0) {
+    if (module->n_inputs < 0 || module->n_outputs < 0 || module->weights_bytes < 0 || module->n_segments < 0 ||
+        (module->n_variants < 1) != (module->n_segments > 0)) {
         opw_message(message, capacity, "the module's counts are inconsistent");
         return false;
     }
@@ -86,5 +120,5 @@ bool opw_check_module(const opw_module *module, char *message, size_t capacity) 
     }
     for (int32_t i = 0; i < module->n_variants; i++)
         if (!check_variant(module, &module->variants[i], message, capacity)) return false;
-    return true;
+    return !module->n_segments || check_segments(module, message, capacity);
 }

@@ -110,6 +110,33 @@ static bool check_machine(const opw_model *model, char *message, size_t capacity
     return true;
 }
 
+/* A model for each segment, with plans and memory of its own. */
+static bool open_segments(opw_model *model, char *message, size_t capacity) {
+    int32_t n = model->module->n_segments;
+    if (!n) return true;
+    model->segments = calloc((size_t)n, sizeof *model->segments);
+    if (!model->segments) {
+        opw_message(message, capacity, "no memory for %d segments", (int)n);
+        return false;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        model->segments[i].module = model->module->segments[i].module;
+        model->segments[i].weights = model->weights;
+    }
+    return true;
+}
+
+static void forget(opw_model *model) {
+    for (int32_t i = 0; i < model->n_plans; i++) opw_plan_release(model->plans[i]);
+    while (model->blocks) {
+        opw_block *block = model->blocks;
+        model->blocks = block->next;
+        free(block->memory);
+        free(block->pointers);
+        free(block);
+    }
+}
+
 opw_model *opw_open(const char *folder, char *message, size_t capacity) {
     opw_model *model = calloc(1, sizeof *model);
     if (!model) {
@@ -130,6 +157,7 @@ opw_model *opw_open(const char *folder, char *message, size_t capacity) {
     if (!check_machine(model, message, capacity)) goto failed;
     if (!opw_check_module(model->module, message, capacity)) goto failed;
     if (!map_weights(model, folder, message, capacity)) goto failed;
+    if (!open_segments(model, message, capacity)) goto failed;
     return model;
 failed:
     opw_close(model);
@@ -138,14 +166,9 @@ failed:
 
 void opw_close(opw_model *model) {
     if (!model) return;
-    for (int32_t i = 0; i < model->n_plans; i++) opw_plan_release(model->plans[i]);
-    while (model->blocks) {
-        opw_block *block = model->blocks;
-        model->blocks = block->next;
-        free(block->memory);
-        free(block->pointers);
-        free(block);
-    }
+    for (int32_t i = 0; model->segments && i < model->module->n_segments; i++) forget(&model->segments[i]);
+    free(model->segments);
+    forget(model);
     if (model->weights) munmap((void *)model->weights, (size_t)model->module->weights_bytes);
     opw_lock();
     for (opw_model **at = &open_models; *at; at = &(*at)->next)
@@ -174,6 +197,7 @@ int32_t opw_input_rank(const opw_model *model, int32_t i) {
 int32_t opw_input_by_value(const opw_model *model, int32_t i) {
     return is_input(model, i) ? model->module->inputs[i].by_value : 0;
 }
+int32_t opw_segments(const opw_model *model) { return model->module->n_segments; }
 int32_t opw_output_count(const opw_model *model) { return model->module->n_outputs; }
 const char *opw_output_name(const opw_model *model, int32_t i) {
     return i >= 0 && i < model->module->n_outputs ? model->module->output_names[i] : NULL;

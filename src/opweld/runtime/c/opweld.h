@@ -9,6 +9,13 @@
  *   opw_plan_release(plan);
  *   opw_close(model);
  *
+ * A model that decides as it runs (opw_segments(model) > 0: a size or a branch hangs on data) has no plan. It is called:
+ *
+ *   opw_result *result;
+ *   opw_call(model, inputs, 0, &result, message, sizeof message);
+ *   opw_result_output(result, 0, &output);                           dtype, rank, shape and data of output 0
+ *   opw_result_free(result);
+ *
  * Every function may be called from any thread. Calls that can fail return a status (or NULL) and write one line to
  * `message` (cut to `capacity` bytes; NULL and 0 are allowed). */
 #ifndef OPWELD_H
@@ -24,6 +31,7 @@ extern "C" {
 
 typedef struct opw_model opw_model;
 typedef struct opw_plan opw_plan;
+typedef struct opw_result opw_result;
 
 typedef enum {
     OPW_OK = 0,
@@ -50,6 +58,8 @@ OPW_API int32_t opw_input_rank(const opw_model *model, int32_t i); /* -1: any */
 OPW_API int32_t opw_input_by_value(const opw_model *model, int32_t i);
 OPW_API int32_t opw_output_count(const opw_model *model);
 OPW_API const char *opw_output_name(const opw_model *model, int32_t i);
+/* How many segments the model has, 0 where its shapes follow from those of its inputs. */
+OPW_API int32_t opw_segments(const opw_model *model);
 /* Bytes of one element, 0 for an unknown code. */
 OPW_API int64_t opw_dtype_size(int32_t dtype);
 
@@ -94,6 +104,13 @@ typedef struct {
  * opw_plan_steps steps, and to `run_ns` how long the run took. */
 OPW_API int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
                               opw_timing *timings, int64_t *run_ns, char *message, size_t capacity);
+
+/* Computes all outputs of any model, into memory of its own: shapes, and where needed sizes and branches, follow from the
+ * inputs. All of them need `data`. On success the caller owns the result. */
+OPW_API int32_t opw_call(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_result **result,
+                         char *message, size_t capacity);
+OPW_API void opw_result_output(const opw_result *result, int32_t i, opw_tensor *output); /* until the result is freed */
+OPW_API void opw_result_free(opw_result *result);
 
 /* The planner alone. Places n buffers of `sizes` bytes, alive in phases first..last inclusive, at 64-byte aligned
  * `offsets`, so that buffers alive together never overlap. totals: [0] peak, [1] sum of sizes, [2] largest live set,

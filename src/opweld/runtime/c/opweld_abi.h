@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPW_ABI 2
+#define OPW_ABI 3
 #define OPW_MAX_RANK 8
 
 /* Element types are the codes of ONNX TensorProto. */
@@ -90,7 +90,37 @@ typedef struct {
     int32_t by_value; /* 1: the values take part in bind (a small integer input) */
 } opw_input;
 
+/* ---- programs that decide as they run ----
+ *
+ * Their values have numbers, the inputs the first ones. A segment is a module of its own, whose inputs are values; which
+ * of its variants fits is found when it begins, and the ending of that variant says what happens afterwards. */
+
+/* A value that begins empty: `rank` dims, the first of them 0, the others as in `dims` (0 where that is not known). */
 typedef struct {
+    int32_t value, dtype, rank;
+    const int64_t *dims;
+} opw_stack;
+
+typedef struct {
+    int32_t next;           /* the segment that follows, -1: none */
+    const int32_t *outputs; /* for each output of the variant, the value that it becomes */
+    int32_t n_stacks;
+    const opw_stack *stacks;
+    int32_t n_appends;
+    const int32_t *appends; /* pairs: a stack, what is added along its first axis */
+    int32_t n_moves;
+    const int32_t *moves; /* pairs: a value, what it stands for from now on; all at once */
+    int32_t n_dead;
+    const int32_t *dead; /* values that nothing reads any more */
+} opw_ending;
+
+typedef struct {
+    const struct opw_module *module; /* without segments */
+    const int32_t *inputs;           /* for each input of the module, the value that it is */
+    const opw_ending *endings;       /* for each variant of the module */
+} opw_segment;
+
+typedef struct opw_module {
     int32_t abi;
     const char *isa; /* needed processor features, e.g. "x86-64-v4 avx512vnni"; separators: space, comma, plus */
     int64_t weights_bytes;
@@ -100,6 +130,11 @@ typedef struct {
     const char *const *output_names;
     int32_t n_variants;
     const opw_variant *variants;
+    /* A program of segments has no variants of its own. It begins with the first segment. */
+    int32_t n_segments;
+    const opw_segment *segments;
+    int32_t n_values;
+    const int32_t *results; /* for each output, the value that it is in the end */
 } opw_module;
 
 /* The only symbol a module exports: const opw_module *opw_module_entry(void); */

@@ -16,7 +16,7 @@ int64_t opw_dtype_size(int32_t dtype) {
 }
 
 /* Bytes of a dense tensor, or -1 when a dim is negative or the product overflows. */
-static int64_t tensor_bytes(const opw_tensor *tensor) {
+int64_t opw_tensor_bytes(const opw_tensor *tensor) {
     int64_t bytes = opw_dtype_size(tensor->dtype);
     bool empty = false;
     for (int32_t axis = 0; axis < tensor->rank; axis++) {
@@ -77,7 +77,7 @@ static int32_t evaluate_outputs(opw_plan *plan, char *message, size_t capacity) 
         output->rank = variant->outputs[i].rank;
         for (int32_t axis = 0; axis < output->rank; axis++)
             output->shape[axis] = plan->slots[variant->outputs[i].shape[axis]];
-        plan->output_bytes[i] = tensor_bytes(output);
+        plan->output_bytes[i] = opw_tensor_bytes(output);
         if (plan->output_bytes[i] < 0) return too_large(plan, "output", i, message, capacity);
     }
     return OPW_OK;
@@ -187,7 +187,7 @@ static int32_t fill_plan(const opw_model *model, const opw_tensor *inputs, int32
     plan->output_bytes = malloc(((size_t)module->n_outputs + 1) * sizeof(int64_t));
     plan->outputs = calloc((size_t)module->n_outputs + 1, sizeof(opw_tensor));
     if (!plan->input_bytes || !plan->output_bytes || !plan->outputs) return OPW_NO_MEMORY;
-    for (int32_t i = 0; i < module->n_inputs; i++) plan->input_bytes[i] = tensor_bytes(&inputs[i]);
+    for (int32_t i = 0; i < module->n_inputs; i++) plan->input_bytes[i] = opw_tensor_bytes(&inputs[i]);
     int32_t status = choose_variant(module, inputs, plan, message, capacity);
     if (status != OPW_OK) return status;
 

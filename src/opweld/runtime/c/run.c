@@ -130,7 +130,7 @@ static int32_t check_call(const opw_model *model, const opw_plan *plan, void *co
         opw_message(message, capacity, "input '%s': other values than the plan was made for", module->inputs[i].name);
         return OPW_INVALID_INPUT;
     }
-    for (int32_t i = 0; i < module->n_outputs; i++) {
+    for (int32_t i = 0; i < plan->variant->n_outputs; i++) {
         if (outputs[i] || !plan->output_bytes[i]) continue;
         opw_message(message, capacity, "output '%s': no memory given", module->output_names[i]);
         return OPW_INVALID_INPUT;

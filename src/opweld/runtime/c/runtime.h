@@ -96,6 +96,7 @@ struct opw_model {
     void *library;
     const opw_module *module;
     const char *weights;
+    opw_model *segments; /* each with the module of its segment; weights are shared */
 
     /* guarded by opw_lock */
     opw_block *blocks;
@@ -132,6 +133,7 @@ bool opw_cpu_supports(const char *isa, char *missing, size_t capacity);
 bool opw_check_module(const opw_module *module, char *message, size_t capacity);
 
 /* plan.c */
+int64_t opw_tensor_bytes(const opw_tensor *tensor); /* of a dense one, -1 when a dim is negative or it overflows */
 int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t threads, opw_plan **plan,
                       char *message, size_t capacity);
 void opw_plan_free(opw_plan *plan);
