@@ -388,20 +388,29 @@ def _cast(node: Cast) -> Expr | None:
     return None
 
 
+_DIGITS: Mapping[DType, int] = {
+    DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8, DType.F8E4M3FN: 4, DType.F8E4M3FNUZ: 4,
+    DType.F8E5M2: 3, DType.F8E5M2FNUZ: 3, DType.F4E2M1: 2, DType.F8E8M0: 0,
+}  # fmt: skip
+"""Every integer of so many binary digits is a number of the type; of zero none is."""
+
+
 def lossless(source: DType, target: DType) -> bool:
     """Whether every value of the one type is a value of the other."""
-    if source is target or source is DType.BOOL:
+    if source is target:
         return True
+    if source is DType.BOOL:
+        return target is not DType.F8E8M0  # which has no zero
     if target is DType.BOOL or (source.is_float and not target.is_float):
         return False
     if source.is_float:
-        return target.bytes > source.bytes  # neither half type holds the other
-    value_bits = 8 * source.bytes - source.is_signed
+        # neither half type holds the other, and float16 not all powers of two
+        return target.bytes > source.bytes and (source, target) != (DType.F8E8M0, DType.F16)
+    value_bits = source.bits - source.is_signed
     if target.is_float:
         # the least integer is a power of two, so the digits of the greatest decide
-        digits = {DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8}
-        return value_bits <= digits[target]
-    return (target.is_signed or not source.is_signed) and 8 * target.bytes - target.is_signed >= value_bits
+        return value_bits <= _DIGITS[target]
+    return (target.is_signed or not source.is_signed) and target.bits - target.is_signed >= value_bits
 
 
 def _select(node: Select) -> Expr | None:

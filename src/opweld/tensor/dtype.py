@@ -1,4 +1,4 @@
-"""Element types: their names, sizes, NumPy and ONNX counterparts."""
+"""Element types: their names, sizes, NumPy and ONNX counterparts, and what they are computed in."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+_FEWER_BITS = {"u4": 4, "i4": 4, "f4e2m1": 4, "u2": 2, "i2": 2}
+
 
 class DType(enum.Enum):
-    """An element type; the value is (short name, ONNX code, NumPy dtype)."""
+    """An element type; the value is (short name, ONNX code, NumPy dtype).
+
+    The types of 8 bits and fewer that are neither int8, uint8 nor bool are *codes*: an element is a byte, whose low
+    `bits` say which number it stands for. No operator computes with codes; they are moved, and cast to other types.
+    """
 
     F32 = ("f32", 1, np.dtype(np.float32))
     U8 = ("u8", 2, np.dtype(np.uint8))
@@ -25,6 +31,16 @@ class DType(enum.Enum):
     U32 = ("u32", 12, np.dtype(np.uint32))
     U64 = ("u64", 13, np.dtype(np.uint64))
     BF16 = ("bf16", 16, np.dtype(ml_dtypes.bfloat16))
+    F8E4M3FN = ("f8e4m3fn", 17, np.dtype(ml_dtypes.float8_e4m3fn))
+    F8E4M3FNUZ = ("f8e4m3fnuz", 18, np.dtype(ml_dtypes.float8_e4m3fnuz))
+    F8E5M2 = ("f8e5m2", 19, np.dtype(ml_dtypes.float8_e5m2))
+    F8E5M2FNUZ = ("f8e5m2fnuz", 20, np.dtype(ml_dtypes.float8_e5m2fnuz))
+    U4 = ("u4", 21, np.dtype(ml_dtypes.uint4))
+    I4 = ("i4", 22, np.dtype(ml_dtypes.int4))
+    F4E2M1 = ("f4e2m1", 23, np.dtype(ml_dtypes.float4_e2m1fn))
+    F8E8M0 = ("f8e8m0", 24, np.dtype(ml_dtypes.float8_e8m0fnu))
+    U2 = ("u2", 25, np.dtype(ml_dtypes.uint2))
+    I2 = ("i2", 26, np.dtype(ml_dtypes.int2))
 
     def __init__(self, short: str, onnx: int, numpy: np.dtype[Any]) -> None:
         self.short = short
@@ -36,23 +52,63 @@ class DType(enum.Enum):
 
     @property
     def bytes(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element in memory."""
         return int(self.numpy.itemsize)
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element that mean something; those of `bytes` but for the types of less than a byte."""
+        return _FEWER_BITS.get(self.short, 8 * self.bytes)
 
     @property
     def is_float(self) -> bool:
         """Whether the type is a floating-point type."""
-        return self in (DType.F32, DType.F64, DType.F16, DType.BF16)
+        return self.short.startswith(("f", "bf"))
 
     @property
     def is_integer(self) -> bool:
         """Whether the type is an integer type; bool is none."""
-        return not self.is_float and self is not DType.BOOL
+        return self.short.startswith(("i", "u"))
 
     @property
     def is_signed(self) -> bool:
         """Whether the type has negative values."""
-        return self.is_float or self in (DType.I8, DType.I16, DType.I32, DType.I64)
+        return self.short.startswith("i") or (self.is_float and self is not DType.F8E8M0)
+
+    @property
+    def is_code(self) -> bool:
+        """Whether elements are codes, which no operator computes with."""
+        return self.bytes == 1 and self not in (DType.U8, DType.I8, DType.BOOL)
+
+    @property
+    def computed(self) -> DType:
+        """The type that holds all values of this one and that operators are computed in; itself for most types."""
+        if self.is_float:
+            return self if self in (DType.F32, DType.F64) else DType.F32
+        if not self.is_code:
+            return self
+        return DType.I8 if self.is_signed else DType.U8
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest value of an integer type."""
+        half = 1 << (self.bits - 1)
+        return (-half, half - 1) if self.is_signed else (0, 2 * half - 1)
+
+    @property
+    def greatest(self) -> float:
+        """The greatest finite value of a floating-point type of codes."""
+        values = np.arange(1 << self.bits, dtype=np.uint8).view(self.numpy).astype(np.float64)
+        return float(values[np.isfinite(values)].max())
+
+    def wrapped(self, value: int) -> int:
+        """The value of an integer type that has the low bits of an integer."""
+        low, _ = self.limits
+        return ((value - low) & ((1 << self.bits) - 1)) + low
+
+    def code(self, value: float) -> int:
+        """The byte in which an element of this value is stored, of a type of codes."""
+        return np.asarray(value, self.numpy).tobytes()[0]
 
     @staticmethod
     def of_onnx(code: int) -> DType:

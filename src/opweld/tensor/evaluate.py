@@ -20,6 +20,7 @@ from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value, a
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
     Binary,
+    Bitcast,
     Cast,
     Const,
     Expr,
@@ -36,11 +37,13 @@ from opweld.tensor.program import Tensor
 from opweld.tensor.semantics import (
     Array,
     apply_binary,
+    apply_bitcast,
     apply_cast,
     apply_contraction,
     apply_reduce,
     apply_unary,
     fails_on_zero,
+    is_floating,
 )
 
 BLOCK_BYTES = 256 << 20
@@ -184,6 +187,10 @@ class Evaluator:
         if isinstance(node, Cast):
             x = self.memo[node.x]
             return Cells(apply_cast(x.array, self._numpy(node.dtype)), x.axes, x.faults)
+        if isinstance(node, Bitcast):
+            x = self.memo[node.x]
+            bits = apply_bitcast(x.array, node.x.dtype, node.dtype)
+            return Cells(bits.astype(self._numpy(node.dtype), copy=False), x.axes, x.faults)
         if isinstance(node, Binary):
             return self._binary(node)
         if isinstance(node, Select):
@@ -418,7 +425,7 @@ class Evaluator:
         return self._numpy(self.body.dtype)
 
     def _numpy(self, dtype: DType) -> np.dtype[Any]:
-        return np.dtype(np.float64) if self.float64 and dtype.is_float else dtype.numpy
+        return np.dtype(np.float64) if self.float64 and is_floating(dtype.numpy) else dtype.numpy
 
     def _spread(self, cells: Cells, axes: tuple[Axis, ...]) -> Array:
         """The array with one dimension for each of the axes, in this order, at full length."""

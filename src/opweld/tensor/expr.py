@@ -1,6 +1,7 @@
 """What one element of a tensor is: an interned DAG of scalar expressions.
 
-    constant | index | load(tensor, indices, guards, fill) | unary | binary | select | cast | reduce(kind, axes, body)
+    constant | index | load(tensor, indices, guards, fill) | unary | binary | select | cast | bitcast |
+    reduce(kind, axes, body)
 
 Nodes are frozen and interned: equal expressions are one object, so equality is identity and every traversal memoises on
 the node. Traversals are iterative, because a model may nest thousands of operators.
@@ -140,6 +141,18 @@ class Cast(Expr):
         return (self.x,)
 
 
+class Bitcast(Expr):
+    """The same bits as an element of another dtype of as many bits."""
+
+    __slots__ = ("x",)
+    x: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions."""
+        return (self.x,)
+
+
 class Reduce(Expr):
     """A reduction of the body over axes; over an empty domain it is the neutral element."""
 
@@ -176,10 +189,7 @@ def const(value: Scalar, dtype: DType) -> Expr:
         with np.errstate(over="ignore"):
             plain = float(np.asarray(value).astype(dtype.numpy))
     else:
-        plain = int(value)
-        limits = np.iinfo(dtype.numpy)
-        if not limits.min <= plain <= limits.max:
-            plain = int(np.asarray(plain & ((1 << (8 * dtype.bytes)) - 1), np.uint64).astype(dtype.numpy))
+        plain = dtype.wrapped(int(value))
     key = (Const, dtype, type(plain), plain if plain == plain else "nan", math.copysign(1, plain))
     nodes = current.get().nodes
     found = nodes.get(key)
@@ -256,6 +266,13 @@ def select(condition: Expr, x: Expr, y: Expr) -> Expr:
 def cast(x: Expr, dtype: DType) -> Expr:
     """Conversion to the dtype."""
     return x if x.dtype is dtype else _intern(Cast, dtype, ("x",), (x,))
+
+
+def bitcast(x: Expr, dtype: DType) -> Expr:
+    """The bits of a value as one of the dtype, which has as many."""
+    assert x.dtype.bits == dtype.bits, f"the bits of {x.dtype} are no {dtype}"
+    x = x.x if isinstance(x, Bitcast) else x
+    return x if x.dtype is dtype else _intern(Bitcast, dtype, ("x",), (x,))
 
 
 def reduce(kind: str, axes: tuple[Axis, ...], body: Expr) -> Expr:
@@ -390,6 +407,8 @@ def _rebuild(node: Expr, done: Mapping[Expr, Expr], new_dim: Callable[[Dim], Dim
         return select(done[node.condition], done[node.x], done[node.y])
     if isinstance(node, Cast):
         return cast(done[node.x], node.dtype)
+    if isinstance(node, Bitcast):
+        return bitcast(done[node.x], node.dtype)
     assert isinstance(node, Reduce)
     return reduce(node.kind, node.axes, done[node.body])
 
@@ -442,6 +461,8 @@ def show(node: Expr, names: Callable[[Dim], str] = repr) -> str:
             done[n] = f"select({done[n.condition]}, {done[n.x]}, {done[n.y]})"
         elif isinstance(n, Cast):
             done[n] = f"{n.dtype!r}({done[n.x]})"
+        elif isinstance(n, Bitcast):
+            done[n] = f"bits_{n.dtype!r}({done[n.x]})"
         elif isinstance(n, Reduce):
             axes = ", ".join(f"{a.name}:{names(a.extent)}" for a in n.axes)
             done[n] = f"{n.kind}<{axes}>({done[n.body]})"

@@ -14,7 +14,7 @@ from opweld.tensor.dim import Axis, Value, atoms_of
 from opweld.tensor.evaluate import evaluate_tensor
 from opweld.tensor.expr import Const, Expr, Load, Reduce, Unary, at_least_zero, const, loads, select, walk
 from opweld.tensor.program import Constant, Item, Tensor
-from opweld.tensor.semantics import Array, is_floating
+from opweld.tensor.semantics import Array, apply_cast, is_floating
 
 Report: TypeAlias = Callable[[str, str], None]
 """Told (tensor name, why) of each tensor of constants that is not folded."""
@@ -124,7 +124,7 @@ def _widened(array: Array) -> Array:
 def _rounded_reader(tensor: Tensor, value: Known) -> Callable[[], Array]:
     def rounded() -> Array:
         with np.errstate(all="ignore"):
-            return np.ascontiguousarray(value.read().astype(tensor.dtype.numpy, copy=False)).reshape(shape)
+            return np.ascontiguousarray(apply_cast(value.read(), tensor.dtype.numpy)).reshape(shape)
 
     shape = tuple(int(extent) for extent in tensor.shape)
     if value.bytes > EAGER_BYTES:

@@ -215,5 +215,5 @@ def neutral(kind: str, dtype: DType) -> float | int | bool:
         return float(value)
     if math.isfinite(value):
         return int(value)
-    limits = np.iinfo(dtype.numpy)
-    return int(limits.min if value < 0 else limits.max)
+    low, high = dtype.limits
+    return low if value < 0 else high

@@ -13,6 +13,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
     Expr,
     binary,
+    bitcast,
     cast,
     const,
     index,
@@ -50,6 +51,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _DTYPES = {dtype.short: dtype for dtype in DType}
+_BITCASTS = {f"bits_{dtype.short}": dtype for dtype in DType}
 _AXIS = re.compile(r"[irt][0-9]+\Z")
 
 
@@ -396,6 +398,8 @@ class Parser:
                 return select(condition, x, y)
         if name in _DTYPES and len(operands) == 1:
             return cast(operands[0], _DTYPES[name])
+        if name in _BITCASTS and len(operands) == 1 and operands[0].dtype.bits == _BITCASTS[name].bits:
+            return bitcast(operands[0], _BITCASTS[name])
         self.position = start
         return self._fail("an operator with operands of its types")
 

@@ -1,6 +1,8 @@
 """Scalar operators applied to NumPy arrays, for the interpreter and for constant folding. `operators.py` lists them.
 
 float16 and bfloat16 are computed in float32 and rounded after each operator; their sums are rounded once, at the end.
+Codes are what ml_dtypes makes of them: casts round to nearest even, floats beyond the end of the type become its
+infinity, NaN or, where it has none of the two, its end; integers wrap.
 Callers run these under `np.errstate(all="ignore")`: NaN, infinities and wrapping integers are values, not warnings.
 """
 
@@ -8,23 +10,27 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from opweld.tensor import operators
 from opweld.tensor.dtype import DType
 from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY, Array
 
-_NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+_FLOATS = frozenset(dtype.numpy for dtype in DType if dtype.is_float and not dtype.is_code)
+_WIDER = {dtype.numpy: dtype.computed.numpy for dtype in DType if dtype.computed is not dtype}
+_BY_FLOAT32 = frozenset(dtype.numpy for dtype in DType if dtype.computed is DType.F32) - {np.dtype(np.float16)}
+"""Floats that ml_dtypes makes of a float64 by rounding it to float32 first."""
+_SMALL_INTEGERS = frozenset(dtype.numpy for dtype in DType if dtype.is_integer and dtype.is_code)
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Whether a NumPy dtype is floating-point, bfloat16 included."""
-    return dtype.kind == "f" or dtype == _NARROW[1]
+    """Whether a NumPy dtype is one of the floats that operators compute with, bfloat16 included, codes not."""
+    return dtype in _FLOATS
 
 
 def _widened(x: Array) -> Array:
-    return x.astype(np.float32) if x.dtype in _NARROW else x
+    wider = _WIDER.get(x.dtype)
+    return x if wider is None else x.astype(wider)
 
 
 def apply_unary(op: str, x: Array) -> Array:
@@ -48,8 +54,29 @@ def apply_cast(x: Array, dtype: np.dtype[Any]) -> Array:
     """Conversion of every element: floats truncate to integers, which wrap when they narrow; non-zero is true."""
     if dtype.kind == "b":
         return np.asarray(x != 0)
+    if x.dtype == dtype:
+        return x
     # NumPy has no direct path from bfloat16 to some integers
-    return _widened(x).astype(dtype, copy=False) if x.dtype != dtype else x
+    wide = _widened(x)
+    if dtype in _SMALL_INTEGERS:
+        wide = wide.astype(np.int64)
+    elif dtype in _BY_FLOAT32 and wide.dtype == np.float64:
+        wide = _rounded_to_odd(wide)
+    return wide.astype(dtype, copy=False)
+
+
+def _rounded_to_odd(x: Array) -> Array:
+    """float32 of float64, towards zero and with the last bit set where it is not exact: rounding that once more is as
+    good as rounding x once."""
+    nearest = np.asarray(x, np.float32)
+    outward = np.abs(nearest.astype(np.float64)) > np.abs(x)
+    inexact = nearest.astype(np.float64) != x
+    return ((nearest.view(np.int32) - outward) | inexact).astype(np.int32).view(np.float32)
+
+
+def apply_bitcast(x: Array, source: DType, target: DType) -> Array:
+    """The bits of every element as one of the target; floats of x are first rounded to the source."""
+    return np.asarray(x.astype(source.numpy, copy=False)).view(target.numpy)
 
 
 def neutral(kind: str, dtype: np.dtype[Any]) -> Any:

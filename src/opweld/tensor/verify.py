@@ -10,6 +10,7 @@ from opweld.tensor.dim import Atom, Axis, Dim, Symbol, Value, as_dim, atoms_of, 
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
     Binary,
+    Bitcast,
     Const,
     Expr,
     Load,
@@ -225,8 +226,11 @@ def _type_problem(node: Expr, visible: Mapping[str, Signature]) -> str | None:
     if isinstance(node, Select):
         fits = node.condition.dtype is DType.BOOL and node.x.dtype is node.y.dtype is node.dtype
         return None if fits else f"selects {node.x.dtype!r} or {node.y.dtype!r} by {node.condition.dtype!r} in {node!r}"
+    if isinstance(node, Bitcast):
+        fits = node.x.dtype.bits == node.dtype.bits
+        return None if fits else f"takes the bits of {node.x.dtype!r} for {node.dtype!r} in {node!r}"
     if isinstance(node, Reduce):
-        fits = (node.body.dtype is DType.BOOL) == (node.kind in ("any", "all"))
+        fits = not node.body.dtype.is_code and (node.body.dtype is DType.BOOL) == (node.kind in ("any", "all"))
         return None if fits else f"reduces {node.body.dtype!r} by {node.kind} in {node!r}"
     if isinstance(node, Const) and not isinstance(node.value, bool) and node.dtype is DType.BOOL:
         return f"has the bool literal {node.value!r}"
@@ -250,6 +254,8 @@ def _load_problem(node: Load, visible: Mapping[str, Signature]) -> str | None:
 
 def _unary_fits(node: Unary) -> bool:
     dtype = node.x.dtype
+    if dtype.is_code:
+        return False
     if node.op == "not":
         return dtype is DType.BOOL
     if node.op == "bitnot":
@@ -259,6 +265,8 @@ def _unary_fits(node: Unary) -> bool:
 
 def _binary_fits(node: Binary) -> bool:
     dtype = node.x.dtype
+    if dtype.is_code:
+        return False
     if node.op in _LOGICAL:
         return dtype is DType.BOOL
     if node.op in _BITWISE:

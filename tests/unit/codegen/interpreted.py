@@ -11,7 +11,7 @@ import numpy as np
 
 from opweld.tensor.dim import Axis, Dim, Value
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Select, Unary
 from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
 
 Point = dict[Axis, int]
@@ -172,9 +172,11 @@ class _Iteration:
             return BINARY[e.op](x, y)
         if isinstance(e, Select):
             return self.value(e.x if self.value(e.condition, at) else e.y, at)
-        assert isinstance(e, Cast)
+        assert isinstance(e, Cast | Bitcast)
         x = self.value(e.x, at)
-        if e.dtype is DType.F16 or e.dtype is DType.BF16:
+        if isinstance(e, Bitcast):
+            return np.asarray(x).astype(e.x.dtype.numpy).view(e.dtype.numpy)[()]
+        if e.dtype.is_float and e.dtype.computed is not e.dtype:
             return np.asarray(x).astype(e.dtype.numpy).astype(np.float64)
         return x != 0 if e.dtype is DType.BOOL else x
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import pytest
 
 from opweld.tensor.dim import Axis, Dim, Symbol, Value, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, at_least_zero, binary, cast, const, index, load, select, unary
+from opweld.tensor.expr import Expr, at_least_zero, binary, bitcast, cast, const, index, load, select, unary
+from opweld.tensor.semantics import apply_cast
 from opweld.tile.tile import Accumulate, Buffer, Collapse, Declare, Kernel, Let, Loop, Scratch, Store, Tile
 from tests.unit.codegen.compiled import Runner, aligned, fenced
 from tests.unit.codegen.hand_written import F32, add, conv3x3, f32, gemm, get, layernorm, mul, named, sub
@@ -28,8 +29,8 @@ def fill(dtype: DType, count: int, seed: int = 0) -> np.ndarray[Any, Any]:
     elif dtype is DType.BOOL:
         array[...] = random.random(count) < 0.5
     else:
-        low = -100 if dtype.is_signed else 0
-        array[...] = random.integers(low, 100, count)
+        low, high = dtype.limits
+        array[...] = random.integers(max(low, -100), min(high + 1, 100), count)
     return array
 
 
@@ -66,7 +67,7 @@ def check(
         if failure:
             continue
         for name, array in expected.items():
-            if array.dtype.kind in "biu":
+            if not DType.of_numpy(array.dtype).is_float:
                 np.testing.assert_array_equal(actual[name], array, f"{name}, {width} lanes")
             else:
                 wide, exact = actual[name].astype(np.float64), array.astype(np.float64)
@@ -439,7 +440,7 @@ def test_comparisons_and_logic(dtype: DType) -> None:
     check(kernel, {"x": 37, "y": 37, "out": 37}, lanes=(16, 4))
 
 
-@pytest.mark.parametrize("target", list(DType))
+@pytest.mark.parametrize("target", [dtype for dtype in DType if not dtype.is_code])
 @pytest.mark.parametrize("source", [DType.F32, DType.I64, DType.BOOL, DType.F16, DType.BF16, DType.U8])
 def test_casts(source: DType, target: DType) -> None:
     def value(i: Dim) -> Expr:
@@ -451,8 +452,78 @@ def test_casts(source: DType, target: DType) -> None:
     check(kernel, {"x": 21, "out": 21}, lanes=(16, 4), tolerance=1e-2 if narrow else 1e-6)
 
 
+CODES = [dtype for dtype in DType if dtype.is_code]
+
+
+def _stores(values: Callable[[Dim], list[Expr]], *reads: Buffer) -> Kernel:
+    """One kernel that stores 21 elements of each value in a buffer of its own: out0, out1, ..."""
+    block, lane = Axis("t", 2), Axis("l", 16)
+    place = block.dim * 16 + lane.dim
+    buffers = [Buffer(f"out{i}", value.dtype, "write") for i, value in enumerate(values(place))]
+    stores = tuple(Store(f"out{i}", place, value) for i, value in enumerate(values(place)))
+    return Kernel("stores", (*reads, *buffers), (), (block,), (Tile(lane, "lane", block.dim * 16, stores, as_dim(21)),))
+
+
+def _outputs(kernel: Kernel) -> dict[str, np.ndarray[Any, Any]]:
+    return {buffer.name: aligned((21,), buffer.dtype.numpy) for buffer in kernel.buffers if buffer.role == "write"}
+
+
+@pytest.mark.parametrize("source", list(DType))
+def test_casts_from_and_to_codes(source: DType) -> None:
+    targets = list(DType) if source.is_code else CODES
+    x = fill(source, 21)
+    if source.is_float:  # other floats are undefined as integers
+        x[...] = np.minimum(np.abs(np.nan_to_num(x.astype(np.float64), nan=1.0)), 100).astype(source.numpy)
+    kernel = _stores(
+        lambda place: [cast(load("x", source, (place,)), target) for target in targets], Buffer("x", source, "read")
+    )
+    for width in (16, 4):
+        arrays = {"x": x, **_outputs(kernel)}
+        assert Runner(kernel, width)(arrays) == 0
+        for i, target in enumerate(targets):
+            with np.errstate(all="ignore"):
+                expected = apply_cast(x, target.numpy)
+            assert arrays[f"out{i}"].tobytes() == expected.tobytes(), f"to {target!r}, {width} lanes"
+
+
+def test_literals_of_codes() -> None:
+    numbers = {d: (1, float("nan"), float("inf")) if d.is_float else (1, *d.limits) for d in CODES}
+    pairs = [(dtype, number) for dtype, each in numbers.items() for number in each]
+    kernel = _stores(lambda _: [const(number, dtype) for dtype, number in pairs])
+    arrays = _outputs(kernel)
+    assert Runner(kernel, 16)(arrays) == 0
+    for i, (dtype, number) in enumerate(pairs):
+        with np.errstate(all="ignore"):
+            assert arrays[f"out{i}"].tobytes() == np.full(21, number, dtype.numpy).tobytes(), (dtype, number)
+
+
+def _next_of_its_size(dtype: DType) -> DType:
+    """Another type of as many bits, a different one for each."""
+    others = [other for other in DType if other.bits == dtype.bits and other is not DType.BOOL]
+    return others[(others.index(dtype) + 1) % len(others)]
+
+
+@pytest.mark.parametrize("source", [dtype for dtype in DType if dtype is not DType.BOOL])
+def test_bits(source: DType) -> None:
+    target = _next_of_its_size(source)
+    kernel = map_kernel(lambda i: bitcast(load("x", source, (i,)), target), 21, (Buffer("x", source, "read"),), target)
+    x = (np.arange(21) * 700 % (1 << min(source.bits, 15))).astype(f"u{source.bytes}").view(source.numpy)
+    for width in (16, 4):
+        arrays = {"x": x, "out": aligned((21,), target.numpy)}
+        assert Runner(kernel, width)(arrays) == 0
+        assert arrays["out"].tobytes() == x.tobytes()
+
+
+def test_truth_as_bits() -> None:
+    def value(i: Dim) -> Expr:
+        return bitcast(binary("gt", load("x", F32, (i,)), f32(0)), DType.U8)
+
+    filled = check(map_kernel(value, 21, (Buffer("x", F32, "read"),), DType.U8), {"x": 21, "out": 21}, lanes=(16, 4))
+    np.testing.assert_array_equal(filled["out"], filled["x"] > 0)
+
+
 def test_strided_and_gathered_memory_of_every_type() -> None:
-    for dtype in DType:
+    for dtype in (*(dtype for dtype in DType if not dtype.is_code), DType.F8E4M3FN):
 
         def value(i: Dim, dtype: DType = dtype) -> Expr:
             near = load("x", dtype, (i * 2,))

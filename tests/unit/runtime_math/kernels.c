@@ -154,3 +154,35 @@ MEMORY(bf16, uint16_t, f32, float)
     CONVERT(T, element, u32, uint32_t) CONVERT(T, element, u64, uint64_t)
 OPW_DTYPES(CONVERT_FROM)
 CONVERT_FROM(b8, uint8_t, vi8, 1)
+
+/* -------------------------------------------------------------------------------------------------------- formats */
+
+#define CODES(T, wide, element) \
+    EXPORT convert_##T##_##wide(element *y, const uint8_t *x, int64_t n) { \
+        for (int64_t i = 0; i < n; i += OPW_LANES) { \
+            int64_t count = n - i < OPW_LANES ? n - i : OPW_LANES; \
+            opw_store_partial_##wide(y + i, opw_convert_##T##_##wide(opw_load_partial_u8(x + i, count)), count); \
+        } \
+    } \
+    EXPORT convert_##wide##_##T(uint8_t *y, const element *x, int64_t n) { \
+        for (int64_t i = 0; i < n; i += OPW_LANES) { \
+            int64_t count = n - i < OPW_LANES ? n - i : OPW_LANES; \
+            opw_store_partial_u8(y + i, opw_convert_##wide##_##T(opw_load_partial_##wide(x + i, count)), count); \
+        } \
+    }
+CODES(f8e4m3fn, f32, float)
+CODES(f8e4m3fnuz, f32, float)
+CODES(f8e5m2, f32, float)
+CODES(f8e5m2fnuz, f32, float)
+CODES(f8e8m0, f32, float)
+CODES(f4e2m1, f32, float)
+CODES(i4, i8, int8_t)
+CODES(i2, i8, int8_t)
+CODES(u4, u8, uint8_t)
+CODES(u2, u8, uint8_t)
+EXPORT convert_f64_odd(float *y, const double *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += OPW_LANES) {
+        int64_t count = n - i < OPW_LANES ? n - i : OPW_LANES;
+        opw_store_partial_f32(y + i, opw_convert_f64_odd(opw_load_partial_f64(x + i, count)), count);
+    }
+}

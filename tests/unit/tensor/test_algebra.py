@@ -10,7 +10,7 @@ import pytest
 from opweld.tensor.algebra import lossless, simplify
 from opweld.tensor.dim import Axis, Symbol, Value, floordiv, mod
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, binary, cast, const, index, load, reduce, select, unary
+from opweld.tensor.expr import Expr, binary, bitcast, cast, const, index, load, reduce, select, unary
 from tests.unit.tensor.programs import BOOL, F32, I64, axes, f32, read
 
 I = Axis("i", 8)  # noqa: E741
@@ -178,13 +178,13 @@ def test_reductions() -> None:
 
 
 def test_lossless_is_what_numpy_says_of_all_values() -> None:
-    for source in (DType.I8, DType.U8, DType.I16, DType.U16, DType.BOOL):
-        limits = (0, 1) if source is DType.BOOL else (np.iinfo(source.numpy).min, np.iinfo(source.numpy).max)
+    integers = [dtype for dtype in DType if dtype.is_integer and dtype.bits <= 16]
+    for source in (*integers, DType.BOOL):
+        limits = (0, 1) if source is DType.BOOL else source.limits
         values = np.arange(limits[0], limits[1] + 1).astype(source.numpy)
         for target in DType:
             with np.errstate(all="ignore"):
-                floats = values.astype(np.float32) if target.is_float else values
-                there = floats.astype(target.numpy)
+                there = values.astype(np.float32 if target.is_float else np.int64).astype(target.numpy)
                 kept = np.array_equal(there.astype(np.float64), values.astype(np.float64))
             assert lossless(source, target) == kept, (source, target)
 
@@ -199,6 +199,31 @@ def test_lossless_is_what_numpy_says_of_all_values() -> None:
 )  # fmt: skip
 def test_lossless_of_wide_types(source: DType, target: DType, expected: bool) -> None:
     assert lossless(source, target) is expected
+
+
+def test_lossless_of_codes_is_what_ml_dtypes_says_of_all() -> None:
+    for source in (dtype for dtype in DType if dtype.is_code and dtype.is_float):
+        values = np.arange(1 << source.bits, dtype=np.uint8).view(source.numpy).astype(np.float64)
+        for target in (DType.F64, DType.F32, DType.F16, DType.BF16):
+            with np.errstate(all="ignore"):
+                kept = np.array_equal(values.astype(target.numpy).astype(np.float64), values, equal_nan=True)
+            assert lossless(source, target) == kept, (source, target)
+        assert not any(lossless(source, DType.of_short(short)) for short in ("i8", "i64", "b8", "u4"))
+
+
+def test_a_rounding_between_two_casts_stays() -> None:
+    code = cast(cast(X, DType.F8E4M3FN), F32)
+    assert simplify(code) is code
+    assert simplify(cast(cast(read("q", I, dtype=DType.I4), DType.I32), F32)) is cast(read("q", I, dtype=DType.I4), F32)
+    assert simplify(cast(cast(f32(1.3), DType.F8E4M3FN), F32)) is f32(1.25)
+    assert simplify(cast(cast(i64(-9), DType.I4), I64)) is i64(7)
+
+
+def test_bits_of_bits_are_bits() -> None:
+    bits = bitcast(X, DType.I32)
+    assert bitcast(bits, F32) is X
+    assert bitcast(bits, DType.U32) is bitcast(X, DType.U32)
+    assert simplify(bits) is bits
 
 
 def test_depth_and_sharing_cost_nothing() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from opweld.errors import OpweldError
 from opweld.tensor.dim import Axis, Symbol, as_dim, floordiv, maximum, minimum, mod
-from opweld.tensor.expr import Expr, binary, const, index, unary
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, binary, bitcast, cast, const, index, select, unary
 from opweld.tensor.interpret import interpret
 from opweld.tensor.program import Input, SymbolSource, Tensor, TensorProgram
 from opweld.tensor.text import parse_program, print_program
@@ -40,6 +41,22 @@ def body_text(body: Expr, *own: Axis) -> str:
     returned(p)
     text = print_program(p)
     return text[text.index("tensor y") :].split("\n\n")[0]
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.is_code])
+def test_codes_come_back(dtype: DType) -> None:
+    (i,) = axes(i=4)
+    x = cast(read("x", i), dtype)
+    body = select(binary("lt", read("x", i), f32(0)), const(1, dtype), x)
+    parsed = returned(TensorProgram("p", (Input("x", F32, shape(4)),), (), (Tensor("y", dtype, (i,), body),), ()))
+    assert isinstance(parsed.items[0], Tensor)
+    assert parsed.items[0].dtype is dtype
+    assert body_text(bitcast(read("x", i), DType.U32), i).endswith("= bits_u32(x[i0])")
+
+
+def test_bits_of_another_size() -> None:
+    with pytest.raises(OpweldError, match="expected an operator with operands of its types"):
+        parse_program("program p\ninput x f32[4]\ntensor y u16[i0: 4]\n  = bits_u16(x[i0])")
 
 
 def test_shared_expressions_are_named() -> None:

@@ -19,9 +19,17 @@ import numpy as np
 
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Select, Unary
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.semantics import apply_binary, apply_cast, apply_reduce, apply_unary, fails_on_zero, neutral
+from opweld.tensor.semantics import (
+    apply_binary,
+    apply_bitcast,
+    apply_cast,
+    apply_reduce,
+    apply_unary,
+    fails_on_zero,
+    neutral,
+)
 from opweld.tile.tile import Accumulate, Collapse, Declare, Invoke, Kernel, Let, Loop, Statement, Tile
 
 Array = np.ndarray[Any, Any]
@@ -242,6 +250,8 @@ class _Thread:
             return apply_unary(node.op, self._value(node.x, scope, mask))
         if isinstance(node, Cast):
             return apply_cast(self._value(node.x, scope, mask), node.dtype.numpy)
+        if isinstance(node, Bitcast):
+            return apply_bitcast(self._value(node.x, scope, mask), node.x.dtype, node.dtype)
         if isinstance(node, Binary):
             x, y = self._value(node.x, scope, mask), self._value(node.y, scope, mask)
             if fails_on_zero(node.op, y.dtype):

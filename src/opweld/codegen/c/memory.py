@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from opweld.codegen.c.dependence import Dependence
 from opweld.codegen.c.integers import ALL, Active, Evaluate, Indices, Integers
-from opweld.codegen.c.operators import MEMORY, select, vector_literal, vector_type
+from opweld.codegen.c.operators import MEMORY, select, stored, vector_literal, vector_type
 from opweld.codegen.c.scope import Scopes
 from opweld.codegen.c.vector import (
     Assign,
@@ -42,6 +42,11 @@ class Memory:
     name: Name
     dtype: DType
     written: bool
+
+    @property
+    def short(self) -> str:
+        """The dtype in the names of functions that load and store its elements."""
+        return stored(self.dtype).short
 
 
 class Addresses:
@@ -243,7 +248,7 @@ class Loads:
         self, memory: Memory, pointer: Expression, position: Expression, contiguous: bool, active: Active
     ) -> Expression:
         if not contiguous:
-            return call(f"opw_splat_{memory.dtype.short}", Element(pointer, position))
+            return call(f"opw_splat_{memory.short}", Element(pointer, position))
         return memory_call("load", memory, active, moved(pointer, position))
 
 
@@ -251,7 +256,7 @@ def memory_call(function: str, memory: Memory, active: Active, *operands: Expres
     """A function on the lanes that exist: it has a variant for masks, and one for the first few lanes."""
     which = active.mask or active.count
     how = "" if which is None else "masked_" if active.mask is not None else "partial_"
-    return call(f"opw_{function}_{how}{memory.dtype.short}", *operands, *(() if which is None else (which,)))
+    return call(f"opw_{function}_{how}{memory.short}", *operands, *(() if which is None else (which,)))
 
 
 def _is_plain_zero(fill: Expr) -> bool:

@@ -1,14 +1,15 @@
 """Types, constants and operators in terms of `opweld_vector.h`, `opweld_math.h` and `opweld_kernel.h`.
 
 A register holds a vector of `OPW_LANES` elements. Booleans are masks of int32 (-1 or 0). float16 and bfloat16 are
-computed in float32 and rounded to their type after every operation, as the model's types say.
+computed in float32 and rounded to their type after every operation, as the model's types say. Codes are bytes, in
+registers as in memory; only casts know what they stand for.
 """
 
 from __future__ import annotations
 
-from opweld.codegen.c.vector import Expression, Infix, Literal, Name, Prefix, call
+from opweld.codegen.c.vector import Convert, Expression, Infix, Literal, Name, Prefix, call
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Cast, Const, Expr, Unary
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Unary
 
 MEMORY: dict[DType, str] = {
     DType.F32: "float",
@@ -24,15 +25,21 @@ MEMORY: dict[DType, str] = {
     DType.BOOL: "uint8_t",
     DType.F16: "uint16_t",
     DType.BF16: "uint16_t",
+    **{dtype: "uint8_t" for dtype in DType if dtype.is_code},
 }
 """The C type of an element in memory."""
 
-_NARROW_FLOATS = (DType.F16, DType.BF16)
+_HALVES = (DType.F16, DType.BF16)
+
+
+def stored(dtype: DType) -> DType:
+    """The type that elements in memory are loaded and stored by: codes are bytes."""
+    return DType.U8 if dtype.is_code else dtype
 
 
 def register(dtype: DType) -> DType:
-    """The type that a value is computed in."""
-    return DType.F32 if dtype in _NARROW_FLOATS else dtype
+    """The type of the registers that hold a value."""
+    return DType.F32 if dtype in _HALVES else stored(dtype)
 
 
 def vector_type(dtype: DType) -> str:
@@ -94,13 +101,41 @@ def binary_value(node: Binary, x: Expression, y: Expression) -> tuple[Expression
 
 
 def cast_value(node: Cast, x: Expression) -> tuple[Expression, bool | None]:
-    """A conversion; None when it is the operand itself."""
+    """A conversion; None when it is the operand itself. Codes are converted by way of what they are computed in."""
     source, target = node.x.dtype, node.dtype
+    if source.is_code:
+        source, x = source.computed, call(f"opw_convert_{source.short}_{source.computed.short}", x)
+    if target.is_code:
+        x = _converted(source, target.computed, x, again=target.is_float)
+        return call(f"opw_convert_{target.computed.short}_{target.short}", x), False
+    if target is DType.F32 and register(source) is DType.F32 and isinstance(x, Name):
+        return x, None
+    return _rounded(target, _converted(source, target, x, again=target in _HALVES)), False
+
+
+def _converted(source: DType, target: DType, x: Expression, again: bool) -> Expression:
+    """A value in a register of the source as one in a register of the target, to be rounded again or not."""
     if target is DType.BOOL:
-        return call(f"opw_convert_{register(source).short}_b8", x), False
+        return call(f"opw_convert_{register(source).short}_b8", x)
     if register(source) is register(target):
-        return (x, None) if target is DType.F32 and isinstance(x, Name) else (_rounded(target, x), False)
-    return _rounded(target, call(f"opw_convert_{register(source).short}_{register(target).short}", x)), False
+        return x
+    if again and source is DType.F64:
+        return call("opw_convert_f64_odd", x)
+    return call(f"opw_convert_{register(source).short}_{register(target).short}", x)
+
+
+def bitcast_value(node: Bitcast, x: Expression) -> Expression:
+    """The bits of a value: as they are in memory, where registers hold another type."""
+    source, target = node.x.dtype, node.dtype
+    if register(source) is not stored(source) or source is DType.BOOL:
+        x = call(f"opw_to_bits_{source.short}", x)
+    if register(target) is not stored(target) or target is DType.BOOL:
+        return call(f"opw_from_bits_{target.short}", Convert(_BITS[target.bits], x))
+    return Convert(vector_type(target), x)
+
+
+_BITS = {8: "vu8", 16: "vu16"}
+"""The vector of the bits of a type that registers hold as another."""
 
 
 def _logic(op: str, x: Expression, y: Expression) -> Expression:
@@ -122,7 +157,7 @@ def _operand(node: Expr, value: Expression, other: Expr) -> Expression:
 
 
 def _rounded(dtype: DType, value: Expression) -> Expression:
-    return call(f"opw_round_{dtype.short}", value) if dtype in _NARROW_FLOATS else value
+    return call(f"opw_round_{dtype.short}", value) if dtype in _HALVES else value
 
 
 def _has_reciprocal(value: float) -> bool:

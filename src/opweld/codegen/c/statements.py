@@ -256,7 +256,7 @@ class Stores:
                 raise ValueError(f"{self._state.kernel.name}: all lanes are stored at one place, {offset}")
             written = self._values.vector(value, active)
             element = Element(*self._values.addresses.element(memory, offset))
-            self._scopes.add(Assign(element, call(f"opw_element_{memory.dtype.short}", written)))
+            self._scopes.add(Assign(element, call(f"opw_element_{memory.short}", written)))
             return
         written = self._values.vector(value, active)
         if stride is None:

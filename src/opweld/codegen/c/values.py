@@ -15,6 +15,7 @@ from opweld.codegen.c.memory import Addresses, Loads, Memory
 from opweld.codegen.c.operators import (
     SCALAR_INFIX,
     binary_value,
+    bitcast_value,
     cast_value,
     register,
     select,
@@ -42,7 +43,7 @@ from opweld.codegen.c.vector import (
 )
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary, walk
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Select, Unary, walk
 
 _LARGEST_INLINE = 20
 """Nodes of an expression that may stand inside another one; a larger one gets a name."""
@@ -108,7 +109,7 @@ class Values:
             return Prefix("!", self.scalar(node.x))
         if isinstance(node, Select) and node.dtype in (DType.I32, DType.I64) and not self._risky(node, ALL):
             return Conditional(self.scalar(node.condition), self.scalar(node.x), self.scalar(node.y))
-        if isinstance(node, Cast) and node.dtype is DType.I64 and node.x.dtype.is_integer:
+        if isinstance(node, Cast) and node.dtype is DType.I64 and node.x.dtype.is_integer and not node.x.dtype.is_code:
             return Convert("int64_t", self.scalar(node.x))
         return Element(self.named(node), _FIRST)
 
@@ -189,6 +190,8 @@ class Values:
             return binary_value(node, done[node.x], done[node.y])
         if isinstance(node, Cast):
             return cast_value(node, done[node.x])
+        if isinstance(node, Bitcast):
+            return bitcast_value(node, done[node.x]), False
         if isinstance(node, Select):
             if branch:
                 return self._branch(node, active), None

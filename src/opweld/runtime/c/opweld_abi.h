@@ -14,7 +14,10 @@
 /* Element types are the codes of ONNX TensorProto. */
 enum {
     OPW_FLOAT32 = 1, OPW_UINT8 = 2, OPW_INT8 = 3, OPW_UINT16 = 4, OPW_INT16 = 5, OPW_INT32 = 6, OPW_INT64 = 7,
-    OPW_BOOL = 9, OPW_FLOAT16 = 10, OPW_FLOAT64 = 11, OPW_UINT32 = 12, OPW_UINT64 = 13, OPW_BFLOAT16 = 16
+    OPW_BOOL = 9, OPW_FLOAT16 = 10, OPW_FLOAT64 = 11, OPW_UINT32 = 12, OPW_UINT64 = 13, OPW_BFLOAT16 = 16,
+    /* one byte an element, whatever they are packed to in a file */
+    OPW_FLOAT8E4M3FN = 17, OPW_FLOAT8E4M3FNUZ = 18, OPW_FLOAT8E5M2 = 19, OPW_FLOAT8E5M2FNUZ = 20, OPW_UINT4 = 21,
+    OPW_INT4 = 22, OPW_FLOAT4E2M1 = 23, OPW_FLOAT8E8M0 = 24, OPW_UINT2 = 25, OPW_INT2 = 26
 };
 
 /* A dense row-major tensor. */

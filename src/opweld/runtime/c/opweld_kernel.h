@@ -7,6 +7,7 @@
 
 #include "opweld_abi.h"
 #include "opweld_bind.h"
+#include "opweld_formats.h"
 #include "opweld_math.h"
 #include "opweld_vector.h"
 
@@ -75,10 +76,10 @@ OPW_INLINE int opw_any(vi32 mask) { return opw_reduce_or_b8(mask); }
 #define OPW_DEFINE_MASKED_PLAIN(T, element, integer, bytes)                                                            \
     OPW_DEFINE_MASKED_MEMORY(T, v##T, element, integer, bytes, (v##T), (integer))
 OPW_DTYPES(OPW_DEFINE_MASKED_PLAIN)
-#define OPW_BYTES_B8(v) opw_from_bytes_b8((vu8)(v))
+#define OPW_BITS_B8(v) opw_from_bits_b8((vu8)(v))
 #define OPW_BITS_F16(v) opw_from_bits_f16((vu16)(v))
 #define OPW_BITS_BF16(v) opw_from_bits_bf16((vu16)(v))
-OPW_DEFINE_MASKED_MEMORY(b8, vi32, uint8_t, vi8, 1, OPW_BYTES_B8, opw_to_bytes_b8)
+OPW_DEFINE_MASKED_MEMORY(b8, vi32, uint8_t, vi8, 1, OPW_BITS_B8, opw_to_bits_b8)
 OPW_DEFINE_MASKED_MEMORY(f16, vf32, uint16_t, vi16, 2, OPW_BITS_F16, opw_to_bits_f16)
 OPW_DEFINE_MASKED_MEMORY(bf16, vf32, uint16_t, vi16, 2, OPW_BITS_BF16, opw_to_bits_bf16)
 
@@ -87,7 +88,7 @@ OPW_DEFINE_MASKED_MEMORY(bf16, vf32, uint16_t, vi16, 2, OPW_BITS_BF16, opw_to_bi
     OPW_INLINE void opw_scatter_partial_##T(element *p, V v, vi64 index, int64_t n) {                                  \
         opw_scatter_partial_##raw(p, to(v), index, n);                                                                 \
     }
-OPW_DEFINE_SCATTER(b8, vi32, uint8_t, u8, opw_to_bytes_b8)
+OPW_DEFINE_SCATTER(b8, vi32, uint8_t, u8, opw_to_bits_b8)
 OPW_DEFINE_SCATTER(f16, vf32, uint16_t, u16, opw_to_bits_f16)
 OPW_DEFINE_SCATTER(bf16, vf32, uint16_t, u16, opw_to_bits_bf16)
 

@@ -351,8 +351,8 @@ OPW_INLINE vi32 opw_convert_b8_b8(vi32 mask) { return mask; }
 /* ------------------------------------------------------------- dtypes that registers hold as another: b8 f16 bf16 */
 
 OPW_INLINE vi32 opw_splat_b8(int32_t truth) { return opw_splat_i32(truth ? -1 : 0); }
-OPW_INLINE vi32 opw_from_bytes_b8(vu8 bytes) { return OPW_MASK(bytes != 0); }
-OPW_INLINE vu8 opw_to_bytes_b8(vi32 mask) { return __builtin_convertvector(mask & 1, vu8); }
+OPW_INLINE vi32 opw_from_bits_b8(vu8 bytes) { return OPW_MASK(bytes != 0); }
+OPW_INLINE vu8 opw_to_bits_b8(vi32 mask) { return __builtin_convertvector(mask & 1, vu8); }
 OPW_INLINE vi32 opw_select_b8(vi32 mask, vi32 a, vi32 b) { return opw_select_i32(mask, a, b); }
 OPW_INLINE vi32 opw_eq_b8(vi32 a, vi32 b) { return ~(a ^ b); }
 OPW_INLINE vi32 opw_ne_b8(vi32 a, vi32 b) { return a ^ b; }
@@ -387,7 +387,7 @@ OPW_INLINE vu16 opw_to_bits_bf16(vf32 v) {
     OPW_INLINE V opw_gather_partial_##T(const element *p, vi64 index, int64_t n) { \
         return FROM(opw_gather_partial_##U(p, index, n)); \
     }
-OPW_DEFINE_STORED(b8, vi32, u8, uint8_t, opw_from_bytes_b8, opw_to_bytes_b8)
+OPW_DEFINE_STORED(b8, vi32, u8, uint8_t, opw_from_bits_b8, opw_to_bits_b8)
 OPW_DEFINE_STORED(f16, vf32, u16, uint16_t, opw_from_bits_f16, opw_to_bits_f16)
 OPW_DEFINE_STORED(bf16, vf32, u16, uint16_t, opw_from_bits_bf16, opw_to_bits_bf16)
 

@@ -7,7 +7,9 @@
 
 int64_t opw_dtype_size(int32_t dtype) {
     switch (dtype) {
-    case OPW_UINT8: case OPW_INT8: case OPW_BOOL: return 1;
+    case OPW_UINT8: case OPW_INT8: case OPW_BOOL:
+    case OPW_FLOAT8E4M3FN: case OPW_FLOAT8E4M3FNUZ: case OPW_FLOAT8E5M2: case OPW_FLOAT8E5M2FNUZ: case OPW_FLOAT8E8M0:
+    case OPW_FLOAT4E2M1: case OPW_UINT4: case OPW_INT4: case OPW_UINT2: case OPW_INT2: return 1;
     case OPW_UINT16: case OPW_INT16: case OPW_FLOAT16: case OPW_BFLOAT16: return 2;
     case OPW_FLOAT32: case OPW_INT32: case OPW_UINT32: return 4;
     case OPW_INT64: case OPW_FLOAT64: case OPW_UINT64: return 8;
