@@ -27,13 +27,18 @@ _ITEM_BITS: dict[int, int] = {
     TensorProto.UINT32: 32, TensorProto.UINT64: 64, TensorProto.BFLOAT16: 16, TensorProto.UINT4: 4,
     TensorProto.INT4: 4, TensorProto.FLOAT8E4M3FN: 8, TensorProto.FLOAT8E5M2: 8, TensorProto.COMPLEX64: 64,
     TensorProto.COMPLEX128: 128, TensorProto.FLOAT8E4M3FNUZ: 8, TensorProto.FLOAT8E5M2FNUZ: 8,
+    TensorProto.FLOAT8E8M0: 8, TensorProto.FLOAT4E2M1: 4, TensorProto.UINT2: 2, TensorProto.INT2: 2,
 }  # fmt: skip
 _TYPED_FIELD: dict[int, str] = {
     TensorProto.FLOAT: "float_data", TensorProto.DOUBLE: "double_data", TensorProto.INT64: "int64_data",
     TensorProto.UINT32: "uint64_data", TensorProto.UINT64: "uint64_data", TensorProto.STRING: "string_data",
     TensorProto.UINT8: "int32_data", TensorProto.INT8: "int32_data", TensorProto.UINT16: "int32_data",
     TensorProto.INT16: "int32_data", TensorProto.INT32: "int32_data", TensorProto.BOOL: "int32_data",
-    TensorProto.FLOAT16: "int32_data", TensorProto.BFLOAT16: "int32_data",
+    TensorProto.FLOAT16: "int32_data", TensorProto.BFLOAT16: "int32_data", TensorProto.FLOAT8E4M3FN: "int32_data",
+    TensorProto.FLOAT8E4M3FNUZ: "int32_data", TensorProto.FLOAT8E5M2: "int32_data",
+    TensorProto.FLOAT8E5M2FNUZ: "int32_data", TensorProto.FLOAT8E8M0: "int32_data", TensorProto.UINT4: "int32_data",
+    TensorProto.INT4: "int32_data", TensorProto.FLOAT4E2M1: "int32_data", TensorProto.UINT2: "int32_data",
+    TensorProto.INT2: "int32_data",
 }  # fmt: skip
 
 
@@ -124,7 +129,9 @@ def _check_tensor(tensor: TensorProto, path: Path | None) -> None:
             )
         return
     field = _TYPED_FIELD.get(tensor.data_type)
-    if field is not None and len(getattr(tensor, field)) != count:
+    # what has less than a byte is packed, a byte in each element of the field
+    expected = count if bits is None or bits >= 8 else (count * bits + 7) // 8
+    if field is not None and len(getattr(tensor, field)) != expected:
         raise ModelError(f"{title} of shape {list(tensor.dims)} has {len(getattr(tensor, field))} elements in {field}")
 
 

@@ -454,7 +454,7 @@ def constant_fact(value: ir.Value) -> Fact:
         return tensor.numpy()
 
     fact = Fact(dtype, shape, None, read)
-    if dtype.is_float or static_shape(fact) is None:
+    if dtype.is_float or dtype.is_code or static_shape(fact) is None:
         return fact
     return Fact(dtype, shape, from_array(read(), dtype), read)
 

@@ -15,11 +15,7 @@ from opweld.frontend.check import NEWEST_OPSET
 from opweld.ops.operands import describe
 from opweld.tensor.dtype import DType
 
-_NAMES = {
-    DType.F32: "float", DType.U8: "uint8", DType.I8: "int8", DType.U16: "uint16", DType.I16: "int16",
-    DType.I32: "int32", DType.I64: "int64", DType.BOOL: "bool", DType.F16: "float16", DType.F64: "double",
-    DType.U32: "uint32", DType.U64: "uint64", DType.BF16: "bfloat16",
-}  # fmt: skip
+_NAMES = {dtype: onnx.TensorProto.DataType.Name(dtype.onnx).lower() for dtype in DType}
 
 
 @dataclass(frozen=True)

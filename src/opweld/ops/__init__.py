@@ -1,6 +1,7 @@
 """Operators: importing the package registers every family."""
 
 from opweld.ops import (
+    cast,
     constant,
     control,
     conv,
@@ -26,6 +27,7 @@ from opweld.ops import (
 )
 
 __all__ = [
+    "cast",
     "constant",
     "control",
     "conv",

@@ -56,7 +56,7 @@ def infer_constant_of_shape(scope: Inference, node: ir.Node) -> list[Fact]:
     dtype, value = _fill(node)
     fact = Fact(dtype, dims)
     shape = static_shape(fact)
-    if shape is None or dtype.is_float:
+    if shape is None or dtype.is_float or dtype.is_code:
         return [fact]
     element: Dim | bool = bool(value) if dtype is DType.BOOL else as_dim(int(value))
     return [Fact(dtype, dims, make(shape, [element] * int(product(shape))))]

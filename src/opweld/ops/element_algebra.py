@@ -84,8 +84,7 @@ def _converted(value: Element, to: DType, questions: _Questions) -> Element | No
     number = as_dim(int(value)) if isinstance(value, bool) else value
     if number.constant is None or to is DType.I64:
         return number
-    wrapped = number.constant & ((1 << 8 * to.bytes) - 1)
-    return as_dim(wrapped - (1 << 8 * to.bytes) if to.is_signed and wrapped >> (8 * to.bytes - 1) else wrapped)
+    return as_dim(to.wrapped(number.constant))
 
 
 Function: TypeAlias = "Callable[..., Element | None]"
@@ -146,7 +145,7 @@ def _functions(questions: _Questions, fact: Fact, node: ir.Node) -> Mapping[str,
 
 def track(scope: Inference, node: ir.Node, fact: Fact, operands: list[Fact]) -> Fact:
     """The output's fact with the elements that follow from tracked operands; the same fact when none do."""
-    if fact.dtype.is_float or any(operand.dtype.is_float for operand in operands):
+    if any(known.dtype.is_float or known.dtype.is_code for known in (fact, *operands)):
         return fact
     elements = [elements_of(operand) for operand in operands]
     known = [e for e in elements if e is not None]

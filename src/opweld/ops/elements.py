@@ -50,8 +50,7 @@ def to_array(elements: Elements, dtype: DType) -> np.ndarray[Any, Any] | None:
             return None
         values.append(value)
     if dtype.is_integer:
-        limit = 1 << (8 * dtype.bytes)
-        values = [v % limit - (limit if dtype.is_signed and v % limit >= limit // 2 else 0) for v in values]
+        values = [dtype.wrapped(int(v)) for v in values]
     with np.errstate(over="ignore"):
         return np.array(values, dtype.numpy).reshape(elements.shape)
 
@@ -86,7 +85,7 @@ def evaluate_elements(
     `inputs` are the elements of the inputs, None for an absent or unknown input; `outputs` are the inferred facts.
     """
     shapes = [shape for shape in map(static_shape, outputs) if shape is not None]
-    if not outputs or len(shapes) < len(outputs):
+    if not outputs or len(shapes) < len(outputs) or any(fact.dtype.is_code for fact in outputs):
         return None
     if op_type in _MOVES:
         return None if inputs[0] is None else _MOVES[op_type](inputs[0], inputs[1:], attributes, shapes)

@@ -7,7 +7,7 @@ from functools import partial, reduce
 
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.ops.activation import UNARY_OPERATORS, formula_of, leaky_relu
 from opweld.ops.arithmetic import div, larger, number, smaller, square
 from opweld.ops.element_algebra import track
@@ -94,25 +94,12 @@ def infer_clip(scope: Inference, node: ir.Node) -> list[Fact]:
     return [Fact(fact.dtype, fact.shape)]
 
 
-@infers("Cast", "CastLike")
-def infer_cast(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape stays; the dtype is the attribute's, or that of the second input."""
-    facts = [scope.fact(value) for value in node.inputs]
-    if node.op_type == "CastLike":
-        dtype = facts[1].dtype
-    else:
-        try:
-            dtype = DType.of_onnx(int(required_attribute(node, "to")))
-        except ValueError as error:
-            raise UnsupportedError(f"{describe(node)}: {error}. Cast to another type before export.") from error
-    return [track(scope, node, Fact(dtype, facts[0].shape), facts[:1] if node.op_type == "Cast" else facts)]
-
-
 @lowers(*UNARY_OPERATORS)
 def lower_unary(scope: Lowering, node: ir.Node) -> None:
     """One formula of one load."""
     formula = formula_of(node)
-    _lower_map(scope, node, lambda x: formula(x[0]))
+    # what float8 elements are is asked of the numbers they stand for
+    _lower_map(scope, node, lambda x: formula(cast(x[0], DType.F32) if x[0].dtype.is_code else x[0]))
 
 
 @lowers(*PAIRS)
@@ -193,13 +180,6 @@ def lower_clip(scope: Lowering, node: ir.Node) -> None:
         return clipped if high is None else smaller(clipped, scope.load(high, ()))
 
     _lower_map(scope, node, body, inputs=1)
-
-
-@lowers("Cast", "CastLike")
-def lower_cast(scope: Lowering, node: ir.Node) -> None:
-    """A conversion of one load."""
-    dtype = scope.fact(node.outputs[0]).dtype
-    _lower_map(scope, node, lambda x: cast(x[0], dtype), inputs=1)
 
 
 def power(base: Expr, exponent: Expr) -> Expr:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
@@ -81,7 +80,7 @@ def lowest(dtype: DType) -> Expr:
     """The value that every maximum replaces."""
     if dtype.is_float:
         return const(-math.inf, dtype)
-    return const(False if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).min), dtype)
+    return const(False if dtype is DType.BOOL else dtype.limits[0], dtype)
 
 
 def norm_parts(node: ir.Node, p: int) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:

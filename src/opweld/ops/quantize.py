@@ -1,5 +1,7 @@
 """Quantized numbers: (q - zero point) * scale, with one scale for a value, a channel or a block.
 
+q is an integer of 2 to 16 bits or a float of 4 or 8; only integers are rounded before the zero point is added.
+
 Products of quantized values are sums of integers. They are made in floats that hold every one of those sums exactly:
 in fp32 where 255 * 255 times the length stays below 2 ** 24, else in fp64.
 """
@@ -9,22 +11,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import add, div, larger, mul, smaller, sub
+from opweld.ops.cast import converted
 from opweld.ops.conv import convolution_shape, convolved
 from opweld.ops.emitted import Indices, define, emit
 from opweld.ops.fact import Fact
 from opweld.ops.matmul import product_of, product_shape
 from opweld.ops.operands import describe, given, normalize_axis, require_rank, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, floordiv, product
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, ceildiv, floordiv, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, const, load, unary
 
-QUANTIZED = (DType.U8, DType.I8, DType.U16, DType.I16)
+QUANTIZED = (
+    *(DType.U8, DType.I8, DType.U16, DType.I16, DType.U4, DType.I4, DType.U2, DType.I2),
+    *(DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ, DType.F4E2M1),
+)
 EXACT = (1 << 24) // (255 * 255)
 """Products of two 8-bit numbers whose sum fp32 holds exactly, whatever they are."""
 
@@ -61,6 +66,8 @@ def scaling_of(scope: Inference | Lowering, node: ir.Node, fact: Fact) -> Scalin
     axis = int(attribute(node, "axis", 1 if fact.rank != 1 else 0))
     rank = scope.fact(value).rank
     block = int(attribute(node, "block_size", 0))
+    if block < 0:
+        raise ModelError(f"{describe(node)}: block_size must be positive, got {block}")
     if rank == 1 and scope.fact(value).shape[0] is ONE and not block:
         rank = 0
     if rank > 1 and not block:
@@ -73,21 +80,47 @@ def scaling_of(scope: Inference | Lowering, node: ir.Node, fact: Fact) -> Scalin
 def _check(scope: Inference, node: ir.Node, fact: Fact) -> Scaling:
     found = scaling_of(scope, node, fact)
     shape = scope.fact(found.scale).shape
+    for axis, dim in enumerate(fact.shape) if found.block else ():
+        whole = ceildiv(dim, found.block) if axis == found.axis else dim
+        scope.same(shape[axis], whole, node, f"a scale for each block of {found.block} of axis {found.axis}")
     if found.rank == 1 and not found.block:
         scope.same(shape[0], fact.shape[found.axis], node, f"a scale for each element of axis {found.axis}")
+    zero = None if found.zero is None else scope.fact(found.zero)
+    if zero is not None and any(dim is not ONE for dim in zero.shape):
+        if zero.rank != found.rank:
+            raise ModelError(f"{describe(node)}: the zero point has rank {zero.rank}, the scale rank {found.rank}")
+        for a, b in zip(zero.shape, shape, strict=True):
+            scope.same(a, b, node, "a zero point for each scale")
     return found
 
 
-def _dtype_of(node: ir.Node, zero: Fact | None) -> DType:
-    code = int(attribute(node, "output_dtype", 0))
+def _named(node: ir.Node, name: str) -> DType | None:
+    """The dtype that an attribute names; None where it is absent or 0."""
+    code = int(attribute(node, name, 0))
     try:
-        named = DType.of_onnx(code) if code else None
+        return DType.of_onnx(code) if code else None
     except ValueError as error:
         raise UnsupportedError(f"{describe(node)}: {error}") from error
+
+
+def _dtype_of(node: ir.Node, zero: Fact | None) -> DType:
+    named = _named(node, "output_dtype")
+    if named is not None and zero is not None and named is not zero.dtype:
+        raise ModelError(f"{describe(node)}: output_dtype is {named!r}, but the zero point is {zero.dtype!r}")
     dtype = named or (DType.U8 if zero is None else zero.dtype)
     if dtype not in QUANTIZED:
         raise UnsupportedError(f"{describe(node)}: quantizing to {dtype!r} is not supported yet")
     return dtype
+
+
+def _precision(node: ir.Node, scale: DType) -> DType:
+    """What QuantizeLinear divides in: as `precision` says, or as the scale, where that is a float to compute with."""
+    named = _named(node, "precision")
+    if named is not None and (not named.is_float or named.is_code):
+        raise ModelError(f"{describe(node)}: precision must be a float type to compute with, not {named!r}")
+    if scale.is_integer:
+        scale = DType.F64  # which holds every quotient's whole part
+    return named or (scale.computed if scale.is_code else scale)
 
 
 @infers("QuantizeLinear")
@@ -96,32 +129,36 @@ def infer_quantize(scope: Inference, node: ir.Node) -> list[Fact]:
     fact = scope.fact(required(node, 0))
     _check(scope, node, fact)
     zero = given(node, 2)
+    _precision(node, scope.fact(required(node, 1)).dtype)
     return [Fact(_dtype_of(node, None if zero is None else scope.fact(zero)), fact.shape)]
 
 
 @lowers("QuantizeLinear")
 def lower_quantize(scope: Lowering, node: ir.Node) -> None:
-    """round(x / scale) + zero point, cut off where the dtype ends."""
+    """round(x / scale) + zero point, cut off where the dtype ends; float types are rounded to in the end only."""
     x = required(node, 0)
     fact = scope.fact(x)
     scaling = scaling_of(scope, node, fact)
-    dtype = scope.fact(node.outputs[0]).dtype
+    dtype, saturate = scope.fact(node.outputs[0]).dtype, bool(attribute(node, "saturate", 1))
+    precision = _precision(node, scope.fact(scaling.scale).dtype)
 
     def body(at: Indices) -> Expr:
-        scale = scaling.scale_at(scope, at)
-        return saturated(div(cast(scope.load(x, at), scale.dtype), scale), scaling.zero_at(scope, at), dtype)
+        quotient = div(cast(scope.load(x, at), precision), cast(scaling.scale_at(scope, at), precision))
+        return quantized(quotient, scaling.zero_at(scope, at), dtype, saturate)
 
     define(scope, node.outputs[0], body)
 
 
-def saturated(value: Expr, zero: Expr | None, dtype: DType) -> Expr:
-    """A float rounded to the nearest (even) integer, moved by the zero point, within the limits of the dtype."""
+def quantized(value: Expr, zero: Expr | None, dtype: DType, saturate: bool = True) -> Expr:
+    """A float, rounded to the nearest (even) integer for integer types, moved by the zero point, within the limits."""
+    if dtype.is_float:
+        return converted(value if zero is None else add(value, cast(zero, value.dtype)), dtype, saturate)
     wide = DType.F64 if value.dtype is DType.F64 else DType.F32
     rounded = unary("round", cast(value, wide))
     if zero is not None:
         rounded = add(rounded, cast(zero, wide))
-    limits = np.iinfo(dtype.numpy)
-    return cast(smaller(larger(rounded, float(limits.min)), float(limits.max)), dtype)
+    least, greatest = dtype.limits
+    return cast(smaller(larger(rounded, float(least)), float(greatest)), dtype)
 
 
 @infers("DequantizeLinear")
@@ -129,23 +166,25 @@ def infer_dequantize(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape of the input; the dtype of the scale, or what output_dtype says."""
     fact = scope.fact(required(node, 0))
     scaling = _check(scope, node, fact)
-    code = int(attribute(node, "output_dtype", 0))
-    return [Fact(DType.of_onnx(code) if code else scope.fact(scaling.scale).dtype, fact.shape)]
+    dtype = _named(node, "output_dtype") or scope.fact(scaling.scale).dtype
+    if dtype not in (DType.F32, DType.F16, DType.BF16):
+        raise ModelError(f"{describe(node)}: output_dtype must be float, float16 or bfloat16, not {dtype!r}")
+    return [Fact(dtype, fact.shape)]
 
 
 @lowers("DequantizeLinear")
 def lower_dequantize(scope: Lowering, node: ir.Node) -> None:
-    """(x - zero point) * scale"""
+    """(x - zero point) * scale, in the dtype of the result"""
     x = required(node, 0)
-    fact = scope.fact(x)
+    fact, dtype = scope.fact(x), scope.fact(node.outputs[0]).dtype
     scaling = scaling_of(scope, node, fact)
+    # 32-bit integers are made floats after the subtraction, in which they may lose bits.
+    wide = DType.F32 if fact.dtype.is_float else DType.I32
 
     def body(at: Indices) -> Expr:
-        # 32-bit integers are made floats after the subtraction, in which they may lose bits.
-        element, zero = cast(scope.load(x, at), DType.I32), scaling.zero_at(scope, at)
-        difference = element if zero is None else sub(element, cast(zero, DType.I32))
-        scale = scaling.scale_at(scope, at)
-        return mul(cast(difference, scale.dtype), scale)
+        element, zero = cast(scope.load(x, at), wide), scaling.zero_at(scope, at)
+        difference = element if zero is None else sub(element, cast(zero, wide))
+        return mul(cast(difference, dtype), cast(scaling.scale_at(scope, at), dtype))
 
     define(scope, node.outputs[0], body)
 
@@ -225,7 +264,7 @@ def lower_qlinear_matmul(scope: Lowering, node: ir.Node) -> None:
     def body(at: Indices) -> Expr:
         factor = div(mul(scale(1, at, rows), scale(4, at, columns)), scale(6, at, columns))
         value = mul(cast(load(product_, total.dtype, at), factor.dtype), factor)
-        return saturated(value, scope.load(required(node, 7), (ZERO,) * scope.fact(required(node, 7)).rank), out.dtype)
+        return quantized(value, scope.load(required(node, 7), (ZERO,) * scope.fact(required(node, 7)).rank), out.dtype)
 
     define(scope, node.outputs[0], body)
 
@@ -295,6 +334,6 @@ def lower_qlinear_conv(scope: Lowering, node: ir.Node) -> None:
         )
         zero = required(node, 7)
         shifted = scope.load(zero, (ZERO,) * scope.fact(zero).rank)
-        return saturated(mul(cast(value, factor.dtype), factor), shifted, out.dtype)
+        return quantized(mul(cast(value, factor.dtype), factor), shifted, out.dtype)
 
     define(scope, node.outputs[0], body)

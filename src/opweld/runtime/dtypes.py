@@ -20,24 +20,36 @@ NAMES: Final = {
     12: "uint32",
     13: "uint64",
     16: "bfloat16",
+    17: "float8_e4m3fn",
+    18: "float8_e4m3fnuz",
+    19: "float8_e5m2",
+    20: "float8_e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4_e2m1fn",
+    24: "float8_e8m0fnu",
+    25: "uint2",
+    26: "int2",
 }
-"""The name of each code that the runtime knows; as numpy spells it, and bfloat16."""
+"""The name of each code that the runtime knows; as numpy spells it, or ml_dtypes. Arrays of the latter types, but for
+bfloat16, have one byte an element."""
 
 CODES: Final = {name: code for code, name in NAMES.items()}
 
-_known: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in CODES if name != "bfloat16"}
+_known: dict[str, np.dtype[Any]] = {name: np.dtype(name) for code, name in NAMES.items() if code < 16}
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy dtype of a name in `CODES`. bfloat16 is that of ml_dtypes where installed, else uint16, as raw bits."""
+    """The numpy dtype of a name in `CODES`. What numpy has not is that of ml_dtypes where installed, else raw bits:
+    uint16 for bfloat16, uint8 for the others, of which those of 4 and 2 bits have them in the low ones."""
     if name not in _known:
-        _known[name] = _bfloat16()
+        _known[name] = _of_ml_dtypes(name)
     return _known[name]
 
 
-def _bfloat16() -> np.dtype[Any]:
+def _of_ml_dtypes(name: str) -> np.dtype[Any]:
     try:
-        from ml_dtypes import bfloat16  # optional: running a model needs numpy only
+        import ml_dtypes  # optional: running a model needs numpy only
     except ImportError:
-        return np.dtype(np.uint16)
-    return np.dtype(bfloat16)
+        return np.dtype(np.uint16 if name == "bfloat16" else np.uint8)
+    return np.dtype(getattr(ml_dtypes, name))

@@ -13,7 +13,11 @@ from opweld.runtime import dtypes
 from opweld.runtime.bind import Array
 from opweld.runtime.library import address
 
-TYPE_NAMES = {"float32": "float", "float64": "double"}
+TYPE_NAMES = {
+    "float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2", "float8_e5m2fnuz": "float8e5m2fnuz", "float8_e8m0fnu": "float8e8m0",
+    "float4_e2m1fn": "float4e2m1",
+}  # fmt: skip
 """Where onnxruntime's name of an element type differs."""
 
 
@@ -26,8 +30,8 @@ def _dtype_of(element_type: object) -> np.dtype[Any]:
     """From a numpy type, a TensorProto code or a name."""
     if isinstance(element_type, int) and element_type in dtypes.NAMES:
         return dtypes.numpy_dtype(dtypes.NAMES[element_type])
-    if element_type == "bfloat16":
-        return dtypes.numpy_dtype("bfloat16")
+    if isinstance(element_type, str) and element_type in dtypes.CODES:
+        return dtypes.numpy_dtype(element_type)
     try:
         return np.dtype(cast(Any, element_type))
     except TypeError as error:
