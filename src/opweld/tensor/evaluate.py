@@ -334,8 +334,10 @@ class Evaluator:
         axes = tuple(sorted(strides, key=lambda axis: axis.number))
         shape = tuple(len(self.ranges[axis]) for axis in axes)
         corner = array[tuple(slice(start, None) for start in starts)]
-        view = np.lib.stride_tricks.as_strided(corner, shape, [strides[axis] for axis in axes], writeable=False)
-        return Cells(view, axes)
+        # as_strided does not understand float8_e5m2
+        plain = corner.view(np.uint8) if corner.itemsize == 1 else corner
+        view = np.lib.stride_tricks.as_strided(plain, shape, [strides[axis] for axis in axes], writeable=False)
+        return Cells(view.view(array.dtype), axes)
 
     def _linear(self, dim: Dim) -> tuple[int, dict[Axis, int]] | None:
         """(value at the start of all ranges, step per axis) of an affine polynomial; None of another."""

@@ -18,7 +18,7 @@ from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY, Array
 
 _FLOATS = frozenset(dtype.numpy for dtype in DType if dtype.is_float and not dtype.is_code)
 _WIDER = {dtype.numpy: dtype.computed.numpy for dtype in DType if dtype.computed is not dtype}
-_BY_FLOAT32 = frozenset(dtype.numpy for dtype in DType if dtype.computed is DType.F32) - {np.dtype(np.float16)}
+_BY_FLOAT32 = frozenset(numpy for numpy, wider in _WIDER.items() if wider == np.float32 and numpy != np.float16)
 """Floats that ml_dtypes makes of a float64 by rounding it to float32 first."""
 _SMALL_INTEGERS = frozenset(dtype.numpy for dtype in DType if dtype.is_integer and dtype.is_code)
 

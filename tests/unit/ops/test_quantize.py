@@ -2,10 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.unit.ops.one_node import check, normal
+from opweld.errors import ModelError
+from opweld.ops.quantize import QUANTIZED
+from opweld.tensor.dtype import DType
+from tests.unit.ops.one_node import check, make_model, normal, programs_of
 
 
 def small(dtype: type[np.integer[Any]], *shape: int) -> np.ndarray:
@@ -54,6 +58,87 @@ def test_halves_are_rounded_to_even_and_ends_cut_off() -> None:
 
 def test_no_zero_point() -> None:
     check("DequantizeLinear", [small(np.int32, 3, 4), scale(1e-6)])
+
+
+def codes(dtype: DType, *shape: int) -> np.ndarray:
+    """Codes of finite numbers."""
+    numbers = normal(*shape, seed=1) * (3 if dtype.is_float else dtype.limits[1])
+    if dtype.is_integer:
+        numbers = np.clip(numbers, *dtype.limits)
+    return numbers.astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in QUANTIZED if dtype.is_code])
+def test_codes_and_back(dtype: DType) -> None:
+    x, zero = normal(4, 5) * 40, np.array(0 if dtype.is_float else 1, dtype.numpy)
+    check("QuantizeLinear", [x, scale(0.25), zero], dims={0: ["n", 5]}, opset=25)
+    check("QuantizeLinear", [x, scale(4.0)], output_dtype=dtype.onnx, opset=25)
+    for axis, scales in ((0, scale(0.1, 2.0, 7.5, 0.5)), (-1, scale(1.0, 3.0, 0.2, 9.0, 40.0))):
+        zeros = np.zeros(len(scales), dtype.numpy)
+        check("QuantizeLinear", [x, scales, zeros], constant=(1, 2), axis=axis, opset=25)
+        check("DequantizeLinear", [codes(dtype, 4, 5), scales, zeros], axis=axis, opset=25)
+    zeros = None if dtype.is_float else codes(dtype, 4, 3)
+    blocks = np.abs(normal(4, 3)) + np.float32(0.5)  # the last block of two is one element
+    check("QuantizeLinear", [x, blocks, zeros], axis=1, block_size=2, output_dtype=dtype.onnx, opset=25)
+    check("DequantizeLinear", [codes(dtype, 4, 5), blocks, zeros], axis=1, block_size=2, opset=25)
+
+
+@pytest.mark.parametrize("dtype", [DType.F8E4M3FN, DType.F8E5M2])
+def test_float8_beyond_its_range(dtype: DType) -> None:
+    x = np.array([1e6, -1e6, np.inf, -np.inf, np.nan, 3.3], np.float32)
+    for saturate in (0, 1):
+        check("QuantizeLinear", [x, scale(1.0)], output_dtype=dtype.onnx, saturate=saturate, opset=25)
+
+
+def test_the_precision_of_the_division() -> None:
+    x, wide = normal(40) * 50, np.float32(0.37)
+    for precision in (DType.F32, DType.F16):
+        half = np.array(wide, precision.numpy)
+        expected = np.clip(np.rint(x.astype(precision.numpy) / half), -128, 127).astype(np.int8)
+        check("QuantizeLinear", [x, np.array(wide), np.array(0, np.int8)], precision=precision.onnx, opset=25,
+              reference=lambda *_, wanted=expected: wanted)  # fmt: skip
+    powers = np.array([0.25, 2.0], ml_dtypes.float8_e8m0fnu)
+    expected = np.clip(np.rint(x.reshape(20, 2) / np.float32([0.25, 2])), 0, 255).astype(np.uint8)
+    operands = [x.reshape(20, 2), powers, np.zeros(2, np.uint8)]
+    check("QuantizeLinear", operands, opset=25, reference=lambda *_: expected)
+    whole = np.array([-7, 7, 5, -5], np.int32)
+    check("QuantizeLinear", [whole, np.array(2, np.int32), np.array(0, np.int8)],
+          reference=lambda *_: np.array([-4, 4, 2, -2], np.int8))  # fmt: skip
+
+
+def test_the_type_of_what_is_dequantized() -> None:
+    x, powers = codes(DType.F4E2M1, 3, 8), np.array([[0.5, 4.0]] * 3, ml_dtypes.float8_e8m0fnu)
+    expected = x.astype(np.float32) * np.repeat(powers.astype(np.float32), 4, 1)
+    for dtype in (DType.F32, DType.F16, DType.BF16):
+        options: dict[str, Any] = {"axis": 1, "block_size": 4, "output_dtype": dtype.onnx, "opset": 25}
+        check("DequantizeLinear", [x, powers], reference=lambda *_, d=dtype: expected.astype(d.numpy), **options)
+    check("DequantizeLinear", [small(np.int8, 3, 4), scale(0.5)], output_dtype=DType.F16.onnx, opset=25)
+    with pytest.raises(ModelError, match="output_dtype must be float, float16 or bfloat16, not f8e8m0"):
+        programs_of(make_model("DequantizeLinear", [x, powers], axis=1, block_size=4, opset=25))
+
+
+def test_scales_and_zero_points_that_do_not_fit() -> None:
+    x, scales = normal(3, 8), np.ones((3, 2), np.float32)
+    for shape, block, message in (
+        ((3, 3), 4, "can never be equal"), ((2, 2), 4, "can never be equal"), ((3, 2), -4, "must be positive"),
+    ):  # fmt: skip
+        with pytest.raises(ModelError, match=message):
+            programs_of(make_model("QuantizeLinear", [x, np.ones(shape, np.float32)], axis=1, block_size=block))
+    with pytest.raises(ModelError, match="the zero point has rank 1, the scale rank 2"):
+        programs_of(make_model("QuantizeLinear", [x, scales, np.zeros(3, np.int8)], axis=1, block_size=4))
+    with pytest.raises(ModelError, match="output_dtype is u8, but the zero point is i8"):
+        programs_of(make_model("QuantizeLinear", [x, scale(1.0), np.array(0, np.int8)], output_dtype=DType.U8.onnx))
+    with pytest.raises(ModelError, match="precision must be a float type"):
+        programs_of(make_model("QuantizeLinear", [x, scale(1.0)], precision=DType.I8.onnx))
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2fnuz])
+def test_qlinear_matmul_of_float8(dtype: type) -> None:
+    a, b = normal(5, 7).astype(dtype), normal(7, 6).astype(dtype)
+    zero = np.array(0, dtype)
+    product = a.astype(np.float32) @ b.astype(np.float32) * np.float32(0.5)
+    check("QLinearMatMul", [a, scale(0.5), zero, b, scale(2.0), zero, scale(2.0), zero],
+          reference=lambda *_: product.astype(dtype))  # fmt: skip
 
 
 @pytest.mark.parametrize("depth", [7, 300])

@@ -8,7 +8,7 @@ import pytest
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import binary, const, unary
 from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY, is_dear, neutral
-from opweld.tensor.semantics import apply_reduce
+from opweld.tensor.semantics import apply_cast, apply_reduce
 
 _VALUES = [
     (kind, dtype)
@@ -48,3 +48,11 @@ def test_tests_give_bools_and_everything_else_what_it_takes() -> None:
     binary_tests = {op for op in BINARY if binary(op, x, x).dtype is DType.BOOL}
     assert unary_tests == {"isnan", "isinf"}
     assert binary_tests == {"eq", "ne", "lt", "le", "gt", "ge"}
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
+def test_casts_between_floats_are_numpys(dtype: DType) -> None:
+    x = np.random.default_rng(0).standard_normal(10_000)
+    ties = x.astype(dtype.numpy).astype(np.float64) * 7 / 4
+    for values in (x, ties):
+        np.testing.assert_array_equal(apply_cast(values, dtype.numpy), values.astype(dtype.numpy))
