@@ -98,7 +98,7 @@ def test_the_precision_of_the_division() -> None:
         check("QuantizeLinear", [x, np.array(wide), np.array(0, np.int8)], precision=precision.onnx, opset=25,
               reference=lambda *_, wanted=expected: wanted)  # fmt: skip
     powers = np.array([0.25, 2.0], ml_dtypes.float8_e8m0fnu)
-    expected = np.clip(np.rint(x.reshape(20, 2) / np.float32([0.25, 2])), 0, 255).astype(np.uint8)
+    expected = np.clip(np.rint(x.reshape(20, 2) / powers.astype(np.float32)), 0, 255).astype(np.uint8)
     operands = [x.reshape(20, 2), powers, np.zeros(2, np.uint8)]
     check("QuantizeLinear", operands, opset=25, reference=lambda *_: expected)
     whole = np.array([-7, 7, 5, -5], np.int32)

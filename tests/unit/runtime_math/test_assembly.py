@@ -43,7 +43,16 @@ void splat_all(float *y, const float *x) { opw_store_f32(y, opw_splat_f32(x[0]))
 void relu_all(float *y, const float *x) { opw_store_f32(y, opw_max_f32(opw_splat_f32(0), opw_load_f32(x))); }
 void partial_all(float *y, const float *x, int64_t n) { opw_store_partial_f32(y, opw_load_partial_f32(x, n), n); }
 """
-_SOURCE = _UNARY + "\n".join(f"UNARY({name})" for name in _HOT) + _MEMORY
+_FORMATS = ["f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0", "f4e2m1"]
+_CODES = """
+#include "opweld_formats.h"
+#define CODES(T) \\
+    void decode_##T##_all(float *y, const uint8_t *x) { opw_store_f32(y, opw_convert_##T##_f32(opw_load_u8(x))); } \\
+    void encode_##T##_all(uint8_t *y, const float *x) { opw_store_u8(y, opw_convert_f32_##T(opw_load_f32(x))); }
+"""
+_SOURCE = "\n".join(
+    (_UNARY, *(f"UNARY({name})" for name in _HOT), _MEMORY, _CODES, *(f"CODES({name})" for name in _FORMATS))
+)
 
 _REGISTERS = {"x86-64-v4": "zmm", "x86-64-v3": "ymm"}
 
@@ -100,3 +109,12 @@ def test_relu_is_one_maximum(functions: dict[str, list[str]]) -> None:
 
 def test_partial_vectors_have_no_loop(functions: dict[str, list[str]]) -> None:
     assert not [line for line in functions["partial"] if re.match(r"(j[a-z]+|call)", line)]
+
+
+@pytest.mark.parametrize("name", [f"{way}_{name}" for way in ("decode", "encode") for name in _FORMATS])
+def test_codes_are_converted_in_whole_vectors(functions: dict[str, list[str]], name: str) -> None:
+    instructions = functions[name]
+    assert 5 < len(instructions) < 50
+    assert not [
+        line for line in instructions if re.match(r"(call|j[a-z]+|vpextr|vpinsr|v(add|mul|sub|cvt\w+)ss\b)", line)
+    ]
