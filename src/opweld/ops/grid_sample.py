@@ -66,7 +66,7 @@ def lower_grid_sample(scope: Lowering, node: ir.Node) -> None:
 
     def body(at: Indices) -> Expr:
         batch, channel, *out = at
-        taps = [_taps(found.at((batch, *out)), mode) for found in places]
+        taps = [taps_around(found.at((batch, *out)), mode, CUBIC) for found in places]
         terms: list[Expr] = []
         for chosen in itertools.product(*taps):
             indices: list[Dim] = []
@@ -86,23 +86,24 @@ def lower_grid_sample(scope: Lowering, node: ir.Node) -> None:
     define(scope, node.outputs[0], body)
 
 
-def _taps(position: Expr, mode: str) -> Sequence[tuple[Expr, Expr | None]]:
-    """(pixel, weight) of each pixel along one axis that counts; no weight where there is one pixel."""
+def taps_around(position: Expr, mode: str, cubic: float) -> Sequence[tuple[Expr, Expr | None]]:
+    """(pixel, weight) of each pixel along one axis that counts, with the coefficient of a cubic kernel; no weight where
+    there is one pixel."""
     if mode == "nearest":
         return [(unary("round", position), None)]
     first = unary("floor", position)
     t = sub(position, first)
     if mode == "linear":
         return [(first, sub(1.0, t)), (add(first, 1.0), t)]
-    return [(add(first, float(step)), _cubic(t, step)) for step in (-1, 0, 1, 2)]
+    return [(add(first, float(step)), _cubic(t, step, cubic)) for step in (-1, 0, 1, 2)]
 
 
-def _cubic(t: Expr, step: int) -> Expr:
+def _cubic(t: Expr, step: int, a: float) -> Expr:
     """The weight of the pixel `step` after the one before the position."""
     s = {-1: add(t, 1.0), 0: t, 1: sub(1.0, t), 2: sub(2.0, t)}[step]
     if step in (0, 1):
-        return add(mul(mul(sub(mul(s, CUBIC + 2), CUBIC + 3), s), s), 1.0)
-    return mul(sub(mul(add(mul(sub(s, 5.0), s), 8.0), s), 4.0), CUBIC)
+        return add(mul(mul(sub(mul(s, a + 2), a + 3), s), s), 1.0)
+    return mul(sub(mul(add(mul(sub(s, 5.0), s), 8.0), s), 4.0), a)
 
 
 def _inside(position: Expr, size: Expr, padding: str, aligned: bool) -> Expr:

@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from opweld.ops.arithmetic import add, count, div, mul, sub
+from opweld.ops.arithmetic import add, apply, count, div, larger, mul, sub, where
 from opweld.tensor.dim import Dim, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr
+from opweld.tensor.expr import Expr, unary
 
 COORDINATES = (
     "half_pixel",
@@ -116,6 +116,22 @@ class Resampling:
             return [(self.clamp(base), sub(1, t)), (self.clamp(base + 1), t)]
         return [(self.clamp(base + k - 1), weight) for k, weight in enumerate(cubic_weights(t, cubic))]
 
+    def window(self, reach: int, stretched: bool) -> tuple[Dim, Dim]:
+        """(offset of the first element from the floor of the place, number of elements) that a kernel of so many
+        elements to each side may weigh; one that is stretched is as many times wider as the axis gets shorter."""
+        half = ceildiv(self.in_units * reach, self._shortest) if stretched else as_dim(reach)
+        return 1 - half, half * 2
+
+    def distance(self, place: Dim, offset: Dim, dtype: DType, stretched: bool) -> Expr:
+        """How far the element at the offset from the floor of the place lies from the place, in units of the kernel."""
+        apart = sub(count(offset, dtype), self.source(place).fraction(dtype))
+        return mul(apart, div(count(self._shortest, dtype), count(self.in_units, dtype))) if stretched else apart
+
+    @property
+    def _shortest(self) -> Dim:
+        """The numerator of the scale, or of 1 where the axis gets longer."""
+        return minimum(self.out_units, self.in_units)
+
 
 def intended_ratio(scale: float) -> Fraction:
     """The fraction that a float32 scale stands for: 1.3 is 13/10, although the float is a little less, so that ten
@@ -134,3 +150,13 @@ def cubic_weights(t: Expr, a: float) -> list[Expr]:
         return add(mul(mul(sub(mul(x, a + 2), a + 3), x), x), 1)
 
     return [outer(add(t, 1)), inner(t), inner(sub(1, t)), outer(sub(2, t))]
+
+
+def kernel_weight(distance: Expr, cubic: float | None) -> Expr:
+    """The weight of an element by its distance: a triangle of reach 1, or Keys' kernel of reach 2."""
+    x = unary("abs", distance)
+    if cubic is None:
+        return larger(sub(1, x), 0)
+    inner = add(mul(mul(sub(mul(x, cubic + 2), cubic + 3), x), x), 1)
+    outer = sub(mul(add(mul(sub(mul(x, cubic), 5 * cubic), x), 8 * cubic), x), 4 * cubic)
+    return where(apply("le", x, 1), inner, where(apply("lt", x, 2), outer, 0))

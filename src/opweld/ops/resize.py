@@ -8,14 +8,18 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
-from opweld.ops.arithmetic import accumulator, add, mul, widen
-from opweld.ops.emitted import Indices, define
+from opweld.ops.arithmetic import accumulator, add, div, mul, where, widen
+from opweld.ops.crop import CROP, lower_crop
+from opweld.ops.emitted import Body, Indices, define, emit
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, elements_of, given, known_numbers, normalize_axis, require_rank, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.ops.resample import COORDINATES, ROUNDINGS, Resampling
-from opweld.tensor.dim import Dim, as_dim, floordiv
-from opweld.tensor.expr import Expr
+from opweld.ops.resample import COORDINATES, ROUNDINGS, Resampling, kernel_weight
+from opweld.tensor.dim import Axis, Dim, as_dim, floordiv
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, at_least_zero, binary, reduce
+
+POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
 def _mode(node: ir.Node) -> str:
@@ -29,25 +33,20 @@ def _coordinates(node: ir.Node) -> str:
     name = str(attribute(node, "coordinate_transformation_mode", "half_pixel"))
     if node.op_type == "Upsample":
         return "asymmetric"
-    if name not in COORDINATES:
-        raise UnsupportedError(
-            f"{describe(node)}: coordinate_transformation_mode {name!r} is not supported yet; "
-            f"use one of {', '.join(COORDINATES)}"
+    if name not in (*COORDINATES, CROP):
+        raise ModelError(
+            f"{describe(node)}: coordinate_transformation_mode {name!r} is none of {', '.join((*COORDINATES, CROP))}"
         )
     return name
 
 
-def _check(node: ir.Node) -> None:
-    """UnsupportedError for what is not there yet."""
-    if attribute(node, "antialias", 0):
-        raise UnsupportedError(f"{describe(node)}: antialias is not supported yet. Export with antialias off.")
-    if attribute(node, "exclude_outside", 0) and _mode(node) == "cubic":
-        raise UnsupportedError(f"{describe(node)}: exclude_outside is not supported yet. Export with it off.")
+def _cubic(node: ir.Node) -> float | None:
+    return float(attribute(node, "cubic_coeff_a", -0.75)) if _mode(node) == "cubic" else None
 
 
-def resamplings(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]) -> list[Resampling]:
-    """One resampling an axis of the input, from sizes or scales."""
-    _check(node)
+def _alternatives(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]) -> list[list[Resampling]]:
+    """One resampling an axis of the input, from sizes or scales. Where the aspect ratio is kept, one such list for each
+    axis that may decide the scale."""
     coordinates = _coordinates(node)
     listed = attribute(node, "axes", None)
     axes = [normalize_axis(a, len(shape), node) for a in (range(len(shape)) if listed is None else listed)]
@@ -58,7 +57,7 @@ def resamplings(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]
     if known_scales is not None and known_scales.size:
         for axis, scale in zip(_matched(axes, known_scales.size, node), known_scales.flat, strict=True):
             result[axis] = Resampling.by_scale(shape[axis], float(scale), coordinates)
-        return result
+        return [result]
     if sizes is None:
         raise ModelError(f"{describe(node)}: neither scales nor sizes are given")
     elements = elements_of(scope.fact(sizes))
@@ -69,12 +68,11 @@ def resamplings(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]
         )
     targets = [e for e in elements.flat if isinstance(e, Dim)]
     resized = dict(zip(_matched(axes, len(targets), node), targets, strict=True))
-    policy = attribute(node, "keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        return _proportional(node, policy, shape, resized, coordinates)
+    if _policy(node) != "stretch":
+        return [_proportional(shape, resized, axis, coordinates) for axis in resized] or [result]
     for axis, size in resized.items():
         result[axis] = Resampling.to_size(shape[axis], size, coordinates)
-    return result
+    return [result]
 
 
 def _matched(axes: list[int], given_numbers: int, node: ir.Node) -> list[int]:
@@ -84,6 +82,9 @@ def _matched(axes: list[int], given_numbers: int, node: ir.Node) -> list[int]:
 
 
 def _scales(scope: Inference | Lowering, node: ir.Node, scales: ir.Value) -> np.ndarray:
+    fact = scope.fact(scales)
+    if fact.rank == 1 and fact.shape[0].constant == 0:
+        return np.empty(0, np.float32)
     known = known_numbers(scope, scales)
     if known is None:
         raise UnsupportedError(
@@ -92,33 +93,51 @@ def _scales(scope: Inference | Lowering, node: ir.Node, scales: ir.Value) -> np.
         )
     if not np.all(known > 0) or not np.all(np.isfinite(known)):
         raise ModelError(f"{describe(node)}: scales must be positive numbers, got {known.tolist()}")
+    if known.size and _coordinates(node) == CROP:
+        raise UnsupportedError(f"{describe(node)}: {CROP} by scales is not supported. Export with sizes.")
     return known
 
 
-def _proportional(
-    node: ir.Node, policy: str, shape: Sequence[Dim], sizes: dict[int, Dim], coordinates: str
-) -> list[Resampling]:
-    """One scale for all axes: the smallest (not_larger) or the largest (not_smaller) of size / dim."""
-    known = {axis: (size.constant, shape[axis].constant) for axis, size in sizes.items()}
-    ratios = {axis: (s, d) for axis, (s, d) in known.items() if s is not None and d is not None}
-    if len(ratios) < len(known) or policy not in ("not_larger", "not_smaller"):
-        raise UnsupportedError(f"{describe(node)}: keep_aspect_ratio_policy {policy!r} needs fixed sizes; use --dim")
-    pick = min if policy == "not_larger" else max
-    s, d = pick(ratios.values(), key=lambda pair: pair[0] / pair[1])
+def _policy(node: ir.Node) -> str:
+    policy = str(attribute(node, "keep_aspect_ratio_policy", "stretch"))
+    if policy not in POLICIES:
+        raise ModelError(f"{describe(node)}: keep_aspect_ratio_policy {policy!r} is none of {', '.join(POLICIES)}")
+    return policy
+
+
+def _proportional(shape: Sequence[Dim], sizes: dict[int, Dim], decisive: int, coordinates: str) -> list[Resampling]:
+    """The scale that gives one axis its size, for all resized axes."""
+    s, d = sizes[decisive], shape[decisive]
     result = [Resampling.to_size(dim, dim, coordinates) for dim in shape]
     for axis in sizes:
-        rounded = floordiv(shape[axis] * (2 * s) + d, 2 * d)
-        result[axis] = Resampling(shape[axis], rounded, as_dim(s), as_dim(d), coordinates)
+        rounded = floordiv(shape[axis] * s * 2 + d, d * 2)
+        result[axis] = Resampling(shape[axis], rounded, s, d, coordinates)
     return result
+
+
+def _decided(scope: Inference, node: ir.Node, alternatives: list[list[Resampling]]) -> list[Resampling]:
+    """The alternative of the smallest scale (not_larger) or of the largest (not_smaller)."""
+    best = alternatives[0]
+    for other in alternatives[1:]:
+        a, b = (next(r for r in found if not r.is_identity) for found in (best, other))
+        excess = b.out_units * a.in_units - a.out_units * b.in_units
+        if scope.decide(-excess if _policy(node) == "not_larger" else excess, "least", node, "the scale of all axes"):
+            best = other
+    return best
 
 
 @infers("Resize", "Upsample")
 def infer_resize(scope: Inference, node: ir.Node) -> list[Fact]:
     """Each axis takes its new size."""
     x = require_rank(scope.fact(required(node, 0)), 1, node)
-    places = tuple(axis.out for axis in resamplings(scope, node, x.shape))
+    places = tuple(axis.out for axis in _decided(scope, node, _alternatives(scope, node, x.shape)))
     for place in places:
         scope.at_least(place, 1, node, f"{describe(node)} must have an output")
+    if _coordinates(node) == CROP:
+        roi = require_rank(scope.fact(required(node, 1)), 1, node, 1)
+        listed = attribute(node, "axes", None)
+        bounds = 2 * (x.rank if listed is None else len(listed))
+        scope.same(roi.shape[0], as_dim(bounds), node, f"{describe(node)} crops each axis from a start to an end")
     return [Fact(x.dtype, places)]
 
 
@@ -126,33 +145,87 @@ def infer_resize(scope: Inference, node: ir.Node) -> list[Fact]:
 def lower_resize(scope: Lowering, node: ir.Node) -> None:
     """Nearest: a load at the nearest index. Else a weighted sum of loads, one axis inside the other."""
     value = required(node, 0)
-    x = scope.fact(value)
-    axes = resamplings(scope, node, x.shape)
-    if _mode(node) == "nearest":
-        rounding = str(attribute(node, "nearest_mode", "round_prefer_floor")) if node.op_type == "Resize" else "floor"
-        if rounding not in ROUNDINGS:
-            raise ModelError(f"{describe(node)}: nearest_mode {rounding!r} is none of {', '.join(ROUNDINGS)}")
-        return define(scope, node.outputs[0], lambda i: scope.load(value, _nearest(axes, i, rounding)))
-    cubic = float(attribute(node, "cubic_coeff_a", -0.75)) if _mode(node) == "cubic" else None
-    dtype = accumulator(x.dtype)
-    if not dtype.is_float:
+    x, out = scope.fact(value), scope.fact(node.outputs[0]).shape
+    axes = next(found for found in _alternatives(scope, node, x.shape) if tuple(axis.out for axis in found) == out)
+    mode = _mode(node)
+    rounding = str(attribute(node, "nearest_mode", "round_prefer_floor")) if node.op_type == "Resize" else "floor"
+    if rounding not in ROUNDINGS:
+        raise ModelError(f"{describe(node)}: nearest_mode {rounding!r} is none of {', '.join(ROUNDINGS)}")
+    if mode != "nearest" and not accumulator(x.dtype).is_float:
         raise UnsupportedError(
-            f"{describe(node)}: only floats are interpolated, not {dtype!r}. Cast the input to fp32."
+            f"{describe(node)}: only floats are interpolated, not {x.dtype!r}. Cast the input to fp32."
         )
+    if _coordinates(node) == CROP:
+        return lower_crop(scope, node, mode, rounding)
+    if mode == "nearest":
+        return define(scope, node.outputs[0], lambda i: scope.load(value, _nearest(axes, i, rounding)))
+    if attribute(node, "antialias", 0) or attribute(node, "exclude_outside", 0):
+        return _filter(scope, node, axes)
+    return define(scope, node.outputs[0], lambda i: _mixed(scope, node, axes, i, ()))
 
-    def mixed(i: Indices, axis: int, chosen: tuple[Dim, ...]) -> Expr:
-        if axis == len(axes):
-            return widen(scope.load(value, chosen))
-        if axes[axis].is_identity:
-            return mixed(i, axis + 1, (*chosen, i[axis]))
-        taps = axes[axis].taps(i[axis], dtype, cubic)
-        terms = [mul(mixed(i, axis + 1, (*chosen, index)), weight) for index, weight in taps]
-        total = terms[0]
-        for term in terms[1:]:
-            total = add(total, term)
-        return total
 
-    return define(scope, node.outputs[0], lambda i: mixed(i, 0, ()))
+def _mixed(scope: Lowering, node: ir.Node, axes: list[Resampling], i: Indices, chosen: tuple[Dim, ...]) -> Expr:
+    """The sum of the elements around a place, from the axis after the chosen indices on."""
+    value = required(node, 0)
+    axis = len(chosen)
+    if axis == len(axes):
+        return widen(scope.load(value, chosen))
+    if axes[axis].is_identity:
+        return _mixed(scope, node, axes, i, (*chosen, i[axis]))
+    taps = axes[axis].taps(i[axis], accumulator(scope.fact(value).dtype), _cubic(node))
+    terms = [mul(_mixed(scope, node, axes, i, (*chosen, index)), weight) for index, weight in taps]
+    total = terms[0]
+    for term in terms[1:]:
+        total = add(total, term)
+    return total
+
+
+def _filter(scope: Lowering, node: ir.Node, axes: list[Resampling]) -> None:
+    """A weighted sum along one axis after the other: kernels that are stretched, or that end where the axis does, have
+    weights that add up to one only after a division."""
+    value = required(node, 0)
+    body: Body = lambda i: widen(scope.load(value, i))  # noqa: E731
+    shape = [axis.size for axis in axes]
+    dtype = accumulator(scope.fact(value).dtype)
+    for position, axis in enumerate(axes):
+        if not axis.is_identity:
+            shape[position] = axis.out
+            body = emit(scope, shape, _along(scope, node, axis, position, body, dtype), "filtered").at
+    define(scope, node.outputs[0], body)
+
+
+def _along(scope: Lowering, node: ir.Node, axis: Resampling, position: int, source: Body, dtype: DType) -> Body:
+    """The weighted sum of the source along one axis."""
+    cubic, stretched = _cubic(node), bool(attribute(node, "antialias", 0))
+    inside_only = bool(attribute(node, "exclude_outside", 0))
+    first, taps = axis.window(1 if cubic is None else 2, stretched)
+
+    def at(place: Dim, k: Dim) -> Dim:
+        return axis.source(place).floor() + first + k
+
+    def raw(i: Indices) -> Expr:
+        weight = kernel_weight(axis.distance(i[0], first + i[1], dtype, stretched), cubic)
+        if not inside_only:
+            return weight
+        index = at(i[0], i[1])
+        return where(binary("and", at_least_zero(index), at_least_zero(axis.size - 1 - index)), weight, 0)
+
+    weights = emit(scope, (axis.out, taps), raw, "weights")
+
+    def sum_of_weights(i: Indices) -> Expr:
+        k = Axis("k", taps)
+        return reduce("sum", (k,), weights.at((i[0], k.dim)))
+
+    total = emit(scope, (axis.out,), sum_of_weights, "total_weight")
+    share = emit(scope, (axis.out, taps), lambda i: div(weights.at(i), total.at(i[:1])), "share")
+
+    def body(i: Indices) -> Expr:
+        k = Axis("k", taps)
+        place = i[position]
+        indices = (*i[:position], axis.clamp(at(place, k.dim)), *i[position + 1 :])
+        return reduce("sum", (k,), mul(source(indices), share.at((place, k.dim))))
+
+    return body
 
 
 def _nearest(axes: list[Resampling], indices: Indices, rounding: str) -> Indices:

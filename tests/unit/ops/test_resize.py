@@ -132,12 +132,76 @@ def test_dynamic_size() -> None:
     )
 
 
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_kept_aspect_ratio_of_fed_sizes(policy: str) -> None:
+    """Which axis decides is a variant of its own."""
+
+    def arrays(h: int, w: int, *sizes: int) -> list[Any]:
+        return sized(normal(1, 1, h, w), *sizes)
+
+    programs = check(
+        "Resize",
+        arrays(4, 6, 7, 8),
+        dims={0: (1, 1, "H", "W")},
+        more=[arrays(4, 6, 8, 7), arrays(5, 5, 10, 10), arrays(3, 8, 1, 9)],
+        axes=[2, 3],
+        keep_aspect_ratio_policy=policy,
+        mode="nearest",
+    )
+    assert len(programs) == 2
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (3, 9), (13, 5)])
+@pytest.mark.parametrize("outside", [0, 1])
+def test_antialias(mode: str, sizes: tuple[int, int], outside: int) -> None:
+    arrays = sized(normal(1, 2, 7, 9), 1, 2, *sizes)
+    options: dict[str, Any] = {"antialias": 1, "exclude_outside": outside, "opset": 19}
+    check("Resize", arrays, constant=(3,), mode=mode, tolerance=1e-5, **options)
+
+
+def test_antialias_of_a_dynamic_size() -> None:
+    def arrays(w: int) -> list[Any]:
+        return sized(normal(1, 1, 2, w), 1, 1, 2, 4)
+
+    more = [arrays(4), arrays(3), arrays(1), arrays(23)]
+    dims = {0: (1, 1, 2, "W")}
+    check("Resize", arrays(9), constant=(3,), dims=dims, more=more, mode="linear", antialias=1, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric"])
+def test_weights_of_outside_elements_excluded(coordinates: str) -> None:
+    arrays = scaled(normal(1, 1, 4, 5), 1, 1, 0.8, 2.0)
+    options: dict[str, Any] = {"exclude_outside": 1, "cubic_coeff_a": -0.5, "mode": "cubic", "constant": (1, 2)}
+    options["coordinate_transformation_mode"] = coordinates
+    check("Resize", arrays, tolerance=1e-5, reference=onnxruntime_of("Resize", arrays, **options), **options)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("sizes", [(3, 3), (1, 4), (6, 1)])
+def test_crop(mode: str, sizes: tuple[int, int]) -> None:
+    """Of a region that is fed, and that reaches beyond the input."""
+    roi = np.array([0.35, 0.6, 0.62, 1.25], np.float32)
+    arrays = [normal(1, 2, 4, 5), roi, None, np.array(sizes, np.int64)]
+    options: dict[str, Any] = {"coordinate_transformation_mode": "tf_crop_and_resize", "axes": [2, 3]}
+    check("Resize", arrays, constant=(3,), mode=mode, extrapolation_value=10.0, tolerance=1e-5, **options)
+
+
+def test_crop_of_half_precision() -> None:
+    roi = np.array([0, 0, 0.25, 0.1, 1, 1, 0.75, 0.9], np.float32)
+    arrays = [normal(1, 2, 4, 5, dtype=np.float16), roi, None, np.array([1, 2, 3, 3], np.int64)]
+    mode = "tf_crop_and_resize"
+    check("Resize", arrays, constant=(3,), mode="linear", coordinate_transformation_mode=mode, tolerance=2e-3)
+
+
 def test_what_is_not_there_yet_is_refused() -> None:
     inputs = scaled(normal(1, 1, 4, 4), 1, 1, 2, 2)
-    with pytest.raises(UnsupportedError, match="antialias"):
-        programs_of(make_model("Resize", inputs, constant=(1, 2), mode="linear", antialias=1))
-    with pytest.raises(UnsupportedError, match="tf_crop_and_resize"):
+    with pytest.raises(UnsupportedError, match="by scales"):
         programs_of(make_model("Resize", inputs, constant=(1, 2), coordinate_transformation_mode="tf_crop_and_resize"))
+    with pytest.raises(ModelError, match="crops each axis"):
+        arrays = sized(normal(1, 1, 4), 1, 1, 2)
+        arrays[1] = np.array([0.0, 1.0], np.float32)
+        programs_of(make_model("Resize", arrays, constant=(3,), coordinate_transformation_mode="tf_crop_and_resize"))
     with pytest.raises(UnsupportedError, match="scales"):
         programs_of(make_model("Resize", inputs, constant=(1,)))
     with pytest.raises(ModelError, match="neither"):
