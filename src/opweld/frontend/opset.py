@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import onnx
 import onnx.inliner
 import onnx.shape_inference
-from onnx import AttributeProto, TensorProto, version_converter
+from onnx import AttributeProto, TensorProto, helper, version_converter
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.check import check_nodes
 from opweld.frontend.order import bodies_of
-from opweld.ops.registry import OPSET, supported
+from opweld.ops.registry import OPSET, is_supported
 
 INLINE_BYTES = 512
 """Tensors up to this size stay in the copy: the converter reads small ones, such as axes and scales."""
+
+DEFINED_DOMAINS = {"": OPSET, "ai.onnx.preview": 1}
+"""Domain and version of the operators that may have a definition of other operators."""
+
+DEFINITIONS = "opweld.definitions"
+"""Domain of the functions that stand for definitions until they are inlined."""
 
 MAX_EXPANSIONS = 4
 """Definitions that use operators with definitions are expanded to this depth."""
@@ -129,38 +135,58 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with operators that opweld does not know replaced by what ONNX defines them to mean, where it does."""
     for _ in range(MAX_EXPANSIONS):
-        unknown = {name for name in _operators(model.graph) if name not in supported() and _has_definition(name)}
-        if not unknown:
+        if not _has_definitions(model.graph):
             break
         try:
             typed = onnx.shape_inference.infer_shapes(model)
-            model = onnx.inliner.inline_selected_functions(
-                typed, [("", name) for name in sorted(unknown)], inline_schema_functions=True
-            )
-        except (
-            RuntimeError,
-            ValueError,
-            IndexError,
-            onnx.shape_inference.InferenceError,
-        ):  # the operator stays, and inference names it
+            _call_definitions(typed, typed.graph, {})
+            model = onnx.inliner.inline_local_functions(typed, convert_version=True)
+        except (*_CONVERSION_ERRORS, RuntimeError, ValueError, IndexError):  # inference names the operators that stay
             break
         del model.graph.value_info[:]
     return model
 
 
-def _operators(graph: onnx.GraphProto) -> set[str]:
-    found: set[str] = set()
+def _call_definitions(model: onnx.ModelProto, graph: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto]) -> None:
+    """Makes each node of an unknown operator that has a definition a call of it, a function that the model gets."""
+    types = dict(outer)
+    types.update((value.name, value.type) for value in (*graph.input, *graph.value_info, *graph.output))
+    types.update((t.name, helper.make_tensor_type_proto(t.data_type, t.dims)) for t in graph.initializer)
     for node in graph.node:
-        if node.domain in ("", "ai.onnx"):
-            found.add(node.op_type)
+        definition = _definition(node, types)
+        if definition is not None:
+            definition.domain, definition.name = DEFINITIONS, f"{node.op_type}_{len(model.functions)}"
+            model.functions.add().CopyFrom(definition)
+            node.domain, node.op_type = definition.domain, definition.name
         for body in bodies_of(node):
-            found |= _operators(body)
-    return found
+            _call_definitions(model, body, types)
+    if model.functions and not any(entry.domain == DEFINITIONS for entry in model.opset_import):
+        model.opset_import.add(domain=DEFINITIONS, version=1)
 
 
-def _has_definition(name: str) -> bool:
-    schema: Any = onnx.defs.get_schema(name, OPSET, "")
-    return bool(schema.has_function or schema.has_context_dependent_function)
+def _has_definitions(graph: onnx.GraphProto) -> bool:
+    return any(_schema(node) or any(map(_has_definitions, bodies_of(node))) for node in graph.node)
+
+
+def _definition(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> onnx.FunctionProto | None:
+    """What ONNX defines an unknown operator to mean for inputs of these types; None where it does not, or is known."""
+    schema = _schema(node)
+    if schema is None or schema.has_function:
+        return None if schema is None else schema.function_body
+    given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+    return onnx.FunctionProto.FromString(schema.get_context_dependent_function(node.SerializeToString(), given))
+
+
+def _schema(node: onnx.NodeProto) -> Any:
+    """The schema of an operator that opweld does not know, when it has a definition, else None."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain not in DEFINED_DOMAINS or is_supported(domain, node.op_type):
+        return None
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, DEFINED_DOMAINS[domain], domain)
+    except onnx.defs.SchemaError:
+        return None
+    return schema if schema.has_function or schema.has_context_dependent_function else None
 
 
 def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:

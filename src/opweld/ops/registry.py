@@ -175,6 +175,11 @@ def supported() -> list[str]:
     return sorted(f"{domain}::{name}" if domain else name for domain, name in _infer)
 
 
+def is_supported(domain: str, op_type: str) -> bool:
+    """Whether operators of the name can be compiled."""
+    return ("" if domain == "ai.onnx" else domain, op_type) in _infer
+
+
 def _find(table: Mapping[tuple[str, str], _Function], node: ir.Node) -> _Function:
     domain = "" if node.domain == "ai.onnx" else node.domain
     found = table.get((domain, node.op_type))
@@ -215,6 +220,7 @@ __all__ = [
     "fresh_axes",
     "inference_of",
     "infers",
+    "is_supported",
     "lowering_of",
     "lowers",
     "required_attribute",

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.unit.ops.one_node import normal, programs_of, run
+
+
+def compare(model: onnx.ModelProto, feeds: dict[str, Any], *names: str) -> None:
+    expected: Any = ReferenceEvaluator(model).run(None, feeds)
+    found = run(programs_of(model), feeds)
+    for name, wanted in zip(names, expected, strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-6)
+
+
+def attention_model(op_type: str, domain: str, nodes: list[Any], inputs: dict[str, Any]) -> Any:
+    fed = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in inputs.items()
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, op_type, fed, [output])
+    imports = [helper.make_opsetid("", 24), *(helper.make_opsetid(domain, 1) for _ in [0] if domain)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=11)
+
+
+def queries() -> dict[str, Any]:
+    return {name: normal(2, 3, 4, 8, seed=seed) for seed, name in enumerate("qkv")}
+
+
+def test_a_definition_with_absent_inputs_between_given_ones() -> None:
+    feeds = queries() | {"lengths": np.array([4, 2], np.int64)}
+    node = helper.make_node("Attention", ["q", "k", "v", "", "", "", "lengths"], ["y"], is_causal=1)
+    compare(attention_model("Attention", "", [node], feeds), feeds, "y")
+
+
+def test_a_definition_of_the_preview_domain() -> None:
+    """Its attributes are graphs, which become part of it."""
+    score = helper.make_tensor_value_info("score", TensorProto.FLOAT, None)
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    body = helper.make_graph([helper.make_node("Tanh", ["score"], ["out"])], "capped", [score], [out])
+    domain = "ai.onnx.preview"
+    node = helper.make_node("FlexAttention", ["q", "k", "v"], ["y"], domain=domain, score_mod=body)
+    compare(attention_model("FlexAttention", domain, [node], queries()), queries(), "y")
