@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from opweld.tensor.program import (
     Input,
     Item,
     Result,
-    Scan,
     Tensor,
     TensorProgram,
     item_inputs,
@@ -72,7 +71,7 @@ class _Lowering:
 
     def run(self) -> TensorProgram:
         """Lowers what the outputs need, in graph order, and drops what no output came to need."""
-        needed = self._needed()
+        needed = self._needed([value for _, value in self.variant.outputs])
         for node in self.variant.nodes:
             if node in needed and not all(value in self._names for value in node.outputs):
                 self._lower(node)
@@ -89,10 +88,10 @@ class _Lowering:
             guards=self.variant.guards,
         )
 
-    def _needed(self) -> set[ir.Node]:
-        """The nodes that outputs depend on, not counting values whose elements are known."""
+    def _needed(self, outputs: Sequence[ir.Value]) -> set[ir.Node]:
+        """The nodes that values depend on, not counting values whose elements are known."""
         needed: set[ir.Node] = set()
-        stack = [value for _, value in self.variant.outputs]
+        stack = list(outputs)
         while stack:
             value = self.variant.resolve(stack.pop())
             node = self._producers.get(value)
@@ -100,6 +99,8 @@ class _Lowering:
                 continue
             needed.add(node)
             stack.extend(parent for parent in node.inputs if parent is not None)
+            for body in _bodies(node):
+                stack.extend(_captured(body, set(ir.traversal.RecursiveGraphIterator(body))))
         return needed
 
     def _input(self, value: ir.Value) -> Input:
@@ -171,9 +172,26 @@ class _Lowering:
         """See `Lowering.alias`."""
         self._names[value] = tensor
 
-    def scan(self, scan: Scan) -> None:
-        """See `Lowering.scan`."""
-        self.items.append(scan)
+    def add(self, item: Item) -> None:
+        """See `Lowering.add`."""
+        self.items.append(item)
+
+    def body(self, graph: ir.Graph, inputs: Mapping[ir.Value, str]) -> list[Item]:
+        """See `Lowering.body`."""
+        inside = set(ir.traversal.RecursiveGraphIterator(graph))
+        self._names.update(inputs)
+        needed = self._needed(graph.outputs)
+        for value in _captured(graph, inside):
+            if value in self.variant.facts:
+                self.tensor(value)
+        outside, self.items = self.items, []
+        for node in self.variant.nodes:
+            if node in inside and node in needed and not all(value in self._names for value in node.outputs):
+                self._lower(node)
+        for value in graph.outputs:
+            self.tensor(value)
+        made, self.items = self.items, outside
+        return made
 
     def extern(
         self,
@@ -257,6 +275,19 @@ class _Lowering:
         name = self.unique("elements")
         self.items.append(Tensor(name, fact.dtype, axes, body, ((producer.name or "") if producer else "",)))
         return name
+
+
+def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    return (attribute.value for attribute in node.attributes.values() if attribute.type is ir.AttributeType.GRAPH)
+
+
+def _captured(graph: ir.Graph, inside: set[ir.Node]) -> list[ir.Value]:
+    """The computed values and inputs that a body reads of its surroundings."""
+    own = {value for node in inside for body in _bodies(node) for value in body.inputs} | set(graph.inputs)
+    read = [value for node in inside for value in node.inputs if value is not None]
+    return [
+        value for value in dict.fromkeys((*read, *graph.outputs)) if value not in own and value.producer() not in inside
+    ]
 
 
 def _element(element: Any, dtype: DType) -> Expr:

@@ -189,6 +189,13 @@ class Trace:
                 self._late.add(output)
         return [self.fact(value) for value in graph.outputs if self.resolved(value) not in self._late]
 
+    def body(self, graph: ir.Graph, inputs: Sequence[Fact]) -> list[Fact]:
+        """See `Inference.body`."""
+        self.facts.update(zip(graph.inputs, inputs, strict=True))
+        self.facts |= initial_facts(graph)
+        self._walk(graph)
+        return [self.fact(value) for value in graph.outputs]
+
     # -------------------------------------------------------------------------------------------------------- the walk
 
     def _walk(self, nodes: Iterable[ir.Node]) -> None:
@@ -203,10 +210,13 @@ class Trace:
         if any(self.resolved(value) in self._late for value in values_read(node)):
             self._defer(node)
             return
+        visited, deferred = len(self.nodes), len(self.deferred)
         while True:
             try:
                 self._visit(node)
             except (Again, Fork) as demand:
+                # What its bodies added is visited again.
+                del self.nodes[visited:], self.deferred[deferred:]
                 self._assume(demand)
             except NeedsSegment:
                 self._prepare(node)

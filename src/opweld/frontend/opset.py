@@ -164,6 +164,11 @@ def _call_definitions(model: onnx.ModelProto, graph: onnx.GraphProto, outer: Map
         model.opset_import.add(domain=DEFINITIONS, version=1)
 
 
+def _operators(graph: onnx.GraphProto) -> set[str]:
+    found = {node.op_type for node in graph.node}
+    return found.union(*(_operators(body) for node in graph.node for body in bodies_of(node)))
+
+
 def _has_definitions(graph: onnx.GraphProto) -> bool:
     return any(_schema(node) or any(map(_has_definitions, bodies_of(node))) for node in graph.node)
 
@@ -194,6 +199,10 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     if opset > OPSET:
         return _relabelled(model, opset)
     if opset < OPSET:
+        if opset < 9 and "Scan" in _operators(model.graph):
+            raise UnsupportedError(
+                "a Scan of opset 8 has a batch axis, which later ones have not. Export with opset 9 or newer."
+            )
         try:
             model = version_converter.convert_version(model, OPSET)
         except (*_CONVERSION_ERRORS, RuntimeError, ValueError, IndexError) as error:

@@ -113,7 +113,7 @@ class ScanLoop:
             finals.append((self.scope.unique(f"{carried.name}_last"), carried.name))
         every = self.scope.unique(f"{stacked.name}_all")
         origin = (self.node.name or "",)
-        self.scope.scan(
+        self.scope.add(
             Scan(self.axis, tuple(states), tuple(self.steps), ((every, stacked.name),), tuple(finals), origin)
         )
         last = tuple(Emitted(name, c.dtype).at for (name, _), (c, _) in zip(finals, updates, strict=True))

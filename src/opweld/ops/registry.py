@@ -24,7 +24,7 @@ from opweld.ops.fact import Fact
 from opweld.tensor.dim import ONE, Axis, Dim, DimLike
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr
-from opweld.tensor.program import Scan
+from opweld.tensor.program import Item
 
 OPSET = 28
 """The one opset that graphs are brought to before inference."""
@@ -72,6 +72,11 @@ class Inference(Protocol):
         the node other names of its outputs."""
         ...
 
+    def body(self, graph: ir.Graph, inputs: Sequence[Fact]) -> list[Fact]:
+        """Infers a body whose inputs have these facts, and gives those of its outputs. Its nodes become nodes of the
+        variant, lowered by whoever lowers the node that has the body."""
+        ...
+
 
 class Lowering(Protocol):
     """What a lower function may ask and say. Values are named by `ir.Value`; tensors by generated names."""
@@ -109,8 +114,13 @@ class Lowering(Protocol):
         """Says that an output value is exactly an existing tensor (an emitted one, or what `tensor` returned)."""
         ...
 
-    def scan(self, scan: Scan) -> None:
-        """Adds a recurrence; its outputs are then aliased to values by name."""
+    def add(self, item: Item) -> None:
+        """Adds a recurrence, or a tensor that is made already; outputs are then aliased to values by name."""
+        ...
+
+    def body(self, graph: ir.Graph, inputs: Mapping[ir.Value, str]) -> list[Item]:
+        """Lowers the nodes of a body whose inputs are these tensors. What they make is returned, not added; what the
+        body reads of its surroundings is added."""
         ...
 
     def extern(
