@@ -1,4 +1,4 @@
-"""Operators that make values from nothing but sizes: Constant, ConstantOfShape, Range."""
+"""Operators that make values from nothing but sizes: Constant, ConstantOfShape, EyeLike, Range."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opweld.ops.emitted import Indices, define
 from opweld.ops.expansion import DOMAIN, Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.known import required_dims
-from opweld.ops.operands import describe, known_numbers, require_same_dtype, required
+from opweld.ops.operands import describe, dtype_asked_for, known_numbers, require_rank, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, maximum, nonnegative, product
 from opweld.tensor.dtype import DType
@@ -77,6 +77,22 @@ def _fill(node: ir.Node) -> tuple[DType, Scalar]:
     if array.size != 1:
         raise ModelError(f"{describe(node)}: the value must have one element, got shape {list(array.shape)}")
     return DType.of_numpy(array.dtype), array.reshape(-1)[0].item()
+
+
+@infers("EyeLike")
+def infer_eye_like(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The shape of the input, which must be a matrix; its dtype, unless another is asked for."""
+    fact = require_rank(scope.fact(required(node, 0)), 2, node, 2)
+    declared = attribute(node, "dtype", None)
+    return [Fact(fact.dtype if declared is None else dtype_asked_for(node, int(declared)), fact.shape)]
+
+
+@lowers("EyeLike")
+def lower_eye_like(scope: Lowering, node: ir.Node) -> None:
+    """One on the k-th diagonal, zero elsewhere."""
+    dtype, k = scope.fact(node.outputs[0]).dtype, int(attribute(node, "k", 0))
+    on, off = (const(bit if dtype is not DType.BOOL else bool(bit), dtype) for bit in (1, 0))
+    define(scope, node.outputs[0], lambda i: select(binary("eq", index(i[1] - i[0] - k), index(0)), on, off))
 
 
 @infers("Range")

@@ -91,9 +91,9 @@ def group_of(node: ir.Node) -> int:
     return group
 
 
-def check_bias(scope: Inference, node: ir.Node, channels: Dim) -> None:
+def check_bias(scope: Inference, node: ir.Node, channels: Dim, position: int = 2) -> None:
     """The bias, when there is one, has one element an output channel."""
-    bias = given(node, 2)
+    bias = given(node, position)
     if bias is not None:
         fact = require_rank(scope.fact(bias), 1, node, 1)
         scope.same(fact.shape[0], channels, node, f"the bias of {describe(node)} has an element a channel")
@@ -117,9 +117,9 @@ def convolution_axes(shape: Sequence[Dim]) -> tuple[Axis, ...]:
     return (Axis("n", shape[0]), Axis("o", shape[1]), *spatial_axes("", shape[2:]))
 
 
-def with_bias(scope: Lowering, node: ir.Node, axes: tuple[Axis, ...], body: Expr) -> None:
+def with_bias(scope: Lowering, node: ir.Node, axes: tuple[Axis, ...], body: Expr, position: int = 2) -> None:
     """Defines the output: the sum itself, or the sum as a tensor of its own with the bias on top."""
-    bias = given(node, 2)
+    bias = given(node, position)
     if bias is None:
         return scope.result(node.outputs[0], axes, body)
     product = scope.emit(axes, body, "product")

@@ -66,24 +66,40 @@ def lower_grid_sample(scope: Lowering, node: ir.Node) -> None:
 
     def body(at: Indices) -> Expr:
         batch, channel, *out = at
-        taps = [taps_around(found.at((batch, *out)), mode, CUBIC) for found in places]
-        terms: list[Expr] = []
-        for chosen in itertools.product(*taps):
-            indices: list[Dim] = []
-            there: list[Expr] = []
-            for axis, (at_pixel, _) in enumerate(chosen):
-                size = pixels[axis]
-                if padding == "zeros":
-                    there += [binary("ge", at_pixel, number(0, size)), binary("lt", at_pixel, size)]
-                kept = _inside(at_pixel, size, "border" if padding == "zeros" else padding, aligned)
-                indices.append(Value(cast(kept, DType.I64), sizes[axis]).dim)
-            value = cast(scope.load(x, (batch, channel, *indices)), dtype)
-            if there:
-                value = where(reduce(lambda a, b: binary("and", a, b), there), value, 0)
-            terms.append(reduce(mul, (weight for _, weight in chosen if weight is not None), value))
-        return reduce(add, terms)
+        positions = [found.at((batch, *out)) for found in places]
+        return sampled(scope, x, (batch, channel), positions, mode, padding, aligned)
 
     define(scope, node.outputs[0], body)
+
+
+def sampled(
+    scope: Lowering,
+    value: ir.Value,
+    lead: Indices,
+    positions: Sequence[Expr],
+    mode: str = "linear",
+    padding: str = "zeros",
+    aligned: bool = True,
+) -> Expr:
+    """The element of a value at the leading indices and between its pixels, in the dtype of the positions."""
+    dtype = positions[0].dtype
+    sizes = scope.fact(value).shape[len(lead) :]
+    pixels = [count(size, dtype) for size in sizes]
+    terms: list[Expr] = []
+    for chosen in itertools.product(*(taps_around(position, mode, CUBIC) for position in positions)):
+        indices: list[Dim] = []
+        there: list[Expr] = []
+        for axis, (at_pixel, _) in enumerate(chosen):
+            size = pixels[axis]
+            if padding == "zeros":
+                there += [binary("ge", at_pixel, number(0, size)), binary("lt", at_pixel, size)]
+            kept = _inside(at_pixel, size, "border" if padding == "zeros" else padding, aligned)
+            indices.append(Value(cast(kept, DType.I64), sizes[axis]).dim)
+        element = cast(scope.load(value, (*lead, *indices)), dtype)
+        if there:
+            element = where(reduce(lambda a, b: binary("and", a, b), there), element, 0)
+        terms.append(reduce(mul, (weight for _, weight in chosen if weight is not None), element))
+    return reduce(add, terms)
 
 
 def taps_around(position: Expr, mode: str, cubic: float) -> Sequence[tuple[Expr, Expr | None]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from opweld.errors import ModelError
+from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.fact import ELEMENT_LIMIT, Elements, Fact
 from opweld.ops.registry import Inference, Lowering, UnknownElementsError
 from opweld.tensor.dim import Dim, as_dim
@@ -130,3 +130,11 @@ def require_same_dtype(facts: Sequence[Fact], node: ir.Node) -> DType:
     if any(dtype is not dtypes[0] for dtype in dtypes):
         raise ModelError(f"{describe(node)}: inputs must have one element type, got {', '.join(map(repr, dtypes))}")
     return dtypes[0]
+
+
+def dtype_asked_for(node: ir.Node, onnx_type: int) -> DType:
+    """The dtype that an attribute asks for by ONNX's number; UnsupportedError when there is none."""
+    try:
+        return DType.of_onnx(onnx_type)
+    except ValueError:
+        raise UnsupportedError(f"{describe(node)}: element type {onnx_type} is not supported") from None

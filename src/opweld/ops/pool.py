@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
-from opweld.ops.arithmetic import count, div, root, square, widen
+from opweld.ops.arithmetic import apply, count, div, mul, root, square, widen
 from opweld.ops.conv import convolution_axes, spatial_axes
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, require_rank, required, wanted
@@ -84,12 +84,22 @@ def lowest(dtype: DType) -> Expr:
 
 
 def norm_parts(node: ir.Node, p: int) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
-    """(what is summed, what the sum goes through) for the p-norm, p = 1 or 2."""
+    """(what is summed, what the sum goes through) for the p-norm."""
+    if p < 1:
+        raise ModelError(f"{describe(node)}: the p of a norm must be at least 1, got {p}")
     if p == 1:
         return (lambda x: unary("abs", x)), (lambda x: x)
     if p == 2:
         return square, root
-    raise UnsupportedError(f"{describe(node)}: only the norms p = 1 and p = 2 are supported, not p = {p}")
+    return (lambda x: _power(unary("abs", x), p)), (lambda x: apply("pow", x, 1 / p))
+
+
+def _power(x: Expr, p: int) -> Expr:
+    """x to the power of p >= 1, by squaring."""
+    if p == 1:
+        return x
+    even = square(_power(x, p // 2))
+    return mul(even, x) if p % 2 else even
 
 
 @infers("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")

@@ -16,8 +16,8 @@ from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, normalize_axis, require_rank, required, wanted
 from opweld.ops.registry import Inference, Lowering, attribute, fresh_axes, infers, lowers, required_attribute
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
-from opweld.tensor.expr import Expr, Load, load, substitute, substitute_loads
-from opweld.tensor.program import Item, Scan, State, Tensor, item_inputs
+from opweld.tensor.expr import Expr, Load, Reduce, load, substitute, substitute_loads, walk
+from opweld.tensor.program import Extern, Item, Scan, State, Tensor, item_inputs
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,11 @@ class _Steps:
         """Moves what does not depend on the states."""
         for item in items:
             dependent = any(name in self.dependent for name in item_inputs(item))
-            if isinstance(item, Scan):
+            if not isinstance(item, Tensor):
                 if dependent or self._uses_time(item):
+                    what = "a recurrence" if isinstance(item, Scan) else f"what {item.function!r} computes"
                     raise UnsupportedError(
-                        f"{describe(self.node)}: a recurrence inside of the body is not supported yet"
+                        f"{describe(self.node)}: {what} inside of the body is not supported yet; write it as a Loop"
                     )
                 self.scope.add(item)
             elif dependent:
@@ -185,6 +186,11 @@ class _Steps:
     def step(self, tensor: Tensor) -> None:
         """Adds a tensor that each step computes."""
         body = self.at_time(tensor.body, self.time.dim)
+        if sum(isinstance(part, Reduce) for part in walk(body)) > 1:
+            raise UnsupportedError(
+                f"{describe(self.node)}: a node of the body ({', '.join(tensor.origin)}) that makes several sums at "
+                "once from a state is not supported yet"
+            )
         self.steps.append(Tensor(tensor.name, tensor.dtype, tensor.axes, body, tensor.origin))
         self.dependent.add(tensor.name)
 
@@ -201,6 +207,8 @@ class _Steps:
     def _uses_time(self, item: Item) -> bool:
         if any(name in self.stacked for name in item_inputs(item)):
             return True
+        if isinstance(item, Extern):
+            return any(self.time in dim.atoms for dim in (*item.numbers, item.rows))
         bodies = [item.body] if isinstance(item, Tensor) else [t.body for t in item.steps]
         return any(self.time in body.atoms for body in bodies)
 

@@ -24,6 +24,15 @@ def test_constant_of_shape(value: np.ndarray) -> None:
     check("ConstantOfShape", [ints(2, 3)], value=numpy_helper.from_array(value), more=[[ints(1, 7)]])
 
 
+@pytest.mark.parametrize("k", [-9, -1, 0, 2])
+def test_eye_like(k: int) -> None:
+    for shape in ((3, 5), (4, 2), (1, 1), (0, 3)):
+        check("EyeLike", [np.zeros(shape, np.float32)], k=k)
+    check("EyeLike", [np.zeros((3, 4), np.int32)], k=k, dtype=TensorProto.DOUBLE)
+    check("EyeLike", [np.zeros((3, 4), np.float32)], k=k, dtype=TensorProto.BOOL)
+    check("EyeLike", [np.zeros((3, 4), np.float32)], k=k, dims={0: ("m", "n")}, more=[[np.zeros((1, 7), np.float32)]])
+
+
 def test_nothing_is_allocated_for_a_declared_shape() -> None:
     (program,) = programs_of(make_model("ConstantOfShape", [ints(10**6, 10**6, 10**3)], constant=(0,)))
     assert program.shape_of(program.outputs[0][1]) == tuple(map(as_dim, (10**6, 10**6, 10**3)))

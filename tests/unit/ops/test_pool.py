@@ -99,7 +99,7 @@ def test_dynamic_global_pool() -> None:
     )
 
 
-@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
 def test_norm_pool(p: int) -> None:
     def reference(x: Any) -> Any:
         windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), 3, axis=2)[:, :, ::2]

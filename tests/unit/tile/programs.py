@@ -287,6 +287,35 @@ output h_last = last
 """
 
 
+def pursuit(steps: Size, rows: Size, width: Size, head: str = "") -> str:
+    """A recurrence that finds the largest element of each row of its state, and the sum of all of them."""
+    return f"""program pursuit
+{head}
+input x f32[{steps}, {rows}, {width}]
+scan t0: {steps} from "Scan"
+  state s f32[i0: {rows}, i1: {width}] updated by after
+    = 0.0
+  state n f32[] updated by total
+    = 1.0
+  step sum f32[i0: {rows}, i1: {width}] from "Scan"
+    = add(s[i0, i1], x[t0, i0, i1])
+  step place i64[i0: {rows}] from "Scan"
+    over r0: {width}
+    = argmax<r0>(sum[i0, r0])
+  step total f32[] from "Scan"
+    over r0: {rows}, r1: {width}
+    = sum<r0, r1>(mul(sum[r0, r1], n[]))
+  step after f32[i0: {rows}, i1: {width}] from "Scan"
+    = sub(sum[i0, i1], f32(place[i0]))
+  stack all = place
+  final last = s
+  final all_sums = n
+output y = all
+output s_last = last
+output n_last = all_sums
+"""
+
+
 def attention(batch: Size, length: Size, heads: int, width: int, head: str = "") -> str:
     """Heads side by side in memory: softmax(q k^T) v, put together again."""
     whole = heads * width
@@ -421,6 +450,7 @@ PROGRAMS = {
     "concatenation": concatenation(5, 7, 3, 5),
     "upsampling": upsampling(3, 5, 3, 4),
     "lstm": lstm(4, 2, 5, 3),
+    "pursuit": pursuit(3, 2, 5),
     "residual": residual(9, 16),
     "attention": attention(2, 7, 3, 5),
     "best": best(5, 19, 4),

@@ -20,7 +20,7 @@ from opweld.schedule.verify import orders
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, mod, nonnegative, product
 from opweld.tensor.expr import Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
-from opweld.tensor.operators import neutral
+from opweld.tensor.operators import REDUCTIONS, neutral
 from opweld.tile.lanes import tile_at
 from opweld.tile.members.map import axis_name, axis_of
 from opweld.tile.nest import Nest, by_stride
@@ -176,6 +176,9 @@ def schedule_reduction(
 ) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
     """Grid axes and statements of a contraction or window nest; `time` counts the steps of the recurrence around it."""
     node = reduction_of(nest)
+    written = schedule.taps == "written"
+    if not nest.axes:
+        return (), _accumulate(nest, node, buffer, {}, (), loop_order(node, ()), written)
     lane = axis_of(nest, schedule.lane)
     row = None if schedule.row == NO_AXIS else axis_of(nest, schedule.row)
     width = schedule.vectors * target.vector_lanes_f32
@@ -190,7 +193,6 @@ def schedule_reduction(
         row_counter = Axis(row.name + "t", ceildiv(row.extent, schedule.height))
         rows.append(row_counter)
     grid = [*shared, *rows, *lanes] if schedule.order == "lanes" else [*shared, *lanes, *rows]
-    written = schedule.taps == "written"
     loops = loop_order(node, (lane,))
 
     def lane_body(lane_index: Dim, lane_axis: Axis) -> tuple[Statement, ...]:
@@ -223,13 +225,23 @@ def _accumulate(
     written: bool,
 ) -> tuple[Statement, ...]:
     value = substitute(node.body, at)
-    inner = accumulate_over(loops, "acc", node.kind, value, written)
+    inner = accumulate_over(loops, "acc", node.kind, value, written, flat_position(node))
     result = transform(
         substitute(nest.body, at),
         lambda n: load("acc", node.dtype, ()) if isinstance(n, Reduce) else None,
     )
     declare = Declare("acc", node.dtype, over, initial_of(node))
     return (declare, *inner, Store(buffer, nest.store.substitute(at), result))
+
+
+def flat_position(node: Reduce) -> Dim | None:
+    """What an arg kind remembers: the place of an element among all that are reduced, in order of the axes."""
+    if not REDUCTIONS[node.kind].position:
+        return None
+    flat = ZERO
+    for axis in node.axes:
+        flat = flat * axis.extent + axis.dim
+    return flat
 
 
 def initial_of(node: Reduce) -> Expr:
@@ -239,18 +251,23 @@ def initial_of(node: Reduce) -> Expr:
 
 def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """Reduced axes as the operand along the lanes walks through memory, widest step first: more of it is read than of
-    the other, mostly once. Weights are packed as the other operand would be walked, so both agree where they can."""
+    the other, mostly once. Weights are packed as the other operand would be walked, so both agree where they can. The
+    first of equal extremes is met first only in order of the axes."""
+    if REDUCTIONS[node.kind].position:
+        return node.axes
     sites = loads(node.body)
     walked = [s for s in sites if any(d.depends_on(a) for a in lanes for d in dims_of(s))] or sites
     return by_stride(node.axes, walked[0].indices[0] if walked else ZERO)
 
 
-def accumulate_over(loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written: bool) -> tuple[Statement, ...]:
+def accumulate_over(
+    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written: bool, position: Dim | None = None
+) -> tuple[Statement, ...]:
     """Loops around one accumulation; the innermost is written out when asked for."""
     if not loops:
-        return (Accumulate(name, kind, value),)
+        return (Accumulate(name, kind, value, position),)
     axis, rest = loops[0], loops[1:]
     extent = axis.extent.constant
-    if not rest and written and extent is not None:
+    if not rest and written and extent is not None and position is None:
         return tuple(Accumulate(name, kind, substitute(value, {axis: ZERO + n})) for n in range(extent))
-    return (Loop(axis, accumulate_over(rest, name, kind, value, written)),)
+    return (Loop(axis, accumulate_over(rest, name, kind, value, written, position)),)

@@ -40,7 +40,7 @@ from opweld.tensor.expr import (
 from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Tensor
 from opweld.tile.lanes import tile_at, tiles, vectors_for
-from opweld.tile.members.reduction import initial_of
+from opweld.tile.members.reduction import flat_position, initial_of
 from opweld.tile.nest import by_stride, resolve
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
 
@@ -291,11 +291,7 @@ class _Builder:
 
     def _reduction(self, name: str, node: Reduce, at: dict[Atom, Dim], over: tuple[Axis, ...]) -> list[Statement]:
         initial = initial_of(node)
-        flat: Dim | None = None
-        if node.kind.startswith("arg"):
-            flat = ZERO
-            for axis in node.axes:
-                flat = flat * axis.extent + axis.dim
+        flat = flat_position(node)
         columns = self._column_order(node)
         if over:
             value = self._finished(node.body, at)
