@@ -165,6 +165,8 @@ def check(case: Any) -> None:
 
 REASONS = {
     r"attention_4d_causal_fp16": "half precision: the answer is nearer to float64 than the one expected",
+    r"dft_inverse(_opset19)?$": "zeros are expected as single precision rounds them: the answer is nearer to float64",
+    r"bernoulli|training_dropout(_default)?(_mask)?$": "the numbers that are drawn come from another generator",
     r"reshape_(zero|negative)|expand_dim_changed": "the values of a shape that is fed are assumed to be plain sizes",
     r"reshape_allowzero_reordered": "the values of a shape that is fed are assumed not to be zero",
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.ops.arithmetic import add, apply, div, mul, root, square, sub, where, widen
 from opweld.ops.emitted import Body, Emitted, Indices, define, emit
 from opweld.ops.fact import Fact
@@ -28,7 +28,7 @@ from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, 
 from opweld.ops.rows import rows_along, rows_of_groups
 from opweld.tensor.dim import ONE, Axis, as_dim, floordiv
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, reduce, unary
+from opweld.tensor.expr import Expr, cast, reduce, unary
 
 
 def _epsilon(node: ir.Node) -> float:
@@ -37,29 +37,58 @@ def _epsilon(node: ir.Node) -> float:
 
 @infers("BatchNormalization")
 def infer_batch_normalization(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the input; scale, bias, mean and variance have one element a channel."""
-    if attribute(node, "training_mode", 0) or any(wanted(node, i) is not None for i in range(1, len(node.outputs))):
-        raise UnsupportedError(
-            f"{describe(node)}: it is in training mode, where statistics come from the batch. "
-            f"Export the model for inference (torch: model.eval() before the export)."
-        )
+    """The fact of the input, in training also new statistics; all of them have one element a channel."""
     x = require_float(require_rank(scope.fact(required(node, 0)), 2, node), node)
     for position in range(1, 5):
         fact = require_rank(scope.fact(required(node, position)), 1, node, 1)
         scope.same(fact.shape[0], x.shape[1], node, f"{describe(node)} has a statistic a channel")
-    return [Fact(x.dtype, x.shape)]
+    training = bool(attribute(node, "training_mode", 0))
+    if not training and any(wanted(node, i) is not None for i in range(1, len(node.outputs))):
+        raise ModelError(f"{describe(node)}: only in training mode it has more than one output")
+    statistics = [scope.fact(required(node, position)) for position in (3, 4)] if training else []
+    return [Fact(x.dtype, x.shape), *(Fact(fact.dtype, fact.shape) for fact in statistics)]
 
 
 @lowers("BatchNormalization")
 def lower_batch_normalization(scope: Lowering, node: ir.Node) -> None:
     """x * factor + shift with factor = scale / sqrt(variance + epsilon) and shift = bias - mean * factor."""
+    if attribute(node, "training_mode", 0):
+        return _lower_training(scope, node)
     x = required(node, 0)
     factor, shift = _affine_constants(scope, node) or _affine_tensors(scope, node)
 
     def body(i: Indices) -> Expr:
         return add(mul(widen(scope.load(x, i)), factor.at(i[1:2])), shift.at(i[1:2]))
 
+    return define(scope, node.outputs[0], body)
+
+
+def _lower_training(scope: Lowering, node: ir.Node) -> None:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias with the statistics of the batch, of which the running ones
+    take the part that momentum leaves."""
+    x, scale, bias = (required(node, position) for position in range(3))
+    rows = rows_along(scope, x, [axis for axis in range(scope.fact(x).rank) if axis != 1])
+    mean, deviation = rows.deviation()
+    variance = rows.mean_square(deviation.at)
+    inverse = rows.per_row(lambda row: unary("rsqrt", add(variance.at(row), _epsilon(node))), "inverse")
+
+    def body(i: Indices) -> Expr:
+        scaled = mul(mul(deviation.at(i), inverse.at(i[1:2])), cast(scope.load(scale, i[1:2]), deviation.dtype))
+        return add(scaled, cast(scope.load(bias, i[1:2]), deviation.dtype))
+
     define(scope, node.outputs[0], body)
+    momentum = float(attribute(node, "momentum", 0.9))
+    for position, found in ((1, mean), (2, variance)):
+        running, output = required(node, position + 2), wanted(node, position)
+        if output is not None:
+            _define_running(scope, output, running, found, momentum)
+
+
+def _define_running(scope: Lowering, output: ir.Value, running: ir.Value, found: Emitted, momentum: float) -> None:
+    def body(i: Indices) -> Expr:
+        return add(mul(cast(scope.load(running, i), found.dtype), momentum), mul(found.at(i), 1 - momentum))
+
+    define(scope, output, body)
 
 
 def _affine_constants(scope: Lowering, node: ir.Node) -> tuple[Emitted, Emitted] | None:

@@ -6,25 +6,21 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.ops.elements import make
 from opweld.ops.emitted import define
 from opweld.ops.fact import Fact
 from opweld.ops.known import required_dims, settle_axes
 from opweld.ops.operands import (
     describe,
-    elements_of,
-    given,
     known_integers,
     normalize_axes,
     normalize_axis,
     required,
-    wanted,
 )
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, floordiv, mod, nonnegative, product
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import const
 
 
 @infers("Shape")
@@ -45,18 +41,6 @@ def infer_size(scope: Inference, node: ir.Node) -> list[Fact]:
 def infer_identity(scope: Inference, node: ir.Node) -> list[Fact]:
     """The fact of the input."""
     return [scope.fact(required(node, 0))]
-
-
-@infers("Dropout")
-def infer_dropout(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the input, and a mask that keeps everything. Training is refused."""
-    fact = scope.fact(required(node, 0))
-    training = given(node, 2)
-    if training is not None:
-        elements = elements_of(scope.fact(training))
-        if elements is None or elements.size != 1 or elements.flat[0]:
-            raise UnsupportedError(f"{describe(node)}: training mode is not supported. Export the model for inference.")
-    return [fact, Fact(DType.BOOL, fact.shape)]
 
 
 @infers("Reshape")
@@ -141,15 +125,6 @@ def lower_reshape(scope: Lowering, node: ir.Node) -> None:
         scope.alias(y, scope.tensor(x))
         return
     define(scope, y, lambda indices: scope.load(x, reshaped_indices(indices, new, old)))
-
-
-@lowers("Dropout")
-def lower_dropout(scope: Lowering, node: ir.Node) -> None:
-    """The input itself; the mask is true everywhere."""
-    scope.alias(node.outputs[0], scope.tensor(required(node, 0)))
-    mask = wanted(node, 1)
-    if mask is not None:
-        define(scope, mask, lambda _: const(True, DType.BOOL))
 
 
 @lowers("Shape", "Size")

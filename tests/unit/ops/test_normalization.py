@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from tests.unit.ops.one_node import check, make_model, normal, programs_of
 
 Array = Any
@@ -34,10 +34,16 @@ def test_batch_normalization(shape: tuple[int, ...], constant: tuple[int, ...]) 
     check("BatchNormalization", arrays, constant=constant, epsilon=1e-3, reference=reference)
 
 
-def test_training_is_refused() -> None:
-    arrays = [normal(2, 3), *(np.ones(3, np.float32) for _ in range(4))]
-    with pytest.raises(UnsupportedError, match="training"):
-        programs_of(make_model("BatchNormalization", arrays, outputs=3, training_mode=1))
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (4, 3), (1, 3, 1)])
+def test_training_takes_the_statistics_of_the_batch(shape: tuple[int, ...]) -> None:
+    arrays = [normal(*shape), *(normal(3, seed=seed) for seed in range(3)), np.abs(normal(3, seed=4))]
+    check("BatchNormalization", arrays, outputs=3, training_mode=1, momentum=0.8)
+
+
+def test_statistics_are_outputs_in_training_alone() -> None:
+    arrays = [normal(2, 3), *(normal(3, seed=seed) for seed in range(4))]
+    with pytest.raises(ModelError, match="training"):
+        programs_of(make_model("BatchNormalization", arrays, outputs=3))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 7), (2, 4, 1, 1)])

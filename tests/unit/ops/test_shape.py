@@ -123,10 +123,3 @@ def test_shape(attributes: dict[str, Any]) -> None:
 def test_size_and_identity() -> None:
     check("Size", [normal(2, 3)], dims={0: ["n", "m"]}, more=[[normal(1, 9)]])
     check("Identity", [normal(2, 3)])
-
-
-def test_dropout_keeps_everything() -> None:
-    check("Dropout", [normal(2, 3)], outputs=2)
-    with pytest.raises(UnsupportedError, match="training"):
-        operands = [normal(2, 3), np.array(0.5, np.float32), np.array(True)]
-        programs_of(make_model("Dropout", operands, constant=(1, 2)))
