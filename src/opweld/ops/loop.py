@@ -11,7 +11,7 @@ from typing import Protocol
 
 import onnx_ir as ir
 
-from opweld.ops.emitted import Body, Emitted, Indices, emit
+from opweld.ops.emitted import Body, Emitted, emit
 from opweld.ops.registry import Lowering, fresh_axes
 from opweld.tensor.dim import ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
@@ -118,12 +118,3 @@ class ScanLoop:
         )
         last = tuple(Emitted(name, c.dtype).at for (name, _), (c, _) in zip(finals, updates, strict=True))
         return Outcome(Emitted(every, stacked.dtype).at, last)
-
-
-def backwards(body: Body, steps: Dim) -> Body:
-    """A stacked result of a recurrence that ran from the end of time to its start, in order of time."""
-
-    def of_time(i: Indices) -> Indices:
-        return (steps - 1 - i[0], *i[1:])
-
-    return lambda i: body(of_time(i))

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.ops.activation import Formula, recurrent_activation
-from opweld.ops.arithmetic import accumulator, add, larger, mul, smaller, sub, widen
+from opweld.ops.arithmetic import accumulator, add, apply, larger, mul, smaller, sub, where, widen
 from opweld.ops.emitted import Body, Emitted, Indices, define, emit
 from opweld.ops.fact import Fact
-from opweld.ops.loop import Carried, Loop, Outcome, backwards, loop_over
+from opweld.ops.loop import Carried, Loop, Outcome, loop_over
 from opweld.ops.operands import describe, elements_of, given, require_float, require_rank, required, wanted
 from opweld.ops.registry import Inference, Lowering, attribute, fresh_axes, infers, lowers
-from opweld.tensor.dim import Dim, as_dim
+from opweld.tensor.dim import Dim, Value, as_dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, at_least_zero, const, reduce, select
+from opweld.tensor.expr import Expr, at_least_zero, cast, const, index, reduce, select
 
 GATES: Mapping[str, int] = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
@@ -31,14 +31,12 @@ TAKES_BETA = frozenset(("affine", "hardsigmoid", "scaledtanh"))
 
 @infers("LSTM", "GRU", "RNN")
 def infer_recurrent(scope: Inference, node: ir.Node) -> list[Fact]:
-    """X [T, B, I], W [D, gates * H, I], R [D, gates * H, H] -> Y [T, D, B, H], Y_h [D, B, H] and for LSTM Y_c."""
-    if attribute(node, "layout", 0):
-        raise UnsupportedError(
-            f"{describe(node)}: layout 1 (batch first) is not supported yet. Transpose outside of it."
-        )
+    """X [T, B, I], W [D, gates * H, I], R [D, gates * H, H] -> Y [T, D, B, H], Y_h [D, B, H] and for LSTM Y_c. With
+    layout 1 the batch comes first: X [B, T, I], states [B, D, H], Y [B, T, D, H]."""
+    batch_first = bool(attribute(node, "layout", 0))
     x, w, r = (require_rank(scope.fact(required(node, i)), 3, node, 3) for i in range(3))
     require_float(x, node)
-    steps, batch, features = x.shape
+    steps, batch, features = _sizes(node, x)
     hidden = r.shape[2]
     rows = hidden * GATES[node.op_type]
     directions = len(_directions(node))
@@ -48,19 +46,25 @@ def infer_recurrent(scope: Inference, node: ir.Node) -> list[Fact]:
     ]
     if (bias := given(node, 3)) is not None:
         checks.append((scope.fact(bias), (directions, rows * 2)))
-    checks.extend(
-        (scope.fact(v), (directions, batch, hidden)) for v in (given(node, 5), given(node, 6)) if v is not None
-    )
+    state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+    checks.extend((scope.fact(v), state) for v in (given(node, 5), given(node, 6)) if v is not None)
+    if (lengths := given(node, 4)) is not None:
+        checks.append((scope.fact(lengths), (batch,)))
     if (peephole := given(node, 7)) is not None:
         checks.append((scope.fact(peephole), (directions, hidden * 3)))
     for fact, expected in checks:
         require_rank(fact, len(expected), node, len(expected))
         for extent, size in zip(fact.shape, expected, strict=True):
             scope.same(extent, as_dim(size), node, f"sizes of {describe(node)}")
-    _check_lengths(scope, node, steps)
-    every = Fact(x.dtype, (steps, as_dim(directions), batch, hidden))
-    last = Fact(x.dtype, every.shape[1:])
+    last = Fact(x.dtype, tuple(map(as_dim, state)))
+    every = Fact(x.dtype, (batch, steps, *last.shape[1:]) if batch_first else (steps, *last.shape))
     return [every, last, last][: len(node.outputs)]
+
+
+def _sizes(node: ir.Node, x: Fact) -> tuple[Dim, Dim, Dim]:
+    """Steps, batch and features of the input."""
+    first, second, features = x.shape
+    return (second, first, features) if attribute(node, "layout", 0) else (first, second, features)
 
 
 def _directions(node: ir.Node) -> tuple[bool, ...]:
@@ -72,21 +76,16 @@ def _directions(node: ir.Node) -> tuple[bool, ...]:
     return known[name]
 
 
-def _check_lengths(scope: Inference, node: ir.Node, steps: Dim) -> None:
+def _lengths(scope: Lowering, node: ir.Node, steps: Dim) -> ir.Value | None:
+    """The lengths of the sequences, unless all are known to be as long as the input."""
     lengths = given(node, 4)
-    if lengths is None:
-        return
-    elements = elements_of(scope.fact(lengths))
-    if elements is None or any(length is not steps for length in elements.flat):
-        raise UnsupportedError(
-            f"{describe(node)}: sequence lengths that differ from the length of the input are not supported yet. "
-            f"Leave the input sequence_lens out and feed sequences of one length."
-        )
+    elements = None if lengths is None else elements_of(scope.fact(lengths))
+    return None if elements is not None and all(length is steps for length in elements.flat) else lengths
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One direction of a recurrent node: `at` is the input's index in time at the recurrence's step."""
+    """One direction of a recurrent node. `lengths` holds one of each sequence, where they are not all `steps`."""
 
     scope: Lowering
     node: ir.Node
@@ -97,12 +96,42 @@ class Cell:
     batch: Dim
     hidden: Dim
     dtype: DType
+    lengths: ir.Value | None
     activations: Sequence[Formula] = field(default=())
 
-    @property
-    def at(self) -> Dim:
-        """The index in time that the current step reads."""
-        return self.steps - 1 - self.loop.time if self.reverse else self.loop.time
+    def at(self, batch: Dim) -> Dim:
+        """The index in time that the current step of a sequence reads."""
+        return self.mirrored(self.loop.time, batch) if self.reverse else self.loop.time
+
+    def mirrored(self, time: Dim, batch: Dim) -> Dim:
+        """As far from the end of a sequence as the time is from its start; beyond its end some index."""
+        if self.lengths is None:
+            return self.steps - 1 - time
+        place = sub(self.length(batch), add(index(time), 1))
+        return Value(where(self.goes_on(time, batch), place, 0), self.steps).dim
+
+    def length(self, batch: Dim) -> Expr:
+        """How many steps a sequence has."""
+        assert self.lengths is not None
+        return cast(self.scope.load(self.lengths, (batch,)), DType.I64)
+
+    def goes_on(self, time: Dim, batch: Dim) -> Expr:
+        """Whether a sequence has not ended before a step."""
+        return apply("lt", index(time), self.length(batch))
+
+    def carried(self, i: Indices, after: Expr, state: Carried) -> Expr:
+        """The state after the step, which is the one before it for a sequence that has ended."""
+        return after if self.lengths is None else where(self.goes_on(self.loop.time, i[0]), after, state.before(i))
+
+    def in_order(self, stacked: Body) -> Body:
+        """A stacked result [T, B, H] in order of time, zero after the end of a sequence."""
+
+        def body(i: Indices) -> Expr:
+            time = self.mirrored(i[0], i[1]) if self.reverse else i[0]
+            element = stacked((time, *i[1:]))
+            return element if self.lengths is None else where(self.goes_on(i[0], i[1]), element, 0)
+
+        return body
 
     @property
     def step_shape(self) -> tuple[Dim, Dim]:
@@ -127,7 +156,8 @@ class Cell:
 
         def product(i: Indices) -> Expr:
             (k,) = fresh_axes((features,), "k")
-            data = widen(self.scope.load(x, (i[0], i[1], k.dim)))
+            place = (i[1], i[0]) if attribute(self.node, "layout", 0) else (i[0], i[1])
+            data = widen(self.scope.load(x, (*place, k.dim)))
             return reduce("sum", (k,), mul(data, self.element(1, i[2], k.dim)))
 
         gates = emit(self.scope, (self.steps, self.batch, rows), product, "input_product")
@@ -147,7 +177,12 @@ class Cell:
         """A state that starts with an optional input, or zero."""
 
         def initial(i: Indices) -> Expr:
-            return const(0, self.dtype) if given(self.node, position) is None else self.element(position, *i)
+            value = given(self.node, position)
+            if value is None:
+                return const(0, self.dtype)
+            direction = as_dim(self.direction)
+            place = (i[0], direction, i[1]) if attribute(self.node, "layout", 0) else (direction, *i)
+            return widen(self.scope.load(value, place))
 
         return self.loop.state(self.step_shape, self.dtype, initial, hint)
 
@@ -178,7 +213,7 @@ def _lstm(cell: Cell) -> Outcome:
 
     def gate(i: Indices, number: int, memory: Expr | None, peephole_row: int) -> Expr:
         row = cell.hidden * number + i[1]
-        total = add(inputs.at((cell.at, i[0], row)), product.at((i[0], row)))
+        total = add(inputs.at((cell.at(i[0]), i[0], row)), product.at((i[0], row)))
         if peephole and memory is not None:
             total = add(total, mul(cell.element(7, cell.hidden * peephole_row + i[1]), memory))
         return cell.clip(total)
@@ -187,13 +222,13 @@ def _lstm(cell: Cell) -> Outcome:
         memory = c.before(i)
         update = sigmoid(gate(i, 0, memory, 0))
         keep = sub(1, update) if coupled else sigmoid(gate(i, 2, memory, 2))
-        return add(mul(keep, memory), mul(update, squash_input(gate(i, 3, None, 0))))
+        return cell.carried(i, add(mul(keep, memory), mul(update, squash_input(gate(i, 3, None, 0)))), c)
 
     after = cell.loop.step(cell.step_shape, cell_after, "cell_after")
 
     def hidden_after(i: Indices) -> Expr:
         memory = after.at(i)
-        return mul(sigmoid(gate(i, 1, memory, 1)), squash_cell(memory))
+        return cell.carried(i, mul(sigmoid(gate(i, 1, memory, 1)), squash_cell(memory)), h)
 
     hidden = cell.loop.step(cell.step_shape, hidden_after, "hidden_after")
     return cell.loop.close(((h, hidden), (c, after)), hidden)
@@ -209,7 +244,7 @@ def _gru(cell: Cell) -> Outcome:
 
     def gate(i: Indices, number: int) -> Expr:
         row = cell.hidden * number + i[1]
-        return sigmoid(cell.clip(add(inputs.at((cell.at, i[0], row)), product.at((i[0], row)))))
+        return sigmoid(cell.clip(add(inputs.at((cell.at(i[0]), i[0], row)), product.at((i[0], row)))))
 
     def linear_candidate(i: Indices) -> Expr:
         row = cell.hidden * 2 + i[1]
@@ -222,9 +257,10 @@ def _gru(cell: Cell) -> Outcome:
         candidate = cell.recurrent_product(reset.at, 2, 1, "candidate_product").at
 
     def hidden_after(i: Indices) -> Expr:
-        total = add(inputs.at((cell.at, i[0], cell.hidden * 2 + i[1])), candidate(i))
+        total = add(inputs.at((cell.at(i[0]), i[0], cell.hidden * 2 + i[1])), candidate(i))
         update = gate(i, 0)
-        return add(mul(sub(1, update), squash(cell.clip(total))), mul(update, h.before(i)))
+        after = add(mul(sub(1, update), squash(cell.clip(total))), mul(update, h.before(i)))
+        return cell.carried(i, after, h)
 
     hidden = cell.loop.step(cell.step_shape, hidden_after, "hidden_after")
     return cell.loop.close(((h, hidden),), hidden)
@@ -236,11 +272,12 @@ def _rnn(cell: Cell) -> Outcome:
     h = cell.state(5, "hidden")
     product = cell.recurrent_product(h.before, 0, 1, "recurrent_product")
     (squash,) = cell.activations
-    hidden = cell.loop.step(
-        cell.step_shape,
-        lambda i: squash(cell.clip(add(inputs.at((cell.at, *i)), product.at(i)))),
-        "hidden_after",
-    )
+
+    def hidden_after(i: Indices) -> Expr:
+        total = add(inputs.at((cell.at(i[0]), *i)), product.at(i))
+        return cell.carried(i, squash(cell.clip(total)), h)
+
+    hidden = cell.loop.step(cell.step_shape, hidden_after, "hidden_after")
     return cell.loop.close(((h, hidden),), hidden)
 
 
@@ -251,7 +288,7 @@ CELLS: Mapping[str, Callable[[Cell], Outcome]] = {"LSTM": _lstm, "GRU": _gru, "R
 def lower_recurrent(scope: Lowering, node: ir.Node) -> None:
     """One recurrence a direction; the outputs stack the directions."""
     x = scope.fact(required(node, 0))
-    steps, batch, _ = x.shape
+    steps, batch, _ = _sizes(node, x)
     hidden = scope.fact(required(node, 2)).shape[2]
     outcomes: list[Outcome] = []
     for direction, reverse in enumerate(_directions(node)):
@@ -265,18 +302,36 @@ def lower_recurrent(scope: Lowering, node: ir.Node) -> None:
             batch,
             hidden,
             accumulator(x.dtype),
+            _lengths(scope, node, steps),
             _activations(node, direction),
         )
         outcome = CELLS[node.op_type](cell)
-        outcomes.append(Outcome(backwards(outcome.stacked, steps), outcome.last) if reverse else outcome)
+        outcomes.append(Outcome(cell.in_order(outcome.stacked), outcome.last))
+    _define_outputs(scope, node, outcomes)
+
+
+def _define_outputs(scope: Lowering, node: ir.Node, outcomes: Sequence[Outcome]) -> None:
+    batch_first = bool(attribute(node, "layout", 0))
+
+    def stacked(i: Indices) -> Expr:
+        time, direction, batch, unit = (i[1], i[2], i[0], i[3]) if batch_first else i
+        return _of_direction([outcome.stacked for outcome in outcomes], direction, (time, batch, unit))
+
     every = wanted(node, 0)
     if every is not None:
-        define(scope, every, lambda i: _of_direction([o.stacked for o in outcomes], i[1], (i[0], *i[2:])))
+        define(scope, every, stacked)
     for position in range(len(outcomes[0].last)):
         output = wanted(node, position + 1)
         if output is not None:
-            lasts = [outcome.last[position] for outcome in outcomes]
-            define(scope, output, lambda i, lasts=lasts: _of_direction(lasts, i[0], i[1:]))
+            define(scope, output, _last([outcome.last[position] for outcome in outcomes], batch_first))
+
+
+def _last(lasts: Sequence[Body], batch_first: bool) -> Body:
+    def body(i: Indices) -> Expr:
+        direction, batch = (i[1], i[0]) if batch_first else (i[0], i[1])
+        return _of_direction(lasts, direction, (batch, i[2]))
+
+    return body
 
 
 def _of_direction(bodies: Sequence[Body], direction: Dim, indices: Indices) -> Expr:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from opweld.errors import UnsupportedError
 from opweld.tensor.program import Scan
 from tests.unit.ops.one_node import check, make_model, normal, programs_of
 
@@ -192,10 +191,42 @@ def test_one_step_is_no_recurrence() -> None:
     assert not any(isinstance(item, Scan) for item in program.items)
 
 
-def test_sequence_lengths_are_refused() -> None:
-    lengths = np.array([3, 5], np.int32)
-    with pytest.raises(UnsupportedError, match="sequence lengths"):
-        programs_of(make_model("RNN", [*arrays("RNN", 5, 2, 3, 4, 1), lengths], constant=(4,), hidden_size=4))
+def of_lengths(op: str, direction: str, linear: bool = False) -> Any:
+    """Each sequence alone, as long as it is; zeros after its end."""
+    whole = reference(op, direction, linear)
+
+    def run(x: Array, w: Array, r: Array, b: Array, lengths: Array, h: Array = None, c: Array = None) -> Any:
+        found = []
+        for n, length in enumerate(lengths):
+            state = [None if s is None else s[:, n : n + 1] for s in (h, c)]
+            every, *last = whole(x[:length, n : n + 1], w, r, b, None, *state)
+            padding = np.zeros((len(x) - length, *every.shape[1:]), np.float32)
+            found.append([np.concatenate([every, padding]), *last])
+        return tuple(
+            np.concatenate(parts, axis) for axis, parts in zip((2, 1, 1), zip(*found, strict=True), strict=False)
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("op", list(GATES))
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("constant", [(), (4,)])
+def test_sequence_lengths(op: str, direction: str, constant: tuple[int, ...]) -> None:
+    lengths = np.array([3, 5, 1], np.int32)
+    ways = 2 if direction == "bidirectional" else 1
+    check(
+        op,
+        [*arrays(op, 5, 3, 2, 4, ways), lengths, *(normal(ways, 3, 4, seed=s) for s in range(8, 8 + states(op)))],
+        outputs=1 + states(op),
+        constant=constant,
+        hidden_size=4,
+        direction=direction,
+        reference=lambda *a: of_lengths(op, direction)(*a)[: 1 + states(op)],
+    )
+
+
+def test_sequence_lengths_of_all_steps() -> None:
     full = np.array([5, 5], np.int32)
     check(
         "RNN",
@@ -205,3 +236,24 @@ def test_sequence_lengths_are_refused() -> None:
         hidden_size=4,
         reference=reference("RNN", "forward"),
     )
+
+
+@pytest.mark.parametrize("op", list(GATES))
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+def test_batch_first(op: str, direction: str) -> None:
+    ways = 2 if direction == "bidirectional" else 1
+    x, *weights = arrays(op, 5, 3, 2, 4, ways)
+    given = [np.ascontiguousarray(x.swapaxes(0, 1)), *weights, np.array([5, 2, 4], np.int32)]
+    given += [normal(3, ways, 4, seed=s) for s in range(8, 8 + states(op))]
+
+    def expected(x: Array, w: Array, r: Array, b: Array, lengths: Array, *initial: Array) -> Any:
+        turned = [state.swapaxes(0, 1) for state in initial]
+        every, *last = of_lengths(op, direction)(x.swapaxes(0, 1), w, r, b, lengths, *turned)
+        return (every.transpose(2, 0, 1, 3), *(state.swapaxes(0, 1) for state in last[: states(op)]))
+
+    options: dict[str, Any] = {"hidden_size": 4, "direction": direction, "layout": 1}
+    check(op, given, outputs=1 + states(op), reference=expected, **options)
+
+
+def states(op: str) -> int:
+    return 2 if op == "LSTM" else 1
