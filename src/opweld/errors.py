@@ -1,8 +1,18 @@
 """The errors opweld raises. Each message names the node or value, what was expected, and what to do about it."""
 
 
+def printable(text: str) -> str:
+    """The text with what a terminal would obey or cannot show escaped, as `repr` writes it; lines stay lines.
+
+    Names come from models: they may hold escape sequences, marks that reverse the text, halves of surrogate pairs."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 class OpweldError(Exception):
-    """Root of all errors that opweld raises on purpose."""
+    """Root of all errors that opweld raises on purpose. Its message is safe to print."""
+
+    def __init__(self, message: str = "", *details: object) -> None:
+        super().__init__(printable(message), *details)
 
 
 class ModelError(OpweldError):

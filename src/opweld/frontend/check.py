@@ -5,6 +5,7 @@ Every check raises a ModelError that names the value or node. Nothing is allocat
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
@@ -15,6 +16,7 @@ from onnx import AttributeProto, TensorProto
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.external import external_extent
+from opweld.frontend.order import title_of
 from opweld.ops.registry import OPSET
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
@@ -135,18 +137,37 @@ def _check_tensor(tensor: TensorProto, path: Path | None) -> None:
         raise ModelError(f"{title} of shape {list(tensor.dims)} has {len(getattr(tensor, field))} elements in {field}")
 
 
+def check_text(message: Any) -> None:
+    """Refuses text that is not UTF-8, wherever it is in a message without weights; protobuf hands it out as bytes."""
+    stack = [message]
+    while stack:
+        message = stack.pop()
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                stack.extend([value] if hasattr(value, "ListFields") else value)
+            elif field.type == field.TYPE_STRING:
+                texts: Iterable[object] = (value,) if isinstance(value, str | bytes) else value
+                broken = next((text for text in texts if isinstance(text, bytes)), None)
+                if broken is not None:
+                    raise ModelError(f"{field.name} of a {type(message).__name__} is not valid UTF-8: {broken[:50]!r}")
+
+
 def check_nodes(nodes: Iterable[onnx.NodeProto], opset: int, local: Mapping[tuple[str, str], object]) -> None:
     """Checks nodes of the default domain against the operators' schemas: operator, number of inputs, attributes."""
     for node in nodes:
         for attribute in node.attribute:
             for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
                 check_nodes(graph.node, opset, local)
+        names = Counter(attribute.name for attribute in node.attribute)
+        if len(names) < len(node.attribute):
+            twice = names.most_common(1)[0][0]
+            raise ModelError(f"{title_of(node)}: attribute {twice[:100]!r} is given more than once")
         if node.domain in ("", "ai.onnx") and ("", node.op_type) not in local:
             _check_node(node, opset)
 
 
 def _check_node(node: onnx.NodeProto, opset: int) -> None:
-    title = f"node {node.name[:200]!r} ({node.op_type[:100]})"
+    title = title_of(node)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:

@@ -46,8 +46,11 @@ def external_extent(tensor: onnx.TensorProto, model: Path | None) -> Extent:
     relative = Path(location)
     if relative.is_absolute() or ".." in relative.parts:
         raise ModelError(f"{title}: external data {location[:200]!r} is outside of the model's folder. {_REMEDY}")
-    path = (model.parent / relative).resolve()
-    homes = (model.parent.resolve(), model.resolve().parent)
+    try:
+        path = (model.parent / relative).resolve()
+        homes = (model.parent.resolve(), model.resolve().parent)
+    except (OSError, RuntimeError) as error:  # links in a circle, a name too long
+        raise ModelError(f"{title}: external data {location[:200]!r} leads nowhere: {error}. {_REMEDY}") from error
     if not any(path.is_relative_to(home) for home in homes):
         raise ModelError(
             f"{title}: external data {location[:200]!r} leads out of the model's folder to {path}. {_REMEDY}"

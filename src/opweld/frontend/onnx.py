@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, RemoveInitializersFromInputsPass
 
 from opweld.errors import ModelError
-from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors
+from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text
 from opweld.frontend.external import external_extent
 from opweld.frontend.opset import MARK, Stripped, convert, expand_operators, inline_functions
 from opweld.frontend.order import sort_nodes
@@ -46,6 +46,7 @@ def _load(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
     opset = check_header(proto)
     check_tensors(proto, path)
     stripped = Stripped(proto)
+    check_text(stripped.proto)
     local = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in proto.functions}
     check_nodes(stripped.proto.graph.node, opset, local)
     for function in stripped.proto.functions:

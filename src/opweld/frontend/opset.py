@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import onnx
-import onnx.inliner
-import onnx.shape_inference
-from onnx import AttributeProto, TensorProto, helper, version_converter
+from onnx import AttributeProto, TensorProto, helper
 
 from opweld.errors import ModelError, UnsupportedError
+from opweld.frontend import isolated
 from opweld.frontend.check import check_nodes
 from opweld.frontend.order import bodies_of
 from opweld.ops.registry import OPSET, is_supported
@@ -27,7 +28,11 @@ DEFINITIONS = "opweld.definitions"
 MAX_EXPANSIONS = 4
 """Definitions that use operators with definitions are expanded to this depth."""
 
-_CONVERSION_ERRORS = (version_converter.ConvertError, onnx.shape_inference.InferenceError)
+MAX_CALL_DEPTH = 100
+"""Functions may call each other so deep; onnx's inliner goes no further."""
+
+MAX_INLINED_NODES = 1 << 18
+"""Nodes of a model whose functions are in place of their calls. A file of a few lines may stand for any number."""
 
 MARK = "#"
 """Location of a removed tensor in the copy: the mark and its number. `check_external` never sees it."""
@@ -61,6 +66,8 @@ class Stripped:
                     self._tensor(tensor, target.initializer.add())
             elif field.name != "value_info":  # stale after conversion, and inferred anew in any case
                 _copy_field(target, field.name, value)
+        for value in (*target.input, *target.output):
+            _forget_negative_dims(value)
 
     def _nodes(self, source: Iterable[onnx.NodeProto], target: Any) -> None:
         for node in source:
@@ -95,6 +102,13 @@ class Stripped:
         self.removed.append(source)
 
 
+def _forget_negative_dims(value: onnx.ValueInfoProto) -> None:
+    """A negative dim is an unknown one, as exporters write it; onnx's inference takes it for a size, and aborts."""
+    for dim in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
+        if dim.HasField("dim_value") and dim.dim_value < 0:
+            dim.ClearField("dim_value")
+
+
 def _copy_field(target: Any, name: str, value: Any) -> None:
     if isinstance(value, int | float | str | bytes):
         setattr(target, name, value)
@@ -105,31 +119,60 @@ def _copy_field(target: Any, name: str, value: Any) -> None:
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with calls of its own functions replaced by their bodies; ModelError when they call themselves."""
+    """The model with calls of its own functions replaced by their bodies.
+
+    Raises ModelError when they call themselves, UnsupportedError when they call each other too deep or make a model of
+    too many nodes."""
     if not model.functions:
         return model
-    bodies = {(function.domain, function.name): function for function in model.functions}
-    state: dict[tuple[str, str], bool] = {}
-
-    def visit(key: tuple[str, str]) -> None:
-        if state.get(key):
-            return
-        if key in state:
-            raise ModelError(
-                f"function {key[1][:200]!r} calls itself, directly or through others; such a model never ends"
-            )
-        state[key] = False
-        for node in bodies[key].node:
-            if (node.domain, node.op_type) in bodies:
-                visit((node.domain, node.op_type))
-        state[key] = True
-
-    for key in bodies:
-        visit(key)
+    _check_calls(model)
     try:
-        return onnx.inliner.inline_local_functions(model, convert_version=True)
-    except (*_CONVERSION_ERRORS, RuntimeError, ValueError, IndexError) as error:
-        raise ModelError(f"the functions of the model cannot be inlined: {_first_line(error)}") from error
+        return isolated.inline_local_functions(model)
+    except isolated.LibraryError as error:
+        raise ModelError(f"the functions of the model cannot be inlined: {error}") from error
+
+
+_FunctionId = tuple[str, str, str]
+
+
+def _check_calls(model: onnx.ModelProto) -> None:
+    calls = {(f.domain, f.name, f.overload): Counter(_calls(f.node)) for f in model.functions}
+    if len(calls) < len(model.functions):
+        raise ModelError("the model defines a function twice")
+    nodes: dict[_FunctionId, int] = {}
+    depth: dict[_FunctionId, int] = {}
+    try:
+        order = list(
+            TopologicalSorter({key: [c for c in called if c in calls] for key, called in calls.items()}).static_order()
+        )
+    except CycleError as error:
+        raise ModelError(
+            f"function {error.args[1][0][1][:200]!r} calls itself, directly or through others; such a model never ends"
+        ) from error
+    for key in order:
+        nodes[key] = _inlined(calls[key], nodes)
+        depth[key] = 1 + max((depth[called] for called in calls[key] if called in depth), default=0)
+        if depth[key] > MAX_CALL_DEPTH:
+            raise UnsupportedError(
+                f"function {key[1][:200]!r} calls others more than {MAX_CALL_DEPTH} deep. Inline them before export."
+            )
+    total = _inlined(Counter(_calls(model.graph.node)), nodes)
+    if total > MAX_INLINED_NODES:
+        raise UnsupportedError(
+            f"the model has {total:,} nodes when its functions are inlined; opweld takes up to {MAX_INLINED_NODES:,}"
+        )
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[_FunctionId]:
+    """What each node would call if it called a function, nodes of bodies included."""
+    for node in nodes:
+        yield node.domain, node.op_type, node.overload
+        for body in bodies_of(node):
+            yield from _calls(body.node)
+
+
+def _inlined(calls: Counter[_FunctionId], nodes: dict[_FunctionId, int]) -> int:
+    return sum(count * nodes.get(called, 1) for called, count in calls.items())
 
 
 def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -138,10 +181,10 @@ def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto:
         if not _has_definitions(model.graph):
             break
         try:
-            typed = onnx.shape_inference.infer_shapes(model)
+            typed = isolated.infer_shapes(model)
             _call_definitions(typed, typed.graph, {})
-            model = onnx.inliner.inline_local_functions(typed, convert_version=True)
-        except (*_CONVERSION_ERRORS, RuntimeError, ValueError, IndexError):  # inference names the operators that stay
+            model = isolated.inline_local_functions(typed)
+        except (isolated.LibraryError, RuntimeError, ValueError, IndexError):  # inference names those that stay
             break
         del model.graph.value_info[:]
     return model
@@ -204,10 +247,10 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
                 "a Scan of opset 8 has a batch axis, which later ones have not. Export with opset 9 or newer."
             )
         try:
-            model = version_converter.convert_version(model, OPSET)
-        except (*_CONVERSION_ERRORS, RuntimeError, ValueError, IndexError) as error:
+            model = isolated.convert_version(model, OPSET)
+        except isolated.LibraryError as error:
             raise UnsupportedError(
-                f"the model cannot be converted from opset {opset} to {OPSET}: {_first_line(error)}. "
+                f"the model cannot be converted from opset {opset} to {OPSET}: {error}. "
                 "Export it again with opset 17 or newer."
             ) from error
         check_nodes(model.graph.node, OPSET, {})
@@ -228,7 +271,3 @@ def _relabelled(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         if entry.domain in ("", "ai.onnx"):
             entry.version = OPSET
     return model
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -21,9 +21,7 @@ def sort_nodes(graph: onnx.GraphProto, outer: Sequence[Set[str]] = ()) -> None:
     for position, node in enumerate(graph.node):
         for name in filter(None, node.output):
             if name in maker or name in given:
-                raise ModelError(
-                    f"node {node.name[:200]!r} ({node.op_type[:100]}): value {name[:200]!r} is defined twice"
-                )
+                raise ModelError(f"{title_of(node)}: value {name[:200]!r} is defined twice")
             maker[name] = position
     needs = [_needs(node, maker, (given, *outer)) for node in graph.node]
     order = _kahn(graph, needs)
@@ -39,6 +37,11 @@ def sort_nodes(graph: onnx.GraphProto, outer: Sequence[Set[str]] = ()) -> None:
     for node in graph.node:
         for body in bodies_of(node):
             sort_nodes(body, visible)
+
+
+def title_of(node: onnx.NodeProto) -> str:
+    """The node as error messages name it."""
+    return f"node {node.name[:200]!r} ({node.op_type[:100]})"
 
 
 def bodies_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -59,10 +62,7 @@ def _needs(node: onnx.NodeProto, maker: dict[str, int], given: Sequence[Set[str]
         if name in maker:
             needs.add(maker[name])
         elif not _is_in(name, given):
-            raise ModelError(
-                f"node {node.name[:200]!r} ({node.op_type[:100]}): input {name[:200]!r} is defined by nothing; "
-                "the model is incomplete"
-            )
+            raise ModelError(f"{title_of(node)}: input {name[:200]!r} is defined by nothing; the model is incomplete")
     for body in bodies_of(node):
         needs |= {maker[name] for name in captured(body) if name in maker}
     return needs
@@ -99,5 +99,5 @@ def _kahn(graph: onnx.GraphProto, needs: list[set[int]]) -> list[int]:
                 ready.append(user)
     if len(order) < len(needs):
         stuck = graph.node[next(position for position, count in enumerate(waiting) if count)]
-        raise ModelError(f"node {stuck.name[:200]!r} ({stuck.op_type[:100]}): it depends on its own output (a cycle)")
+        raise ModelError(f"{title_of(stuck)}: it depends on its own output (a cycle)")
     return order

@@ -13,8 +13,9 @@ from opweld.ops.arithmetic import div, larger, number, smaller, square
 from opweld.ops.element_algebra import track
 from opweld.ops.emitted import Emitted, Indices, define, emit
 from opweld.ops.fact import Fact
-from opweld.ops.operands import describe, given, require_same_dtype, required
+from opweld.ops.operands import describe, given, require_rank, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, fresh_axes, infers, lowers, required_attribute
+from opweld.tensor.dim import ONE, ZERO
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Const, Expr, binary, cast, select, unary
 
@@ -87,9 +88,13 @@ def infer_where(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("Clip")
 def infer_clip(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the input; the limits are scalars of its dtype."""
+    """The fact of the input; the limits are scalars of its dtype, written with one axis of one element or none."""
     fact = scope.fact(required(node, 0))
-    limits = [scope.fact(value) for value in (given(node, 1), given(node, 2)) if value is not None]
+    limits = [
+        require_rank(scope.fact(value), 0, node, 1) for value in (given(node, 1), given(node, 2)) if value is not None
+    ]
+    for dim in (dim for limit in limits for dim in limit.shape):
+        scope.same(dim, ONE, node, f"a limit of {describe(node)} is one number")
     require_same_dtype([fact, *limits], node)
     return [Fact(fact.dtype, fact.shape)]
 
@@ -173,11 +178,14 @@ def lower_where(scope: Lowering, node: ir.Node) -> None:
 @lowers("Clip")
 def lower_clip(scope: Lowering, node: ir.Node) -> None:
     """min(max(x, low), high), so that the upper limit wins when the limits cross."""
-    low, high = given(node, 1), given(node, 2)
+    low, high = (
+        None if value is None else scope.load(value, [ZERO] * scope.fact(value).rank)
+        for value in (given(node, 1), given(node, 2))
+    )
 
     def body(x: Sequence[Expr]) -> Expr:
-        clipped = x[0] if low is None else larger(x[0], scope.load(low, ()))
-        return clipped if high is None else smaller(clipped, scope.load(high, ()))
+        clipped = x[0] if low is None else larger(x[0], low)
+        return clipped if high is None else smaller(clipped, high)
 
     _lower_map(scope, node, body, inputs=1)
 

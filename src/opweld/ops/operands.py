@@ -80,7 +80,7 @@ def known_integers(scope: Inference | Lowering, node: ir.Node, position: int, wh
     value = given(node, position)
     if value is None:
         return None
-    elements = elements_of(scope.fact(value))
+    elements = elements_of(require_rank(scope.fact(value), 0, node, 1))
     constants = None if elements is None else [e.constant if isinstance(e, Dim) else int(e) for e in elements.flat]
     if constants is None or any(c is None for c in constants):
         raise UnknownElementsError(

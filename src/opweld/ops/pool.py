@@ -13,10 +13,13 @@ from opweld.ops.conv import convolution_axes, spatial_axes
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, require_rank, required, wanted
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.ops.window import kernel_shape, require_room, windows_of
-from opweld.tensor.dim import ONE, Axis, Dim, product
+from opweld.ops.window import Window, kernel_shape, require_room, windows_of
+from opweld.tensor.dim import ONE, Axis, Dim, nonnegative, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, const, load, reduce, unary
+
+MAX_TAPS = 1 << 24
+"""Elements under one window. A mean over a large picture has a few million."""
 
 
 @infers("MaxPool", "AveragePool", "LpPool")
@@ -29,7 +32,26 @@ def infer_pool(scope: Inference, node: ir.Node) -> list[Fact]:
         )
     x = require_rank(scope.fact(required(node, 0)), 3, node)
     windows = windows_of(node, x.shape[2:], kernel_shape(node, x.rank - 2))
-    return [Fact(x.dtype, (*x.shape[:2], *require_room(scope, node, windows)))]
+    places = require_room(scope, node, windows)
+    _check_windows(node, windows, places)
+    return [Fact(x.dtype, (*x.shape[:2], *places))]
+
+
+def _check_windows(node: ir.Node, windows: Sequence[Window], places: Sequence[Dim]) -> None:
+    """A window that lies on padding alone has no largest element and no mean; one without end takes forever."""
+    if attribute(node, "auto_pad", "NOTSET") == "NOTSET":
+        for window in windows:
+            if not all(nonnegative(window.reach - 1 - padding) for padding in (window.before, window.after)):
+                raise ModelError(
+                    f"{describe(node)}: pads of {window.before} and {window.after} must be smaller than the window, "
+                    f"which reaches over {window.reach}"
+                )
+    taps = product(window.reached(extent)[1] for window, extent in zip(windows, places, strict=True)).constant or 0
+    if taps > MAX_TAPS:
+        raise UnsupportedError(
+            f"{describe(node)}: a window of {taps:,} elements is larger than opweld takes ({MAX_TAPS:,}). "
+            "Fix the sizes of its input (--dim NAME=N) if it is mostly padding."
+        )
 
 
 @lowers("MaxPool")
@@ -67,8 +89,12 @@ def _windowed(
     x = scope.fact(value)
     windows = windows_of(node, x.shape[2:], kernel_shape(node, x.rank - 2))
     axes = n, c, *places = convolution_axes(scope.fact(node.outputs[0]).shape)
-    taps = tuple(spatial_axes("k", [window.kernel for window in windows]))
-    steps = [(window, place.dim, tap.dim) for window, place, tap in zip(windows, places, taps, strict=True)]
+    reached = [window.reached(place.extent) for window, place in zip(windows, places, strict=True)]
+    taps = tuple(spatial_axes("k", [count for _, count in reached]))
+    steps = [
+        (window, place.dim, tap.dim + first)
+        for window, place, tap, (first, _) in zip(windows, places, taps, reached, strict=True)
+    ]
     indices = [n.dim, c.dim, *(window.tap(place, tap) for window, place, tap in steps)]
     guards = [guard for window, place, tap in steps for guard in window.guards(place, tap)]
     with_padding = bool(attribute(node, "count_include_pad", 0))

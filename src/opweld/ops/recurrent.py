@@ -38,6 +38,9 @@ def infer_recurrent(scope: Inference, node: ir.Node) -> list[Fact]:
     require_float(x, node)
     steps, batch, features = _sizes(node, x)
     hidden = r.shape[2]
+    declared = attribute(node, "hidden_size", None)
+    if declared is not None:
+        scope.same(hidden, as_dim(declared), node, f"hidden_size of {describe(node)}")
     rows = hidden * GATES[node.op_type]
     directions = len(_directions(node))
     checks: list[tuple[Fact, tuple[Dim | int, ...]]] = [

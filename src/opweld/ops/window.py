@@ -49,6 +49,16 @@ class Window:
         low = () if self.before is ZERO else (at,)
         return low if self.after is ZERO and not self.ceil else (*low, self.size - 1 - at)
 
+    def reached(self, extent: Dim) -> tuple[int, Dim]:
+        """(first, count) of the taps that are on an element at any of `extent` places, as far as sizes are known."""
+        known = [dim.constant for dim in (self.size, self.kernel, self.before, extent)]
+        if any(number is None for number in known):
+            return 0, self.kernel
+        size, kernel, before, places = (number or 0 for number in known)
+        first = max(0, -((places - 1) * self.stride - before) // self.dilation)
+        count = min(kernel, (size - 1 + before) // self.dilation + 1) - first
+        return (first, as_dim(count)) if count > 0 else (0, self.kernel)
+
     def taps(self, place: Dim, with_padding: bool) -> Dim:
         """How many taps of the window at a place are on elements, or on elements and padding."""
         if not self.ceil and (with_padding or (self.before is ZERO and self.after is ZERO)):
@@ -60,10 +70,12 @@ class Window:
 
 
 def spatial_numbers(node: ir.Node, name: str, rank: int, default: int) -> tuple[int, ...]:
-    """An attribute with one integer a spatial axis; ModelError when there are not `rank` of them."""
+    """An attribute with one integer a spatial axis; ModelError when there are not `rank` of them, or one is too small.
+
+    Negative pads are refused as ONNX does: only Pad crops."""
     values = tuple(int(v) for v in attribute(node, name, None) or (default,) * rank)
     least = 0 if name in ("pads", "output_padding") else 1
-    if len(values) != rank or (name != "pads" and min(values, default=least) < least):
+    if len(values) != rank or min(values, default=least) < least:
         raise ModelError(f"{describe(node)}: {name} {list(values)} must be {rank} integers of at least {least}")
     return values
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opweld.codegen.c.literals import comment_text
+from opweld.codegen.c.literals import comment_text, integer_literal, number_literal
 from opweld.codegen.c.module import render_module
 from opweld.codegen.c.render import render_body, render_kernel
+from opweld.errors import UnsupportedError
 from opweld.tensor.dim import Axis, Symbol, as_dim
+from opweld.tensor.dtype import DType
 from opweld.tensor.expr import load, unary
 from opweld.tile.loops import tune_loops
 from opweld.tile.module import Launch, Module, Variant
@@ -116,3 +118,11 @@ def test_gcc_compiles_it_too() -> None:
     library = with_gcc(source(kernel, 16))
     assert Runner(kernel, 16, library)({"A": a, "B": packed, "bias": bias, "C": out}) == 0
     np.testing.assert_allclose(out, np.maximum(a @ b + bias, 0), 1e-4, 1e-4)
+
+
+def test_integers_beyond_64_bits_are_refused() -> None:
+    assert [integer_literal(n) for n in (0, 2**63 - 1, -(2**63))] == ["0", str(2**63 - 1), "INT64_MIN"]
+    assert number_literal(2**64 - 1, DType.U64) == f"{2**64 - 1}u"
+    for number in (2**63, -(2**63) - 1, 10**40):
+        with pytest.raises(UnsupportedError, match="64-bit"):
+            integer_literal(number)

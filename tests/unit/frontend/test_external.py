@@ -58,6 +58,16 @@ def test_a_symbolic_link_may_not_leave_the_folder(tmp_path: Path) -> None:
         load(path)
 
 
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "m")
+    os.symlink("weights.bin", path.parent / "weights.bin")
+    with pytest.raises(ModelError, match="'w'"):
+        load(path)
+    os.symlink("loop.onnx", tmp_path / "loop.onnx")
+    with pytest.raises(ModelError, match=r"loop\.onnx"):
+        load(tmp_path / "loop.onnx")
+
+
 def test_links_that_stay_inside_are_legitimate(tmp_path: Path) -> None:
     path = save(tmp_path / "m")
     (path.parent / "store").mkdir()

@@ -188,6 +188,28 @@ def test_an_unknown_opset_is_refused(opset: int) -> None:
         load(model)
 
 
+def broken_text(good: str, **fields: str) -> bytes:
+    """A model with a text in these fields that is not UTF-8."""
+    model = relu(**fields)
+    helper.set_model_props(model, {"author": good})
+    model.graph.node[0].doc_string = good
+    return model.SerializeToString().replace(good.encode(), b"\xff" * len(good))
+
+
+@pytest.mark.parametrize("fields", [{}, {"producer_name": "BROKEN"}, {"doc_string": "BROKEN"}, {"domain": "BROKEN"}])
+def test_text_that_is_not_utf8_is_refused(fields: dict[str, str]) -> None:
+    with pytest.raises(ModelError, match="UTF-8"):
+        load(broken_text("BROKEN", **fields))
+
+
+def test_negative_dims_are_unknown_dims() -> None:
+    nodes = [node("Slice", ["x", "start", "end"], "y")]
+    weights = {"start": np.array([1]), "end": np.array([3])}
+    model = model_of(nodes, {"x": [-1]}, ["y"], weights, opset=17)
+    x = normal(5)
+    assert (run(programs_of(model), {"x": x})["y"] == x[1:3]).all()
+
+
 def malformed() -> dict[str, onnx.ModelProto]:
     x: dict[str, list[object]] = {"x": [2, 3]}
     lying = model_of([node("Add", ["x", "w"], "y")], x, ["y"], {"w": normal(3)})
@@ -202,7 +224,10 @@ def malformed() -> dict[str, onnx.ModelProto]:
     rankless.graph.input[0].type.tensor_type.ClearField("shape")
     sequence = model_of([node("Relu", ["x"], "y")], x, ["y"])
     sequence.graph.input[0].type.sequence_type.elem_type.tensor_type.elem_type = 1
+    doubled = model_of([node("Softmax", ["x"], "y", axis=0)], x, ["y"])
+    doubled.graph.node[0].attribute.append(helper.make_attribute("axis", 1))
     return {
+        "an attribute given twice": doubled,
         "a cycle": model_of([node("Add", ["x", "b"], "a"), node("Relu", ["a"], "b")], x, ["b"]),
         "a node that reads itself": model_of([node("Add", ["x", "a"], "a")], x, ["a"]),
         "an input that nothing defines": model_of([node("Add", ["x", "ghost"], "y")], x, ["y"]),
@@ -245,6 +270,38 @@ def test_functions_that_call_each_other_in_circles_are_refused() -> None:
     call = helper.make_node("One", ["x"], ["y"], domain="mine")
     with pytest.raises(ModelError, match="calls itself"):
         load(model_of([call], {"x": [3]}, ["y"], opset=18, functions=[one, two]))
+
+
+def calling(count: int, calls: int) -> onnx.ModelProto:
+    """So many functions, each of which calls the next one so many times, one call after the other."""
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)]
+    functions: list[onnx.FunctionProto] = []
+    for number in range(count):
+        call = "Relu" if number == count - 1 else f"F{number + 1}"
+        domain = "" if number == count - 1 else "mine"
+        body = [helper.make_node(call, [f"v{i}"], [f"v{i + 1}"], domain=domain) for i in range(calls)]
+        functions.append(helper.make_function("mine", f"F{number}", ["v0"], [f"v{calls}"], body, imports))
+    call = helper.make_node("F0", ["x"], ["y"], domain="mine")
+    return model_of([call], {"x": [3]}, ["y"], opset=18, functions=functions)
+
+
+def test_functions_may_be_nested() -> None:
+    (program,) = programs_of(calling(90, 1))
+    x = normal(3)
+    assert (run([program], {"x": x})["y"] == np.maximum(x, 0)).all()
+
+
+@pytest.mark.parametrize("count, calls, why", [(2000, 1, "deep"), (40, 2, "nodes"), (7, 10, "nodes")])
+def test_functions_that_stand_for_too_much_are_refused(count: int, calls: int, why: str) -> None:
+    with pytest.raises(UnsupportedError, match=why):
+        load(calling(count, calls))
+
+
+def test_a_function_may_not_be_defined_twice() -> None:
+    model = calling(2, 1)
+    model.functions.append(model.functions[0])
+    with pytest.raises(ModelError, match="twice"):
+        load(model)
 
 
 def test_sparse_weights_are_refused() -> None:

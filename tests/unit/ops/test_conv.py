@@ -136,6 +136,12 @@ def test_channels_that_do_not_fit_are_refused() -> None:
         programs_of(make_model("Conv", [normal(1, 3, 2, 2), normal(8, 3, 3, 3)]))
 
 
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_negative_pads_are_refused(op: str) -> None:
+    with pytest.raises(ModelError, match=f"the_{op}.*pads"):
+        programs_of(make_model(op, [normal(1, 3, 9, 9), normal(3, 3, 3, 3)], pads=[-1, -1, -1, -1]))
+
+
 def transposed(x: Any, w: Any, *bias: Any, **options: Any) -> Any:
     """torch's transposed convolution without padding, cropped by the ONNX pads."""
     rank = x.ndim - 2

@@ -185,6 +185,17 @@ def test_clip(limits: tuple[float | None, float | None], constant: tuple[int, ..
     check("Clip", [np.concatenate([normal(20), special()]), low, high], constant=constant, reference=reference)
 
 
+def test_a_limit_may_have_an_axis_of_one_element() -> None:
+    def reference(x: Any, low: Any, high: Any) -> Any:
+        return np.clip(x, low, high)
+
+    x, low, high = normal(2, 20), np.array([-0.5], np.float32), np.array(0.5, np.float32)
+    for constant in ((), (1, 2)):
+        check("Clip", [x, low, high], constant=constant, reference=reference)
+    with pytest.raises(ModelError, match="the_Clip"):
+        programs_of(make_model("Clip", [x, normal(20), high]))
+
+
 def test_prelu() -> None:
     check("PRelu", [normal(2, 3, 4), normal(3, 1, seed=1)])
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opweld.errors import UnsupportedError
+from opweld.errors import ModelError, UnsupportedError
 from tests.unit.ops.one_node import check, integers, make_model, normal, onnxruntime_of, programs_of
 
 
@@ -126,3 +126,34 @@ def test_a_window_larger_than_its_input_that_may_hang_over_the_end(op_type: str)
     more = [[normal(1, 1, 5)], [normal(1, 1, 8)]]
     reference = onnxruntime_of(op_type, arrays, dims={0: [1, 1, "n"]}, **options)
     check(op_type, arrays, dims={0: [1, 1, "n"]}, more=more, reference=reference, **options)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("pads", [[-1, 0, 0, 0], [3, 3, 3, 3], [0, 0, 5, 0]])
+def test_pads_are_smaller_than_the_window(op: str, pads: list[int]) -> None:
+    with pytest.raises(ModelError, match=rf"the_{op}.*pads"):
+        programs_of(make_model(op, [normal(1, 1, 8, 8)], kernel_shape=[3, 3], pads=pads))
+
+
+def test_a_window_that_is_mostly_padding_costs_what_lies_on_the_data() -> None:
+    x = normal(1, 1, 8, 8)
+    huge: dict[str, Any] = {"kernel_shape": [100_000, 100_000], "pads": [50_000] * 4}
+    check("MaxPool", [x], reference=lambda x: np.full((1, 1, 9, 9), x.max(), np.float32), **huge)
+    padded = np.pad(x, ((0, 0), (0, 0), (0, 0), (8, 8)))
+    means = [padded[..., i : i + 9].sum((2, 3)) / (8 * min(i + 1, 8, 16 - i)) for i in range(0, 16, 3)]
+    check(
+        "AveragePool",
+        [x],
+        reference=lambda _: np.stack(means, -1)[:, :, None].astype(np.float32),
+        kernel_shape=[60, 9],
+        pads=[26, 8, 26, 8],
+        strides=[1, 3],
+    )
+
+
+def test_a_window_without_end_is_refused() -> None:
+    x, kernel = normal(1, 1, 8, 8), [100_000, 100_000]
+    with pytest.raises(UnsupportedError, match=r"the_AveragePool.*10,000,000,000"):
+        programs_of(make_model("AveragePool", [x], kernel_shape=kernel, pads=[99_999] * 4))
+    with pytest.raises(UnsupportedError, match="--dim"):
+        programs_of(make_model("MaxPool", [x], dims={0: [1, 1, "h", "w"]}, kernel_shape=kernel, pads=[50_000] * 4))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from opweld.errors import ModelError
 from opweld.tensor.program import Scan
 from tests.unit.ops.one_node import check, make_model, normal, programs_of
 
@@ -189,6 +190,12 @@ def test_dynamic_time_and_batch() -> None:
 def test_one_step_is_no_recurrence() -> None:
     (program,) = programs_of(make_model("LSTM", arrays("LSTM", 1, 2, 3, 4, 1), outputs=3, hidden_size=4))
     assert not any(isinstance(item, Scan) for item in program.items)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_a_hidden_size_that_contradicts_the_weights_is_refused(op: str) -> None:
+    with pytest.raises(ModelError, match="hidden_size"):
+        programs_of(make_model(op, arrays(op, 5, 2, 3, 4, 1), hidden_size=7))
 
 
 def of_lengths(op: str, direction: str, linear: bool = False) -> Any:

@@ -98,6 +98,11 @@ def test_squeeze_without_axes_forks_on_dynamic_sizes() -> None:
     assert {guard.kind for program in programs for guard in program.guards} <= {"zero", "nonzero"}
 
 
+def test_axes_are_one_row() -> None:
+    with pytest.raises(ModelError, match="the_Squeeze"):
+        programs_of(make_model("Squeeze", [normal(1, 3), np.zeros((2, 2), np.int64)], constant=(1,)))
+
+
 def test_squeeze_of_a_longer_axis_is_refused() -> None:
     with pytest.raises(ModelError, match="can never be equal"):
         programs_of(make_model("Squeeze", [normal(2, 3), ints(0)], constant=(1,)))

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from opweld.errors import UnsupportedError
 from opweld.tensor.dtype import DType
 
 _INT64_MIN = -(1 << 63)
@@ -37,7 +38,12 @@ def comment_text(text: str) -> str:
 
 
 def integer_literal(value: int) -> str:
-    """An int64."""
+    """An int64. Raises UnsupportedError for a number beyond it: no size that is computed with it would fit."""
+    if not _INT64_MIN <= value < -_INT64_MIN:
+        raise UnsupportedError(
+            f"sizes of this model are computed with {value:.3g}, which is beyond 64-bit integers: "
+            "no input is small enough for it"
+        )
     return "INT64_MIN" if value == _INT64_MIN else str(value)
 
 
@@ -48,8 +54,9 @@ def number_literal(value: float | int | bool, dtype: DType) -> str:
     if dtype.is_code:
         return str(dtype.code(value))
     if not dtype.is_float:
-        text = integer_literal(int(value))
-        return text + "u" if dtype in (DType.U32, DType.U64) and int(value) >= 1 << 31 else text
+        if dtype in (DType.U32, DType.U64) and int(value) >= 1 << 31:
+            return f"{int(value)}u"
+        return integer_literal(int(value))
     number = float(value)
     if math.isnan(number):
         return "NAN"
