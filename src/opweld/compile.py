@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache as remember
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from opweld.build import artifact
 from opweld.build.cache import Cache
+from opweld.build.workspace import temporary_folder
 from opweld.errors import ArtifactError
 from opweld.explanation import explain_text
 from opweld.ledger import Ledger
@@ -88,14 +88,16 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     from opweld.pipeline import build_artifact
     from opweld.tensor.intern import compilation
 
-    with tempfile.TemporaryDirectory(prefix="opweld-") as workspace, compilation():
-        made = build_artifact(model, options, target, Path(workspace), cache, progress)
+    with temporary_folder() as workspace, compilation():
+        made = build_artifact(model, options, target, workspace, cache, progress)
 
         def fill(folder: Path) -> None:
             shutil.copytree(made.folder, folder / "model.opweld")
             (folder / "external.json").write_text(json.dumps(made.external), encoding="utf-8")
 
-        return cache.publish_folder("models", key, fill) / "model.opweld"
+        folder = cache.publish_folder("models", key, fill) / "model.opweld"
+        artifact.remember(folder, cache)
+        return folder
 
 
 def _key(model: Any, options: Options, target: Target, cache: Cache) -> str:
@@ -133,7 +135,7 @@ def _cached(cache: Cache, key: str, model: Any) -> Path | None:
     if folder is None:
         return None
     try:
-        artifact.read(folder / "model.opweld")
+        artifact.read(folder / "model.opweld", verify=True)
         external = json.loads((folder / "external.json").read_text(encoding="utf-8"))
         current = {name: cache.file_digest(Path(model).parent / name) for name in external}
     except (ArtifactError, OSError, ValueError, TypeError):

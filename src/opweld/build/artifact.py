@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
+from opweld.build.cache import Cache
+from opweld.build.workspace import remove_left
 from opweld.errors import ArtifactError
 from opweld.interface import ModelMetadata, TensorInfo
 
@@ -29,6 +31,10 @@ LEDGER: Final = "ledger.json"
 SCHEDULES: Final = "schedules.txt"
 SOURCES: Final = "source"
 HEADERS: Final = "include"
+
+_NEW: Final = ".opweld-new-"
+_OLD: Final = ".opweld-old-"
+"""Names of what is about to take the place of an artifact, and of what has lost it."""
 
 _MAX_MANIFEST_BYTES = 64 << 20
 _AGAIN = "compile the model again"
@@ -209,7 +215,8 @@ def _replacing(folder: Path) -> Generator[Path]:
     workspace: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        workspace = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}-", dir=folder.parent))
+        remove_left(folder.parent, _NEW, _OLD)
+        workspace = Path(tempfile.mkdtemp(prefix=_NEW, dir=folder.parent))
         yield workspace
         workspace.chmod(0o755)
         _rename(workspace, folder)
@@ -226,7 +233,11 @@ def _replaceable(folder: Path) -> bool:
 
 
 def _unwritable(folder: Path, error: OSError) -> ArtifactError:
-    reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+    reason = error.strerror or str(error)
+    if isinstance(error, shutil.Error):  # copying a folder goes on after a failure, and tells them all
+        reason = str(error.args[0][0][2])
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in reason:
+        reason = "the disk is full"
     return ArtifactError(f"cannot write {folder}: {reason}; name another place, or make room there")
 
 
@@ -258,7 +269,7 @@ def _rename(workspace: Path, folder: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}-old-", dir=folder.parent))
+    old = Path(tempfile.mkdtemp(prefix=_OLD, dir=folder.parent))
     try:
         os.rename(folder, old)
         try:
@@ -277,7 +288,8 @@ def _rename(workspace: Path, folder: Path) -> None:
 def read(folder: Path, *, verify: bool = False) -> Manifest:
     """The manifest of the artifact `folder`, its files checked: by size, and with `verify` by digest.
 
-    Raises ArtifactError, naming what is missing or damaged and what to do.
+    What was verified is remembered in the user's cache by inode, size and time of change: a file is read once, at a
+    gigabyte a second, and its status from then on. Raises ArtifactError, naming what is missing or damaged and what to do.
     """
     path = folder / MANIFEST
     if not folder.is_dir():
@@ -300,12 +312,18 @@ def read(folder: Path, *, verify: bool = False) -> Manifest:
     return manifest
 
 
+def remember(folder: Path, cache: Cache) -> None:
+    """Tells the cache the digests of an artifact that was just written there, so that no opening has to read it all."""
+    for name, file in read(folder).files.items():
+        cache.remember_digest(folder / name, file.sha256)
+
+
 def _check_file(path: Path, expected: FileInfo | None, verify: bool) -> None:
     if expected is None:
         raise ArtifactError(f"{path.parent / MANIFEST} does not describe {path.name}; {_AGAIN}")
     try:
         size = path.stat().st_size
-        actual = _describe(path) if verify else FileInfo(size, expected.sha256)
+        actual = FileInfo(size, Cache.open().file_digest(path) if verify else expected.sha256)
     except OSError as error:
         raise ArtifactError(f"cannot read {path}: {error.strerror}; {_AGAIN}") from error
     if actual.bytes != expected.bytes:

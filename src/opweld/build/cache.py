@@ -8,8 +8,9 @@ Layout under the root (`OPWELD_CACHE`, or `~/.cache/opweld`):
     digests/ab/KEY             size, time of change, inode and digest of a big file seen before
     zig/                       the C compiler's own cache
 
-A root that cannot be written (read-only, full, owned by somebody else) is still read; new entries then go to a
-temporary folder that lives as long as the process.
+What is found is run as a program. So the root is its user's alone (mode 0700): one that belongs to somebody else, or
+that others may write to, is not used. A root that cannot be written (read-only, full) is still read; new entries then go
+to a temporary folder that lives as long as the process.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ import os
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache as remember
 from pathlib import Path
 
+from opweld.build.workspace import make_folder, remove_left, remove_orphans
+from opweld.errors import OpweldError
 from opweld.options import Environment
 
 _RECENT_NS = 2_000_000_000
@@ -110,8 +114,7 @@ class Cache:
         """SHA-256 of a file's content, remembered by path, size, time of change and inode. Raises OSError."""
         path = path.resolve()
         status = path.stat()
-        stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} {status.st_dev}"
-        key = hashlib.sha256(os.fsencode(path)).hexdigest()
+        stamp, key = _stamp(status), _path_key(path)
         for root in self._roots():
             with contextlib.suppress(OSError, ValueError):
                 known, digest = (root / "digests" / key[:2] / key).read_text().splitlines()
@@ -120,14 +123,25 @@ class Cache:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if time.time_ns() - status.st_mtime_ns > _RECENT_NS:
-            text = f"{stamp}\n{digest}\n".encode()
-            with contextlib.suppress(OSError):
-                self._publish("digests", key, lambda place: _write_then_rename(text, place))
+            self._keep_digest(key, stamp, digest)
         return digest
 
+    def remember_digest(self, path: Path, digest: str) -> None:
+        """Tells the digest of a file that the caller has just written and nobody else writes to."""
+        with contextlib.suppress(OSError):
+            path = path.resolve()
+            self._keep_digest(_path_key(path), _stamp(path.stat()), digest)
+
+    def _keep_digest(self, key: str, stamp: str, digest: str) -> None:
+        text = f"{stamp}\n{digest}\n".encode()
+        with contextlib.suppress(OSError):
+            self._publish("digests", key, lambda place: _write_then_rename(text, place))
+
     def writable_folder(self, name: str) -> Path:
-        """The folder `name` under the root, made if need be, or under the temporary root if that cannot be written."""
-        for root in (self.root, _temporary_root()):
+        """The folder `name` under the root, made if need be, or under the temporary root if that cannot be written.
+
+        Raises OpweldError when neither can be."""
+        for root in (*([self.root] if _make_private(self.root) else []), _temporary_root()):
             folder = root / name
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -137,24 +151,67 @@ class Cache:
             except OSError:
                 continue
             return folder
-        raise OSError(f"neither {self.root} nor {tempfile.gettempdir()} can be written")
+        raise OpweldError(
+            f"neither {self.root} nor {tempfile.gettempdir()} can be written: the disk is full, or read-only; "
+            "make room, or name other folders with TMPDIR and OPWELD_CACHE"
+        )
 
     def _roots(self) -> Iterator[Path]:
-        yield self.root
+        if _is_private(self.root):
+            yield self.root
         if _temporary_root.cache_info().currsize:
             yield _temporary_root()
 
     def _publish(self, kind: str, name: str, place: Callable[[Path], None]) -> Path:
         """Puts an entry under the root, or else under the temporary root."""
-        target = self.root / kind / name[:2] / name
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            place(target)
-        except OSError:
-            target = _temporary_root() / kind / name[:2] / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            place(target)
+        if _make_private(self.root):
+            target = self.root / kind / name[:2] / name
+            with contextlib.suppress(OSError):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                remove_left(target.parent, ".new-", ".old-")
+                place(target)
+                return target
+        target = _temporary_root() / kind / name[:2] / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        place(target)
         return target
+
+
+def _make_private(root: Path) -> bool:
+    """Makes the folder, and says whether it may be used; a folder that cannot be made may not."""
+    with contextlib.suppress(OSError):
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, exist_ok=True)
+    return _is_private(root)
+
+
+def _is_private(root: Path) -> bool:
+    """Whether the folder is there, and nobody but its user, who is this one, can have put anything there."""
+    try:
+        status = root.stat()
+    except OSError:
+        return False
+    why = "it belongs to another user" if status.st_uid != os.geteuid() else "other users may write to it"
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        warnings.warn(
+            f"the cache {root} is not used, for what is found there is run: {why}. "
+            "Empty it, make it yours with mode 700, or name another one with OPWELD_CACHE.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    if status.st_mode & 0o055:
+        with contextlib.suppress(OSError):  # read-only, and nobody else can write either
+            root.chmod(0o700)
+    return True
+
+
+def _stamp(status: os.stat_result) -> str:
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} {status.st_dev}"
+
+
+def _path_key(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()
 
 
 def _default_root() -> Path:
@@ -170,7 +227,8 @@ def _default_root() -> Path:
 @remember
 def _temporary_root() -> Path:
     """A folder of this process, removed at its end."""
-    folder = Path(tempfile.mkdtemp(prefix="opweld-"))
+    remove_orphans()
+    folder, _ = make_folder()
     owner = os.getpid()
 
     def remove() -> None:

@@ -22,6 +22,7 @@ from importlib import metadata, util
 from pathlib import Path
 
 from opweld.build.cache import Cache
+from opweld.build.workspace import temporary_folder
 from opweld.errors import ToolchainError
 from opweld.options import Environment, available_cores
 from opweld.target import Target
@@ -153,8 +154,8 @@ def build_shared(
     key = _key(compiler, clang_flags(target), {}, "\n".join(path.name for path in objects))
     linked = cache.find_file("shared", key, ".so")
     if linked is None:
-        with tempfile.TemporaryDirectory(prefix="opweld-shared-") as folder:
-            made = Path(folder) / "made.so"
+        with temporary_folder() as folder:
+            made = folder / "made.so"
             _link(objects, made, compiler, target, cache)
             linked = cache.publish_file("shared", key, ".so", made)
     handle, name = tempfile.mkstemp(prefix=".new-", suffix=".so", dir=out.parent)
@@ -189,8 +190,7 @@ def compile_objects(
     if progress:
         progress(done, len(sources))
     if missing:
-        with tempfile.TemporaryDirectory(prefix="opweld-build-") as folder:
-            workspace = Path(folder)
+        with temporary_folder() as workspace:
             for name, text in (*headers.items(), *((name, sources[name]) for name in missing.values())):
                 (workspace / name).write_text(text, encoding="utf-8")
             with ThreadPoolExecutor(jobs or available_cores()) as pool:
@@ -234,16 +234,16 @@ def _link(objects: Sequence[Path], out: Path, compiler: Compiler, target: Target
     handle, name = tempfile.mkstemp(prefix=".new-", suffix=".so", dir=out.parent)
     os.close(handle)
     try:
-        with tempfile.TemporaryDirectory(prefix="opweld-link-") as folder:
+        with temporary_folder() as folder:
             # A file instead of arguments: hundreds of paths may be too long for a command line.
-            arguments = Path(folder) / "objects.txt"
+            arguments = folder / "objects.txt"
             quoted = ('"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"' for path in objects)
             arguments.write_text("\n".join(quoted), encoding="utf-8")
             command = (*compiler.command, *where, "-O3", "-shared", f"@{arguments}", *libraries, "-o", name)
             try:
-                _run((*command, "-nostdlib"), Path(folder), out.name, cache)
+                _run((*command, "-nostdlib"), folder, out.name, cache)
             except ToolchainError:
-                _run(command, Path(folder), out.name, cache)
+                _run(command, folder, out.name, cache)
         os.chmod(name, 0o755)
         os.replace(name, out)
     finally:

@@ -54,10 +54,12 @@ def compile_command(
     out = output or Path(f"{model.stem}.opweld")
     if out.exists() and not (out / "manifest.json").is_file():
         raise OptionError(f"--output {out}: is there already and is no artifact; name another folder")
-    from opweld.compile import compile_model, load
+    from opweld.build import artifact
+    from opweld.compile import compile_model
 
     start = time.perf_counter()
     with show.progress() as progress:
         folder = compile_model(model, options, progress)
-    load(folder, options.threads).save(out)
+    # Not opened: it may be for another machine.
+    artifact.copy(folder, out, options.threads)
     print(f"{out}  ({time.perf_counter() - start:.1f} s)")

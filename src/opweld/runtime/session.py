@@ -142,8 +142,12 @@ class Session:
         """The arrays in the order of the inputs, and their shapes."""
         arrays: list[Array] = []
         shapes: list[Any] = []
+        try:
+            get = feeds.get
+        except AttributeError:
+            raise InputError(f"feeds must be a dict of arrays by input name, got {type(feeds).__name__}") from None
         for name, dtype in self._inputs:
-            array = feeds.get(name)
+            array = get(name)
             if type(array) is not np.ndarray or array.dtype is not dtype or array.flags.num & _USABLE != _USABLE:
                 array = self._prepare(feeds, name, dtype)
             arrays.append(array)

@@ -187,3 +187,59 @@ def test_root_comes_from_the_environment(cache_folder: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert Cache.open().root == Path("/home/somebody/.cache/opweld")
+
+
+# Whose folder it is: what is found in it is run.
+
+
+def test_a_new_root_is_for_its_user_alone(cache: Cache, tmp_path: Path) -> None:
+    cache.publish_file("objects", "abcd", ".o", write(tmp_path / "x", "content"))
+    assert cache.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_root_that_others_may_read_is_closed(cache: Cache, tmp_path: Path) -> None:
+    place = cache.publish_file("objects", "abcd", ".o", write(tmp_path / "x", "content"))
+    cache.root.chmod(0o755)
+    assert cache.find_file("objects", "abcd", ".o") == place
+    assert cache.root.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("damage", ["mode", "owner"])
+def test_a_root_that_others_may_write_to_is_not_used(
+    cache: Cache, tmp_path: Path, temporary_root: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    source = write(tmp_path / "x", "content")
+    cache.publish_file("objects", "abcd", ".o", source)
+    if damage == "mode":
+        cache.root.chmod(0o777)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: cache.root.stat().st_uid + 1)
+    with pytest.warns(RuntimeWarning, match="is not used.*OPWELD_CACHE"):
+        assert cache.find_file("objects", "abcd", ".o") is None
+    with pytest.warns(RuntimeWarning, match="is not used"):
+        assert cache.publish_file("objects", "abcd", ".o", source).is_relative_to(temporary_root)
+    with pytest.warns(RuntimeWarning, match="is not used"):
+        assert cache.writable_folder("zig").is_relative_to(temporary_root)
+
+
+def test_what_a_killed_process_left_is_removed_later(cache: Cache, tmp_path: Path) -> None:
+    source = write(tmp_path / "x", "content")
+    place = cache.publish_file("objects", "abcd", ".o", source)
+    old, young = place.parent / ".new-old", place.parent / ".new-young"
+    old.mkdir()
+    write(old / "half", "cont")
+    young.touch()
+    hours_ago = time.time() - 7200
+    os.utime(old, (hours_ago, hours_ago))
+    cache.publish_file("objects", "abef", ".o", source)
+    assert not old.exists() and young.exists()
+
+
+def test_digests_of_what_was_just_written_can_be_told(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "x", "content")
+    cache.remember_digest(file, "0" * 64)
+    assert cache.file_digest(file) == "0" * 64
+    file.write_text("CONTENT")
+    assert cache.file_digest(file) != "0" * 64

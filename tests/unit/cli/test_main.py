@@ -131,6 +131,17 @@ def test_an_artifact_names_threads_only_where_the_user_did(model: Path, tmp_path
         assert json.loads((artifact / "manifest.json").read_text())["threads"] == expected
 
 
+@pytest.mark.parametrize("target, machine", [("aarch64", 183), ("x86-64-v3", 62)])
+def test_compile_for_another_machine(model: Path, tmp_path: Path, target: str, machine: int) -> None:
+    """What is made is written, not opened: this machine may be of another kind."""
+    artifact = tmp_path / "other.opweld"
+    compiled = opweld("compile", model, "-o", artifact, "--target", target)
+    assert compiled.returncode == 0, compiled.stderr
+    for name in ("module.so", "runtime.so"):
+        header = (artifact / name).read_bytes()[:20]
+        assert header[:4] == b"\x7fELF" and int.from_bytes(header[18:20], "little") == machine
+
+
 def test_compile_does_not_overwrite_what_is_no_artifact(model: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("x")
     answer = opweld("compile", model, "-o", tmp_path)

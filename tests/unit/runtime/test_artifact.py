@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from opweld.build import artifact
 from opweld.build.artifact import FileInfo, Manifest, VariantInfo
+from opweld.build.cache import Cache
 from opweld.errors import ArtifactError
 from opweld.interface import ModelMetadata, TensorInfo
 
@@ -236,3 +237,41 @@ def test_fields_of_later_versions_are_ignored() -> None:
     data = json.loads(SMALL.to_json()) | {"colour": "green"}
     assert Manifest.from_json(json.dumps(data)) == SMALL
     assert dataclasses.replace(SMALL, files={}) == SMALL
+
+
+# Content
+
+
+@pytest.mark.parametrize("name", ["module.so", "runtime.so", "weights.bin"])
+def test_a_file_of_the_same_size_but_other_content_is_found(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "m.opweld"
+    write(folder)
+    artifact.remember(folder, Cache.open())
+    status = (folder / name).stat()
+    data = bytearray((folder / name).read_bytes())
+    data[0] ^= 1
+    (folder / name).write_bytes(data)
+    os.utime(folder / name, ns=(status.st_atime_ns, status.st_mtime_ns))
+    artifact.read(folder)
+    with pytest.raises(ArtifactError, match=name):
+        artifact.read(folder, verify=True)
+
+
+def test_a_verified_artifact_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "m.opweld"
+    write(folder)
+    artifact.remember(folder, Cache.open())
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr("hashlib.file_digest", refuse)
+    artifact.read(folder, verify=True)
+
+
+def test_what_a_killed_process_left_is_removed_later(tmp_path: Path) -> None:
+    left = tmp_path / ".opweld-new-left"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    write(tmp_path / "m.opweld")
+    assert leftovers(tmp_path / "m.opweld") == []
