@@ -55,7 +55,11 @@ def check_header(model: onnx.ModelProto) -> int:
         raise ModelError("the model has no graph: it is empty, truncated, or no ONNX model")
     if not model.graph.output:
         raise ModelError("the graph has no outputs, so there is nothing to compute")
-    versions = {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import}
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise ModelError(f"the model uses two opsets of the domain {domain[:100]!r}: opset_import names it twice")
     if "" not in versions and any(node.domain in ("", "ai.onnx") for node in model.graph.node):
         raise ModelError("the model does not say which opset of the default domain it uses (opset_import)")
     versions.setdefault("", OPSET)

@@ -47,8 +47,11 @@ class Stripped:
         for field, value in model.ListFields():
             if field.name not in ("graph", "functions", "training_info"):
                 _copy_field(self.proto, field.name, value)
-        if not any(entry.domain in ("", "ai.onnx") for entry in self.proto.opset_import):
-            self.proto.opset_import.add(domain="", version=OPSET)
+        # Once and by one name: the converter changes one entry.
+        opsets = {"": OPSET} | {"" if o.domain == "ai.onnx" else o.domain: o.version for o in self.proto.opset_import}
+        del self.proto.opset_import[:]
+        for domain, version in opsets.items():
+            self.proto.opset_import.add(domain=domain, version=version)
         self._graph(model.graph, self.proto.graph)
         for function in model.functions:
             copy = self.proto.functions.add()

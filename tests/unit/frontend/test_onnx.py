@@ -210,6 +210,15 @@ def test_negative_dims_are_unknown_dims() -> None:
     assert (run(programs_of(model), {"x": x})["y"] == x[1:3]).all()
 
 
+def test_an_opset_may_be_named_twice_but_not_differ() -> None:
+    model = relu()
+    model.opset_import.add(domain="ai.onnx", version=model.opset_import[0].version)
+    assert load(model).opset_imports[""] == OPSET
+    model.opset_import[1].version -= 1
+    with pytest.raises(ModelError, match="two opsets"):
+        load(model)
+
+
 def malformed() -> dict[str, onnx.ModelProto]:
     x: dict[str, list[object]] = {"x": [2, 3]}
     lying = model_of([node("Add", ["x", "w"], "y")], x, ["y"], {"w": normal(3)})
