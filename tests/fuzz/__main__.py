@@ -30,7 +30,7 @@ def main() -> int:
     counts: collections.Counter[str] = collections.Counter()
     for finding in findings_of(seeds, given.workers):
         counts[finding.outcome] += 1
-        if finding.bad or given.refusals:
+        if finding.bad or (given.refusals and finding.outcome == "refused"):
             print(f"seed {finding.seed} {finding.outcome}: {finding.what}", flush=True)
         if finding.bad and given.keep:
             given.keep.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
 
@@ -20,6 +21,17 @@ TEXTS = (
     "SAME_LOWER", "reverse", "bidirectional", "linear", "n * 2", "9" * 40, "ij,jk->ik", "...",
 )  # fmt: skip
 OPERATORS = tuple(sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}))
+WEIGHTS = {"ModelProto": 0.1, "OperatorSetIdProto": 0.1, "NodeProto": 4, "AttributeProto": 4, "TensorProto": 4,
+           "Dimension": 3}  # fmt: skip
+"""How often each kind of message is changed, 1 where not named. Whatever is refused at once hides what comes after."""
+
+VALUES = {
+    "NodeProto": ("input", "input", "input", "op_type", "output", "attribute"),
+    "AttributeProto": ("i", "ints", "f", "floats", "s", "t", "g"),
+    "TensorProto": ("raw_data", "raw_data", "dims", "int64_data", "float_data"),
+}
+"""The fields that say what a message means; the others are names and kinds."""
+
 MOST = 4
 """Mutations of one model. More make a model that is refused at its first check."""
 
@@ -28,11 +40,11 @@ def mutant_of(seed: int) -> tuple[str, bytes]:
     """A broken model file, and what it was made of."""
     choose = random.Random(seed)
     name, model = source_of(choose)
-    if choose.random() < 0.75:
+    if choose.random() < 0.9:
         for _ in range(choose.randint(1, MOST)):
             _mutate_field(model, choose)
     data = model.SerializeToString()
-    if data and choose.random() < 0.3:
+    if data and choose.random() < 0.12:
         for _ in range(choose.randint(1, MOST)):
             data = _mutate_bytes(data, choose)
     return name, data
@@ -55,14 +67,15 @@ def _mutate_bytes(data: bytes, choose: random.Random) -> bytes:
 
 
 def _mutate_field(model: onnx.ModelProto, choose: random.Random) -> None:
-    """Changes one field somewhere, each kind of message as likely as any other: most fields of a model are names."""
+    """Changes one field somewhere, by kind of message: most messages of a model are about names."""
     messages = list(_messages(model))
-    kind = choose.choice(sorted({type(message).__name__ for message in messages}))
+    kinds = sorted({type(message).__name__ for message in messages})
+    (kind,) = choose.choices(kinds, [WEIGHTS.get(kind, 1) for kind in kinds])
     message = choose.choice([message for message in messages if type(message).__name__ == kind])
-    fields = message.DESCRIPTOR.fields
-    present = [field for field, _ in message.ListFields()]
-    field = choose.choice(present if present and choose.random() < 0.85 else fields)
-    if field.is_repeated:
+    field = _choose_field(message, kind, choose)
+    if field.name == "raw_data" and message.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.FLOAT):
+        message.raw_data = _mutate_elements(message, choose)
+    elif field.is_repeated:
         _mutate_repeated(getattr(message, field.name), field, model, choose)
     elif choose.random() < 0.1:
         message.ClearField(field.name)
@@ -71,6 +84,24 @@ def _mutate_field(model: onnx.ModelProto, choose: random.Random) -> None:
         getattr(message, field.name).CopyFrom(_copy(choose.choice(donors))) if donors else None
     else:
         setattr(message, field.name, _scalar(field, getattr(message, field.name), model, choose))
+
+
+def _choose_field(message: Any, kind: str, choose: random.Random) -> FieldDescriptor:
+    present = [field for field, _ in message.ListFields()]
+    telling = [field for name in VALUES.get(kind, ()) for field in present if field.name == name]
+    if telling and choose.random() < 0.8:
+        return choose.choice(telling)
+    return choose.choice(present if present and choose.random() < 0.85 else message.DESCRIPTOR.fields)
+
+
+def _mutate_elements(tensor: onnx.TensorProto, choose: random.Random) -> bytes:
+    """The data of a tensor with one element changed."""
+    dtype, values = (np.int64, INTEGERS) if tensor.data_type == onnx.TensorProto.INT64 else (np.float32, FLOATS)
+    data = bytearray(tensor.raw_data)
+    if len(data) >= np.dtype(dtype).itemsize:
+        array = np.frombuffer(data, dtype, len(data) // np.dtype(dtype).itemsize)
+        array[choose.randrange(array.size)] = choose.choice(values)
+    return bytes(data)
 
 
 def _mutate_repeated(values: Any, field: FieldDescriptor, model: onnx.ModelProto, choose: random.Random) -> None:
@@ -98,9 +129,10 @@ def _mutate_repeated(values: Any, field: FieldDescriptor, model: onnx.ModelProto
 
 def _scalar(field: FieldDescriptor, old: Any, model: onnx.ModelProto, choose: random.Random) -> Any:
     if field.type == FieldDescriptor.TYPE_STRING:
-        if choose.random() < 0.6:
-            names = [text for message in _messages(model) for text in _texts(message)]
-            return choose.choice(names or [""])
+        if field.name in ("input", "output") and choose.random() < 0.9:
+            return choose.choice([text for node in model.graph.node for text in (*node.input, *node.output)] or [""])
+        if field.name != "op_type" and choose.random() < 0.6:
+            return choose.choice([text for message in _messages(model) for text in _texts(message)] or [""])
         return choose.choice(OPERATORS if field.name == "op_type" else TEXTS)
     if field.type == FieldDescriptor.TYPE_BYTES:
         data = bytes(old or b"")
