@@ -87,7 +87,7 @@ def build_artifact(
     if given is not None:
         given.check_regions({at: dict(made.fields()) for at, made in schedules.items()})
     report("generating C", 2, STAGES)
-    description = describe(graph)
+    description = describe(graph, found[0].facts)
     module = Module(
         tuple(value.name for value in description.inputs),
         tuple(value.name for value in description.outputs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from opweld.interface import ModelMetadata, TensorInfo
-from opweld.tensor.dtype import DType
+from opweld.ops.fact import Fact
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,9 @@ class Description:
     nodes: int
 
 
-def describe(model: ir.Model) -> Description:
-    """The description of a loaded model."""
+def describe(model: ir.Model, facts: Mapping[ir.Value, Fact]) -> Description:
+    """The description of a loaded model. Element types are those of the facts: models may leave an output's out, or err
+    in it."""
     graph = model.graph
     metadata = ModelMetadata(
         producer=model.producer_name or "",
@@ -35,19 +37,18 @@ def describe(model: ir.Model) -> Description:
         custom=dict(model.metadata_props),
     )
     return Description(
-        tuple(map(_info, graph.inputs)),
-        tuple(map(_info, graph.outputs)),
+        tuple(_info(value, facts[value]) for value in graph.inputs),
+        tuple(_info(value, facts[value]) for value in graph.outputs),
         metadata,
         sum(1 for _ in graph.all_nodes()),
     )
 
 
-def _info(value: ir.Value) -> TensorInfo:
-    dtype = DType.of_onnx(int(value.dtype)) if value.dtype is not None else DType.F32
+def _info(value: ir.Value, fact: Fact) -> TensorInfo:
     shape: tuple[int | str, ...] | None = None
     if value.shape is not None:
         shape = tuple(dim if isinstance(dim, int) else (dim.value or "") for dim in value.shape)
-    return TensorInfo(value.name or "", str(dtype.numpy), shape)
+    return TensorInfo(value.name or "", str(fact.dtype.numpy), shape)
 
 
 def external_files(model: Any) -> tuple[str, ...]:

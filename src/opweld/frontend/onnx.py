@@ -95,6 +95,8 @@ def _check_rank(value: onnx.ValueInfoProto, kind: str, required: bool) -> None:
     which = value.type.WhichOneof("value")
     if which not in ("tensor_type", None):
         raise ModelError(f"{title} is a {which.removesuffix('_type')}; opweld takes tensors only")
+    if which is not None and value.type.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
+        raise ModelError(f"{title} has element type {value.type.tensor_type.elem_type}, which ONNX does not define")
     if required and (which is None or not value.type.tensor_type.HasField("shape")):
         raise ModelError(f"{title} has no declared rank. Declare its dims (dynamic ones by name) before export.")
     rank = len(value.type.tensor_type.shape.dim)
@@ -118,6 +120,11 @@ def _restore(converted: onnx.ModelProto, original: onnx.ModelProto) -> None:
         for value in mine:
             if value.name in declared:
                 value.CopyFrom(declared[value.name])
+    # An input that is passed through is one value: what an output leaves undeclared must not undo what the input says.
+    fed = {value.name: value for value in converted.graph.input}
+    for value in converted.graph.output:
+        if value.name in fed:
+            value.CopyFrom(fed[value.name])
     del converted.graph.value_info[:]
 
 
@@ -126,7 +133,10 @@ def _finish(proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset
     try:
         model = ir.from_proto(proto)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise ModelError(f"the graph is malformed: {str(error)[:300]}") from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # the outermost says which graph, the innermost what
+            cause = cause.__cause__
+        raise ModelError(f"the graph is malformed: {str(cause)[:300]}") from error
     assert isinstance(model, ir.Model)
     weights = [_weight(tensor, path) for tensor in stripped.removed]
     for graph in (model.graph, *model.graph.subgraphs()):

@@ -235,7 +235,10 @@ def malformed() -> dict[str, onnx.ModelProto]:
     sequence.graph.input[0].type.sequence_type.elem_type.tensor_type.elem_type = 1
     doubled = model_of([node("Softmax", ["x"], "y", axis=0)], x, ["y"])
     doubled.graph.node[0].attribute.append(helper.make_attribute("axis", 1))
+    undefined = model_of([node("Relu", ["x"], "y")], x, ["y"])
+    undefined.graph.output[0].type.tensor_type.elem_type = -1
     return {
+        "an output of an undefined element type": undefined,
         "an attribute given twice": doubled,
         "a cycle": model_of([node("Add", ["x", "b"], "a"), node("Relu", ["a"], "b")], x, ["b"]),
         "a node that reads itself": model_of([node("Add", ["x", "a"], "a")], x, ["a"]),

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from opweld.frontend import load, variants
+from opweld.frontend.description import describe
+from opweld.interface import TensorInfo
+from tests.unit.frontend.models import model_of, node
+
+
+@pytest.mark.parametrize(
+    "declared", [onnx.TensorProto.INT64, onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING, None]
+)
+def test_outputs_have_the_element_type_that_is_computed(declared: int | None) -> None:
+    model = model_of([node("Shape", ["x"], "y")], {"x": ["n", 3]}, ["y"])
+    model.graph.output[0].ClearField("type")
+    if declared is not None:
+        model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", declared, [2]))
+    loaded = load(model)
+    found = describe(loaded, variants(loaded)[0].facts)
+    assert found.inputs == (TensorInfo("x", "float32", ("n", 3)),)
+    assert found.outputs == (TensorInfo("y", "int64", None if declared is None else (2,)),)
+
+
+def test_outputs_of_bodies_and_inputs_passed_through_are_described() -> None:
+    def body(op: str) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node(op, ["x"], ["b"])], op, [], [out])
+
+    branch = helper.make_node("If", ["c"], ["y"], then_branch=body("Relu"), else_branch=body("Neg"))
+    model = model_of([branch], {"x": ["n"]}, ["y", "x"], {"c": np.array(True)})
+    loaded = load(model)
+    found = describe(loaded, variants(loaded)[0].facts)
+    assert [info.dtype for info in found.outputs] == ["float32", "float32"]
+    assert found.nodes == 3
