@@ -15,7 +15,7 @@ import numpy as np
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
-from opweld.errors import ArtifactError
+from opweld.errors import ArtifactError, ModelError
 from opweld.explanation import explain_text
 from opweld.ledger import Ledger
 from opweld.options import Options
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
+
+MAX_MODEL_BYTES = (1 << 31) - 1
+"""Protobuf ends here."""
 
 
 class Model:
@@ -107,9 +110,9 @@ def _key(model: Any, options: Options, target: Target, cache: Cache) -> str:
     if isinstance(model, str | Path):
         path = Path(model)
         if not path.is_file():
-            from opweld.errors import ModelError
-
             raise ModelError(f"{path}: no such file; expected an ONNX model or an artifact folder")
+        if path.stat().st_size > MAX_MODEL_BYTES:
+            raise ModelError(f"{path} is larger than 2 GB, as no ONNX file can be; keep its weights in external data")
         content = cache.file_digest(path)
     elif isinstance(model, bytes):
         content = hashlib.sha256(model).hexdigest()

@@ -9,7 +9,7 @@ import pytest
 
 import opweld
 from opweld.build import artifact
-from opweld.errors import InputError
+from opweld.errors import InputError, ModelError
 from tests.unit.frontend.models import model_of, node
 from tests.unit.ops.one_node import normal
 
@@ -39,6 +39,13 @@ def test_a_sound_entry_is_not_read_again(cache_folder: Path, monkeypatch: pytest
 
     monkeypatch.setattr("hashlib.file_digest", refuse)
     assert opweld.compile(product()).path == first
+
+
+def test_a_file_that_no_model_can_be_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "m.onnx").open("wb") as file:
+        file.truncate(1 << 42)
+    with pytest.raises(ModelError, match="2 GB"):
+        opweld.compile(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize("feeds", [None, 3, [np.zeros((2, 8), np.float32)], "x"])
