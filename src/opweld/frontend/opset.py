@@ -243,8 +243,8 @@ def _schema(node: onnx.NodeProto) -> Any:
 def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model at `OPSET`. UnsupportedError when onnx cannot convert it, ModelError when the result is not valid."""
     if opset > OPSET:
-        return _relabelled(model, opset)
-    if opset < OPSET:
+        _check_older(model, opset)
+    elif any(_since(name, opset) != _since(name, OPSET) for name in _operators(model.graph)):
         if opset < 9 and "Scan" in _operators(model.graph):
             raise UnsupportedError(
                 "a Scan of opset 8 has a batch axis, which later ones have not. Export with opset 9 or newer."
@@ -257,12 +257,24 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
                 "Export it again with opset 17 or newer."
             ) from error
         check_nodes(model.graph.node, OPSET, {})
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            entry.version = OPSET
     return model
 
 
-def _relabelled(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """A newer model at `OPSET`. What was added since are operators, attributes and element types, so a model that uses
-    none of them means the same."""
+def _since(name: str, opset: int) -> int:
+    """The opset that gave an operator the meaning that it has in `opset`."""
+    try:
+        schema: Any = onnx.defs.get_schema(name, opset, "")
+    except onnx.defs.SchemaError:
+        return 0
+    return schema.since_version
+
+
+def _check_older(model: onnx.ModelProto, opset: int) -> None:
+    """What newer opsets added are operators, attributes and element types, so a model that uses none of them means the
+    same at `OPSET`; UnsupportedError for another one."""
     try:
         check_nodes(model.graph.node, OPSET, {})
     except ModelError as error:
@@ -270,7 +282,3 @@ def _relabelled(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             f"{error}: this model uses what opset {opset} added, which is not supported yet. "
             f"Export it with opset {OPSET}."
         ) from error
-    for entry in model.opset_import:
-        if entry.domain in ("", "ai.onnx"):
-            entry.version = OPSET
-    return model

@@ -28,6 +28,7 @@ def test_the_answer_is_that_of_onnx() -> None:
 def test_what_onnx_says_is_told() -> None:
     model = model_of([node("Frobnicate", ["x"], "y")], {"x": [2, 3]}, ["y"])
     model.graph.node[0].domain = "elsewhere"
+    model.graph.node.append(node("Cast", ["y"], "z", to=1))
     with pytest.raises(isolated.LibraryError, match="make_y"):
         isolated.convert_version(model, 28)
     with pytest.raises(UnsupportedError, match=r"opset 23 to 28.*make_y"):

@@ -92,6 +92,16 @@ def test_every_opset_means_what_it_meant(opset: int) -> None:
     np.testing.assert_allclose(run(programs_of(model), {"x": x})["y"], wanted, rtol=1e-5)
 
 
+def test_a_model_whose_operators_did_not_change_is_not_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("converted")
+
+    monkeypatch.setattr("opweld.frontend.isolated.convert_version", refuse)
+    assert load(relu()).opset_imports[""] == OPSET
+    with pytest.raises(AssertionError, match="converted"):
+        load(model_of([node("Cast", ["x"], "y", to=1)], {"x": [3]}, ["y"], opset=13))
+
+
 def test_weights_survive_conversion() -> None:
     weights = {"w": normal(40, 50), "b": normal(50)}
     constant = helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(normal(2, 50, seed=9)))
