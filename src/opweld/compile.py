@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
+import os
 import shutil
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from functools import cache as remember
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, Unpack, cast
 
 import numpy as np
 
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
-from opweld.errors import ArtifactError, ModelError
+from opweld.errors import ArtifactError, AssumptionError, MissingModelError, ModelError, OptionError
 from opweld.explanation import explain_text
-from opweld.ledger import Ledger
-from opweld.options import Options
+from opweld.interface import TensorInfo
+from opweld.ledger import Ledger, printable
+from opweld.options import CompileOptions, Options
+from opweld.runtime.empty import EmptySessions
 from opweld.runtime.session import Session
 from opweld.schedule.file import parse_schedules
 from opweld.target import Target
@@ -26,30 +33,64 @@ from opweld.target import Target
 if TYPE_CHECKING:
     import onnx
 
+    from opweld.verify.check import Check
+
 Array = np.ndarray[Any, Any]
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+"""A model as callers have it: the path of an ONNX file, its bytes, or the parsed file."""
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
+
+_log = logging.getLogger("opweld")
 
 MAX_MODEL_BYTES = (1 << 31) - 1
 """Protobuf ends here."""
 
 
 class Model:
-    """A compiled model, open and ready to run.
+    """A compiled model, open and ready to run. Any number of threads may run it at the same time. It pickles.
 
     Attributes:
-        session: what runs it. path: the artifact folder.
+        path: the artifact folder. session: what runs it.
+        inputs, outputs: name, dtype and shape of each, as the model declares them, in its order.
     """
 
-    def __init__(self, path: Path, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        threads: int | None = None,
+        *,
+        source: Path | bytes | onnx.ModelProto | None = None,
+        options: Options | None = None,
+    ) -> None:
+        """Opens an artifact; `source` and `options` say what it was compiled from, where that is known."""
         self.path = path
         self.session = Session(path, threads=threads)
+        self.inputs: tuple[TensorInfo, ...] = self.session.manifest.inputs
+        self.outputs: tuple[TensorInfo, ...] = self.session.manifest.outputs
+        self._source = source
+        self._options = options or Options()
+        self._empty = EmptySessions(self.session, None if source is None else self._compile)
+
+    def _compile(self, dims: Mapping[str, int]) -> Path:
+        return compile_model(self._source, replace(self._options, dims={**self._options.dims, **dims}))
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Runs the model: input arrays by name in, output arrays by name out, in the model's order."""
-        return dict(zip(self.session.output_names, self.session.run(feeds), strict=True))
+        """Runs the model.
 
-    def save(self, path: str | Path) -> Path:
+        Args:
+            feeds: an array for every input name, of the model's dtype and rank.
+
+        Returns the outputs by name, new arrays, in the model's order. Raises InputError when a feed is missing, unknown
+        or wrong, AssumptionError for sizes that the model was not compiled for, RunError when a kernel fails.
+        """
+        try:
+            outputs = self.session.run(feeds)
+        except AssumptionError as error:
+            outputs = self._empty.session_for(feeds, error).run(feeds)
+        return dict(zip(self.session.output_names, outputs, strict=True))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
         """Copies the artifact to a folder, usually called `*.opweld`; an artifact already there is replaced.
 
         The number of threads that was asked for becomes the copy's default."""
@@ -57,31 +98,154 @@ class Model:
         artifact.copy(self.path, folder, self.session.threads)
         return folder
 
+    def verify(
+        self, feeds: Mapping[str, Array] | None = None, *, rtol: float | None = None, atol: float | None = None
+    ) -> Check:
+        """Compares the answer with the model itself, computed in float64, and with ONNX Runtime where it is installed.
 
-def compile(model: Any, **options: Any) -> Model:
-    """Compiles an ONNX model (path, bytes or ModelProto) and opens it; see `opweld.options.Options` for the options.
+        Args:
+            feeds: inputs; random ones of usual sizes where None. Noise is a poor input for a detector.
+            rtol: tolerance as a part of each output's scale; by dtype and by ONNX Runtime's own error where None.
+            atol: tolerance of the difference itself.
 
-    Raises OpweldError: ModelError for a bad model, UnsupportedError naming operator and node, OptionError."""
-    chosen = Options.of(**options)
-    return Model(compile_model(model, chosen), chosen.threads)
+        Returns the comparison: `passed`, `error`, one entry an output. Raises OptionError for a model that was loaded:
+        an artifact does not hold the graph that it was made from. UnsupportedError when there is no reference.
+        """
+        if self._source is None:
+            raise OptionError(f"{self.path} cannot be verified: it was loaded, and holds no ONNX graph; compile anew")
+        from opweld.verify.check import check_outputs
+        from opweld.verify.inputs import fitting_inputs
+
+        if feeds is None:
+            feeds, _ = fitting_inputs(self.inputs, self.session.plan, given={}, dims={})
+        outputs = self.run(feeds)
+        with _as_file(self._source) as file:
+            return check_outputs(file, feeds, list(outputs), list(outputs.values()), rtol=rtol, atol=atol)
+
+    def __repr__(self) -> str:
+        manifest = self.session.manifest
+        inputs, outputs = (", ".join(map(_printed, values)) for values in (self.inputs, self.outputs))
+        kernels = f"{manifest.kernels} kernel" + "s" * (manifest.kernels != 1)
+        return f"<opweld.Model ({inputs}) -> ({outputs}): {kernels}, {manifest.target}, level {manifest.level}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._source is None:
+            return (_loaded, (self.path.absolute(), self.session.threads))
+        source = self._source.absolute() if isinstance(self._source, Path) else self._source
+        return (_compiled, (source, self._options))
 
 
-def load(path: str | Path, threads: int | None = None) -> Model:
+def compile(
+    model: ModelSource,
+    *,
+    target: str = "native",
+    precision: str = "fp32",
+    level: str = "all",
+    threads: SupportsIndex = 0,
+    dims: Mapping[str, SupportsIndex] | None = None,
+    dim_hints: Mapping[str, SupportsIndex] | None = None,
+    disable: Iterable[str] = (),
+    pins: Mapping[str, str] | None = None,
+    schedules: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Compiles an ONNX model and opens it; what was compiled before is opened from the cache.
+
+    Args:
+        model: the path of an ONNX file, its bytes, or an onnx.ModelProto.
+        target: the machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64.
+        precision: fp32, where every value is computed in the type that the model gives it.
+        level: how much to optimise: none, basic, extended or all.
+        threads: at most so many a run, 0 for all processors of the machine it runs on.
+        dims: sizes for symbolic dims of the inputs, which become constants of the compiled model.
+        dim_hints: sizes that symbolic dims are expected to have; any size stays right, these are fastest.
+        disable: ids, rules or stages of decisions that must stay at their baseline; `explain` lists them.
+        pins: by id of a decision, the name of the alternative to take.
+        schedules: a file that says how kernels are computed, as the `schedules.txt` of an artifact does.
+        progress: called with (what is being done, steps done, steps in all) while the model is compiled. The logger
+            "opweld" also tells, at level INFO, when it begins and how long it took.
+
+    Raises OpweldError: ModelError for a bad model, UnsupportedError naming operator and node, OptionError,
+    ToolchainError where there is no C compiler.
+    """
+    options = Options.of(
+        target=target,
+        precision=precision,
+        level=level,
+        threads=threads,
+        dims={} if dims is None else dims,
+        dim_hints={} if dim_hints is None else dim_hints,
+        disable=disable,
+        pins={} if pins is None else pins,
+        schedules=schedules,
+    )
+    return _compiled(_source_of(model), options, progress)
+
+
+def _compiled(source: Path | bytes | onnx.ModelProto, options: Options, progress: Progress | None = None) -> Model:
+    return Model(compile_model(source, options, progress), options.threads, source=source, options=options)
+
+
+def load(path: str | os.PathLike[str], threads: SupportsIndex | None = None) -> Model:
     """Opens a saved artifact. Needs neither onnx nor a compiler.
 
     threads: at most so many a run; 0 for all processors of this machine; what the artifact says where None."""
-    return Model(Path(path), threads)
+    return _loaded(Path(path), None if threads is None else Options.of(threads=threads).threads)
 
 
-def explain(model: Any, **options: Any) -> str:
-    """How the kernels of a model are computed, and every decision that led there, as text."""
-    folder = compile_model(model, Options.of(**options))
+def _loaded(path: Path, threads: int | None) -> Model:
+    return Model(path, threads)
+
+
+def explain(model: ModelSource, **options: Unpack[CompileOptions]) -> str:
+    """How the kernels of a model are computed, and every decision that led there, as text. See `compile`."""
+    folder = compile_model(_source_of(model), Options.of(**options))
     schedules = parse_schedules((folder / artifact.SCHEDULES).read_text(encoding="utf-8"))
     return explain_text(Ledger.loads((folder / artifact.LEDGER).read_text(encoding="utf-8")), schedules)
 
 
+def overridden(
+    model: Path | bytes, initializers: Mapping[str, Array], denotations: Mapping[str, int]
+) -> onnx.ModelProto:
+    """A copy of the model with other weights, and sizes of dims by what they denote."""
+    from opweld.frontend import override
+
+    return override.overridden(model, initializers, denotations)
+
+
+def _source_of(model: object) -> Path | bytes | onnx.ModelProto:
+    """The model as a path, bytes or a ModelProto. Raises OptionError for anything else."""
+    if isinstance(model, str | os.PathLike):
+        return Path(cast("str | os.PathLike[str]", model))
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(cast("bytes | bytearray", model))
+    if not hasattr(model, "SerializeToString"):
+        kind = type(model).__name__
+        raise OptionError(f"model is of type {kind}, expected the path of an ONNX file, its bytes, or a ModelProto")
+    return cast("onnx.ModelProto", model)
+
+
+def _printed(info: TensorInfo) -> str:
+    """An input or output as a short text: `x float32[batch, 3]`."""
+    shape = "*" if info.shape is None else ", ".join("?" if dim == "" else str(dim) for dim in info.shape)
+    return f"{printable(info.name)} {info.dtype}[{printable(shape)}]"
+
+
+@contextlib.contextmanager
+def _as_file(source: Path | bytes | onnx.ModelProto) -> Generator[Path]:
+    """The file of a model, written to a temporary folder where there is none."""
+    if isinstance(source, Path):
+        yield source
+        return
+    with temporary_folder() as folder:
+        file = folder / "model.onnx"
+        file.write_bytes(source if isinstance(source, bytes) else source.SerializeToString())
+        yield file
+
+
 def compile_model(model: Any, options: Options, progress: Progress | None = None) -> Path:
     """The artifact folder of a model in the user's cache, compiled now if it is not there yet."""
+    model = _source_of(model)
     cache = Cache.open()
     target = Target.of(options.target)
     key = _key(model, options, target, cache)
@@ -91,8 +255,12 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     from opweld.pipeline import build_artifact
     from opweld.tensor.intern import compilation
 
+    title = str(model) if isinstance(model, Path) else "a model"
+    _log.info("compiling %s", title)
+    start = time.perf_counter()
     with temporary_folder() as workspace, compilation():
         made = build_artifact(model, options, target, workspace, cache, progress)
+        _log.info("compiled %s in %.1f s", title, time.perf_counter() - start)
 
         def fill(folder: Path) -> None:
             shutil.copytree(made.folder, folder / "model.opweld")
@@ -103,23 +271,31 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
         return folder
 
 
-def _key(model: Any, options: Options, target: Target, cache: Cache) -> str:
+def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache) -> str:
     from opweld import __version__
     from opweld.build.toolchain import Compiler
 
-    if isinstance(model, str | Path):
-        path = Path(model)
-        if not path.is_file():
-            raise ModelError(f"{path}: no such file; expected an ONNX model or an artifact folder")
-        if path.stat().st_size > MAX_MODEL_BYTES:
-            raise ModelError(f"{path} is larger than 2 GB, as no ONNX file can be; keep its weights in external data")
-        content = cache.file_digest(path)
+    if isinstance(model, Path):
+        content = _file_digest(model, cache)
     elif isinstance(model, bytes):
         content = hashlib.sha256(model).hexdigest()
     else:
-        content = hashlib.sha256(cast("onnx.ModelProto", model).SerializeToString(deterministic=True)).hexdigest()
+        content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
     parts = (content, options.digest(), target.digest(), __version__, Compiler.find().version, sources_digest())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _file_digest(path: Path, cache: Cache) -> str:
+    try:
+        if path.is_dir():
+            raise ModelError(f"{path} is a folder; expected an ONNX model or an artifact folder")
+        if path.stat().st_size > MAX_MODEL_BYTES:
+            raise ModelError(f"{path} is larger than 2 GB, as no ONNX file can be; keep its weights in external data")
+        return cache.file_digest(path)
+    except FileNotFoundError as error:
+        raise MissingModelError(f"{path}: no such file; expected an ONNX model or an artifact folder") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 @remember
@@ -132,7 +308,7 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _cached(cache: Cache, key: str, model: Any) -> Path | None:
+def _cached(cache: Cache, key: str, model: Path | bytes | onnx.ModelProto) -> Path | None:
     """The artifact under a key, if it is whole and the model's external data has not changed."""
     folder = cache.find_folder("models", key)
     if folder is None:
@@ -140,7 +316,8 @@ def _cached(cache: Cache, key: str, model: Any) -> Path | None:
     try:
         artifact.read(folder / "model.opweld", verify=True)
         external = json.loads((folder / "external.json").read_text(encoding="utf-8"))
-        current = {name: cache.file_digest(Path(model).parent / name) for name in external}
+        folder_of_model = model.parent if isinstance(model, Path) else Path()
+        current = {name: cache.file_digest(folder_of_model / name) for name in external}
     except (ArtifactError, OSError, ValueError, TypeError):
         cache.discard("models", key)
         return None

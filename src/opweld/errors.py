@@ -19,16 +19,28 @@ class ModelError(OpweldError):
     """The model is malformed or inconsistent: bad protobuf, wrong rank, contradicting shapes, unsafe external data."""
 
 
+class MissingModelError(ModelError):
+    """There is no file or folder where the model should be."""
+
+
+class DamagedModelError(ModelError):
+    """The file is no ONNX model: truncated, or of another format."""
+
+
 class UnsupportedError(OpweldError):
     """The model is valid, but uses an operator, attribute or type that opweld does not compile yet."""
 
 
-class InputError(OpweldError):
+class InputError(OpweldError, ValueError):
     """A feed is missing, unknown, or has the wrong dtype, rank or shape."""
 
 
 class AssumptionError(InputError):
     """The shapes or small integer inputs of a call violate the assumptions of every compiled variant."""
+
+
+class RunError(OpweldError, RuntimeError):
+    """A run failed: a kernel met a bad index, memory ran out, or the caller ended it."""
 
 
 class ToolchainError(OpweldError):
@@ -39,5 +51,5 @@ class ArtifactError(OpweldError):
     """An artifact is missing, corrupted, of another format version, or built for another processor."""
 
 
-class OptionError(OpweldError):
+class OptionError(OpweldError, ValueError):
     """An option or environment variable has a value that opweld does not know."""

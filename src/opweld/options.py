@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import operator
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, SupportsIndex, TypedDict, cast
 
 from opweld.errors import OptionError
 from opweld.rules import LEVELS
 
 TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
+PRECISIONS = ("fp32",)
 MAX_THREADS = 1024
 MAX_SCHEDULES = 1 << 28
 """Characters of a schedules file."""
@@ -27,16 +30,31 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+class CompileOptions(TypedDict, total=False):
+    """The keyword arguments that stand for `Options`, for functions that pass them on."""
+
+    target: str
+    precision: str
+    level: str
+    threads: SupportsIndex
+    dims: Mapping[str, SupportsIndex]
+    disable: Iterable[str]
+    pins: Mapping[str, str]
+    dim_hints: Mapping[str, SupportsIndex]
+    schedules: str | os.PathLike[str] | None
+
+
 @dataclass(frozen=True)
 class Options:
     """How to compile a model.
 
     Attributes:
         target: the machine to compile for, one of `TARGETS`.
+        precision: one of `PRECISIONS`; `fp32` computes every value in the type that the model gives it.
         level: how much to optimise, one of `LEVELS`; `none` compiles one kernel a node.
         threads: at most so many a run, 0 for all processors of the machine it runs on. No stage reads it: a compiled
             model serves any number.
-        dims: sizes for symbolic dims of the inputs, which become constants of the compiled model.
+        dims: sizes for symbolic dims of the inputs, 0 included, which become constants of the compiled model.
         disable: ids, rules or stages of decisions that must stay at their baseline (`opweld explain` lists them).
         pins: by id of a decision, the name of the alternative to take.
         dim_hints: sizes that symbolic dims are expected to have; costs are predicted for them, any size stays legal.
@@ -45,6 +63,7 @@ class Options:
     """
 
     target: str = "native"
+    precision: str = "fp32"
     level: str = "all"
     threads: int = 0
     dims: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
@@ -56,26 +75,16 @@ class Options:
 
     def __post_init__(self) -> None:
         _check_choice("target", self.target, TARGETS)
+        _check_choice("precision", self.precision, PRECISIONS)
         _check_choice("level", self.level, LEVELS)
-        _check_count("threads", self.threads, 0, MAX_THREADS)
-        _check_sizes("dims", "dim", self.dims)
-        _check_sizes("dim_hints", "dim hint", self.dim_hints)
-        if not isinstance(cast(object, self.pins), Mapping):
-            raise OptionError(f"pins is {self.pins!r}, expected names of alternatives by id of a decision")
-        for identity, alternative in self.pins.items():
-            if not isinstance(cast(object, alternative), str) or not identity or not alternative:
-                raise OptionError(f"pins holds {identity!r}: {alternative!r}, expected a decision's id and alternative")
-        if isinstance(cast(object, self.disable), str):
-            raise OptionError(f"disable is the text {self.disable!r}, expected a list of decision ids, rules or stages")
-        for entry in self.disable:
-            if not isinstance(cast(object, entry), str) or not entry:
-                raise OptionError(f"disable holds {entry!r}, expected the id of a decision, a rule or a stage")
-        for name in ("dims", "pins", "dim_hints"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-        object.__setattr__(self, "disable", tuple(self.disable))
+        _set(self, "threads", _count("threads", self.threads, 0, MAX_THREADS))
+        _set(self, "dims", _sizes("dims", "dim", self.dims, 0))
+        _set(self, "dim_hints", _sizes("dim_hints", "dim hint", self.dim_hints, 1))
+        _set(self, "pins", _pins(self.pins))
+        _set(self, "disable", _names("disable", self.disable))
         if self.schedules is not None:
-            object.__setattr__(self, "schedules_text", _read_schedules(self.schedules))
-            object.__setattr__(self, "schedules", Path(self.schedules))
+            _set(self, "schedules_text", _read_schedules(self.schedules))
+            _set(self, "schedules", Path(self.schedules))
 
     @classmethod
     def of(cls, **values: Any) -> Options:
@@ -90,6 +99,7 @@ class Options:
         """A hash of all options that change what is compiled; `threads` does not."""
         fixed = {
             "target": self.target,
+            "precision": self.precision,
             "level": self.level,
             "dims": dict(self.dims),
             "disable": sorted(set(self.disable)),
@@ -110,35 +120,72 @@ def _options(values: dict[str, Any]) -> Options:
 
 
 def _read_schedules(path: object) -> str:
-    if not isinstance(path, str | Path):
+    if not isinstance(path, str | os.PathLike):
         raise OptionError(f"schedules is {path!r}, expected the path of a schedules file")
+    path = os.fspath(cast("str | os.PathLike[str]", path))
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_SCHEDULES + 1)
     except (OSError, ValueError) as error:
-        raise OptionError(f"schedules {str(path)!r}: cannot be read ({error}); name a schedules.txt") from error
+        raise OptionError(f"schedules {path!r}: cannot be read ({error}); name a schedules.txt") from error
     if len(text) > MAX_SCHEDULES:
-        raise OptionError(f"schedules {str(path)!r}: is longer than {MAX_SCHEDULES:,} characters; name a schedules.txt")
+        raise OptionError(f"schedules {path!r}: is longer than {MAX_SCHEDULES:,} characters; name a schedules.txt")
     return text
 
 
-def _check_sizes(option: str, what: str, sizes: object) -> None:
-    if not isinstance(sizes, Mapping):
-        raise OptionError(f"{option} is {sizes!r}, expected sizes by name of symbolic dim, as {{'batch': 1}}")
-    for name, size in cast("Mapping[object, object]", sizes).items():
-        if not isinstance(name, str) or not name:
-            raise OptionError(f"{option} has the key {name!r}, expected the name of a symbolic dim")
-        _check_count(f"{what} {name!r}", size, 1, 2**63 - 1)
+def _set(options: Options, name: str, value: object) -> None:
+    object.__setattr__(options, name, value)
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise OptionError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
 
 
-def _check_count(name: str, value: object, lowest: int, highest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+def _count(name: str, value: object, lowest: int, highest: int) -> int:
+    """A whole number of any type that is one, numpy's included; True and False are none."""
+    number = None
+    if not isinstance(value, bool) and isinstance(value, SupportsIndex):
+        with contextlib.suppress(TypeError):  # an array of several elements
+            number = operator.index(value)
+    if number is None or not lowest <= number <= highest:
         raise OptionError(f"{name} is {value!r}, expected a whole number from {lowest} to {highest}")
+    return number
+
+
+def _sizes(option: str, what: str, sizes: object, lowest: int) -> Mapping[str, int]:
+    if not isinstance(sizes, Mapping):
+        raise OptionError(f"{option} is {sizes!r}, expected sizes by name of symbolic dim, as {{'batch': 1}}")
+    found: dict[str, int] = {}
+    for name, size in cast("Mapping[object, object]", sizes).items():
+        if not isinstance(name, str) or not name:
+            raise OptionError(f"{option} has the key {name!r}, expected the name of a symbolic dim")
+        found[name] = _count(f"{what} {name!r}", size, lowest, 2**63 - 1)
+    return MappingProxyType(found)
+
+
+def _pins(pins: object) -> Mapping[str, str]:
+    if not isinstance(pins, Mapping):
+        raise OptionError(f"pins is {pins!r}, expected names of alternatives by id of a decision")
+    found: dict[str, str] = {}
+    for identity, alternative in cast("Mapping[object, object]", pins).items():
+        if not isinstance(identity, str) or not isinstance(alternative, str) or not identity or not alternative:
+            raise OptionError(f"pins holds {identity!r}: {alternative!r}, expected a decision's id and alternative")
+        found[identity] = alternative
+    return MappingProxyType(found)
+
+
+def _names(option: str, names: object) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise OptionError(f"{option} is the text {names!r}, expected a list of decision ids, rules or stages")
+    if not isinstance(names, Iterable):
+        raise OptionError(f"{option} is {names!r}, expected a list of decision ids, rules or stages")
+    found: list[str] = []
+    for entry in cast("Iterable[object]", names):
+        if not isinstance(entry, str) or not entry:
+            raise OptionError(f"{option} holds {entry!r}, expected the id of a decision, a rule or a stage")
+        found.append(entry)
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from opweld.errors import OptionError
@@ -25,11 +26,16 @@ def test_defaults_are_native_everything_on_all_cores() -> None:
     [
         ({"target": "riscv"}, "target is 'riscv', expected one of native, x86-64-v3, x86-64-v4, aarch64"),
         ({"level": "max"}, "level is 'max', expected one of none, basic, extended, all"),
-        ({"precision": "fp32"}, "unknown option 'precision'"),
+        ({"precision": "bf16"}, "precision is 'bf16', expected one of fp32"),
+        ({"target": ["native"]}, "target is ['native'], expected one of"),
         ({"threads": -1}, "threads is -1, expected a whole number from 0 to 1024"),
         ({"threads": True}, "threads is True"),
         ({"threads": 2.0}, "threads is 2.0"),
-        ({"dims": {"batch": 0}}, "dim 'batch' is 0"),
+        ({"dims": {"batch": -1}}, "dim 'batch' is -1, expected a whole number from 0"),
+        ({"dims": {"batch": np.zeros(2, int)}}, "dim 'batch' is array([0, 0]), expected a whole number"),
+        ({"dim_hints": {"batch": 0}}, "dim hint 'batch' is 0, expected a whole number from 1"),
+        ({"disable": 3}, "disable is 3, expected a list"),
+        ({"pins": {"a": 1}}, "pins holds 'a': 1"),
         ({"dims": {"batch": 2**63}}, "dim 'batch' is 9223372036854775808"),
         ({"dims": {"": 1}}, "dims has the key ''"),
         ({"dims": [("batch", 1)]}, "expected sizes by name of symbolic dim"),
@@ -38,12 +44,18 @@ def test_defaults_are_native_everything_on_all_cores() -> None:
         ({"schedules": 3}, "schedules is 3, expected the path of a schedules file"),
         ({"schedules": "no/such.txt"}, "schedules 'no/such.txt': cannot be read"),
         ({"schedules_text": "x"}, "unknown option 'schedules_text'"),
-        ({"levle": "all"}, "unknown option 'levle'; the options are target, level, threads, dims, disable"),
+        ({"levle": "all"}, "unknown option 'levle'; the options are target, precision, level, threads, dims, disable"),
     ],
 )
 def test_bad_values_are_refused_with_the_valid_ones(values: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
         Options.of(**values)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    options = Options(threads=np.int32(2), dims={"n": np.int64(0)})  # pyright: ignore[reportArgumentType]
+    assert options == Options(threads=2, dims={"n": 0})
+    assert type(options.threads) is int and type(options.dims["n"]) is int
 
 
 def test_options_cannot_be_changed_not_even_through_their_dims() -> None:

@@ -36,7 +36,7 @@ class Opened:
 
     def feeds(self, given: Mapping[str, str], dims: Mapping[str, int], seed: int) -> dict[str, Array]:
         """Inputs that the model takes, as far as they are not given; says which shapes where it had to search."""
-        from opweld.cli.inputs import fitting_inputs
+        from opweld.verify.inputs import fitting_inputs
 
         probe = self.session.run if self.session.decides else self.session.plan
         feeds, found = fitting_inputs(self.inputs, probe, given=given, dims=dims, seed=seed)

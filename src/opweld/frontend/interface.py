@@ -89,8 +89,8 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int]) -> Interface:
     wanted = dict(dims)
     known: list[str] = []
     for name, size in dims.items():
-        if size < 1:
-            raise OptionError(f"dim {name!r} must be at least 1, got {size}")
+        if size < 0:
+            raise OptionError(f"dim {name!r} must not be negative, got {size}")
     for value in graph.inputs:
         shape: list[Dim] = []
         assert value.name is not None

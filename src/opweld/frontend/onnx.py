@@ -11,7 +11,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, RemoveInitializersFromInputsPass
 
-from opweld.errors import ModelError
+from opweld.errors import DamagedModelError, ModelError
 from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text
 from opweld.frontend.external import external_extent
 from opweld.frontend.opset import MARK, Stripped, convert, expand_operators, inline_functions
@@ -35,7 +35,7 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> ir.Model:
     and outputs, their declared dims, and the producer are kept; names of nodes are made unique. Raises ModelError for
     whatever is malformed or unsafe, UnsupportedError for what is valid but not supported.
     """
-    proto, path = _read(model)
+    proto, path = read_model(model)
     try:
         return _load(proto, path)
     except UnicodeDecodeError as error:
@@ -59,7 +59,8 @@ def _load(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
     return _finish(converted, stripped, path, opset)
 
 
-def _read(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
+def read_model(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
+    """A copy of the model, parsed and not yet checked, and where it lies. Raises ModelError when it cannot be read."""
     if isinstance(model, onnx.ModelProto):
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
@@ -74,7 +75,7 @@ def _read(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto,
     try:
         proto.ParseFromString(data)
     except (DecodeError, RuntimeError) as error:
-        raise ModelError(f"{title} is no ONNX model: it is truncated or of another format") from error
+        raise DamagedModelError(f"{title} is no ONNX model: it is truncated or of another format") from error
     return proto, path
 
 

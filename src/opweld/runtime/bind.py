@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from opweld.errors import ArtifactError, AssumptionError, InputError, OpweldError
+from opweld.errors import ArtifactError, AssumptionError, InputError, OpweldError, RunError
 from opweld.runtime import dtypes
 from opweld.runtime.library import (
     INVALID_INPUT,
@@ -39,7 +39,7 @@ def runtime_error(status: int, message: bytes) -> OpweldError:
         return AssumptionError(text)
     if status in (INVALID_INPUT, TOO_LARGE):
         return InputError(text)
-    return OpweldError(text)
+    return RunError(text)
 
 
 @dataclass(frozen=True, eq=False)

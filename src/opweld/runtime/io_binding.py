@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -38,8 +38,8 @@ def _dtype_of(element_type: object) -> np.dtype[Any]:
         raise InputError(f"{element_type!r} is no element type") from error
 
 
-def _check_device(device: str) -> None:
-    if device.lower() != "cpu":
+def _check_device(device: object) -> None:
+    if not isinstance(device, str) or device.lower() != "cpu":
         raise InputError(f"device {device!r}: this session runs on 'cpu'")
 
 
@@ -56,29 +56,85 @@ def _array_at(pointer: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array
     return np.frombuffer(cast(Any, memory), dtype).reshape(tuple(shape))
 
 
+class OrtDevice:
+    """Where memory lies: on the processor."""
+
+    def __init__(self, name: str = "cpu", device_id: int = 0) -> None:
+        _check_device(name)
+        self._id = device_id
+
+    @staticmethod
+    def make(ort_device_name: str, device_id: int = 0, vendor_id: int = -1) -> OrtDevice:
+        """The device of a name, which is cpu. Raises InputError for others."""
+        return OrtDevice(ort_device_name, device_id)
+
+    def device_type(self) -> int:
+        """0, onnxruntime's number of the processor."""
+        return 0
+
+    def device_id(self) -> int:
+        """As it was made with."""
+        return self._id
+
+
 class OrtValue:
     """A tensor in memory that stays where it is between runs."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
 
-    @staticmethod
-    def ortvalue_from_numpy(numpy_obj: Array, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+    @classmethod
+    def ortvalue_from_numpy(
+        cls, numpy_obj: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
         """Wraps the array, uncopied where it is C-contiguous."""
         _check_device(device_type)
-        return OrtValue(np.require(numpy_obj, requirements=["C_CONTIGUOUS", "ALIGNED"]))
+        if numpy_obj.dtype.name not in dtypes.CODES:
+            raise InputError(f"an array of {numpy_obj.dtype} is no tensor; its dtype may be {', '.join(dtypes.CODES)}")
+        return cls(np.require(numpy_obj, requirements=["C_CONTIGUOUS", "ALIGNED"]))
 
-    @staticmethod
+    @classmethod
+    def ortvalue_from_numpy_with_onnx_type(cls, data: Array, /, onnx_element_type: int) -> OrtValue:
+        """Wraps the array, its bytes read as elements of this TensorProto type, which must be of the same size."""
+        dtype = _dtype_of(onnx_element_type)
+        if dtype.itemsize != data.dtype.itemsize:
+            raise InputError(f"elements of {data.dtype} cannot be read as {dtype}: their sizes differ")
+        return cls(np.require(data, requirements=["C_CONTIGUOUS", "ALIGNED"]).view(dtype))
+
+    @classmethod
     def ortvalue_from_shape_and_type(
-        shape: Sequence[int], element_type: object, device_type: str = "cpu", device_id: int = 0
+        cls,
+        shape: Sequence[int],
+        element_type: object,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
     ) -> OrtValue:
         """Memory of this shape and type, not initialised."""
         _check_device(device_type)
-        return OrtValue(np.empty(tuple(shape), _dtype_of(element_type)))
+        return cls(np.empty(tuple(shape), _dtype_of(element_type)))
+
+    @classmethod
+    def from_dlpack(cls, data: Any, /) -> OrtValue:
+        """Wraps the memory of another library's tensor on the processor."""
+        return cls.ortvalue_from_numpy(np.from_dlpack(data))
 
     def numpy(self) -> Array:
         """The array itself, not a copy."""
         return self._array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False and dtype is not None and np.dtype(dtype) != self._array.dtype:
+            raise ValueError(f"{self._array.dtype} as {np.dtype(dtype)} needs a copy")
+        array = self._array if dtype is None else self._array.astype(dtype, copy=False)
+        return array.copy() if copy and array is self._array else array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, number = self._array.__dlpack_device__()
+        return int(kind), int(number)
 
     def update_inplace(self, np_arr: Array) -> None:
         """Copies `np_arr`, of equal shape and dtype, into this memory."""
@@ -98,6 +154,10 @@ class OrtValue:
         """The type as a TensorProto code."""
         return dtypes.CODES[self._array.dtype.name]
 
+    def tensor_size_in_bytes(self) -> int:
+        """Bytes of all elements."""
+        return self._array.nbytes
+
     def data_ptr(self) -> int:
         """The address of the first element."""
         return address(self._array)
@@ -110,16 +170,38 @@ class OrtValue:
         """Always true."""
         return True
 
+    def is_sparse_tensor(self) -> bool:
+        """Always false."""
+        return False
+
+    def is_tensor_sequence(self) -> bool:
+        """Always false."""
+        return False
+
     def has_value(self) -> bool:
         """Always true."""
         return True
 
 
-class IOBinding:
-    """Which memory the inputs and outputs of a session's runs use. Made by `InferenceSession.io_binding`."""
+class Bindable(Protocol):
+    """A session, as far as a binding needs to know it."""
 
-    def __init__(self, output_names: Sequence[str]) -> None:
-        self._output_names = tuple(output_names)
+    def get_inputs(self) -> Sequence[Any]:
+        """Its inputs, each with a name."""
+        ...
+
+    def get_outputs(self) -> Sequence[Any]:
+        """Its outputs, each with a name."""
+        ...
+
+
+class IOBinding:
+    """Which memory the inputs and outputs of a session's runs use."""
+
+    def __init__(self, session: Bindable) -> None:
+        self.session = session
+        self._input_names = tuple(value.name for value in session.get_inputs())
+        self._output_names = tuple(value.name for value in session.get_outputs())
         self.feeds: dict[str, Array] = {}
         self.targets: dict[str, Array | None] = {}
         """Bound outputs in the order of binding; None where the run makes the memory."""
@@ -127,6 +209,7 @@ class IOBinding:
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
         """Feeds the array, which is not copied where it is C-contiguous."""
+        self._check_input(name)
         self.feeds[name] = arr_on_cpu
 
     def bind_input(
@@ -140,10 +223,12 @@ class IOBinding:
     ) -> None:
         """Feeds the memory at `buffer_ptr`."""
         _check_device(device_type)
+        self._check_input(name)
         self.feeds[name] = _array_at(buffer_ptr, shape, _dtype_of(element_type))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Feeds the value's memory, as it is when the run starts."""
+        self._check_input(name)
         self.feeds[name] = ortvalue.numpy()
 
     def bind_output(
@@ -170,6 +255,10 @@ class IOBinding:
         self._check_output(name)
         self.targets[name] = ortvalue.numpy()
 
+    def _check_input(self, name: str) -> None:
+        if name not in self._input_names:
+            raise InputError(f"{name!r} is no input of the model; its inputs are {', '.join(self._input_names)}")
+
     def _check_output(self, name: str) -> None:
         if name not in self._output_names:
             raise InputError(f"{name!r} is no output of the model; its outputs are {', '.join(self._output_names)}")
@@ -187,6 +276,10 @@ class IOBinding:
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order of binding."""
         return [OrtValue(array) for array in self.copy_outputs_to_cpu()]
+
+    def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
+        """The same."""
+        return self.get_outputs()
 
     def clear_binding_inputs(self) -> None:
         """Forgets the inputs."""

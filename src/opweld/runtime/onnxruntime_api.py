@@ -1,4 +1,7 @@
-"""The calls that users of onnxruntime know, on an opweld session. `import opweld as ort` serves most programs."""
+"""The calls that users of onnxruntime know, on an opweld session. `import opweld as ort` serves most programs.
+
+Programs that cannot be changed run under `python -m opweld.shim`. What onnxruntime has and is not here cannot be had:
+its name is refused by Python itself."""
 
 from __future__ import annotations
 
@@ -7,46 +10,104 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack, cast
 
 from opweld.build import artifact
-from opweld.errors import InputError, OptionError
+from opweld.errors import AssumptionError, InputError, OptionError, RunError
 from opweld.interface import TensorInfo
-from opweld.options import Options
+from opweld.options import CompileOptions, Options
 from opweld.runtime.bind import Array
-from opweld.runtime.io_binding import IOBinding, OrtValue, type_name
+from opweld.runtime.empty import EmptySessions
+from opweld.runtime.io_binding import IOBinding, OrtDevice, OrtValue, type_name
 from opweld.runtime.profile import Profile
 from opweld.runtime.session import Session
-from opweld.runtime.session_options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
+from opweld.runtime.session_options import (
+    PROVIDER,
+    ExecutionMode,
+    ExecutionOrder,
+    GraphOptimizationLevel,
+    Providers,
+    RunOptions,
+    SessionOptions,
+    check_providers,
+)
 
 __all__ = [
     "ExecutionMode",
+    "ExecutionOrder",
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
     "ModelMetadata",
     "NodeArg",
+    "OrtDevice",
     "OrtValue",
     "RunOptions",
     "SessionOptions",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
     "get_available_providers",
+    "get_build_info",
     "get_device",
+    "get_version_string",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_seed",
 ]
 
-_PROVIDER: Final = "CPUExecutionProvider"
+API_VERSION: Final = "1.31.1"
+"""The release of onnxruntime whose calls these are."""
 
 
 def get_available_providers() -> list[str]:
     """What sessions can run on."""
-    return [_PROVIDER]
+    return [PROVIDER]
+
+
+def get_all_providers() -> list[str]:
+    """What sessions can run on."""
+    return [PROVIDER]
 
 
 def get_device() -> str:
     """What sessions run on."""
     return "CPU"
+
+
+def get_version_string() -> str:
+    """The release of onnxruntime whose calls these are: what programs compare with the least that they need."""
+    return API_VERSION
+
+
+def get_build_info() -> str:
+    """Says that this is opweld."""
+    from opweld import __version__
+
+    return f"opweld {__version__}, with the calls of onnxruntime {API_VERSION}"
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Without effect: runs write no log. What is compiled is logged by `logging.getLogger("opweld")`."""
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Without effect: runs write no log."""
+
+
+def set_seed(seed: int) -> None:
+    """Without effect: no operator that opweld compiles draws random numbers."""
+
+
+def disable_telemetry_events() -> None:
+    """Without effect: opweld reports nothing to anybody."""
+
+
+def enable_telemetry_events() -> None:
+    """Without effect: opweld reports nothing to anybody."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +116,13 @@ class NodeArg:
 
     Attributes:
         name: in the model.
-        shape: sizes, and names of dims that vary; None for a dim without name.
         type: such as tensor(float).
+        shape: sizes, and names of dims that vary; None for a dim without name.
     """
 
     name: str
-    shape: list[int | str | None]
     type: str
+    shape: list[int | str | None]
 
 
 @dataclass(frozen=True)
@@ -78,33 +139,82 @@ class ModelMetadata:
 
 
 class InferenceSession:
-    """A compiled model, with onnxruntime's methods. Any number of threads may run it at the same time."""
+    """A compiled model, with onnxruntime's methods. Any number of threads may run it at the same time.
+
+    Sessions pickle: the copy opens the same artifact, or compiles the same model, which the cache then holds."""
 
     def __init__(
         self,
         path_or_bytes: str | os.PathLike[str] | bytes,
         sess_options: SessionOptions | None = None,
-        providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
+        providers: Providers | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
-        **options: Any,
+        *,
+        enable_fallback: bool = True,
+        disabled_optimizers: Iterable[str] | None = None,
+        read_config_from_model: bool = False,
+        **options: Unpack[CompileOptions],
     ) -> None:
         """Opens an artifact, or compiles a model; what was compiled before is opened from the cache.
 
         Args:
             path_or_bytes: a folder that `opweld compile` wrote, or an ONNX file, or its bytes.
-            sess_options: number of threads, level, profiling.
-            providers, provider_options: as for onnxruntime; only the CPU is there.
+            sess_options: number of threads, level, profiling; onnxruntime's own object too.
+            providers, provider_options: as for onnxruntime; only the CPU is there, and others are warned of.
+            enable_fallback: without effect, as there is no other provider to fall back to.
+            disabled_optimizers: names of onnxruntime's optimisers; opweld has none of them, and warns.
+            read_config_from_model: not supported where true.
             options: further options of `opweld.compile`.
 
         Raises ModelError, UnsupportedError, ArtifactError, OptionError.
         """
-        self._options = sess_options or SessionOptions()
-        self.set_providers(providers)
-        chosen = Options.of(**{**self._options.compile_options(), **options})
-        self._session = Session(_folder_of(path_or_bytes, chosen), threads=chosen.threads or None)
+        self._options = SessionOptions.of(sess_options)
+        check_providers(providers, provider_options)
+        if disabled_optimizers:
+            names = ", ".join(sorted(disabled_optimizers))
+            warnings.warn(f"disabled_optimizers: opweld has no {names}; see its option disable", stacklevel=2)
+        if read_config_from_model:
+            raise OptionError("read_config_from_model: opweld takes options from its caller only")
+        self._source = path_or_bytes if isinstance(path_or_bytes, bytes) else Path(_path_of(path_or_bytes))
+        self._chosen = Options.of(**{**self._options.compile_options(), **options})
+        self._open()
+
+    def _open(self) -> None:
+        self._session = Session(self._folder({}), threads=self._chosen.threads or None)
         self._positions = {name: i for i, name in enumerate(self._session.output_names)}
+        is_artifact = self._session.folder == self._source
+        self._empty = EmptySessions(self._session, None if is_artifact else self._folder)
         self._trace: list[tuple[int, Profile]] = []
         self._trace_lock = threading.Lock()
+        self._opened_ns = time.monotonic_ns()
+
+    def _folder(self, dims: Mapping[str, int]) -> Path:
+        """The artifact of the session's model: itself, or compiled, with these sizes of dims too."""
+        model = self._source
+        if not isinstance(model, bytes) and (model / artifact.MANIFEST).exists():
+            return model
+        from opweld.compile import compile_model  # running an artifact imports no compiler
+
+        chosen = replace(self._chosen, dims={**self._chosen.dims, **dims})
+        own = self._options
+        if own.initializers or own.denotations:
+            from opweld.compile import overridden
+
+            return compile_model(overridden(model, own.initializers, own.denotations), chosen)
+        return compile_model(model, chosen)
+
+    def __getstate__(self) -> dict[str, Any]:
+        source = self._source if isinstance(self._source, bytes) else self._source.absolute()
+        return {"_options": self._options, "_chosen": self._chosen, "_source": source}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    @property
+    def _model_path(self) -> str | None:
+        """As onnxruntime's sessions have it: programs look there for what lies beside the model."""
+        return None if isinstance(self._source, bytes) else str(self._source)
 
     def run(
         self,
@@ -113,8 +223,13 @@ class InferenceSession:
         run_options: RunOptions | None = None,
     ) -> list[Array]:
         """Computes the named outputs, or all where None or empty, in that order. See `Session.run`."""
+        if run_options is not None:
+            _check_run(run_options)
         run = self._profiled_run if self._options.enable_profiling else self._session.run
-        outputs = run(input_feed)
+        try:
+            outputs = run(input_feed)
+        except AssumptionError as error:
+            outputs = self._empty.session_for(input_feed, error).run(input_feed)
         return [outputs[self._position(name)] for name in output_names] if output_names else outputs
 
     def _position(self, name: str) -> int:
@@ -122,6 +237,26 @@ class InferenceSession:
             known = ", ".join(map(repr, self._positions))
             raise InputError(f"{name!r} is no output of the model; its outputs are {known}")
         return self._positions[name]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Array],
+        callback: Callable[[list[Array], Any, str], None],
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Returns at once and runs on a thread, which calls `callback(outputs, user_data, error)` in the end: with an
+        empty text for error, or without outputs and with what went wrong."""
+
+        def work() -> None:
+            try:
+                outputs, error = self.run(output_names, input_feed, run_options), ""
+            except Exception as caught:  # noqa: BLE001 - whatever it is, the callback must be told
+                outputs, error = [], str(caught)
+            callback(outputs, user_data, error)
+
+        threading.Thread(target=work, name="opweld-run-async", daemon=True).start()
 
     def run_with_ort_values(
         self,
@@ -135,12 +270,19 @@ class InferenceSession:
 
     def io_binding(self) -> IOBinding:
         """A new binding of inputs and outputs to memory."""
-        return IOBinding(self._session.output_names)
+        return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Runs on bound memory: inputs are read and outputs are written where they are."""
+        if iobinding.session is not self:
+            raise InputError("the binding was made for another session; bind again with this session's io_binding()")
+        if run_options is not None:
+            _check_run(run_options)
         targets = {name: array for name, array in iobinding.targets.items() if array is not None}
-        outputs = self._session.run_into(iobinding.feeds, targets)
+        try:
+            outputs = self._session.run_into(iobinding.feeds, targets)
+        except AssumptionError as error:
+            outputs = self._empty.session_for(iobinding.feeds, error).run_into(iobinding.feeds, targets)
         iobinding.results = {name: outputs[self._positions[name]] for name in iobinding.targets}
 
     # ---- what the session tells about itself ----
@@ -176,21 +318,23 @@ class InferenceSession:
 
     def get_providers(self) -> list[str]:
         """What the session runs on."""
-        return [_PROVIDER]
+        return [PROVIDER]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """Options of what the session runs on: none."""
-        return {_PROVIDER: {}}
+        return {PROVIDER: {}}
 
     def set_providers(
-        self,
-        providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
-        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        self, providers: Providers | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """Accepts any list of providers; warns when the CPU, which the session runs on, is not among them."""
-        names = [provider if isinstance(provider, str) else provider[0] for provider in providers or [_PROVIDER]]
-        if _PROVIDER not in names:
-            warnings.warn(f"none of {', '.join(names)} is available; running on {_PROVIDER}", stacklevel=3)
+        """Accepts any list of providers, and warns of those that are not there; the session runs on the CPU."""
+        check_providers(providers, provider_options)
+
+    def enable_fallback(self) -> None:
+        """Without effect: there is no other provider to fall back to."""
+
+    def disable_fallback(self) -> None:
+        """Without effect: there is no other provider to fall back to."""
 
     # ---- profiling ----
 
@@ -201,10 +345,15 @@ class InferenceSession:
             self._trace.append((start, replace(profile, outputs=[])))
         return profile.outputs
 
+    def get_profiling_start_time_ns(self) -> int:
+        """When the session was opened, as `time.monotonic_ns` counts."""
+        return self._opened_ns
+
     def end_profiling(self) -> str:
-        """Writes the kernels of all runs since the last call to a file for chrome://tracing; returns its path."""
+        """Writes the kernels of all runs since the last call to a file for chrome://tracing; returns its path, which is
+        empty where `SessionOptions.enable_profiling` was not set."""
         if not self._options.enable_profiling:
-            raise OptionError("profiling was not enabled: set SessionOptions.enable_profiling")
+            return ""
         with self._trace_lock:
             trace, self._trace = self._trace, []
         path = Path(f"{self._options.profile_file_prefix}{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
@@ -234,12 +383,16 @@ def _chrome_events(trace: list[tuple[int, Profile]]) -> list[dict[str, object]]:
 
 
 def _node_arg(info: TensorInfo) -> NodeArg:
-    return NodeArg(info.name, [None if dim == "" else dim for dim in info.shape or ()], type_name(info.dtype))
+    return NodeArg(info.name, type_name(info.dtype), [None if dim == "" else dim for dim in info.shape or ()])
 
 
-def _folder_of(model: str | os.PathLike[str] | bytes, options: Options) -> Path:
-    if not isinstance(model, bytes) and (Path(model) / artifact.MANIFEST).exists():
-        return Path(model)
-    from opweld.compile import compile_model  # running an artifact imports no compiler
+def _path_of(model: object) -> str:
+    if not isinstance(model, str | os.PathLike):
+        raise OptionError(f"a model cannot be loaded from {type(model).__name__}; give a path, or bytes")
+    return os.fspath(cast("str | os.PathLike[str]", model))
 
-    return compile_model(model if isinstance(model, bytes) else Path(model), options)
+
+def _check_run(options: RunOptions) -> None:
+    """onnxruntime's own object serves too: its attributes are the same."""
+    if options.terminate:
+        raise RunError("the run was ended before it began: RunOptions.terminate is set")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from opweld.build.artifact import TensorInfo
-from opweld.cli.inputs import fitting_inputs, make_inputs
 from opweld.errors import AssumptionError, InputError, OptionError
+from opweld.verify.inputs import fitting_inputs, make_inputs
 
 IMAGE = TensorInfo("x", "float32", ("n", 3, "h", "w"))
 WORDS = TensorInfo("ids", "int64", ("n", "length"))
