@@ -24,7 +24,7 @@ from opweld.errors import ArtifactError, AssumptionError, MissingModelError, Mod
 from opweld.explanation import explain_text
 from opweld.interface import TensorInfo
 from opweld.ledger import Ledger, printable
-from opweld.options import CompileOptions, Options
+from opweld.options import CompileOptions, Environment, Options
 from opweld.runtime.empty import EmptySessions
 from opweld.runtime.session import Session
 from opweld.schedule.file import parse_schedules
@@ -64,11 +64,12 @@ class Model:
         options: Options | None = None,
     ) -> None:
         """Opens an artifact; `source` and `options` say what it was compiled from, where that is known."""
-        self.path = path
+        self.path = path.absolute()
         self.session = Session(path, threads=threads)
         self.inputs: tuple[TensorInfo, ...] = self.session.manifest.inputs
         self.outputs: tuple[TensorInfo, ...] = self.session.manifest.outputs
-        self._source = source
+        # Absolute, for a process that changes its folder, and for those that the model is sent to.
+        self._source = source.absolute() if isinstance(source, Path) else source
         self._options = options or Options()
         self._empty = EmptySessions(self.session, None if source is None else self._compile)
 
@@ -130,9 +131,8 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._source is None:
-            return (_loaded, (self.path.absolute(), self.session.threads))
-        source = self._source.absolute() if isinstance(self._source, Path) else self._source
-        return (_compiled, (source, self._options))
+            return (_loaded, (self.path, self.session.threads))
+        return (_compiled, (self._source, self._options))
 
 
 def compile(
@@ -268,7 +268,8 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
 
         folder = cache.publish_folder("models", key, fill) / "model.opweld"
         artifact.remember(folder, cache)
-        return folder
+    cache.prune_at_times(Environment.read().cache_limit)
+    return folder
 
 
 def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache) -> str:

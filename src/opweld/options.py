@@ -8,6 +8,7 @@ import hashlib
 import json
 import operator
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from opweld.rules import LEVELS
 TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
 PRECISIONS = ("fp32",)
 MAX_THREADS = 1024
+DEFAULT_CACHE_LIMIT = 20 << 30
+_BYTES = re.compile(r"(\d+(?:\.\d*)?)\s*([kKMGT])?i?B?")
 MAX_SCHEDULES = 1 << 28
 """Characters of a schedules file."""
 
@@ -196,6 +199,7 @@ class Environment:
         debug: OPWELD_DEBUG, 0 or 1: verify every stage, keep debug information in compiled code, show tracebacks.
         dump: OPWELD_DUMP, a folder that receives a numbered file a stage.
         cache: OPWELD_CACHE, the folder of compiled models, instead of ~/.cache/opweld.
+        cache_limit: OPWELD_CACHE_LIMIT, bytes that the cache may hold after a compilation, as 500M or 20G.
         compiler: OPWELD_CC, a C compiler to call instead of zig: its path.
     """
 
@@ -203,6 +207,7 @@ class Environment:
     dump: Path | None = None
     cache: Path | None = None
     compiler: Path | None = None
+    cache_limit: int = DEFAULT_CACHE_LIMIT
 
     @classmethod
     def read(cls, variables: Mapping[str, str] | None = None) -> Environment:
@@ -216,7 +221,16 @@ class Environment:
             dump=_folder("OPWELD_DUMP", values.get("OPWELD_DUMP", "")),
             cache=_folder("OPWELD_CACHE", values.get("OPWELD_CACHE", "")),
             compiler=_program("OPWELD_CC", values.get("OPWELD_CC", "")),
+            cache_limit=byte_count("OPWELD_CACHE_LIMIT", values.get("OPWELD_CACHE_LIMIT") or str(DEFAULT_CACHE_LIMIT)),
         )
+
+
+def byte_count(name: str, text: str) -> int:
+    """A number of bytes as people write it: 4096, 500M, 1.5GiB; units are powers of 1024. Raises OptionError."""
+    found = _BYTES.fullmatch(text.strip())
+    if found is None:
+        raise OptionError(f"{name} is {text!r}, expected a number of bytes such as 500M or 20G")
+    return int(float(found[1]) * 1024 ** " KMGT".index((found[2] or " ").upper()))
 
 
 def _folder(name: str, value: str) -> Path | None:

@@ -73,7 +73,8 @@ def build_artifact(
 
     report("reading the model", 0, STAGES)
     graph = onnx.load(model)
-    flow = simplify_flow(to_flow(explore.segments(graph, options.dims)))
+    found = explore.segments(graph, options.dims)
+    flow = simplify_flow(to_flow(found))
     check_hints([program for segment in flow.segments for program in segment.programs], options.dim_hints)
     report("fusing", 1, STAGES)
     schedules: dict[tuple[str, str], Schedule] = {}
@@ -87,7 +88,7 @@ def build_artifact(
     if given is not None:
         given.check_regions({at: dict(made.fields()) for at, made in schedules.items()})
     report("generating C", 2, STAGES)
-    description = describe(graph, found[0].facts)
+    description = describe(graph, found)
     module = Module(
         tuple(value.name for value in description.inputs),
         tuple(value.name for value in description.outputs),

@@ -1,54 +1,163 @@
-"""Compiling twice: what the cache holds is checked before it is run."""
+"""`opweld.compile`, `opweld.load` and what they return."""
 
 from __future__ import annotations
 
+import inspect
+import logging
+import multiprocessing
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import opweld
-from opweld.build import artifact
-from opweld.errors import InputError, ModelError
-from tests.unit.frontend.models import model_of, node
-from tests.unit.ops.one_node import normal
+from opweld.errors import AssumptionError, InputError, MissingModelError, ModelError, OptionError
+from opweld.interface import TensorInfo
 
 
-def product() -> bytes:
-    return model_of([node("MatMul", ["x", "w"], "y")], {"x": [2, 8]}, ["y"], {"w": normal(8, 8)}).SerializeToString()
+@pytest.fixture(scope="module")
+def proto() -> onnx.ModelProto:
+    """relu(x @ w), x of shape [batch, 3]."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Relu", ["z"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
+        [numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(3, 2), "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def test_a_damaged_entry_of_the_cache_is_made_anew(cache_folder: Path) -> None:
-    x = normal(2, 8, seed=1)
-    path = opweld.compile(product()).path
-    for name in (artifact.WEIGHTS, artifact.MODULE):
-        data = bytearray((path / name).read_bytes())
-        # Not in place: the code of the open session is mapped from the file.
-        (path / name).unlink()
-        (path / name).write_bytes(bytes(len(data)))
-        model = opweld.compile(product())
-        assert (model.path / name).read_bytes() == data
-        np.testing.assert_allclose(model.run({"x": x})["y"], x @ normal(8, 8), rtol=1e-5, atol=1e-5)
+@pytest.fixture(scope="module")
+def file(proto: onnx.ModelProto, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "m.onnx"
+    onnx.save(proto, path)
+    return path
 
 
-def test_a_sound_entry_is_not_read_again(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = opweld.compile(product()).path
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("read again")
-
-    monkeypatch.setattr("hashlib.file_digest", refuse)
-    assert opweld.compile(product()).path == first
+FEEDS = {"x": np.ones((2, 3), np.float32)}
 
 
-def test_a_file_that_no_model_can_be_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "m.onnx").open("wb") as file:
-        file.truncate(1 << 42)
-    with pytest.raises(ModelError, match="2 GB"):
+def check(model: opweld.Model) -> None:
+    outputs = model.run(FEEDS)
+    assert list(outputs) == ["y"]
+    assert outputs["y"].tolist() == [[6, 9], [6, 9]]
+
+
+def test_every_form_of_a_model_is_compiled(proto: onnx.ModelProto, file: Path) -> None:
+    data = proto.SerializeToString()
+    for model in (file, str(file), data, bytearray(data), memoryview(data), proto):
+        check(opweld.compile(model))  # pyright: ignore[reportArgumentType] - bytes of any kind
+
+
+@pytest.mark.parametrize("model", [None, 3, ["m.onnx"], np.zeros(3)])
+def test_what_is_no_model_is_refused(model: Any) -> None:
+    with pytest.raises(OptionError, match="expected the path of an ONNX file, its bytes, or a ModelProto"):
+        opweld.compile(model)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(MissingModelError, match="no such file"):
         opweld.compile(tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="is a folder"):
+        opweld.compile(tmp_path)
+    for path in ("a\0b", "a" * 5000):
+        with pytest.raises(ModelError, match="cannot be read"):
+            opweld.compile(path)
 
 
-@pytest.mark.parametrize("feeds", [None, 3, [np.zeros((2, 8), np.float32)], "x"])
-def test_feeds_that_are_no_dict_are_refused(feeds: object) -> None:
-    with pytest.raises(InputError, match="dict of arrays"):
-        opweld.compile(product()).run(feeds)  # pyright: ignore[reportArgumentType]
+def test_signatures_name_every_option() -> None:
+    for function in (opweld.compile, opweld.load, opweld.Model.run, opweld.Model.save, opweld.Model.verify):
+        parameters = inspect.signature(function).parameters.values()
+        assert not any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
+        assert not any("Any" in str(p.annotation) for p in parameters), function
+    with pytest.raises(TypeError, match="levle"):
+        opweld.compile(b"", levle="all")  # pyright: ignore[reportCallIssue]
+
+
+def test_options_reach_the_compiler(file: Path, tmp_path: Path) -> None:
+    model = opweld.compile(
+        file,
+        target="x86-64-v3",
+        precision="fp32",
+        level="basic",
+        threads=np.int64(1),
+        dims={"batch": np.int32(2)},
+        disable=["fuse"],
+    )
+    check(model)
+    manifest = model.session.manifest
+    assert (manifest.target, manifest.level, model.session.threads) == ("x86-64-v3", "basic", 1)
+    with pytest.raises(AssumptionError):
+        model.run({"x": FEEDS["x"][:1]})
+    with pytest.raises(OptionError, match="precision is 'int8', expected one of fp32"):
+        opweld.compile(file, precision="int8")
+    with pytest.raises(OptionError, match="no dim"):
+        opweld.compile(file, dims={"other": 1})
+
+
+def test_a_model_tells_what_it_is(file: Path) -> None:
+    model = opweld.compile(file)
+    assert model.inputs == (TensorInfo("x", "float32", ("batch", 3)),)
+    assert [info.name for info in model.outputs] == ["y"]
+    text = repr(model)
+    assert text.startswith("<opweld.Model (x float32[batch, 3]) -> (y float32[batch, 2]): 1 kernel, ")
+    assert text.endswith(", level all>")
+
+
+def test_saved_models_are_loaded(file: Path, tmp_path: Path) -> None:
+    saved = opweld.compile(file, threads=1).save(str(tmp_path / "m.opweld"))
+    model = opweld.load(str(saved))
+    check(model)
+    assert repr(model).startswith("<opweld.Model (x float32[batch, 3])")
+    assert (model.session.threads, opweld.load(saved, threads=np.int8(2)).session.threads) == (1, 2)
+    with pytest.raises(OptionError, match="threads is 'two'"):
+        opweld.load(saved, threads="two")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(OptionError, match="it was loaded"):
+        model.verify()
+    with pytest.raises(InputError, match="dim 0 must be at least 1"):  # there is nothing to compile anew
+        model.run({"x": FEEDS["x"][:0]})
+
+
+def test_an_empty_batch_is_answered(file: Path) -> None:
+    assert opweld.compile(file).run({"x": FEEDS["x"][:0]})["y"].shape == (0, 2)
+
+
+def test_verify_compares_with_the_model_itself(proto: onnx.ModelProto, file: Path) -> None:
+    for model in (opweld.compile(file), opweld.compile(proto), opweld.compile(proto.SerializeToString())):
+        found = model.verify(FEEDS)
+        assert found.passed and found.reference == "float64" and found.error < 1e-6
+        assert [c.name for c in found.comparisons] == ["y"]
+    assert opweld.compile(file).verify().passed
+    x = np.random.default_rng(0).random((64, 3), np.float32)
+    assert not opweld.compile(file).verify({"x": x}, rtol=0).passed, "rounding is not nothing"
+
+
+def test_models_pickle(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(file.parent)
+    compiled = opweld.compile(file.name, threads=1)
+    loaded = opweld.load(compiled.save(tmp_path / "m.opweld"))
+    monkeypatch.chdir("/")
+    for model in (compiled, loaded):
+        copy = pickle.loads(pickle.dumps(model))
+        check(copy)
+        assert copy.session.threads == 1
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(opweld.Model.run, (compiled, FEEDS))["y"].tolist() == [[6, 9], [6, 9]]
+
+
+def test_compiling_tells_how_far_it_is(file: Path, cache_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[tuple[str, int, int]] = []
+    with caplog.at_level(logging.INFO, "opweld"):
+        opweld.compile(file, progress=lambda *what: told.append(what))
+    assert told[0][0] == "reading the model" and all(0 <= done <= total for _, done, total in told)
+    assert told[-1][1] == told[-1][2]
+    assert caplog.messages[0] == f"compiling {file}"
+    assert caplog.messages[1].startswith(f"compiled {file} in ")
+    told.clear()
+    opweld.compile(file, progress=lambda *what: told.append(what))
+    assert told == [], "it was in the cache"

@@ -108,6 +108,14 @@ def test_environment_is_empty_by_default() -> None:
     assert Environment.read({}) == Environment(False, None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("0", 0), ("4096", 4096), ("500M", 500 << 20), ("1.5GiB", 3 << 29), ("2 kB", 2048), ("1T", 1 << 40), ("7B", 7)],
+)
+def test_bytes_are_written_as_people_write_them(text: str, count: int) -> None:
+    assert Environment.read({"OPWELD_CACHE_LIMIT": text}).cache_limit == count
+
+
 def test_environment_reads_all_four(tmp_path: Path) -> None:
     environment = Environment.read(
         {
@@ -135,6 +143,8 @@ def test_environment_folders_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_p
         ({"OPWELD_DUMP": "{file}"}, "is a file; name a folder"),
         ({"OPWELD_CACHE": "{file}/below"}, "is a file; name a folder"),
         ({"OPWELD_CACHE": "~nobody-of-this-name/x"}, "OPWELD_CACHE is"),
+        ({"OPWELD_CACHE_LIMIT": "much"}, "OPWELD_CACHE_LIMIT is 'much', expected a number of bytes such as 500M"),
+        ({"OPWELD_CACHE_LIMIT": "-1"}, "OPWELD_CACHE_LIMIT is '-1'"),
         ({"OPWELD_CC": "no-such-compiler"}, "no program; name a C compiler such as gcc"),
     ],
 )

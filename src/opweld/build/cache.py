@@ -7,6 +7,9 @@ Layout under the root (`OPWELD_CACHE`, or `~/.cache/opweld`):
     models/ab/KEY/             a folder entry, renamed into place when complete
     digests/ab/KEY             size, time of change, inode and digest of a big file seen before
     zig/                       the C compiler's own cache
+    pruned                     empty; its time of change is that of the last `prune_at_times`
+
+The time of change of an entry is that of its last use: `prune` takes the least recently used first.
 
 What is found is run as a program. So the root is its user's alone (mode 0700): one that belongs to somebody else, or
 that others may write to, is not used. A root that cannot be written (read-only, full) is still read; new entries then go
@@ -32,8 +35,23 @@ from opweld.build.workspace import make_folder, remove_left, remove_orphans
 from opweld.errors import OpweldError
 from opweld.options import Environment
 
+KINDS = ("models", "objects", "shared", "digests")
+"""The folders of entries."""
+
+_IN_USE_S = 600
+
 _RECENT_NS = 2_000_000_000
 """A file changed within the last two seconds may change again without its time of change moving."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of `KINDS`: where it lies, bytes on disk, and when it was last used, in seconds since the epoch."""
+
+    kind: str
+    path: Path
+    bytes: int
+    used: float
 
 
 @dataclass(frozen=True)
@@ -58,6 +76,7 @@ class Cache:
             for name in names:
                 path = folder / name
                 if _content_digest(path) == name[len(key) + 1 : len(name) - len(suffix)]:
+                    _touch(path)
                     return path
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -75,6 +94,7 @@ class Cache:
         for root in self._roots():
             folder = root / kind / key[:2] / key
             if folder.is_dir():
+                _touch(folder)
                 return folder
         return None
 
@@ -104,11 +124,57 @@ class Cache:
         for root in self._roots():
             folder = root / kind / key[:2] / key
             if folder.is_dir():
-                # Renamed first, so that nobody finds half of it.
-                doomed = folder.with_name(f".old-{key}-{os.getpid()}")
-                with contextlib.suppress(OSError):
-                    folder.rename(doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
+                _remove(folder)
+
+    def entries(self) -> list[Entry]:
+        """What the cache holds, the least recently used first, and what interrupted processes left there."""
+        found: list[Entry] = []
+        for kind in KINDS:
+            for path in (self.root / kind).glob("*/*"):
+                with contextlib.suppress(OSError):  # removed meanwhile
+                    found.append(Entry(kind, path, _bytes_of(path), path.stat().st_mtime))
+        return sorted(found, key=lambda entry: entry.used)
+
+    def prune(self, limit: int, unused: float | None = None) -> list[Entry]:
+        """Removes entries, the least recently used first, and returns them.
+
+        What was used within the last ten minutes stays: a process may be about to open it. What runs already is not
+        disturbed by removal.
+
+        Args:
+            limit: bytes that may stay.
+            unused: seconds after whose end without use an entry goes in any case.
+        """
+        entries, now = self.entries(), time.time()
+        total = sum(entry.bytes for entry in entries)
+        removed: list[Entry] = []
+        for entry in entries:
+            age = now - entry.used
+            if age < _IN_USE_S or (total <= limit and (unused is None or age < unused)):
+                continue
+            _remove(entry.path)
+            if not entry.path.exists():
+                removed.append(entry)
+                total -= entry.bytes
+        return removed
+
+    def prune_at_times(self, limit: int) -> None:
+        """`prune`, unless some process did so within the last ten minutes: it looks at every file."""
+        stamp = self.root / "pruned"
+        try:
+            if time.time() - stamp.stat().st_mtime < _IN_USE_S:
+                return
+        except OSError:
+            pass
+        with contextlib.suppress(OSError):  # a cache that is read only has nothing to remove
+            stamp.touch()
+            self.prune(limit)
+
+    def clear(self) -> None:
+        """Removes all entries, and what the C compiler keeps. Raises OSError where that is not allowed."""
+        for name in (*KINDS, "zig"):
+            if (self.root / name).exists():
+                shutil.rmtree(self.root / name)
 
     def file_digest(self, path: Path) -> str:
         """SHA-256 of a file's content, remembered by path, size, time of change and inode. Raises OSError."""
@@ -238,6 +304,31 @@ def _temporary_root() -> Path:
 
     atexit.register(remove)
     return folder
+
+
+def _touch(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a cache that is read only has no order of use
+        os.utime(path)
+
+
+def _remove(path: Path) -> None:
+    """Removes an entry as far as that is allowed; renamed first, so that nobody finds half of it."""
+    doomed = path.with_name(f".old-{os.getpid()}-{path.name}")
+    with contextlib.suppress(OSError):
+        path.rename(doomed)
+        if doomed.is_dir():
+            shutil.rmtree(doomed, ignore_errors=True)
+        else:
+            doomed.unlink()
+
+
+def _bytes_of(path: Path) -> int:
+    """Bytes that a file or a folder takes on disk."""
+    total = path.lstat().st_blocks * 512
+    if path.is_dir():
+        with os.scandir(path) as files:
+            total += sum(_bytes_of(Path(file.path)) for file in files)
+    return total
 
 
 def _content_digest(path: Path) -> str | None:

@@ -9,6 +9,7 @@ import typer
 
 import opweld
 from opweld.cli.bench import bench
+from opweld.cli.cache import app as cache
 from opweld.cli.compile import compile_command
 from opweld.cli.explain import explain
 from opweld.cli.run import run
@@ -29,6 +30,7 @@ app.command("run")(run)
 app.command("bench")(bench)
 app.command("verify")(verify)
 app.command("explain")(explain)
+app.add_typer(cache, name="cache")
 
 
 def _version(wanted: bool) -> None:
@@ -51,9 +53,11 @@ def opweld_command(
     opweld verify model.onnx                    is the answer right?
     opweld bench model.onnx                     is it fast?
     opweld explain model.onnx                   what was fused, what was not, and why?
+    opweld cache                                what compiled models take on the disk
 
     \b
     Environment: OPWELD_CACHE=FOLDER  compiled models are kept there instead of ~/.cache/opweld
+                 OPWELD_CACHE_LIMIT=SIZE  how much is kept, 20G where not given
                  OPWELD_CC=PROGRAM    the C compiler instead of zig
                  OPWELD_DUMP=FOLDER   write a numbered file a stage
                  OPWELD_DEBUG=1       verify every stage, show tracebacks

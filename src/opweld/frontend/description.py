@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
+from opweld.frontend.segment import Variant
 from opweld.interface import ModelMetadata, TensorInfo
 from opweld.ops.fact import Fact
 
@@ -23,10 +24,12 @@ class Description:
     nodes: int
 
 
-def describe(model: ir.Model, facts: Mapping[ir.Value, Fact]) -> Description:
-    """The description of a loaded model. Element types are those of the facts: models may leave an output's out, or err
-    in it."""
+def describe(model: ir.Model, segments: Sequence[Sequence[Variant]]) -> Description:
+    """The description of a loaded model. Element types are those that are computed: models may leave an output's out, or
+    err in it."""
     graph = model.graph
+    first = segments[0][0]
+    last = next(variant for own in segments for variant in own if variant.ending.next is None)
     metadata = ModelMetadata(
         producer=model.producer_name or "",
         graph=graph.name or "",
@@ -37,8 +40,8 @@ def describe(model: ir.Model, facts: Mapping[ir.Value, Fact]) -> Description:
         custom=dict(model.metadata_props),
     )
     return Description(
-        tuple(_info(value, facts[value]) for value in graph.inputs),
-        tuple(_info(value, facts[value]) for value in graph.outputs),
+        tuple(_info(value, first.facts[value]) for value in graph.inputs),
+        tuple(_info(value, last.facts[last.resolve(value)]) for value in graph.outputs),
         metadata,
         sum(1 for _ in graph.all_nodes()),
     )

@@ -175,9 +175,13 @@ class InferenceSession:
             warnings.warn(f"disabled_optimizers: opweld has no {names}; see its option disable", stacklevel=2)
         if read_config_from_model:
             raise OptionError("read_config_from_model: opweld takes options from its caller only")
+        # As onnxruntime's sessions have it: programs look there for what lies beside the model.
+        self._model_path = None if isinstance(path_or_bytes, bytes) else _path_of(path_or_bytes)
         self._source = path_or_bytes if isinstance(path_or_bytes, bytes) else Path(_path_of(path_or_bytes))
         self._chosen = Options.of(**{**self._options.compile_options(), **options})
         self._open()
+        if isinstance(self._source, Path):
+            self._source = self._source.absolute()  # for a process that changes its folder, and for others
 
     def _open(self) -> None:
         self._session = Session(self._folder({}), threads=self._chosen.threads or None)
@@ -204,17 +208,11 @@ class InferenceSession:
         return compile_model(model, chosen)
 
     def __getstate__(self) -> dict[str, Any]:
-        source = self._source if isinstance(self._source, bytes) else self._source.absolute()
-        return {"_options": self._options, "_chosen": self._chosen, "_source": source}
+        return {name: getattr(self, name) for name in ("_options", "_chosen", "_source", "_model_path")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open()
-
-    @property
-    def _model_path(self) -> str | None:
-        """As onnxruntime's sessions have it: programs look there for what lies beside the model."""
-        return None if isinstance(self._source, bytes) else str(self._source)
 
     def run(
         self,

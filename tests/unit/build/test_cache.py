@@ -243,3 +243,78 @@ def test_digests_of_what_was_just_written_can_be_told(
     assert cache.file_digest(file) == "0" * 64
     file.write_text("CONTENT")
     assert cache.file_digest(file) != "0" * 64
+
+
+def fill(cache: Cache, key: str, size: int, age: float) -> Path:
+    """A model of so many bytes, last used so many seconds ago."""
+
+    def write_model(folder: Path) -> None:
+        (folder / "weights.bin").write_bytes(b"\1" * size)
+
+    folder = cache.publish_folder("models", key, write_model)
+    used = time.time() - age
+    os.utime(folder, (used, used))
+    return folder
+
+
+def test_the_least_recently_used_goes_first(cache: Cache) -> None:
+    old, new, newest = (fill(cache, f"{i}a", 1 << 20, age) for i, age in enumerate((9000.0, 8000.0, 60.0)))
+    assert [entry.path for entry in cache.entries()] == [old, new, newest]
+    assert cache.find_folder("models", "0a") == old  # used, now the newest
+    assert [entry.path for entry in cache.entries()] == [new, newest, old]
+    assert all(1 << 20 <= entry.bytes < (1 << 20) + 32768 for entry in cache.entries())
+    assert cache.prune(1 << 30) == []
+    removed = cache.prune(5 << 19)
+    assert [entry.path for entry in removed] == [new]
+    assert not new.exists() and old.exists() and newest.exists()
+    assert cache.prune(0) == [], "what was just used stays"
+    assert list(new.parent.iterdir()) == []
+
+
+def test_what_nobody_used_for_long_goes_in_any_case(cache: Cache) -> None:
+    old, new = fill(cache, "aa", 10, 5 * 86400), fill(cache, "bb", 10, 86400)
+    assert [entry.path for entry in cache.prune(1 << 30, unused=2 * 86400)] == [old]
+    assert new.exists()
+
+
+def test_files_count_and_go_too(cache: Cache, tmp_path: Path) -> None:
+    path = cache.publish_file("objects", "abc", ".o", write(tmp_path / "x.o", "text"))
+    os.utime(path, (0, 0))
+    assert cache.find_file("objects", "abc", ".o") == path
+    assert time.time() - path.stat().st_mtime < 60, "use is remembered"
+    os.utime(path, (0, 0))
+    (entry,) = cache.prune(0)
+    assert (entry.kind, entry.path) == ("objects", path) and not path.exists()
+
+
+def test_what_was_interrupted_is_swept_up(cache: Cache) -> None:
+    model = fill(cache, "aa", 10, 86400)
+    debris = model.parent / ".new-xyz"
+    debris.mkdir()
+    os.utime(debris, (0, 0))
+    assert [entry.path for entry in cache.prune(1 << 30, unused=2 * 86400)] == [debris]
+
+
+def test_clear_leaves_what_others_put_there(cache: Cache) -> None:
+    fill(cache, "aa", 10, 0)
+    other = write(cache.root / "mine.txt", "x")
+    cache.clear()
+    cache.clear()
+    assert cache.entries() == [] and other.exists()
+
+
+def test_pruning_looks_rarely(cache: Cache) -> None:
+    old = fill(cache, "aa", 10, 86400)
+    cache.prune_at_times(0)
+    assert not old.exists()
+    again = fill(cache, "bb", 10, 86400)
+    cache.prune_at_times(0)
+    assert again.exists()
+    os.utime(cache.root / "pruned", (0, 0))
+    cache.prune_at_times(0)
+    assert not again.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_not_pruned(unwritable: Cache) -> None:
+    unwritable.prune_at_times(0)
+    assert unwritable.entries() == [] and unwritable.prune(0) == []

@@ -225,3 +225,28 @@ def test_bench_names_a_runtime_that_is_not_there(model: Path) -> None:
     answer = opweld("bench", model, "--vs", "tensorrt")
     assert answer.returncode == 2
     assert "--vs 'tensorrt': expected some of onnxruntime, openvino" in answer.stderr
+
+
+def test_the_cache_is_shown_pruned_and_cleared(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    assert opweld("run", model, OPWELD_CACHE=str(folder)).returncode == 0
+    shown = opweld("cache", "--json", "-", OPWELD_CACHE=str(folder), OPWELD_CACHE_LIMIT="5M")
+    data = json.loads(shown.stdout)
+    assert data["folder"] == str(folder) and data["limit"] == 5 << 20
+    assert data["kinds"]["models"]["entries"] == 1 and data["kinds"]["models"]["bytes"] > 10000
+    assert "models" in opweld("cache", OPWELD_CACHE=str(folder)).stdout
+    pruned = opweld("cache", "prune", "--limit", "0", OPWELD_CACHE=str(folder))
+    assert pruned.stdout == "removed 0 entries, 0 B\n", "all of it was just used"
+    for entry in (folder / "models").glob("*/*"):
+        os.utime(entry, (0, 0))
+    assert opweld("cache", "prune", "--days", 1, OPWELD_CACHE=str(folder)).stdout.startswith("removed 1 entries")
+    wrong = opweld("cache", "prune", "--limit", "some", OPWELD_CACHE=str(folder))
+    assert wrong.returncode == 2 and "--limit is 'some', expected a number of bytes" in wrong.stderr
+    assert opweld("cache", "clear", OPWELD_CACHE=str(folder)).stdout == f"{folder} is empty\n"
+    assert not (folder / "objects").exists()
+
+
+def test_the_package_is_the_command(model: Path) -> None:
+    answer = subprocess.run([sys.executable, "-m", "opweld", "--version"], capture_output=True, text=True, check=True,
+                            env=os.environ | {"PYTHONPATH": str(SOURCE)})  # fmt: skip
+    assert answer.stdout == "opweld 0.1.0\n"

@@ -328,13 +328,13 @@ def test_run_async(inference: InferenceSession) -> None:
 @pytest.mark.parametrize("options", [None, SessionOptions(intra_op_num_threads=1, enable_profiling=True)])
 def test_sessions_pickle(folder: Path, monkeypatch: pytest.MonkeyPatch, options: SessionOptions | None) -> None:
     monkeypatch.chdir(folder.parent)
-    data = pickle.dumps(InferenceSession(folder.name, options))
+    session = InferenceSession(folder.name, options)
     monkeypatch.chdir("/")
-    copy = pickle.loads(data)
+    copy = pickle.loads(pickle.dumps(session))
     feeds = feeds_of(4)
     check(copy.run(None, feeds), feeds)
     assert copy.get_session_options() == (options or SessionOptions())
-    assert copy._model_path == str(folder)
+    assert copy._model_path == session._model_path == folder.name
 
 
 def test_sessions_reach_other_processes(folder: Path) -> None:
