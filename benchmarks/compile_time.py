@@ -98,7 +98,7 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
         return weights
 
     def module() -> Module:
-        description = describe(made["graph"])
+        description = describe(made["graph"], [[made["found"]]])
         names = [tuple(value.name for value in values) for values in (description.inputs, description.outputs)]
         return Module.straight(names[0], names[1], (made["variant"],), weights, target.features)
 

@@ -25,8 +25,8 @@ class Description:
 
 
 def describe(model: ir.Model, segments: Sequence[Sequence[Variant]]) -> Description:
-    """The description of a loaded model. Element types are those that are computed: models may leave an output's out, or
-    err in it."""
+    """The description of a loaded model. Element types are those that are computed: models may leave an output's out,
+    or err in it."""
     graph = model.graph
     first = segments[0][0]
     last = next(variant for own in segments for variant in own if variant.ending.next is None)

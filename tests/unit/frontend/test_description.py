@@ -20,7 +20,7 @@ def test_outputs_have_the_element_type_that_is_computed(declared: int | None) ->
     if declared is not None:
         model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", declared, [2]))
     loaded = load(model)
-    found = describe(loaded, variants(loaded)[0].facts)
+    found = describe(loaded, [variants(loaded)])
     assert found.inputs == (TensorInfo("x", "float32", ("n", 3)),)
     assert found.outputs == (TensorInfo("y", "int64", None if declared is None else (2,)),)
 
@@ -33,6 +33,6 @@ def test_outputs_of_bodies_and_inputs_passed_through_are_described() -> None:
     branch = helper.make_node("If", ["c"], ["y"], then_branch=body("Relu"), else_branch=body("Neg"))
     model = model_of([branch], {"x": ["n"]}, ["y", "x"], {"c": np.array(True)})
     loaded = load(model)
-    found = describe(loaded, variants(loaded)[0].facts)
+    found = describe(loaded, [variants(loaded)])
     assert [info.dtype for info in found.outputs] == ["float32", "float32"]
     assert found.nodes == 3
