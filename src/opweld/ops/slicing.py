@@ -9,12 +9,34 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError
 from opweld.ops.emitted import Indices, define
+from opweld.ops.expansion import DOMAIN, Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.known import required_dims, settle_axes
-from opweld.ops.operands import describe, given, known_integers, normalize_axis, require_same_dtype, required
+from opweld.ops.operands import (
+    describe,
+    elements_of,
+    given,
+    known_integers,
+    normalize_axis,
+    require_same_dtype,
+    required,
+)
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.tensor.dim import ZERO, Dim, as_dim, ceildiv, maximum, minimum, mod, nonnegative, product
-from opweld.tensor.expr import Expr, const
+from opweld.tensor.dim import (
+    ZERO,
+    Dim,
+    Value,
+    as_dim,
+    ceildiv,
+    maximum,
+    minimum,
+    mod,
+    nonnegative,
+    product,
+    symbols_of,
+)
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, binary, cast, const, index, select, unary
 
 END = (1 << 31) - 1
 """Bounds from here on mean "to the end", as exporters write it."""
@@ -97,15 +119,29 @@ def _spans(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]) -> 
 
 @infers("Slice")
 def infer_slice(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The lengths of the slices; bounds that hang on dynamic sizes are assumed to lie within the axis."""
+    """The lengths of the slices. Bounds that hang on dynamic sizes are assumed to lie within the axis; fed ones that do
+    not are clamped as the model runs."""
     fact = scope.fact(required(node, 0))
-    settle_axes(scope, node, 3, fact.rank)
+    if not (_is_known(scope, node, 3) and _is_known(scope, node, 4)):
+        return _clamped_slice(scope, node)
     shape = list(fact.shape)
     for axis, span in _spans(scope, node, shape).items():
         for margin, why in span.margins:
-            scope.at_least(margin, 0, node, why)
+            if not any(symbol.least is None for symbol in symbols_of(margin)):
+                scope.at_least(margin, 0, node, why)
+            elif not scope.decide(margin, "least", node, why):
+                return _clamped_slice(scope, node)
         shape[axis] = span.length
     return [Fact(fact.dtype, tuple(shape))]
+
+
+def _is_known(scope: Inference, node: ir.Node, position: int) -> bool:
+    """Whether an input is absent, or numbers that are known when compiling."""
+    value = given(node, position)
+    elements = None if value is None else elements_of(scope.fact(value))
+    return value is None or (
+        elements is not None and all(isinstance(e, Dim) and e.constant is not None for e in elements.flat)
+    )
 
 
 @lowers("Slice")
@@ -123,6 +159,110 @@ def lower_slice(scope: Lowering, node: ir.Node) -> None:
         return scope.load(x, moved)
 
     define(scope, node.outputs[0], body)
+
+
+# ------------------------------------------------------------------------------------------ bounds that data tells
+
+
+def _clamped_slice(scope: Inference, node: ir.Node) -> list[Fact]:
+    """A slice whose bounds, axes or steps are numbers that the model computes or is fed."""
+    made = Expansion(node)
+    inputs = [given(node, position) for position in range(5)]
+    first, step, count = made.own("SliceBounds", *inputs, outputs=3)
+    return made.infer(scope, *made.own("Strided", inputs[0], first, step, count))
+
+
+@infers("SliceBounds", domain=DOMAIN)
+def infer_slice_bounds(scope: Inference, node: ir.Node) -> list[Fact]:
+    """For each axis of the value, its first element, the step to the next one, and how many there are."""
+    rank = scope.fact(required(node, 0)).rank
+    count = product(scope.fact(required(node, 1)).shape)
+    if count.constant is None or any(
+        scope.fact(value).shape != scope.fact(required(node, 1)).shape
+        for position in (2, 3, 4)
+        if (value := given(node, position)) is not None
+    ):
+        raise ModelError(f"{describe(node)}: starts, ends, axes and steps must have one length, known when compiling")
+    return [Fact(DType.I64, (as_dim(rank),))] * 3
+
+
+@lowers("SliceBounds", domain=DOMAIN)
+def lower_slice_bounds(scope: Lowering, node: ir.Node) -> None:
+    """Clamped as NumPy clamps them. An axis that no bound names is whole."""
+    shape = scope.fact(required(node, 0)).shape
+    bounds = scope.fact(required(node, 1)).shape
+    length = int(bounds[0]) if bounds else 1
+    zero, one = const(0, DType.I64), const(1, DType.I64)
+
+    def number(position: int, entry: int, usual: Expr) -> Expr:
+        value = given(node, position)
+        if value is None:
+            return usual
+        return cast(scope.load(value, (entry,) if bounds else ()), DType.I64)
+
+    def of_axis(axis: int) -> tuple[Expr, Expr, Expr]:
+        extent = index(shape[axis])
+        start, end, step = zero, extent, one
+        for entry in range(length):
+            named = number(3, entry, const(entry, DType.I64))
+            named = select(binary("lt", named, zero), binary("add", named, const(len(shape), DType.I64)), named)
+            here = binary("eq", named, const(axis, DType.I64))
+            start = select(here, number(1, entry, zero), start)
+            end = select(here, number(2, entry, zero), end)
+            step = select(here, number(4, entry, one), step)
+        forwards = binary("gt", step, zero)
+        lowest = select(forwards, zero, const(-1, DType.I64))
+        highest = select(forwards, extent, binary("sub", extent, one))
+
+        def clamped(bound: Expr) -> Expr:
+            counted = select(binary("lt", bound, zero), binary("add", bound, extent), bound)
+            return binary("min", binary("max", counted, lowest), highest)
+
+        first, last = clamped(start), clamped(end)
+        distance = select(forwards, binary("sub", last, first), binary("sub", first, last))
+        size = binary("max", select(forwards, step, unary("neg", step)), one)
+        count = binary("div", binary("add", distance, binary("sub", size, one)), size)
+        return first, step, binary("max", select(binary("le", distance, zero), zero, count), zero)
+
+    tables = zip(*(of_axis(axis) for axis in range(len(shape))), strict=True)
+    for value, table in zip(node.outputs, tables, strict=True):
+
+        def body(at: Indices, table: Sequence[Expr] = table) -> Expr:
+            chosen = table[-1]
+            for axis in range(len(table) - 2, -1, -1):
+                chosen = select(binary("eq", index(at[0]), const(axis, DType.I64)), table[axis], chosen)
+            return chosen
+
+        define(scope, value, body)
+
+
+@infers("Strided", domain=DOMAIN)
+def infer_strided(scope: Inference, node: ir.Node) -> list[Fact]:
+    """As many elements of each axis as were counted."""
+    fact = scope.fact(required(node, 0))
+    counts = required_dims(scope, node, 3, "the numbers of elements")
+    for count in counts:
+        scope.at_least(count, 0, node, "a number of elements")
+    return [Fact(fact.dtype, counts)]
+
+
+@lowers("Strided", domain=DOMAIN)
+def lower_strided(scope: Lowering, node: ir.Node) -> None:
+    """The elements from the first one on, step by step."""
+    x, first, step = (required(node, position) for position in range(3))
+    shape = scope.fact(x).shape
+
+    def body(at: Indices) -> Expr:
+        places: list[Dim] = []
+        for axis, i in enumerate(at):
+            place = binary("add", scope.load(first, (axis,)), binary("mul", scope.load(step, (axis,)), index(i)))
+            places.append(Value(place, shape[axis]).dim)
+        return scope.load(x, places)
+
+    define(scope, node.outputs[0], body)
+
+
+# ----------------------------------------------------------------------------------------------------------------- Pad
 
 
 def _pads(scope: Inference | Lowering, node: ir.Node, rank: int) -> list[tuple[Dim, Dim]]:
