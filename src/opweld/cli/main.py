@@ -12,6 +12,7 @@ from opweld.cli.bench import bench
 from opweld.cli.cache import app as cache
 from opweld.cli.compile import compile_command
 from opweld.cli.explain import explain
+from opweld.cli.operators import operators
 from opweld.cli.run import run
 from opweld.cli.verify import verify
 from opweld.errors import OptionError, OpweldError
@@ -30,6 +31,7 @@ app.command("run")(run)
 app.command("bench")(bench)
 app.command("verify")(verify)
 app.command("explain")(explain)
+app.command("operators")(operators)
 app.add_typer(cache, name="cache")
 
 
@@ -53,6 +55,7 @@ def opweld_command(
     opweld verify model.onnx                    is the answer right?
     opweld bench model.onnx                     is it fast?
     opweld explain model.onnx                   what was fused, what was not, and why?
+    opweld operators                            which operators compile
     opweld cache                                what compiled models take on the disk
 
     \b

@@ -1,0 +1,43 @@
+"""`opweld operators`: what models may be made of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from opweld.cli import arguments, show
+
+
+def operators(
+    refused: Annotated[bool, typer.Option("--refused", help="Only those that do not compile.")] = False,
+    json: arguments.JsonOption = None,
+) -> None:
+    """List the operators that compile, and how few primitives they are made of.
+
+    An operator is lowered to index expressions, or replaced by what ONNX defines it to mean, or refused.
+    """
+    from opweld.frontend.coverage import coverage
+
+    found = coverage()
+    if json is not None:
+        show.write_json(asdict(found), json)
+        if str(json) == "-":
+            return
+    rows = [
+        (operator.name, operator.domain or "ai.onnx", str(operator.since or "-"), operator.how)
+        for operator in found.operators
+        if not refused or operator.how == "refused"
+    ]
+    show.table("", ("operator", "domain", "since", "how"), rows)
+    for domain in sorted({operator.domain for operator in found.operators}):
+        own = [operator.how for operator in found.operators if operator.domain == domain]
+        print(
+            f"{domain or 'ai.onnx'}: {len(own) - own.count('refused')} of {len(own)} operators compile, "
+            f"{own.count('definition')} of them by their definition"
+        )
+    print(
+        f"made of {len(found.primitives)} primitives and {len(found.externs)} functions over memory; "
+        f"opsets {found.opsets[0]} to {found.opsets[1]}; element types {', '.join(found.dtypes)}"
+    )
