@@ -64,7 +64,6 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
     This is the only place here that knows them."""
     from opweld.codegen.c.module import render_module
     from opweld.frontend import explore, onnx
-    from opweld.frontend.description import describe
     from opweld.fuse.blocks import join_blocks
     from opweld.fuse.outputs import own_outputs
     from opweld.fuse.partition import partition
@@ -98,12 +97,11 @@ def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]
         return weights
 
     def module() -> Module:
-        description = describe(made["graph"], [[made["found"]]])
-        names = [tuple(value.name for value in values) for values in (description.inputs, description.outputs)]
-        return Module.straight(names[0], names[1], (made["variant"],), weights, target.features)
+        names = tuple(value.name for value in made["program"].inputs)
+        return Module.straight(names, made["variant"].names, (made["variant"],), weights, target.features)
 
     yield "load", keep("graph", lambda: onnx.load(model))
-    yield "explore", keep("found", lambda: explore.variants(made["graph"])[0])
+    yield "explore", keep("found", lambda: explore.segments(made["graph"])[0][0])
     yield "lower", keep("program", lambda: to_tensors(made["found"]))
     yield "simplify", keep("program", lambda: simplify_program(made["program"]))
     yield "outputs", keep("program", lambda: own_outputs(made["program"]))
