@@ -91,13 +91,20 @@ int main(int count, char **arguments) {
             fail(message);
         }
 
-    const opw_plan *plan;
-    if (opw_bind(model, inputs, threads, &plan, message, sizeof message)) fail(message);
-    for (int i = 0; i < n_outputs; i++) {
-        opw_plan_output(plan, i, &outputs[i]);
-        outputs[i].data = output_data[i] = allocate((size_t)npy_bytes(&outputs[i]));
+    /* Where shapes tell everything, bind once and run as often as you like. A model that decides as it runs is called. */
+    const opw_plan *plan = NULL;
+    opw_result *result = NULL;
+    if (opw_segments(model)) {
+        if (opw_call(model, inputs, threads, &result, message, sizeof message)) fail(message);
+        for (int i = 0; i < n_outputs; i++) opw_result_output(result, i, &outputs[i]);
+    } else {
+        if (opw_bind(model, inputs, threads, &plan, message, sizeof message)) fail(message);
+        for (int i = 0; i < n_outputs; i++) {
+            opw_plan_output(plan, i, &outputs[i]);
+            outputs[i].data = output_data[i] = allocate((size_t)npy_bytes(&outputs[i]));
+        }
+        if (opw_run(model, plan, input_data, output_data, message, sizeof message)) fail(message);
     }
-    if (opw_run(model, plan, input_data, output_data, message, sizeof message)) fail(message);
 
     if (mkdir(folder, 0777) && errno != EEXIST) fail(strerror(errno));
     for (int i = 0; i < n_outputs; i++) {
@@ -108,12 +115,13 @@ int main(int count, char **arguments) {
     }
 
     for (int i = 0; i < n_inputs; i++) free(inputs[i].data);
-    for (int i = 0; i < n_outputs; i++) free(outputs[i].data);
+    for (int i = 0; i < n_outputs; i++) free(output_data[i]);
     free(inputs);
     free(outputs);
     free(input_data);
     free(output_data);
     opw_plan_release(plan);
+    opw_result_free(result);
     opw_close(model);
     return 0;
 }

@@ -99,7 +99,7 @@ def set_default_logger_verbosity(verbosity: int) -> None:
 
 
 def set_seed(seed: int) -> None:
-    """Without effect: no operator that opweld compiles draws random numbers."""
+    """Without effect: operators that draw random numbers do so by the seeds in the model."""
 
 
 def disable_telemetry_events() -> None:

@@ -114,7 +114,39 @@ def indices() -> tuple[onnx.ModelProto, list[Feeds]]:
     ]
 
 
-@pytest.mark.parametrize("make", [convolutions, attention, recurrence, indices])
+def decisions() -> tuple[onnx.ModelProto, list[Feeds]]:
+    """Segments: rows that are selected and sorted, and a loop over them that grows a state and stacks another."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            node("Identity", ["go"], "again"),
+            node("ReduceSum", ["s"], "total", keepdims=1),
+            node("Concat", ["s", "total"], "longer", axis=0),
+            node("ReduceMax", ["s"], "top", keepdims=0),
+        ],
+        "body",
+        [info(*value) for value in (("i", 7, []), ("go", 9, []), ("s", 1, ["n"]))],
+        [info(*value) for value in (("again", 9, []), ("longer", 1, ["m"]), ("top", 1, []))],
+    )
+    nodes = [
+        node("Greater", ["x", "zero"], "mask"),
+        node("NonZero", ["mask"], "places"),
+        node("Transpose", ["places"], "rows"),
+        node("GatherND", ["x", "rows"], "positive"),
+        node("Shape", ["positive"], "count"),
+        node("TopK", ["positive", "count"], "sorted"),
+        helper.make_node("Loop", ["trips", "yes", "sorted"], ["y", "tops"], name="loop", body=body),
+        node("Unique", ["tops"], "different"),
+    ]
+    nodes[5].output.append("order")
+    weights = {"zero": np.array(0, np.float32), "yes": np.array(True)}
+    kinds = {"trips": 7}
+    model = model_of(nodes, {"x": ["n", "m"], "trips": []}, ["y", "different"], weights, opset=17, kinds=kinds)
+    sizes = ((1, 3, 2), (5, 7, 1), (9, 33, 20))
+    return model, [{"x": np.abs(normal(n, m)), "trips": np.array(trips)} for n, m, trips in sizes]
+
+
+@pytest.mark.parametrize("make", [convolutions, attention, recurrence, indices, decisions])
 @pytest.mark.parametrize("level", ["none", "all"])
 def test_nothing_is_found(
     make: Any, level: str, compiler: Path, tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
