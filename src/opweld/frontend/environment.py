@@ -28,6 +28,13 @@ Stated: TypeAlias = "tuple[str, Dim]"
 Pairs: TypeAlias = "tuple[tuple[ir.Value, ir.Value], ...]"
 
 
+@dataclass(eq=False)
+class Place:
+    """A segment, whose number may be found out later than who leads to it."""
+
+    number: int = -1
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """A variant as inference left it, and how it ends.
@@ -39,7 +46,7 @@ class Found:
     interface: Interface
     there: frozenset[ir.Value]
     before: frozenset[Stated] = frozenset()
-    next: int | None = None
+    next: Place | None = None
     stacks: tuple[tuple[ir.Value, Element], ...] = ()
     appends: Pairs = ()
     moves: Pairs = ()
@@ -182,4 +189,5 @@ class _Environment:
             for value, (dtype, dims) in found.stacks
         ]
         kept = tuple((to, value) for to, value in moves if to != value)
-        return tuple(outputs.items()), Ending(found.next, tuple(stacks), tuple(appends), kept)
+        following = None if found.next is None else found.next.number
+        return tuple(outputs.items()), Ending(following, tuple(stacks), tuple(appends), kept)

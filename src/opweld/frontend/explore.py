@@ -1,23 +1,21 @@
-"""The segments of a model and the variants of each: inference makes the assumptions it needs, and then runs once more
-under them.
+"""The segments of a model and the variants of each.
 
-That last pass needs none, so it sees every node under all of them; a model without any is inferred once. What it defers
-becomes a segment after it, explored under what the variant assumes; a Loop becomes a segment that follows itself.
+What inference defers becomes a segment after the one that it is in, explored under what that one's variant assumes. An
+If on data becomes a segment with both bodies, a Loop one that follows itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.assume import Assumptions
-from opweld.frontend.environment import Element, Found, Stated, finished
+from opweld.frontend.environment import Element, Found, Place, finished
+from opweld.frontend.exploration import Exploration, Start
 from opweld.frontend.infer import (
-    Again,
-    Fork,
     Prelude,
     Trace,
     initial_facts,
@@ -29,11 +27,10 @@ from opweld.frontend.loops import LoopParts, loop_parts
 from opweld.frontend.names import Names
 from opweld.frontend.segment import Variant
 from opweld.ops.fact import Fact
-from opweld.ops.operands import describe
-from opweld.tensor.dim import ZERO, as_dim
+from opweld.ops.operands import describe, required
+from opweld.ops.registry import required_attribute
+from opweld.tensor.dim import ZERO, as_dim, product, symbols_of
 
-MAX_VARIANTS = 16
-MAX_ASSUMPTIONS = 256
 MAX_SEGMENTS = 64
 
 
@@ -55,28 +52,6 @@ def variants(model: ir.Model, dims: Mapping[str, int] | None = None) -> list[Var
     return found[0]
 
 
-@dataclass(frozen=True, eq=False)
-class _Start:
-    """Where a segment, or some of its variants, begins.
-
-    Attributes:
-        nodes: what is left to compute, in order. then: how a variant ends that has computed all of it.
-        known: facts of everything that was inferred before. there: the values that are in the environment.
-        prelude: what comes before the segments of a node.
-        before: guards that hold already.
-    """
-
-    nodes: Sequence[ir.Node]
-    then: Callable[[Found], Found]
-    interface: Interface
-    known: Mapping[ir.Value, Fact]
-    there: frozenset[ir.Value]
-    prelude: Callable[[ir.Node], Prelude]
-    aliases: Mapping[ir.Value, ir.Value] = field(default_factory=dict[ir.Value, ir.Value])
-    assumptions: Assumptions = field(default_factory=Assumptions)
-    before: frozenset[Stated] = frozenset()
-
-
 class _Model:
     """Explores segment by segment, from the first one on."""
 
@@ -91,7 +66,7 @@ class _Model:
         check_interface(self.graph)
         interface = interface_of(self.graph, self.dims)
         known = {**initial_facts(self.graph), **interface.facts}
-        first = _Start(list(self.graph), self._done, interface, known, frozenset(self.graph.inputs), self._prelude)
+        first = Start(list(self.graph), self._done, interface, known, frozenset(self.graph.inputs), self._prelude)
         self._segment([lambda number: first])
         return finished(self.graph, self.found)
 
@@ -100,7 +75,7 @@ class _Model:
             found.trace.fact(value)
         return found
 
-    def _segment(self, starts: Sequence[Callable[[int], _Start]]) -> int:
+    def _segment(self, starts: Sequence[Callable[[int], Start]]) -> int:
         """Explores a segment, from each start in turn, and all that follow it; returns its number."""
         number = len(self.found)
         if number >= MAX_SEGMENTS:
@@ -110,11 +85,11 @@ class _Model:
             self.found[number] += self._complete(start(number))
         return number
 
-    def _complete(self, start: _Start) -> list[Found]:
+    def _complete(self, start: Start) -> list[Found]:
         """The variants from one start, with the segments that follow each."""
         complete: list[Found] = []
         errors: list[ModelError | UnsupportedError] = []
-        for trace, interface in _Exploration(start).run():
+        for trace, interface in Exploration(start).run():
             kept = len(self.found)
             try:
                 complete.append(self._followed(start, Found(trace, interface, start.there, start.before)))
@@ -125,25 +100,30 @@ class _Model:
             raise errors[0]
         return complete
 
-    def _followed(self, start: _Start, found: Found) -> Found:
+    def _followed(self, start: Start, found: Found) -> Found:
         trace = found.trace
         if not trace.deferred:
             return start.then(found)
         late = {value for node in trace.deferred for value in node.outputs}
         for node in trace.deferred:
-            if node.op_type == "Loop" and not any(trace.resolved(value) in late for value in values_read(node)):
+            if any(trace.resolved(value) in late for value in values_read(node)):
+                continue
+            if node.op_type == "Loop":
                 return self._looped(start, found, node)
+            branched = self._branched(start, found, node) if node.op_type == "If" else None
+            if branched is not None:
+                return branched
         if not trace.nodes:
             raise trace.refused[0]  # nothing can be computed first
-        following = self._after(start, found, [*trace.replayed, *trace.deferred])
-        return replace(found, next=self._segment([lambda number: following]))
+        following = self._after(start, found, trace.deferred)
+        return replace(found, next=Place(self._segment([lambda number: following])))
 
-    def _after(self, start: _Start, found: Found, nodes: Sequence[ir.Node]) -> _Start:
-        """The start of what follows a variant."""
+    def _after(self, start: Start, found: Found, nodes: Sequence[ir.Node]) -> Start:
+        """The start of what follows a variant; with the nodes that tell what elements the others need."""
         trace = found.trace
         return replace(
             start,
-            nodes=nodes,
+            nodes=[*trace.replayed, *nodes],
             interface=found.interface,
             known=dict(trace.facts),
             there=found.there | found.made.keys(),
@@ -151,6 +131,49 @@ class _Model:
             assumptions=trace.assumptions,
             before=found.stated,
         )
+
+    # ----------------------------------------------------------------------------------------------------- branches
+
+    def _branched(self, start: Start, found: Found, node: ir.Node) -> Found | None:
+        """A variant followed by an If on data: a segment with variants of both bodies, and one that follows either.
+
+        None where the bodies leave values that no segment could take either of: of different ranks. Then each outcome
+        goes its own way to the end."""
+        after = self._after(start, found, [other for other in found.trace.deferred if other is not node])
+        condition = found.trace.resolved(required(node, 0))
+        fact = after.known[condition]
+        if not is_unknown(fact) or product(fact.shape).constant != 1:
+            return None
+        kept, place = len(self.found), Place()
+        left: list[list[Fact]] = []
+
+        def branch(body: ir.Graph, value: int) -> Start:
+            def joined(inner: Found) -> Found:
+                left.append([inner.trace.fact(output) for output in body.outputs])
+                return replace(inner, next=place, moves=tuple(zip(node.outputs, body.outputs, strict=True)))
+
+            interface = after.interface.tracking([condition], after.known)
+            known = {**after.known, **initial_facts(body), condition: interface.facts[condition]}
+            assumed = _decided(after.assumptions, interface, condition, value, f"{describe(node)} takes a branch")
+            return replace(after, nodes=list(body), then=joined, interface=interface, known=known, assumptions=assumed)
+
+        bodies = [required_attribute(node, name) for name in ("then_branch", "else_branch")]
+        if any(body.inputs or len(body.outputs) != len(node.outputs) for body in bodies):
+            raise ModelError(f"{describe(node)}: a branch must have no inputs and {len(node.outputs)} outputs")
+        number = self._segment(
+            [lambda _, body=body, value=value: branch(body, value) for body, value in zip(bodies, (1, 0), strict=True)]
+        )
+        if any(len({fact.rank for fact in facts}) > 1 for facts in zip(*left, strict=True)):
+            del self.found[kept:]
+            return None
+        interface, known = after.interface, dict(after.known)
+        for output, facts in zip(node.outputs, zip(*left, strict=True), strict=True):
+            interface = interface.sized(output, _common(node, output, facts), _differing(facts, interface))
+            known[output] = interface.facts[output]
+        there = after.there | frozenset(node.outputs)
+        rest = replace(after, interface=interface, known=known, there=there)
+        place.number = self._segment([lambda _: rest])
+        return replace(found, next=Place(number))
 
     # -------------------------------------------------------------------------------------------------------- loops
 
@@ -163,7 +186,7 @@ class _Model:
         parts = self._parts(node)
         return parts.before, parts.constants
 
-    def _looped(self, start: _Start, found: Found, node: ir.Node) -> Found:
+    def _looped(self, start: Start, found: Found, node: ir.Node) -> Found:
         """A variant followed by a loop: a segment that is entered for each iteration, and then for what comes after.
 
         The states have the shapes that they begin with, unless an iteration changes a dim: then that dim is free."""
@@ -187,9 +210,9 @@ class _Model:
             break
         stacks = tuple((output, self._element(loop, added)) for output, added in loop.stacked)
         moves = tuple((name, first) for name, first, _ in loop.moves)
-        return replace(found, next=number, stacks=stacks, moves=moves)
+        return replace(found, next=Place(number), stacks=stacks, moves=moves)
 
-    def _entered(self, after: _Start, loop: LoopParts, free: Mapping[ir.Value, frozenset[int]]) -> _Start:
+    def _entered(self, after: Start, loop: LoopParts, free: Mapping[ir.Value, frozenset[int]]) -> Start:
         """What is known when an iteration begins, or the loop is over."""
         interface, known = after.interface, {**after.known, **initial_facts(loop.body), **loop.constants}
         for name, first, _ in loop.moves:
@@ -202,8 +225,8 @@ class _Model:
         return replace(after, interface=interface, known=known, there=there)
 
     def _iteration(
-        self, entered: _Start, loop: LoopParts, free: Mapping[ir.Value, frozenset[int]], number: int
-    ) -> _Start:
+        self, entered: Start, loop: LoopParts, free: Mapping[ir.Value, frozenset[int]], number: int
+    ) -> Start:
         """The body, after which the segment begins again."""
 
         def back(found: Found) -> Found:
@@ -214,12 +237,13 @@ class _Model:
             for _, added in loop.stacked:
                 self._added.setdefault(added, []).append(found.trace.fact(added))
             moves = tuple((name, following) for name, _, following in loop.moves)
-            return replace(found, next=number, appends=loop.stacked, moves=moves)
+            return replace(found, next=Place(number), appends=loop.stacked, moves=moves)
 
-        goes_on = _deciding(entered, loop, 1, "goes on")
+        reason = f"{describe(loop.node)} goes on"
+        goes_on = _decided(entered.assumptions, entered.interface, loop.go, 1, reason)
         return replace(entered, nodes=[*loop.body, *loop.after], then=back, assumptions=goes_on)
 
-    def _over(self, entered: _Start, loop: LoopParts) -> _Start:
+    def _over(self, entered: Start, loop: LoopParts) -> Start:
         """What comes after the loop: its states are what they are, its stacks as long as they have become."""
         interface, known, aliases = entered.interface, dict(entered.known), dict(entered.aliases)
         for output, state in loop.results:
@@ -229,7 +253,7 @@ class _Model:
             fact = Fact(dtype, (ZERO, *(ZERO if dim is None else as_dim(dim) for dim in dims)))
             interface = interface.sized(output, fact, {0, *(i + 1 for i, dim in enumerate(dims) if dim is None)})
             known[output] = interface.facts[output]
-        over = _deciding(entered, loop, 0, "is over")
+        over = _decided(entered.assumptions, entered.interface, loop.go, 0, f"{describe(loop.node)} is over")
         there = entered.there | {output for output, _ in loop.stacked}
         return replace(entered, interface=interface, known=known, there=there, aliases=aliases, assumptions=over)
 
@@ -254,11 +278,27 @@ def _changed(loop: LoopParts, trace: Trace, name: ir.Value, following: ir.Value)
     return frozenset(axis for axis, (old, new) in pairs if old is not new)
 
 
-def _deciding(entered: _Start, loop: LoopParts, value: int, what: str) -> Assumptions:
-    elements = entered.interface.facts[loop.go].elements
+def _decided(assumptions: Assumptions, interface: Interface, value: ir.Value, outcome: int, reason: str) -> Assumptions:
+    """With the only element of a tracked value taken to be 0 or 1."""
+    elements = interface.facts[value].elements
     assert elements is not None
-    (go,) = elements.flat
-    return entered.assumptions.decided("zero", go - value, True, f"{describe(loop.node)} {what}")
+    (element,) = elements.flat
+    return assumptions.decided("zero", element - outcome, True, reason)
+
+
+def _common(node: ir.Node, output: ir.Value, facts: Sequence[Fact]) -> Fact:
+    """The dtype and shape of what either branch leaves, dims of the first one where they differ."""
+    if len({fact.dtype for fact in facts}) > 1:
+        kinds = " and ".join(sorted({repr(fact.dtype) for fact in facts}))
+        raise ModelError(f"{describe(node)}: output {output.name!r} is {kinds}")
+    return Fact(facts[0].dtype, facts[0].shape)
+
+
+def _differing(facts: Sequence[Fact], interface: Interface) -> frozenset[int]:
+    """The axes along which branches leave different sizes, or such as only they know."""
+    columns = enumerate(zip(*(fact.shape for fact in facts), strict=True))
+    known = interface.origins.keys()
+    return frozenset(axis for axis, dims in columns if len(set(dims)) > 1 or not symbols_of(dims[0]) <= known)
 
 
 def _resolved(aliases: Mapping[ir.Value, ir.Value], value: ir.Value) -> ir.Value:
@@ -273,120 +313,3 @@ class _WidenError(Exception):
     def __init__(self, state: ir.Value, axes: frozenset[int]) -> None:
         super().__init__()
         self.state, self.axes = state, axes
-
-
-class _Exploration:
-    """The variants from one start: each a pass that made no assumption of its own, and its interface."""
-
-    def __init__(self, start: _Start) -> None:
-        self.start = start
-        self.by_value: dict[ir.Value, None] = {}
-        self.todo: list[Assumptions] = []
-        self.general: list[Assumptions] = []
-        self.found: list[tuple[Trace, Interface]] = []
-        self.errors: list[ModelError | UnsupportedError] = []
-        self.assumed = 0
-
-    def run(self) -> list[tuple[Trace, Interface]]:
-        while True:
-            self.todo, self.general, self.found, self.errors = [self.start.assumptions], [], [], []
-            try:
-                while self.todo:
-                    self._settle(self.todo.pop())
-                while self.general and self.found and len(self.found) < MAX_VARIANTS:
-                    self.todo.append(self.general.pop(0))
-                    while self.todo:
-                        self._settle(self.todo.pop())
-            except _ByValue as demand:
-                self.by_value |= dict.fromkeys(sorted(demand.values, key=lambda value: value.name or ""))
-                continue
-            break
-        if not self.found:
-            raise self.errors[0]
-        return self.found
-
-    def _settle(self, assumptions: Assumptions) -> None:
-        """Infers until a pass makes no assumption, and keeps the variant, or the error that ended it."""
-        start = self.start
-        interface = start.interface.tracking(self.by_value, start.known)
-        known = {**start.known, **{value: interface.facts[value] for value in self.by_value}}
-        trackable = {value for value in start.there if value not in self.by_value and is_unknown(known[value])}
-        self.assumed = 0
-        while True:
-            trace = Trace(assumptions, self._extended, aliases=start.aliases, trackable=trackable, before=start.prelude)
-            try:
-                _check_consistent(assumptions)
-                trace.run(start.nodes, known)
-            except _ContradictionError as error:
-                self.errors.append(error)
-                return
-            except _TooManyError:
-                raise
-            except (ModelError, UnsupportedError) as error:
-                if trace.assumptions is assumptions:
-                    self._demand_values(trace, error)
-                    self.errors.append(error)
-                    return
-            else:
-                if trace.assumptions is assumptions:
-                    self.found.append((trace, interface))
-                    return
-            # What failed after an assumption, or was inferred before it, may be better known under it.
-            assumptions = trace.assumptions
-
-    def _extended(self, assumptions: Assumptions, demand: Again | Fork) -> Assumptions:
-        """The assumptions with the one that a node needs: of a fork the first outcome; the other is left to do."""
-        self.assumed += 1
-        if self.assumed > MAX_ASSUMPTIONS:
-            raise _TooManyError(
-                f"the sizes of this model need more than {MAX_ASSUMPTIONS} assumptions. Fix some dims (--dim NAME=N)."
-            )
-        if isinstance(demand, Fork):
-            self._fork(assumptions, demand)
-            extended = assumptions.decided(demand.kind, demand.dim, True, demand.reason)
-        else:
-            extended = demand.assumptions
-            if extended.divides and not assumptions.divides:
-                # Multiples make the simplest program; sizes that fit by rounding alone get one of their own.
-                self.general.append(replace(assumptions, general=True))
-        _check_consistent(extended)
-        return extended
-
-    def _fork(self, assumptions: Assumptions, fork: Fork) -> None:
-        if len(self.todo) + len(self.found) + 1 >= MAX_VARIANTS:
-            raise _TooManyError(
-                f"{fork.reason}: the model has more than {MAX_VARIANTS} variants that hang on sizes or small inputs. "
-                "Fix some dims (--dim NAME=N)."
-            )
-        negation = {"zero": "!=", "least": "<"}[fork.kind]
-        reason = (
-            fork.reason.replace("== 0", "!= 0") if fork.kind == "zero" else fork.reason.replace(">= 0", f"{negation} 0")
-        )
-        self.todo.append(assumptions.decided(fork.kind, fork.dim, False, reason))
-
-    def _demand_values(self, trace: Trace, error: Exception) -> None:
-        """Starts all over when the failed node depends on small integer values that nobody tracks yet."""
-        if trace.current is not None:
-            wanted = trace.unknown_elements(trace.current, error).given
-            if wanted:
-                raise _ByValue(wanted)
-
-
-class _ContradictionError(ModelError):
-    """No sizes fulfil the assumptions."""
-
-
-class _TooManyError(UnsupportedError):
-    """The model needs more assumptions or variants than there may be."""
-
-
-def _check_consistent(assumptions: Assumptions) -> None:
-    broken = assumptions.contradiction()
-    if broken is not None:
-        raise _ContradictionError(f"{broken.reason}: this contradicts the other sizes")
-
-
-class _ByValue(Exception):  # noqa: N818 - control flow, no error
-    def __init__(self, values: Set[ir.Value]) -> None:
-        super().__init__()
-        self.values = values

@@ -93,7 +93,7 @@ def test_a_condition_on_data_begins_a_segment() -> None:
         helper.make_node("Cast", ["peak"], ["condition"], to=TensorProto.BOOL),
     ]
     flow = flow_of(conditional(condition, {"x": (TensorProto.FLOAT, [3])}))
-    assert [len(segment.programs) for segment in flow.segments] == [1, 2]
+    assert [len(segment.programs) for segment in flow.segments] == [1, 2, 1]
     for x in (normal(3), np.zeros(3, np.float32)):
         evaluator = ReferenceEvaluator(conditional(condition, {"x": (TensorProto.FLOAT, [3])}))
         (expected,) = np.asarray(evaluator.run(None, {"x": x}))
@@ -118,3 +118,37 @@ def test_branches_with_other_outputs_are_refused() -> None:
     del body.output[:]
     with pytest.raises(ModelError, match="the_If"):
         programs_of(model)
+
+
+def test_many_conditions_on_data_do_not_multiply() -> None:
+    """Each If meets again what the one before left, however it was decided; sizes that differ are free."""
+    nodes: list[onnx.NodeProto] = []
+    last = "x"
+    for i in range(8):
+        kind = "Relu" if i % 2 else "Neg"
+        longer = helper.make_node("Concat", [last, last], [f"long{i}"], axis=0)
+        other = helper.make_node(kind, [last], [f"short{i}"])
+        bodies = {
+            f"{name}_branch": helper.make_graph(
+                [node], name, [], [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)]
+            )
+            for name, node in (("then", longer if i < 3 else other), ("else", other))
+        }
+        nodes.append(helper.make_node("ReduceSum", [last], [f"sum{i}"], keepdims=0))
+        nodes.append(helper.make_node("Greater", [f"sum{i}", "limit"], [f"more{i}"]))
+        nodes.append(helper.make_node("If", [f"more{i}"], [f"y{i}"], name=f"if{i}", **bodies))
+        last = f"y{i}"
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(0.1, np.float32), "limit")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    flow = flow_of(model)
+    assert len(flow.segments) == 17
+    for seed in range(4):
+        x = normal(3, seed=seed)
+        (expected,) = np.asarray(ReferenceEvaluator(model).run(None, {"x": x}))[None]
+        np.testing.assert_allclose(interpret_flow(flow, {"x": x})[last], np.asarray(expected).reshape(-1), rtol=1e-6)

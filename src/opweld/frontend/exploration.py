@@ -1,0 +1,161 @@
+"""One start of a segment, explored: inference makes the assumptions it needs, and then runs once more under them.
+
+That last pass needs none, so it sees every node under all of them; what needs none at all is inferred once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+import onnx_ir as ir
+
+from opweld.errors import ModelError, UnsupportedError
+from opweld.frontend.assume import Assumptions
+from opweld.frontend.environment import Found, Stated
+from opweld.frontend.infer import Again, Fork, Prelude, Trace, is_unknown
+from opweld.frontend.interface import Interface
+from opweld.ops.fact import Fact
+
+MAX_VARIANTS = 16
+MAX_ASSUMPTIONS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a segment, or some of its variants, begins.
+
+    Attributes:
+        nodes: what is left to compute, in order. then: how a variant ends that has computed all of it.
+        known: facts of everything that was inferred before. there: the values that are in the environment.
+        prelude: what comes before the segments of a node.
+        before: guards that hold already.
+    """
+
+    nodes: Sequence[ir.Node]
+    then: Callable[[Found], Found]
+    interface: Interface
+    known: Mapping[ir.Value, Fact]
+    there: frozenset[ir.Value]
+    prelude: Callable[[ir.Node], Prelude]
+    aliases: Mapping[ir.Value, ir.Value] = field(default_factory=dict[ir.Value, ir.Value])
+    assumptions: Assumptions = field(default_factory=Assumptions)
+    before: frozenset[Stated] = frozenset()
+
+
+class Exploration:
+    """The variants from one start: each a pass that made no assumption of its own, and its interface."""
+
+    def __init__(self, start: Start) -> None:
+        self.start = start
+        self.by_value: dict[ir.Value, None] = {}
+        self.todo: list[Assumptions] = []
+        self.general: list[Assumptions] = []
+        self.found: list[tuple[Trace, Interface]] = []
+        self.errors: list[ModelError | UnsupportedError] = []
+        self.assumed = 0
+
+    def run(self) -> list[tuple[Trace, Interface]]:
+        """All of them, the likeliest first. Raises ModelError or UnsupportedError where there is none."""
+        while True:
+            self.todo, self.general, self.found, self.errors = [self.start.assumptions], [], [], []
+            try:
+                while self.todo:
+                    self._settle(self.todo.pop())
+                while self.general and self.found and len(self.found) < MAX_VARIANTS:
+                    self.todo.append(self.general.pop(0))
+                    while self.todo:
+                        self._settle(self.todo.pop())
+            except _ByValue as demand:
+                self.by_value |= dict.fromkeys(sorted(demand.values, key=lambda value: value.name or ""))
+                continue
+            break
+        if not self.found:
+            raise self.errors[0]
+        return self.found
+
+    def _settle(self, assumptions: Assumptions) -> None:
+        """Infers until a pass makes no assumption, and keeps the variant, or the error that ended it."""
+        start = self.start
+        interface = start.interface.tracking(self.by_value, start.known)
+        known = {**start.known, **{value: interface.facts[value] for value in self.by_value}}
+        trackable = {value for value in start.there if value not in self.by_value and is_unknown(known[value])}
+        self.assumed = 0
+        while True:
+            trace = Trace(assumptions, self._extended, aliases=start.aliases, trackable=trackable, before=start.prelude)
+            try:
+                _check_consistent(assumptions)
+                trace.run(start.nodes, known)
+            except _ContradictionError as error:
+                self.errors.append(error)
+                return
+            except _TooManyError:
+                raise
+            except (ModelError, UnsupportedError) as error:
+                if trace.assumptions is assumptions:
+                    self._demand_values(trace, error)
+                    self.errors.append(error)
+                    return
+            else:
+                if trace.assumptions is assumptions:
+                    self.found.append((trace, interface))
+                    return
+            # What failed after an assumption, or was inferred before it, may be better known under it.
+            assumptions = trace.assumptions
+
+    def _extended(self, assumptions: Assumptions, demand: Again | Fork) -> Assumptions:
+        """The assumptions with the one that a node needs: of a fork the first outcome; the other is left to do."""
+        self.assumed += 1
+        if self.assumed > MAX_ASSUMPTIONS:
+            raise _TooManyError(
+                f"the sizes of this model need more than {MAX_ASSUMPTIONS} assumptions. Fix some dims (--dim NAME=N)."
+            )
+        if isinstance(demand, Fork):
+            self._fork(assumptions, demand)
+            extended = assumptions.decided(demand.kind, demand.dim, True, demand.reason)
+        else:
+            extended = demand.assumptions
+            if extended.divides and not assumptions.divides:
+                # Multiples make the simplest program; sizes that fit by rounding alone get one of their own.
+                self.general.append(replace(assumptions, general=True))
+        _check_consistent(extended)
+        return extended
+
+    def _fork(self, assumptions: Assumptions, fork: Fork) -> None:
+        if len(self.todo) + len(self.found) + 1 >= MAX_VARIANTS:
+            raise _TooManyError(
+                f"{fork.reason}: the model has more than {MAX_VARIANTS} variants that hang on sizes or small inputs. "
+                "Fix some dims (--dim NAME=N)."
+            )
+        negation = {"zero": "!=", "least": "<"}[fork.kind]
+        reason = (
+            fork.reason.replace("== 0", "!= 0") if fork.kind == "zero" else fork.reason.replace(">= 0", f"{negation} 0")
+        )
+        self.todo.append(assumptions.decided(fork.kind, fork.dim, False, reason))
+
+    def _demand_values(self, trace: Trace, error: Exception) -> None:
+        """Starts all over when the failed node depends on small integer values that nobody tracks yet."""
+        if trace.current is not None:
+            wanted = trace.unknown_elements(trace.current, error).given
+            if wanted:
+                raise _ByValue(wanted)
+
+
+class _ContradictionError(ModelError):
+    """No sizes fulfil the assumptions."""
+
+
+class _TooManyError(UnsupportedError):
+    """The model needs more assumptions or variants than there may be."""
+
+
+def _check_consistent(assumptions: Assumptions) -> None:
+    broken = assumptions.contradiction()
+    if broken is not None:
+        raise _ContradictionError(f"{broken.reason}: this contradicts the other sizes")
+
+
+class _ByValue(Exception):  # noqa: N818 - control flow, no error
+    def __init__(self, values: Set[ir.Value]) -> None:
+        super().__init__()
+        self.values = values
