@@ -128,7 +128,7 @@ def test_many_conditions_on_data_do_not_multiply() -> None:
         kind = "Relu" if i % 2 else "Neg"
         longer = helper.make_node("Concat", [last, last], [f"long{i}"], axis=0)
         other = helper.make_node(kind, [last], [f"short{i}"])
-        bodies = {
+        bodies: dict[str, Any] = {
             f"{name}_branch": helper.make_graph(
                 [node], name, [], [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)]
             )
