@@ -104,7 +104,7 @@ def test_an_index_out_of_range_is_told(compiled: opweld.Model) -> None:
 
 def test_without_ml_dtypes_codes_are_bytes(compiled: opweld.Model, tmp_path: Path) -> None:
     fed = feeds(5)
-    np.savez(tmp_path / "in.npz", **{n: a if n == "x" else a.view(np.uint8) for n, a in fed.items()})
+    np.savez(tmp_path / "in.npz", x=fed["x"], q=fed["q"].view(np.uint8), which=fed["which"].view(np.uint8))
     code = f"""
 import sys
 sys.path.insert(0, {str(SOURCE)!r})
