@@ -125,7 +125,8 @@ def _converted(source: DType, target: DType, x: Expression, again: bool) -> Expr
 
 
 def bitcast_value(node: Bitcast, x: Expression) -> Expression:
-    """The bits of a value: as they are in memory, where registers hold another type."""
+    """The bits of a value: as they are in memory, where registers hold another type. A signalling NaN of a half type is
+    a quiet one in registers already."""
     source, target = node.x.dtype, node.dtype
     if register(source) is not stored(source) or source is DType.BOOL:
         x = call(f"opw_to_bits_{source.short}", x)
