@@ -7,12 +7,15 @@ process that compiles it. A call takes 30 ms.
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing import spawn
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -30,6 +33,9 @@ _COPIES = 16
 """How many times a model may be held in memory while it is worked on."""
 
 _SCRIPT = Path(__file__).with_name("onnx_process.py")
+
+
+_Message = TypeVar("_Message", onnx.ModelProto, onnx.FunctionProto)
 
 
 class LibraryError(Exception):
@@ -51,8 +57,55 @@ def inline_local_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     return _call("inliner.inline_local_functions", model, True)
 
 
+@dataclass(frozen=True)
+class Definition:
+    """A question: what an operator, by name, version and domain, means for a node whose inputs have these types.
+
+    `place` is for whoever asks."""
+
+    place: int
+    operator: str
+    version: int
+    domain: str
+    node: onnx.NodeProto
+    types: Sequence[onnx.TypeProto]
+
+
+def definitions(requests: Sequence[Definition]) -> list[onnx.FunctionProto]:
+    """`OpSchema.get_context_dependent_function` of each request, in one call. Raises LibraryError."""
+    if not requests:
+        return []
+    tasks = [
+        (
+            r.operator,
+            r.version,
+            r.domain,
+            _text(r.node.SerializeToString()),
+            [_text(t.SerializeToString()) for t in r.types],
+        )
+        for r in requests
+    ]
+    answer = json.loads(_ask("definitions", json.dumps(tasks).encode()))
+    return [_parsed(onnx.FunctionProto(), base64.b64decode(body)) for body in answer]
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
 def _call(function: str, model: onnx.ModelProto, *arguments: Any) -> onnx.ModelProto:
-    data = model.SerializeToString()
+    return _parsed(onnx.ModelProto(), _ask(function, model.SerializeToString(), *arguments))
+
+
+def _parsed(message: _Message, data: bytes) -> _Message:
+    try:
+        message.ParseFromString(data)
+    except (DecodeError, RuntimeError) as error:
+        raise LibraryError("onnx answered with what is no model") from error
+    return message
+
+
+def _ask(function: str, data: bytes, *arguments: Any) -> bytes:
     task = {
         "path": onnx_cpp2py_export.__file__,
         "function": function,
@@ -71,12 +124,7 @@ def _call(function: str, model: onnx.ModelProto, *arguments: Any) -> onnx.ModelP
         raise LibraryError(_crash(done))
     if done.stdout[0]:
         raise LibraryError(_line(done.stdout[1:]))
-    result = onnx.ModelProto()
-    try:
-        result.ParseFromString(done.stdout[1:])
-    except (DecodeError, RuntimeError) as error:
-        raise LibraryError("onnx answered with what is no model") from error
-    return result
+    return done.stdout[1:]
 
 
 def _crash(done: subprocess.CompletedProcess[bytes]) -> str:

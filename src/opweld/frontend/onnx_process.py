@@ -1,17 +1,18 @@
-"""The process that `isolated.py` starts, as a script: calls one function of onnx's C++ library on a model.
+"""The process that `isolated.py` starts, as a script: calls functions of onnx's C++ library on a model.
 
 It imports neither opweld nor onnx: loading the library alone takes 20 ms, onnx with its Python takes 170.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib.machinery
 import importlib.util
 import json
 import os
 import resource
 import sys
-from typing import Any, cast
+from typing import Any
 
 LIBRARY = "onnx.onnx_cpp2py_export"
 
@@ -26,10 +27,8 @@ def main() -> None:
     for kind, limit in ((resource.RLIMIT_AS, task["bytes"]), (resource.RLIMIT_CPU, task["seconds"])):
         _limit(kind, limit)
     _limit(resource.RLIMIT_CORE, 0)
-    module, _, name = task["function"].partition(".")
-    arguments = [_with_pairs(argument) for argument in task["arguments"]]
     try:
-        answer = b"\0" + getattr(getattr(_library(task["path"]), module), name)(sys.stdin.buffer.read(), *arguments)
+        answer = b"\0" + _answer(_library(task["path"]), task["function"], sys.stdin.buffer.read(), task["arguments"])
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent tells
         answer = b"\1" + (str(error) or type(error).__name__).encode(errors="replace")
     answers.write(answer)
@@ -44,9 +43,17 @@ def _limit(kind: int, limit: int) -> None:
     resource.setrlimit(kind, (limit, hard))
 
 
-def _with_pairs(argument: Any) -> Any:
-    """JSON has no tuples; the library wants pairs of names as such."""
-    return [tuple(item) for item in cast(list[Any], argument)] if isinstance(argument, list) else argument
+def _answer(library: Any, function: str, data: bytes, arguments: list[Any]) -> bytes:
+    if function == "definitions":
+        return json.dumps([_definition(library, *request) for request in json.loads(data)]).encode()
+    module, _, name = function.partition(".")
+    return getattr(getattr(library, module), name)(data, *arguments)
+
+
+def _definition(library: Any, operator: str, version: int, domain: str, node: str, types: list[str]) -> str:
+    schema = library.defs.get_schema(operator, version, domain)
+    given = [base64.b64decode(text) for text in types]
+    return base64.b64encode(schema.get_context_dependent_function(base64.b64decode(node), given)).decode()
 
 
 def _library(path: str) -> Any:

@@ -185,29 +185,37 @@ def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto:
             break
         try:
             typed = isolated.infer_shapes(model)
-            _call_definitions(typed, typed.graph, {})
+            _call_definitions(typed)
             model = isolated.inline_local_functions(typed)
-        except (isolated.LibraryError, RuntimeError, ValueError, IndexError):  # inference names those that stay
+        except isolated.LibraryError:  # inference names the operators that stay
             break
         del model.graph.value_info[:]
     return model
 
 
-def _call_definitions(model: onnx.ModelProto, graph: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto]) -> None:
+def _call_definitions(model: onnx.ModelProto) -> None:
     """Makes each node of an unknown operator that has a definition a call of it, a function that the model gets."""
+    nodes = list(_defined_nodes(model.graph, {}))
+    for (node, _), definition in zip(nodes, _definitions(nodes), strict=True):
+        definition.domain, definition.name = DEFINITIONS, f"{node.op_type}_{len(model.functions)}"
+        model.functions.add().CopyFrom(definition)
+        node.domain, node.op_type = definition.domain, definition.name
+    if model.functions and not any(entry.domain == DEFINITIONS for entry in model.opset_import):
+        model.opset_import.add(domain=DEFINITIONS, version=1)
+
+
+def _defined_nodes(
+    graph: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto]
+) -> Iterator[tuple[onnx.NodeProto, list[onnx.TypeProto]]]:
+    """The nodes of operators that opweld does not know but that have a definition, and the types of their inputs."""
     types = dict(outer)
     types.update((value.name, value.type) for value in (*graph.input, *graph.value_info, *graph.output))
     types.update((t.name, helper.make_tensor_type_proto(t.data_type, t.dims)) for t in graph.initializer)
     for node in graph.node:
-        definition = _definition(node, types)
-        if definition is not None:
-            definition.domain, definition.name = DEFINITIONS, f"{node.op_type}_{len(model.functions)}"
-            model.functions.add().CopyFrom(definition)
-            node.domain, node.op_type = definition.domain, definition.name
+        if _schema(node) is not None:
+            yield node, [types.get(name, onnx.TypeProto()) for name in node.input]
         for body in bodies_of(node):
-            _call_definitions(model, body, types)
-    if model.functions and not any(entry.domain == DEFINITIONS for entry in model.opset_import):
-        model.opset_import.add(domain=DEFINITIONS, version=1)
+            yield from _defined_nodes(body, types)
 
 
 def _operators(graph: onnx.GraphProto) -> set[str]:
@@ -219,13 +227,21 @@ def _has_definitions(graph: onnx.GraphProto) -> bool:
     return any(_schema(node) or any(map(_has_definitions, bodies_of(node))) for node in graph.node)
 
 
-def _definition(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> onnx.FunctionProto | None:
-    """What ONNX defines an unknown operator to mean for inputs of these types; None where it does not, or is known."""
-    schema = _schema(node)
-    if schema is None or schema.has_function:
-        return None if schema is None else schema.function_body
-    given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-    return onnx.FunctionProto.FromString(schema.get_context_dependent_function(node.SerializeToString(), given))
+def _definitions(nodes: Iterable[tuple[onnx.NodeProto, list[onnx.TypeProto]]]) -> list[onnx.FunctionProto]:
+    """What ONNX defines each operator to mean for inputs of these types."""
+    found: list[onnx.FunctionProto] = []
+    dependent: list[isolated.Definition] = []
+    for node, given in nodes:
+        schema = _schema(node)
+        if schema.has_function:
+            found.append(schema.function_body)
+            continue
+        # On the attributes and types of this model: the library may not survive them.
+        dependent.append(isolated.Definition(len(found), schema.name, schema.since_version, schema.domain, node, given))
+        found.append(onnx.FunctionProto())
+    for request, definition in zip(dependent, isolated.definitions(dependent), strict=True):
+        found[request.place] = definition
+    return found
 
 
 def _schema(node: onnx.NodeProto) -> Any:
@@ -244,11 +260,11 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model at `OPSET`. UnsupportedError when onnx cannot convert it, ModelError when the result is not valid."""
     if opset > OPSET:
         _check_older(model, opset)
+    elif opset < 9 and "Scan" in _operators(model.graph):
+        raise UnsupportedError(
+            "a Scan of opset 8 has a batch axis, which later ones have not. Export with opset 9 or newer."
+        )
     elif any(_since(name, opset) != _since(name, OPSET) for name in _operators(model.graph)):
-        if opset < 9 and "Scan" in _operators(model.graph):
-            raise UnsupportedError(
-                "a Scan of opset 8 has a batch axis, which later ones have not. Export with opset 9 or newer."
-            )
         try:
             model = isolated.convert_version(model, OPSET)
         except isolated.LibraryError as error:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -67,3 +68,20 @@ def test_a_python_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("multiprocessing.spawn.get_executable", lambda: os.fspath(tmp_path / "absent"))
     with pytest.raises(ToolchainError, match="absent"):
         isolated.infer_shapes(aborting())
+
+
+def test_definitions_are_those_of_onnx() -> None:
+    """Of an operator whose meaning depends on which inputs and outputs the node has."""
+    floats = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [3, 5])
+    labels = helper.make_tensor_type_proto(onnx.TensorProto.INT64, [3])
+    schema: Any = onnx.defs.get_schema("SoftmaxCrossEntropyLoss", 13, "")
+    requests: list[isolated.Definition] = []
+    wanted: list[onnx.FunctionProto] = []
+    for outputs in (["y"], ["y", "log"]):
+        one = helper.make_node(schema.name, ["x", "t"], outputs)
+        given = [floats.SerializeToString(), labels.SerializeToString()]
+        body = schema.get_context_dependent_function(one.SerializeToString(), given)
+        wanted.append(onnx.FunctionProto.FromString(body))
+        requests.append(isolated.Definition(0, schema.name, 13, "", one, [floats, labels]))
+    assert isolated.definitions(requests) == wanted and wanted[0] != wanted[1]
+    assert isolated.definitions([]) == []
