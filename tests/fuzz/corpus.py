@@ -56,6 +56,8 @@ def containers() -> dict[str, onnx.ModelProto]:
     return {
         "functions": _functions(),
         "if": _conditional(),
+        "loop": _loop(),
+        "scan": _scan(),
         "shapes": _shapes(),
         "old": _old(),
         "external": _external(),
@@ -88,6 +90,42 @@ def _conditional() -> onnx.ModelProto:
     branch = helper.make_node("If", ["c"], ["y"], name="if", then_branch=body("Relu"), else_branch=body("Neg"))
     nodes = [node("Shape", ["x"], "s"), node("Size", ["s"], "k"), node("Equal", ["k", "two"], "c"), branch]
     return model_of(nodes, {"x": ["n", 3]}, ["y"], {"two": np.array(2)}, opset=17)
+
+
+def _loop() -> onnx.ModelProto:
+    """Counts from the input's first element on, and stacks what it passes, as long as it is below seven."""
+    ints, bools, floats = TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT
+    info = helper.make_tensor_value_info
+    nodes = [
+        node("Add", ["s", "one"], "s_next"),
+        node("Less", ["s_next", "most"], "again"),
+        node("Identity", ["s"], "row"),
+    ]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [info("i", ints, []), info("go", bools, []), info("s", floats, [2])],
+        [info("again_scalar", bools, []), info("s_next", floats, [2]), info("row", floats, [2])],
+    )
+    body.node.append(node("ReduceMin", ["again_u8"], "again_min", keepdims=0))
+    body.node.insert(2, node("Cast", ["again"], "again_u8", to=int(TensorProto.UINT8)))
+    body.node.append(node("Cast", ["again_min"], "again_scalar", to=int(bools)))
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["last", "y"], name="loop", body=body)
+    weights = {"one": np.ones(2, np.float32), "most": np.array(7, np.float32)}
+    return model_of([loop], {"x": [2], "trips": []}, ["y", "last"], weights, opset=18, kinds={"trips": ints})
+
+
+def _scan() -> onnx.ModelProto:
+    """Running sums of rows."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Add", ["s", "x_row"], "s_next"), node("Relu", ["s_next"], "y_row")],
+        "body",
+        [info("s", TensorProto.FLOAT, [3]), info("x_row", TensorProto.FLOAT, [3])],
+        [info("s_next", TensorProto.FLOAT, [3]), info("y_row", TensorProto.FLOAT, [3])],
+    )
+    scan = helper.make_node("Scan", ["first", "x"], ["last", "y"], name="scan", num_scan_inputs=1, body=body)
+    return model_of([scan], {"x": ["t", 3]}, ["y", "last"], {"first": np.zeros(3, np.float32)}, opset=18)
 
 
 def _shapes() -> onnx.ModelProto:

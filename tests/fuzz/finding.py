@@ -34,7 +34,7 @@ def probe(seed: int, name: str, data: bytes, say: Callable[[str], None]) -> Find
     from opweld import lower
     from opweld.frontend import explore
     from opweld.frontend import onnx as frontend
-    from opweld.tensor.simplify import simplify_program
+    from opweld.tensor.simplify import simplify_flow
 
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         path = Path(folder) / "model.onnx"
@@ -46,11 +46,10 @@ def probe(seed: int, name: str, data: bytes, say: Callable[[str], None]) -> Find
             model = frontend.load(path)
             stage = "exploring"
             say(f"{name}: {stage}")
-            variants = explore.variants(model)
+            segments = explore.segments(model)
             stage = "lowering"
             say(f"{name}: {stage}")
-            for variant in variants:
-                simplify_program(lower.to_tensors(variant))
+            simplify_flow(lower.to_flow(segments))
         except OpweldError as error:
             return _refused(seed, error)
         except MemoryError:
