@@ -99,7 +99,7 @@ def set_default_logger_verbosity(verbosity: int) -> None:
 
 
 def set_seed(seed: int) -> None:
-    """Without effect: operators that draw random numbers do so by the seeds in the model."""
+    """Without effect: an operator that draws random numbers has its seed in the model, or one made of its name."""
 
 
 def disable_telemetry_events() -> None:
