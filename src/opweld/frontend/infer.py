@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -191,10 +191,21 @@ class Trace:
 
     def body(self, graph: ir.Graph, inputs: Sequence[Fact]) -> list[Fact]:
         """See `Inference.body`."""
+        waiting, refusals = len(self.deferred), len(self.refused)
         self.facts.update(zip(graph.inputs, inputs, strict=True))
         self.facts |= initial_facts(graph)
         self._walk(graph)
+        if len(self.deferred) > waiting:
+            self._refuse_to_wait(waiting, refusals)
         return [self.fact(value) for value in graph.outputs]
+
+    def _refuse_to_wait(self, waiting: int, refusals: int) -> NoReturn:
+        """Nodes of a body are of the segment of the node that has it, which therefore waits with them."""
+        late, self.deferred = self.deferred[waiting:], self.deferred[:waiting]
+        self._late.difference_update(value for node in late for value in node.outputs)
+        if len(self.refused) > refusals:
+            raise self.refused.pop()
+        raise UnsupportedError(f"{describe(late[0])}: it is not supported in a body that is run step by step")
 
     # -------------------------------------------------------------------------------------------------------- the walk
 
@@ -225,6 +236,7 @@ class Trace:
             except UnsupportedError as error:
                 if not self._waits_for_elements(node, error):
                     raise
+                del self.nodes[visited:]
                 self.refused.append(error)
                 self._defer(node)
                 return

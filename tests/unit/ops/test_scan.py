@@ -10,8 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from opweld.errors import ModelError, UnsupportedError
+from opweld.tensor.flow import interpret_flow
 from opweld.tensor.program import Scan, TensorProgram
-from tests.unit.ops.one_node import normal, programs_of, run
+from tests.unit.ops.one_node import flow_of, normal, programs_of, run
 
 F = TensorProto.FLOAT
 Node = onnx.NodeProto
@@ -203,3 +204,29 @@ def test_a_recurrence_of_something_else_is_moved_out() -> None:
     ]
     model = scan_model(nodes, {"s": [3]}, {"x": [4, 3]}, ["after"], {"w": [3], "v": [2, 3]})
     compare(model, {"s": normal(3), "x": normal(4, 3), "w": normal(3, seed=1), "v": normal(2, 3, seed=2)})
+
+
+def test_a_body_whose_sizes_data_decides_begins_a_segment() -> None:
+    """How many ones the body sums up is computed from x; what needs it waits, and the scan with it."""
+    body = [
+        helper.make_node("ConstantOfShape", ["n"], ["ones"], value=numpy_helper.from_array(np.ones(1, np.float32))),
+        helper.make_node("ReduceSum", ["ones"], ["count"], keepdims=0),
+        helper.make_node("Add", ["s_in", "count"], ["sum"]),
+        helper.make_node("Mul", ["sum", "x_in"], ["after"]),
+    ]
+    model = scan_model(body, {"s": [3]}, {"x": [4, 3]}, ["after"])
+    before = [
+        helper.make_node("ReduceMax", ["x"], ["peak"], keepdims=0),
+        helper.make_node("Ceil", ["peak"], ["rounded"]),
+        helper.make_node("Cast", ["rounded"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Unsqueeze", ["whole", "axes"], ["n"]),
+    ]
+    the_scan = model.graph.node.pop()
+    model.graph.node.extend([*before, the_scan])
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0], np.int64), "axes"))
+    flow = flow_of(model)
+    assert len(flow.segments) == 2
+    for seed in range(3):
+        feeds = {"s": normal(3), "x": normal(4, 3, seed=seed) + 2}
+        expected: Any = ReferenceEvaluator(model).run(None, feeds)
+        np.testing.assert_allclose(interpret_flow(flow, feeds)["y0"], expected[0], rtol=1e-5)
