@@ -16,7 +16,8 @@ def operators(
 ) -> None:
     """List the operators that compile, and how few primitives they are made of.
 
-    An operator is lowered to index expressions, or replaced by what ONNX defines it to mean, or refused.
+    An operator is lowered to index expressions, resolved into others as a model is loaded, replaced by what ONNX
+    defines it to mean, or refused.
     """
     from opweld.frontend.coverage import coverage
 

@@ -8,12 +8,13 @@ from typing import Any, Literal
 import onnx
 
 from opweld.frontend.opset import DEFINED_DOMAINS
+from opweld.frontend.sequences import RESOLVED
 from opweld.ops.registry import OPSET, is_supported, supported
 from opweld.tensor.dtype import DType
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY
 
-How = Literal["lowered", "definition", "refused"]
+How = Literal["lowered", "resolved", "definition", "refused"]
 
 OTHER_PRIMITIVES = ("constant", "index", "load", "select", "cast", "scan")
 """What expressions are made of beside unary and binary operators and reductions; and the recurrence."""
@@ -28,7 +29,8 @@ class Operator:
     Attributes:
         domain, name: what models call it.
         since: the opset of its domain that gave it its present meaning; 0 for domains that onnx does not know.
-        how: written as expressions by opweld, replaced by what ONNX defines it to mean, or refused.
+        how: written as expressions by opweld, resolved into other operators or constants while a model is loaded,
+            replaced by what ONNX defines it to mean, or refused.
     """
 
     domain: str
@@ -79,6 +81,8 @@ def _operator(schema: Any) -> Operator:
     how: How = "refused"
     if is_supported(schema.domain, schema.name):
         how = "lowered"
+    elif schema.domain == "" and schema.name in RESOLVED:
+        how = "resolved"
     elif schema.domain in DEFINED_DOMAINS and (schema.has_function or schema.has_context_dependent_function):
         how = "definition"
     return Operator(schema.domain, schema.name, schema.since_version, how)

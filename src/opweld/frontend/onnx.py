@@ -16,6 +16,7 @@ from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_ten
 from opweld.frontend.external import external_extent
 from opweld.frontend.opset import MARK, Stripped, convert, expand_operators, inline_functions
 from opweld.frontend.order import sort_nodes
+from opweld.frontend.sequences import resolve_sequences
 from opweld.ops.registry import OPSET
 
 SOURCE_OPSET = "opweld.source_opset"
@@ -150,6 +151,7 @@ def _finish(proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset
             if attribute.type is ir.AttributeType.TENSOR and attribute.ref_attr_name is None:
                 node.attributes[name] = ir.AttrTensor(name, _original(attribute.value, weights))
     RemoveInitializersFromInputsPass()(model)
+    resolve_sequences(model)
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     NameFixPass()(model)
     model.meta[SOURCE_OPSET] = opset

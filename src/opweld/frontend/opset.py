@@ -14,6 +14,7 @@ from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend import isolated
 from opweld.frontend.check import check_nodes
 from opweld.frontend.order import bodies_of
+from opweld.frontend.sequences import RESOLVED
 from opweld.ops.registry import OPSET, is_supported
 
 INLINE_BYTES = 512
@@ -247,7 +248,7 @@ def _definitions(nodes: Iterable[tuple[onnx.NodeProto, list[onnx.TypeProto]]]) -
 def _schema(node: onnx.NodeProto) -> Any:
     """The schema of an operator that opweld does not know, when it has a definition, else None."""
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain not in DEFINED_DOMAINS or is_supported(domain, node.op_type):
+    if domain not in DEFINED_DOMAINS or is_supported(domain, node.op_type) or node.op_type in RESOLVED:
         return None
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, DEFINED_DOMAINS[domain], domain)
