@@ -13,7 +13,7 @@ from tests.architectures.architecture import Architecture
 
 
 class Called(torch.nn.Module):
-    """Passes its arguments by name, with those that are constants; those called past_... become a key-value cache."""
+    """Passes its arguments by name, with those that are constants; past_key_... and past_value_... become a cache."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Called(torch.nn.Module):
         if not self.by_name:
             return tuple(_tensors(self.model(*arguments)))
         named: dict[str, Any] = dict(zip(self.names, arguments, strict=True))
-        past = [named.pop(name) for name in self.names if name.startswith("past_")]
+        past = [named.pop(name) for name in self.names if name.startswith(("past_key_", "past_value_"))]
         if not past:
             return tuple(_tensors(self.model(**named, **self.fixed)))
         cache = transformers.DynamicCache()

@@ -62,19 +62,19 @@ def text(
     )
 
 
-def decoder(name: str, family: str, **options: Any) -> Architecture:
+def decoder(name: str, family: str, kind: str = "ForCausalLM", **options: Any) -> Architecture:
     """A causal language model without a cache: every token's logits."""
     usual: dict[str, Any] = {"num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     fixed = {"use_cache": False}
-    return text(name, family, "ForCausalLM", fixed=fixed, **{**usual, **options})
+    return text(name, family, kind, fixed=fixed, **{**usual, **options})
 
 
-def step(name: str, family: str, heads: int, size: int, **options: Any) -> Architecture:
+def step(name: str, family: str, heads: int, size: int, kind: str = "ForCausalLM", **options: Any) -> Architecture:
     """A causal language model with a key-value cache: one or more tokens after those of the cache."""
     cached = tuple(
         Input(f"past_{what}_{layer}", ("batch", heads, "past", size)) for layer in (0, 1) for what in ("key", "value")
     )
-    entry = decoder(name, family, **options)
+    entry = decoder(name, family, kind, **options)
     inputs = (ids(), mask(dims=("batch", "total")), *cached)
     sizes = tuple(
         {"batch": batch, "sequence": sequence, "past": past, "total": sequence + past}
@@ -191,11 +191,26 @@ ENCODERS = (
     text("convbert", "ConvBert", embedding_size=32, head_ratio=2, conv_kernel_size=3),
     text("rembert", "RemBert", input_embedding_size=16),
     text("roformer", "RoFormer", embedding_size=32),
-    text("nystromformer", "Nystromformer", num_landmarks=4, segment_means_seq_len=16),
+    text(
+        "nystromformer",
+        "Nystromformer",
+        inputs=(ids(dims=("batch", 16)),),
+        num_landmarks=4,
+        segment_means_seq_len=16,
+    ),
     text("fnet", "FNet", inputs=(ids(),), num_attention_heads=None),
     text("esm", "Esm", pad_token_id=0, mask_token_id=3, position_embedding_type="rotary"),
     text("ernie", "Ernie", pad_token_id=0),
-    text("xlnet", "XLNet", d_model=32, n_layer=2, n_head=4, d_inner=48, fixed={"use_mems": False}),
+    text(
+        "xlnet",
+        "XLNet",
+        max_position_embeddings=None,
+        d_model=32,
+        n_layer=2,
+        n_head=4,
+        d_inner=48,
+        fixed={"use_mems": False},
+    ),
     text("longformer", "Longformer", attention_window=4, pad_token_id=0),
     text("ibert", "IBert", pad_token_id=0),
     text("modernbert", "ModernBert", pad_token_id=0, global_attn_every_n_layers=2, local_attention=8),
@@ -209,6 +224,7 @@ ENCODERS = (
     text(
         "lilt",
         "Lilt",
+        hidden_size=48,
         inputs=(ids(), Input("bbox", ("batch", "sequence", 4), "boxes", 40), mask()),
         max_2d_position_embeddings=48,
         pad_token_id=0,
@@ -282,7 +298,7 @@ DECODERS = (
         dff=48,
     ),
     step("llama-cached", "Llama", 2, 8),
-    step("gpt2-cached", "GPT2", 4, 8, n_embd=32, n_layer=2, n_head=4, n_positions=40),
+    step("gpt2-cached", "GPT2", 4, 8, "LMHeadModel", n_embd=32, n_layer=2, n_head=4, n_positions=40),
     step("qwen3-cached", "Qwen3", 2, 8, head_dim=8),
     step("opt-cached", "OPT", 4, 8, ffn_dim=48, word_embed_proj_dim=32),
     step("phi-cached", "Phi", 2, 8, partial_rotary_factor=0.5),
@@ -312,16 +328,6 @@ PAIRS = (
     pair("pegasus", "Pegasus"),
     pair("m2m100", "M2M100"),
     pair("blenderbot", "Blenderbot"),
-    pair(
-        "prophetnet",
-        "ProphetNet",
-        hidden_size=32,
-        num_encoder_layers=2,
-        num_decoder_layers=2,
-        num_encoder_attention_heads=4,
-        num_decoder_attention_heads=4,
-        ngram=2,
-    ),
     pair(
         "whisper",
         "Whisper",
@@ -384,7 +390,7 @@ VISION = (
         expand_ratio=2.0,
     ),
     picture("mobilevitv2", "MobileViTV2", side=64, width_multiplier=0.25, n_attn_blocks=[1, 1, 1]),
-    picture("efficientnet", "EfficientNet", free=True, width_coefficient=0.25, depth_coefficient=0.25, hidden_dim=64),
+    picture("efficientnet", "EfficientNet", free=True, width_coefficient=0.25, depth_coefficient=0.25, hidden_dim=320),
     picture("poolformer", "PoolFormer", free=True, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]),
     picture(
         "levit",
@@ -397,7 +403,7 @@ VISION = (
         key_dim=[8, 8, 8],
         down_ops=[["Subsample", 8, 2, 2, 2, 2], ["Subsample", 8, 3, 2, 2, 2]],
     ),
-    picture("cvt", "Cvt", free=True, embed_dim=[8, 16, 32], num_heads=[1, 2, 4], depth=[1, 1, 2]),
+    picture("cvt", "Cvt", free=True, embed_dim=[8, 16, 32], num_heads=[1, 2, 4], depth=[1, 2, 3]),
     picture(
         "pvt",
         "Pvt",
@@ -471,9 +477,9 @@ VISION = (
         "ForDepthEstimation",
         neck_hidden_sizes=[8, 16, 16, 32],
         fusion_hidden_size=16,
-        backbone_out_indices=[0, 0, 1, 1],
+        backbone_out_indices=[0, 1, 2, 3],
         is_hybrid=False,
-        **transformer(),
+        **transformer(num_hidden_layers=4),
     ),
     picture(
         "depth-anything",
@@ -611,7 +617,7 @@ VISION = (
         patch_size=8,
         pretrain_image_size=32,
     ),
-    picture("textnet", "TextNet", free=True, hidden_sizes=[8, 8, 16, 16, 16]),
+    picture("textnet", "TextNet", free=True, stem_out_channels=8, hidden_sizes=[8, 8, 16, 16, 16]),
     Architecture(
         "clip",
         "CLIPModel",
