@@ -949,7 +949,7 @@ PLAIN = (
     plain(
         "gather-scatter",
         "GatherScatter",
-        (Input("values", ("batch", 7, 5)), Input("index", ("batch", 4), "ids", 7)),
+        (Input("values", ("batch", 7, 5)), Input("places", ("batch", 4), "ids", 7)),
         BATCHES,
     ),
     plain(

@@ -56,6 +56,8 @@ def _make(architecture: Architecture, exporter: str, folder: Path) -> None:
     from tests.architectures.called import Called
 
     torch.manual_seed(0)
+    # The fused layers that torch prefers have no name in ONNX.
+    torch.backends.mha.set_fastpath_enabled(False)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         module = Called(architecture).eval()
@@ -82,21 +84,30 @@ def _export(module: Any, architecture: Architecture, exporter: str, path: Path) 
     arguments = tuple(torch.from_numpy(array) for array in architecture.feeds(architecture.sizes[0]).values())
     axes = {i.name: {a: d for a, d in enumerate(i.dims) if isinstance(d, str)} for i in architecture.inputs}
     try:
-        if exporter == "dynamo":
-            program: Any = torch.onnx.export(
-                module,
-                arguments,
-                dynamo=True,
-                dynamic_shapes=(tuple(axes.values()),),
-                input_names=names,
-                verbose=False,
-            )
-            program.save(str(path))
-        else:
+        if exporter == "script":
             torch.onnx.export(module, arguments, str(path), dynamo=False, input_names=names, dynamic_axes=axes)
+        else:
+            _export_dynamo(module, arguments, names, list(axes.values())).save(str(path))
     except Exception as error:  # noqa: BLE001 - exporters raise what they like
-        return " ".join(f"{type(error).__name__}: {error}".split())[:3000]
+        return " ".join(f"{type(error).__name__}: {error}".split())[-3000:]
     return ""
+
+
+def _export_dynamo(module: Any, arguments: tuple[Any, ...], names: list[str], axes: list[dict[int, str]]) -> Any:
+    """The exported program: with the dims as they are named, or else with those dynamic that can be."""
+    import torch
+
+    def export(shapes: list[dict[int, Any]]) -> Any:
+        return torch.onnx.export(
+            module, arguments, dynamo=True, dynamic_shapes=(tuple(shapes),), input_names=names, verbose=False
+        )
+
+    try:
+        return export([dict(named) for named in axes])
+    except RuntimeError as error:
+        if "static shape" not in str(error) and "specialized" not in str(error):
+            raise
+    return export([dict.fromkeys(named, torch.export.Dim.AUTO) for named in axes])
 
 
 def _run(module: Any, feeds: dict[str, Array]) -> list[Array]:

@@ -336,7 +336,7 @@ class TransformerPair(nn.Module):
     def forward(self, series: Tensor, target: Tensor) -> Tensor:
         size = target.shape[1]
         mask = torch.ones(size, size, dtype=torch.bool, device=target.device).triu(1)
-        return self.model(series, target, tgt_mask=mask)
+        return self.model(series, target, tgt_mask=mask, tgt_is_causal=False)
 
 
 class MultiheadAttention(nn.Module):
@@ -371,11 +371,11 @@ class MixtureOfExperts(nn.Module):
 
 
 class GatherScatter(nn.Module):
-    def forward(self, values: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, values: Tensor, places: Tensor) -> tuple[Tensor, ...]:
         rows = torch.arange(values.shape[0], device=values.device).unsqueeze(1)
-        picked = values[rows, index]
-        gathered = values.gather(1, index.unsqueeze(-1).expand(-1, -1, 5))
-        summed = torch.zeros_like(values).scatter_add(1, index.unsqueeze(-1).expand(-1, -1, 5), gathered)
+        picked = values[rows, places]
+        gathered = values.gather(1, places.unsqueeze(-1).expand(-1, -1, 5))
+        summed = torch.zeros_like(values).scatter_add(1, places.unsqueeze(-1).expand(-1, -1, 5), gathered)
         return picked, summed, values.index_select(1, torch.tensor([0, 3, 6])), values.flip(1).roll(2, 1)
 
 
