@@ -11,8 +11,8 @@ from opweld.cli.operators import operators
 HEAD = """# Operators
 
 What `opweld operators` prints; `pytest tests/golden --update-golden` writes it anew. An operator is *lowered* to index
-expressions (see [architecture.md](architecture.md)), or *resolved* into other operators as a model is loaded, or replaced
-by its *definition*, which ONNX writes with other operators, or *refused* with a message that names it.
+expressions (see [architecture.md](architecture.md)), or *resolved* into other operators as a model is loaded, or
+replaced by its *definition*, which ONNX writes with other operators, or *refused* with a message that names it.
 
 ```
 """
