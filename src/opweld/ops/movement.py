@@ -248,15 +248,18 @@ def infer_space_to_depth(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("SpaceToDepth")
 def lower_space_to_depth(scope: Lowering, node: ir.Node) -> None:
-    """The slow part of the channel selects the position within a block."""
+    """The slow part of the channel selects the position within a block; in mode CRD the fast part does."""
     x, block = required(node, 0), _block(node)
     channels = scope.fact(x).shape[1]
+    column_row = attribute(node, "mode", "DCR") == "CRD"
 
     def body(at: Indices) -> Expr:
         n, c, i, j = at
-        inner = floordiv(c, channels)
+        inner, channel = floordiv(c, channels), mod(c, channels)
+        if column_row:
+            inner, channel = mod(c, block * block), floordiv(c, block * block)
         row, column = i * block + floordiv(inner, block), j * block + mod(inner, block)
-        return scope.load(x, (n, mod(c, channels), row, column))
+        return scope.load(x, (n, channel, row, column))
 
     define(scope, node.outputs[0], body)
 

@@ -105,8 +105,11 @@ def test_depth_to_space(mode: str) -> None:
     check("DepthToSpace", [normal(2, 12, 3, 5)], dims={0: ["n", 12, "h", "w"]}, mode=mode, blocksize=2)
 
 
-def test_space_to_depth() -> None:
-    check("SpaceToDepth", [normal(2, 3, 4, 6)], dims={0: ["n", 3, "h", "w"]}, more=[[normal(1, 3, 2, 8)]], blocksize=2)
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_space_to_depth(mode: str) -> None:
+    more = [[normal(1, 3, 2, 8)]]
+    dims = {0: ["n", 3, "h", "w"]}
+    check("SpaceToDepth", [normal(2, 3, 4, 6)], dims=dims, more=more, mode=mode, blocksize=2, opset=28)
 
 
 @pytest.mark.parametrize("exclusive", [0, 1])
