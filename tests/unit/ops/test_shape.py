@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from opweld.errors import AssumptionError, ModelError, UnsupportedError
 from opweld.ops.shape import reshaped_indices
@@ -128,3 +129,27 @@ def test_shape(attributes: dict[str, Any]) -> None:
 def test_size_and_identity() -> None:
     check("Size", [normal(2, 3)], dims={0: ["n", "m"]}, more=[[normal(1, 9)]])
     check("Identity", [normal(2, 3)])
+
+
+def test_a_dim_that_might_be_empty_is_kept_beside_an_open_one() -> None:
+    """`[n, frames - 6, -1]` of `[n, frames - 6, 4, 8]`: nothing says that there are more than six frames."""
+    nodes = [
+        helper.make_node("Slice", ["x", "six", "end", "axis"], ["cut"]),
+        helper.make_node("Shape", ["cut"], ["sizes"], end=2),
+        helper.make_node("Concat", ["sizes", "open"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["cut", "shape"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["y0"]),
+    ]
+    constants = {"six": ints(6), "end": ints(1 << 40), "axis": ints(1), "open": ints(-1), "w": normal(32, 3)}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "frames", 4, 8])],
+        [helper.make_tensor_value_info("y0", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    programs = programs_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    for frames in (7, 20):
+        x = normal(2, frames, 4, 8)
+        wanted = x[:, 6:].reshape(2, frames - 6, 32) @ constants["w"]
+        np.testing.assert_allclose(run(programs, {"x": x})["y0"], wanted, rtol=1e-5, atol=1e-5)
