@@ -153,7 +153,7 @@ def _frames(scope: Inference | Lowering, node: ir.Node) -> tuple[Dim, Dim, Trans
     if given_length is None and window is None:
         raise ModelError(f"{describe(node)}: neither a window nor the length of a frame is given")
     length = given_length[0] if given_length is not None else scope.fact(window).shape[0]
-    onesided, parts = bool(attribute(node, "onesided", 1)), _parts(node, signal)
+    onesided, parts = bool(attribute(node, "onesided", 1)), 1 if signal.rank == 2 else _parts(node, signal)
     if onesided and parts == 2:
         raise ModelError(f"{describe(node)}: the spectrum of a complex signal has two sides")
     outputs = floordiv(length, 2) + 1 if onesided else length
@@ -162,8 +162,8 @@ def _frames(scope: Inference | Lowering, node: ir.Node) -> tuple[Dim, Dim, Trans
 
 @infers("STFT")
 def infer_stft(scope: Inference, node: ir.Node) -> list[Fact]:
-    """[B, L, 1 or 2] -> [B, frames, bins, 2]"""
-    signal = require_float(require_rank(scope.fact(required(node, 0)), 3, node, 3), node)
+    """[B, L, 1 or 2] -> [B, frames, bins, 2]; a real signal may lack its last axis, as exporters write it."""
+    signal = require_float(require_rank(scope.fact(required(node, 0)), 2, node, 3), node)
     (step,), window = required_dims(scope, node, 1, "the step"), given(node, 2)
     scope.at_least(step, 1, node, "the step from frame to frame")
     _, frames, transform = _frames(scope, node)
@@ -189,7 +189,8 @@ def lower_stft(scope: Lowering, node: ir.Node) -> None:
 
     def body(i: Indices) -> Expr:
         k, d = Axis("k", transform.inputs), Axis("d", transform.parts_in)
-        element = scope.load(signal, (i[0], i[1] * step + k.dim, d.dim))
+        place = (i[0], i[1] * step + k.dim, d.dim)
+        element = scope.load(signal, place[: scope.fact(signal).rank])
         return contraction((k, d), element, factor(k.dim, d.dim, i[2], i[3]))
 
     define(scope, node.outputs[0], body)
