@@ -15,6 +15,7 @@ import onnx
 from onnx import AttributeProto, TensorProto
 
 from opweld.errors import ModelError, UnsupportedError
+from opweld.frontend.contributed import SCHEMAS
 from opweld.frontend.external import external_extent
 from opweld.frontend.order import title_of
 from opweld.ops.registry import OPSET
@@ -22,6 +23,7 @@ from opweld.ops.registry import OPSET
 OLDEST_OPSET, NEWEST_OPSET = 7, 28
 MAX_RANK = 8
 MAX_IR_VERSION = 14
+ML = "ai.onnx.ml"
 
 _ITEM_BITS: dict[int, int] = {
     TensorProto.FLOAT: 32, TensorProto.UINT8: 8, TensorProto.INT8: 8, TensorProto.UINT16: 16, TensorProto.INT16: 16,
@@ -157,7 +159,8 @@ def check_text(message: Any) -> None:
 
 
 def check_nodes(nodes: Iterable[onnx.NodeProto], opset: int, local: Mapping[tuple[str, str], object]) -> None:
-    """Checks nodes of the default domain against the operators' schemas: operator, number of inputs, attributes."""
+    """Checks nodes against the schemas of their operators: number of inputs and outputs, attributes. What has none, of
+    the model's own functions and of domains that nobody knows here, is left to inlining and inference."""
     for node in nodes:
         for attribute in node.attribute:
             for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
@@ -166,11 +169,25 @@ def check_nodes(nodes: Iterable[onnx.NodeProto], opset: int, local: Mapping[tupl
         if len(names) < len(node.attribute):
             twice = names.most_common(1)[0][0]
             raise ModelError(f"{title_of(node)}: attribute {twice[:100]!r} is given more than once")
-        if node.domain in ("", "ai.onnx") and ("", node.op_type) not in local:
-            _check_node(node, opset)
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if (domain, node.op_type) in local:
+            continue
+        schema = _default_schema(node, opset) if domain == "" else schema_of(domain, node.op_type)
+        if schema is not None:
+            _check_node(node, schema, f"opset {opset}" if domain == "" else domain)
 
 
-def _check_node(node: onnx.NodeProto, opset: int) -> None:
+def schema_of(domain: str, op_type: str) -> Any:
+    """The newest schema of an operator of another domain than the default one; None when there is none."""
+    if domain != ML:
+        return SCHEMAS.get((domain, op_type))
+    try:
+        return onnx.defs.get_schema(op_type, onnx.defs.onnx_ml_opset_version(), ML)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _default_schema(node: onnx.NodeProto, opset: int) -> Any:
     title = title_of(node)
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
@@ -178,6 +195,11 @@ def _check_node(node: onnx.NodeProto, opset: int) -> None:
         raise ModelError(f"{title}: opset {opset} has no operator {node.op_type[:100]!r}") from None
     if schema.deprecated:
         raise ModelError(f"{title}: the operator is deprecated in opset {opset}")
+    return schema
+
+
+def _check_node(node: onnx.NodeProto, schema: Any, source: str) -> None:
+    title = title_of(node)
     if not schema.min_input <= len(node.input) <= schema.max_input:
         raise ModelError(f"{title}: expected {schema.min_input} to {schema.max_input} inputs, got {len(node.input)}")
     if len(node.output) > schema.max_output or len(node.output) < schema.min_output:
@@ -190,7 +212,7 @@ def _check_node(node: onnx.NodeProto, opset: int) -> None:
     known = schema.attributes
     for attribute in node.attribute:
         if attribute.name not in known:
-            raise ModelError(f"{title}: opset {opset} knows no attribute {attribute.name[:100]!r} of this operator")
+            raise ModelError(f"{title}: {source} knows no attribute {attribute.name[:100]!r} of this operator")
         kind: Any = known[attribute.name].type
         for text in (attribute.s, *attribute.strings):
             if not _is_text(text):

@@ -11,8 +11,9 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, RemoveInitializersFromInputsPass
 
-from opweld.errors import DamagedModelError, ModelError
-from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text
+from opweld.errors import DamagedModelError, ModelError, UnsupportedError
+from opweld.frontend.check import MAX_RANK, ML, check_header, check_nodes, check_tensors, check_text
+from opweld.frontend.contributed import MICROSOFT, move_misplaced
 from opweld.frontend.external import external_extent
 from opweld.frontend.opset import MARK, Stripped, convert, expand_operators, inline_functions
 from opweld.frontend.order import sort_nodes
@@ -49,6 +50,7 @@ def _load(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
     stripped = Stripped(proto)
     check_text(stripped.proto)
     local = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in proto.functions}
+    _adopt_misplaced(stripped.proto)
     check_nodes(stripped.proto.graph.node, opset, local)
     for function in stripped.proto.functions:
         versions = {entry.domain: entry.version for entry in function.opset_import}
@@ -80,7 +82,16 @@ def read_model(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelP
     return proto, path
 
 
+def _adopt_misplaced(model: onnx.ModelProto) -> None:
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        move_misplaced(nodes)
+    for owner in (model, *model.functions):
+        if not any(entry.domain == MICROSOFT for entry in owner.opset_import):
+            owner.opset_import.add(domain=MICROSOFT, version=1)
+
+
 def _check_interface(graph: onnx.GraphProto) -> None:
+    _refuse_maps(graph)
     stored = {tensor.name for tensor in graph.initializer}
     for kind, values in (("input", graph.input), ("output", graph.output)):
         names = [value.name for value in values]
@@ -90,6 +101,16 @@ def _check_interface(graph: onnx.GraphProto) -> None:
             raise ModelError("the graph has two inputs of one name")
         for value in values:
             _check_rank(value, kind, required=kind == "input" and value.name not in stored)
+
+
+def _refuse_maps(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        if node.domain == ML and node.op_type == "ZipMap":
+            raise UnsupportedError(
+                f"node {node.name[:200]!r} (ZipMap): a sequence of maps is no tensor, and opweld gives tensors only. "
+                "Convert the model with options={'zipmap': False} (skl2onnx): its probabilities are then a tensor "
+                "with a column for each class."
+            )
 
 
 def _check_rank(value: onnx.ValueInfoProto, kind: str, required: bool) -> None:

@@ -5,6 +5,8 @@ The variance is the mean of the squared deviation, never E[x^2] - E[x]^2, which 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx_ir as ir
 
@@ -25,7 +27,7 @@ from opweld.ops.operands import (
 )
 from opweld.ops.pool import norm_parts
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
-from opweld.ops.rows import rows_along, rows_of_groups
+from opweld.ops.rows import Rows, rows_along, rows_of_groups
 from opweld.tensor.dim import ONE, Axis, as_dim, floordiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, reduce, unary
@@ -178,21 +180,41 @@ def lower_layer_normalization(scope: Lowering, node: ir.Node) -> None:
     rank = scope.fact(x).rank
     axis = normalize_axis(int(attribute(node, "axis", -1)), rank, node)
     rows = rows_along(scope, x, range(axis, rank))
-    mean: Emitted | None = None
-    centred: Body = rows.element
-    if node.op_type == "LayerNormalization":
-        mean, deviation = rows.deviation()
-        centred = deviation.at
-    inverse = rows.inverse_root(centred, _epsilon(node))
-
-    def body(i: Indices) -> Expr:
-        scaled = mul(mul(centred(i), inverse.at(rows.row(i))), widen(scope.load(scale, i)))
-        return scaled if bias is None else add(scaled, widen(scope.load(bias, i)))
-
-    define(scope, node.outputs[0], body)
-    for statistic, output in ((mean, wanted(node, 1)), (inverse, wanted(node, 2))):
+    normal = normalized(rows, _epsilon(node), centred=node.op_type == "LayerNormalization")
+    define(scope, node.outputs[0], scaled(scope, normal.element, scale, bias))
+    for statistic, output in ((normal.mean, wanted(node, 1)), (normal.inverse, wanted(node, 2))):
         if statistic is not None and output is not None:
             define(scope, output, lambda i, statistic=statistic: statistic.at(i[:axis]))
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Rows with variance one: an element of them, and the statistics of each row; `mean` is None when it is left in."""
+
+    element: Body
+    mean: Emitted | None
+    inverse: Emitted
+
+
+def normalized(rows: Rows, epsilon: float, centred: bool) -> Normal:
+    """(x - mean) / sqrt(variance + epsilon) of each row; not centred: x / sqrt(mean square + epsilon)."""
+    mean: Emitted | None = None
+    own: Body = rows.element
+    if centred:
+        mean, deviation = rows.deviation()
+        own = deviation.at
+    inverse = rows.inverse_root(own, epsilon)
+    return Normal(lambda i: mul(own(i), inverse.at(rows.row(i))), mean, inverse)
+
+
+def scaled(scope: Lowering, element: Body, scale: ir.Value, bias: ir.Value | None) -> Body:
+    """The element times the scale, plus the bias, which broadcast to it."""
+
+    def body(i: Indices) -> Expr:
+        product = mul(element(i), widen(scope.load(scale, i)))
+        return product if bias is None else add(product, widen(scope.load(bias, i)))
+
+    return body
 
 
 @infers("LpNormalization", "MeanVarianceNormalization", "LRN")

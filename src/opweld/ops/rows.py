@@ -71,7 +71,11 @@ class Rows:
 
 def rows_along(scope: Lowering, value: ir.Value, axes: Sequence[int]) -> Rows:
     """The rows of a value along some of its axes."""
-    shape = scope.fact(value).shape
+    return rows_of(scope, scope.fact(value).shape, lambda i: widen(scope.load(value, i)), axes)
+
+
+def rows_of(scope: Lowering, shape: tuple[Dim, ...], element: Body, axes: Sequence[int]) -> Rows:
+    """The rows, along some of its axes, of what has this shape and these elements."""
 
     def join(outer: Indices, inner: Indices) -> Indices:
         left, right = iter(outer), iter(inner)
@@ -81,7 +85,7 @@ def rows_along(scope: Lowering, value: ir.Value, axes: Sequence[int]) -> Rows:
         return tuple(index for i, index in enumerate(indices) if i not in axes)
 
     inner = tuple(dim for i, dim in enumerate(shape) if i in axes)
-    return Rows(scope, shape, row(shape), inner, lambda i: widen(scope.load(value, i)), join, row)
+    return Rows(scope, shape, row(shape), inner, element, join, row)
 
 
 def rows_of_groups(scope: Lowering, value: ir.Value, groups: Dim, size: Dim) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from opweld.ops.arithmetic import div, sub, where
-from opweld.ops.emitted import define
+from opweld.ops.emitted import Body, define
 from opweld.ops.fact import Fact
 from opweld.ops.operands import normalize_axis, require_float, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
@@ -33,11 +33,15 @@ def infer_softmax(scope: Inference, node: ir.Node) -> list[Fact]:
 @lowers("Softmax")
 def lower_softmax(scope: Lowering, node: ir.Node) -> None:
     """e / sum(e) with e = exp(x - max(x))"""
-    rows = _rows(scope, node)
+    define(scope, node.outputs[0], softmax_of(_rows(scope, node)))
+
+
+def softmax_of(rows: Rows) -> Body:
+    """An element of each row's softmax: e / sum(e) with e = exp(x - max(x))"""
     largest = rows.total("max", rows.element, "max")
     powers = rows.per_element(lambda i: unary("exp", sub(rows.element(i), largest.at(rows.row(i)))), "exp")
     total = rows.total("sum", powers.at, "total")
-    define(scope, node.outputs[0], lambda i: div(powers.at(i), total.at(rows.row(i))))
+    return lambda i: div(powers.at(i), total.at(rows.row(i)))
 
 
 @lowers("LogSoftmax")

@@ -1,0 +1,3 @@
+"""The domain of ONNX Runtime's own operators."""
+
+MICROSOFT = "com.microsoft"
