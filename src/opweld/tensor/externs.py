@@ -33,12 +33,18 @@ class Function:
         work: operations, roughly.
         compute: fills the flat results from the flat operands.
         scratch: (dtype, elements) of memory that a call needs for itself.
+        tables: how many operands, the last ones, every row reads whole; of the others each row has its part.
     """
 
     parts: Callable[[Numbers], tuple[Any, ...]]
     work: Callable[[Numbers], Any]
     compute: Callable[[Sequence[Array], Sequence[Array], Numbers], None]
     scratch: Callable[[Numbers], tuple[tuple[DType, Any], ...]] = lambda numbers: ()
+    tables: int = 0
+
+    def shared(self, operands: int) -> range:
+        """The positions of the tables, of so many operands."""
+        return range(operands - self.tables, operands)
 
 
 def call_extern(
@@ -53,9 +59,10 @@ def call_extern(
         dtype = np.dtype(np.float64) if float64 and result.dtype.is_float else result.dtype.numpy
         results[result.name] = np.zeros([dim.evaluate(symbols) for dim in result.shape], dtype)
     flat = [array.reshape(-1) for array in results.values()]
-    sizes = function.parts(numbers)
+    sizes, shared = function.parts(numbers), function.shared(len(operands))
     for row in range(extern.rows.evaluate(symbols)):
-        parts = [a[row * n : (row + 1) * n] for a, n in zip((*operands, *flat), sizes, strict=True)]
+        starts = [0 if position in shared else row * size for position, size in enumerate(sizes)]
+        parts = [a[i : i + n] for a, i, n in zip((*operands, *flat), starts, sizes, strict=True)]
         function.compute(parts[: len(operands)], parts[len(operands) :], numbers)
     return results
 
@@ -208,6 +215,48 @@ def _overlaps(a: Array, b: Array, most: Any) -> bool:
     return bool(shared > most * union)
 
 
+# --------------------------------------------------------------------------------------------------------------- trees
+
+DEPTH = 10
+"""Nodes from a root to a leaf, roughly: nobody counts them when costs are estimated."""
+
+
+def _trees_parts(numbers: Numbers) -> tuple[Any, ...]:
+    """A row; for each node a feature, which outcomes pass, where it goes then, where else; its threshold; roots; where
+    the pairs of each leaf begin, and end; their targets and weights; what is added to each target; the sums."""
+    features, nodes, roots, leaves, pairs, targets, _ = numbers
+    return features, nodes * 4, nodes, roots, leaves + 1, pairs, pairs, targets, targets
+
+
+def _trees_work(numbers: Numbers) -> Any:
+    return numbers[2] * DEPTH * 4
+
+
+def _trees(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+    """What the leaves that a row reaches, one in each tree, combine to; see `ops/ml/forest.py`."""
+    row, nodes, thresholds, roots, begins, targets, weights, base = operands
+    (out,), combine = results, numbers[6]
+    nodes, seen = nodes.reshape(-1, 4), np.zeros(len(out), bool)
+    for root in roots:
+        at = int(root)
+        while at >= 0:
+            feature, passing, on_true, on_false = (int(number) for number in nodes[at])
+            value, threshold = row[feature], thresholds[at]
+            outcome = (value < threshold) | (value == threshold) << 1 | (value > threshold) << 2 | (value != value) << 3
+            at = on_true if passing & int(outcome) else on_false
+        for pair in range(int(begins[~at]), int(begins[~at + 1])):
+            target = int(targets[pair])
+            out[target] = _COMBINE[combine](out[target], weights[pair]) if seen[target] else weights[pair]
+            seen[target] = True
+    if combine == MEAN:
+        out /= max(1, len(roots))
+    out += base
+
+
+MEAN = 3
+_COMBINE: tuple[Callable[[Any, Any], Any], ...] = (np.add, np.minimum, np.maximum, np.add)
+
+
 EXTERNS: dict[str, Function] = {
     "order": Function(_order_parts, _order_work, _order),
     "unique": Function(_unique_parts, _unique_work, _unique, lambda numbers: ((DType.I64, numbers[0]),)),
@@ -216,6 +265,7 @@ EXTERNS: dict[str, Function] = {
     "scatter_mul": Function(_scatter_parts, _scatter_work, _scatter(np.multiply)),
     "scatter_min": Function(_scatter_parts, _scatter_work, _scatter(np.minimum)),
     "scatter_max": Function(_scatter_parts, _scatter_work, _scatter(np.maximum)),
+    "trees": Function(_trees_parts, _trees_work, _trees, lambda numbers: ((DType.U8, numbers[5]),), tables=7),
     "nonzero": Function(_nonzero_parts, lambda numbers: numbers[0] * 2, _nonzero),
     "suppress": Function(_suppress_parts, _suppress_work, _suppress, lambda numbers: ((DType.I64, numbers[1]),)),
 }

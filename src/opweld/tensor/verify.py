@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 from opweld.errors import OpweldError
-from opweld.tensor.dim import Atom, Axis, Dim, Symbol, Value, as_dim, atoms_of, product
+from opweld.tensor.dim import ONE, Atom, Axis, Dim, Symbol, Value, as_dim, atoms_of, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
     Binary,
@@ -191,9 +191,12 @@ class _Verifier:
         self._check_dims(what, (*extern.numbers, extern.rows), frozenset())
         sizes = [product(self.visible[name][1]) for name in extern.operands]
         sizes += [product(result.shape) for result in extern.results]
-        for size, part in zip(sizes, EXTERNS[extern.function].parts(extern.numbers), strict=True):
-            if size is not part * extern.rows:
-                self._fail(what, f"has a value of {size} elements where {extern.rows} rows of {part} are wanted")
+        function = EXTERNS[extern.function]
+        shared = function.shared(len(extern.operands))
+        for position, (size, part) in enumerate(zip(sizes, function.parts(extern.numbers), strict=True)):
+            rows = ONE if position in shared else extern.rows
+            if size is not part * rows:
+                self._fail(what, f"has a value of {size} elements where {rows} rows of {part} are wanted")
         for result in extern.results:
             self._check_dims(what, result.shape, frozenset())
             self._define(result.name, result.dtype, result.shape)

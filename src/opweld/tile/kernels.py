@@ -194,8 +194,9 @@ def _invoked(extern: Extern, storages: Mapping[str, Storage], made: Sequence[Mad
     """The call of an extern for one of its rows."""
     function, row = EXTERNS[extern.function], Axis("row", extern.rows)
     names = (*extern.operands, *(result.name for result in extern.results))
-    parts = zip(names, function.parts(extern.numbers), strict=True)
-    memory = [(storages[name].root, storages[name].offset + row.dim * size) for name, size in parts]
+    shared = function.shared(len(extern.operands))
+    starts = [0 if i in shared else row.dim * size for i, size in enumerate(function.parts(extern.numbers))]
+    memory = [(storages[n].root, storages[n].offset + start) for n, start in zip(names, starts, strict=True)]
     blocks = enumerate(function.scratch(extern.numbers))
     scratch = tuple(Scratch(f"own{number}", dtype, as_dim(elements)) for number, (dtype, elements) in blocks)
     read, written = memory[: len(extern.operands)], memory[len(extern.operands) :]

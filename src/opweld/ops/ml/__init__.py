@@ -1,3 +1,5 @@
 """Operators of classical machine learning: `ai.onnx.ml`. Importing the package registers every family."""
 
-__all__: list[str] = []
+from opweld.ops.ml import features, linear, trees
+
+__all__ = ["features", "linear", "trees"]

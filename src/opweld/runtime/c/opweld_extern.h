@@ -239,4 +239,53 @@ OPW_EXTERN void opw_extern_suppress_f32(const float *place, const float *scores,
     count[0] = found;
 }
 
+/* ------------------------------------------------------------------------------------------------------------- trees */
+
+/* So many trees are walked at once: each step of a walk waits for memory, those of several walks do not wait for each
+ * other. A walk that has reached its leaf, a negative number, stays there. */
+#define OPW_WALKS 8
+
+#define OPW_DEFINE_TREES(T, element)                                                                                   \
+    OPW_EXTERN int32_t opw_branch_##T(const element *row, const int32_t *nodes, const element *thresholds,             \
+                                      int32_t at) {                                                                    \
+        const int32_t *node = nodes + (int64_t)at * 4;                                                                 \
+        element value = row[node[0]], threshold = thresholds[at];                                                      \
+        int outcome = (value < threshold) | (value == threshold) << 1 | (value > threshold) << 2 |                     \
+                      (value != value) << 3;                                                                           \
+        return node[2 + !(node[1] & outcome)];                                                                         \
+    }                                                                                                                  \
+    OPW_EXTERN void opw_extern_trees_##T(const element *row, const int32_t *nodes, const element *thresholds,          \
+                                         const int32_t *roots, const int32_t *begins, const int32_t *targets,          \
+                                         const element *weights, const element *base, element *out,                    \
+                                         uint8_t *seen, int64_t features, int64_t count, int64_t trees,                \
+                                         int64_t leaves, int64_t pairs, int64_t sums, int64_t combine,                 \
+                                         int64_t *error) {                                                             \
+        (void)features, (void)count, (void)leaves, (void)pairs, (void)error;                                           \
+        memset(out, 0, (size_t)sums * sizeof *out);                                                                    \
+        memset(seen, 0, (size_t)sums);                                                                                 \
+        for (int64_t first = 0; first < trees; first += OPW_WALKS) {                                                   \
+            int walks = trees - first < OPW_WALKS ? (int)(trees - first) : OPW_WALKS;                                  \
+            int32_t at[OPW_WALKS];                                                                                     \
+            int32_t inside = 0;                                                                                        \
+            for (int i = 0; i < walks; i++) at[i] = roots[first + i];                                                  \
+            do {                                                                                                       \
+                inside = -1;                                                                                           \
+                for (int i = 0; i < walks; i++)                                                                        \
+                    if (at[i] >= 0) inside &= at[i] = opw_branch_##T(row, nodes, thresholds, at[i]);                   \
+            } while (inside >= 0);                                                                                     \
+            for (int i = 0; i < walks; i++)                                                                            \
+                for (int32_t pair = begins[~at[i]]; pair < begins[~at[i] + 1]; pair++) {                               \
+                    int32_t target = targets[pair];                                                                    \
+                    element old = out[target], new = weights[pair];                                                    \
+                    if (seen[target] && combine == 1) new = OPW_MIN(old, new);                                         \
+                    if (seen[target] && combine == 2) new = OPW_MAX(old, new);                                         \
+                    out[target] = combine == 0 || combine == 3 ? old + new : new;                                      \
+                    seen[target] = 1;                                                                                  \
+                }                                                                                                      \
+        }                                                                                                              \
+        for (int64_t i = 0; i < sums; i++) out[i] = (combine == 3 ? out[i] / (element)trees : out[i]) + base[i];       \
+    }
+OPW_DEFINE_TREES(f32, float)
+OPW_DEFINE_TREES(f64, double)
+
 #endif
