@@ -132,6 +132,11 @@ def test_embed_layer_normalization(segments: bool) -> None:
     check_runtime("EmbedLayerNormalization", [*inputs, None, places], **options)
 
 
+def test_triangles() -> None:
+    check_runtime("Trilu", [normal(2, 4, 5)], upper=0)
+    check_runtime("Trilu", [normal(2, 4, 5), np.array(1)], constant=(1,), upper=1)
+
+
 # -------------------------------------------------------------------------------------------------------------- refused
 
 

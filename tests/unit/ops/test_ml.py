@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import opweld
 from opweld.errors import ModelError, UnsupportedError
 from opweld.tensor.flow import interpret_flow
 from tests.unit.ops.one_node import Array, flow_of, integers, normal
@@ -74,7 +75,8 @@ def rows(count: int = 17, features: int = 5) -> Array:
 @pytest.mark.parametrize("targets", [1, 3])
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 def test_tree_regressors(aggregate: str, targets: int) -> None:
-    attributes = Trees(11, 5, targets, "target").attributes() | {"n_targets": targets, "aggregate_function": aggregate}
+    attributes: dict[str, Any] = {"n_targets": targets, "aggregate_function": aggregate}
+    attributes |= Trees(11, 5, targets, "target").attributes()
     dims = {0: ["n", 5]}
     check_runtime("TreeEnsembleRegressor", [rows()], ML, dims=dims, more=[[rows(1)]], **attributes)
     check_runtime("TreeEnsembleRegressor", [rows()], ML, base_values=[0.5] * targets, **attributes)
@@ -95,7 +97,7 @@ def test_tests_of_several_kinds_in_one_tree() -> None:
 @pytest.mark.parametrize("dtype", [np.int64, np.int32])
 def test_rows_of_other_types(dtype: Any) -> None:
     x = (normal(12, 5) * 3).astype(dtype)
-    attributes = Trees(5, 5, 3, "class").attributes() | {"classlabels_int64s": [0, 1, 2]}
+    attributes: dict[str, Any] = {"classlabels_int64s": [0, 1, 2], **Trees(5, 5, 3, "class").attributes()}
     check_runtime("TreeEnsembleClassifier", [x], ML, outputs=2, types=INT64, **attributes)
 
 
@@ -110,7 +112,7 @@ def test_tree_classifiers(transform: str) -> None:
 
 def test_two_classes_with_a_score_each() -> None:
     # ONNX Runtime gives the second label whenever its score is positive; here it is that of the larger score.
-    attributes = Trees(7, 5, 2, "class", least=0.0).attributes() | {"classlabels_int64s": [5, 6]}
+    attributes: dict[str, Any] = {"classlabels_int64s": [5, 6], **Trees(7, 5, 2, "class", least=0.0).attributes()}
     model = runtime_model("TreeEnsembleClassifier", [rows()], ML, outputs=2, types=INT64, **attributes)
     found = interpret_flow(flow_of(model), {"x0": rows()})
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -255,7 +257,7 @@ def test_label_encoders() -> None:
     check_runtime("LabelEncoder", [floats], ML, version=4, expected=found, **keys)
     tensors = {"keys_tensor": np.array([1, 2], np.int64), "values_tensor": np.array([4, 5], np.int64)}
     tensors["default_tensor"] = np.array([-9], np.int64)
-    stored = {name: numpy_helper.from_array(array, name) for name, array in tensors.items()}
+    stored: dict[str, Any] = {name: numpy_helper.from_array(array, name) for name, array in tensors.items()}
     check_runtime("LabelEncoder", [x], ML, version=4, types=INT64, **stored)
 
 
@@ -283,3 +285,15 @@ def test_strings_and_maps_are_refused_with_a_remedy() -> None:
         flow_of(runtime_model("ZipMap", [normal(3, 2)], ML, classlabels_int64s=[0, 1]))
     with pytest.raises(UnsupportedError, match="strings"):
         flow_of(runtime_model("LabelEncoder", [integers(3)], ML, keys_int64s=[0], values_strings=["a"]))
+
+
+def test_trees_as_compiled() -> None:
+    attributes = Trees(19, 5, 3, "target", modes=["BRANCH_LEQ", "BRANCH_GT"]).attributes()
+    model = runtime_model("TreeEnsembleRegressor", [rows()], ML, dims={0: ["n", 5]}, n_targets=3, **attributes)
+    program = opweld.compile(model)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for count in (1, 17, 100):
+        x = rows(count)
+        np.testing.assert_allclose(
+            program.run({"x0": x})["y0"], np.asarray(session.run(None, {"x0": x})[0]), rtol=1e-5, atol=1e-5
+        )

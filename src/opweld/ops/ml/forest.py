@@ -183,13 +183,13 @@ def numbered_forest(node: ir.Node, targets: int) -> Forest:
     members = iter(_sets(_tensor(node, "membership_values")))
     branches: dict[object, Branch] = {}
     for number, (feature, mode, split, yes, yes_leaf, no, no_leaf, tracks) in enumerate(zip(*columns, strict=True)):
-        passed, failed, nan = ("leaf" if yes_leaf else "node", int(yes)), ("leaf" if no_leaf else "node", int(no)), 0
+        passed, failed = ("leaf" if yes_leaf else "node", int(yes)), ("leaf" if no_leaf else "node", int(no))
         nan = NAN if tracks else 0
         key: object = ("node", number)
         if int(mode) < len(MODES):
             branches[key] = Branch(int(feature), PASSING[MODES[int(mode)]] | nan, float(split), passed, failed)
             continue
-        values = next(members, [])
+        values: list[float] = next(members, [])
         for position, value in enumerate(values):
             last = position == len(values) - 1
             rest: object = failed if last else ("member", number, position)
@@ -199,7 +199,8 @@ def numbered_forest(node: ir.Node, targets: int) -> Forest:
             branches[key] = Branch(int(feature), nan, 0.0, passed, failed)
     weights, ids = _tensor(node, "leaf_weights"), numbers_of(node, "leaf_targetids")
     same_lengths(node, {"leaf_weights": weights, "leaf_targetids": ids})
-    leaves = {("leaf", i): [(int(t), float(w))] for i, (t, w) in enumerate(zip(ids, weights, strict=True))}
+    pairs = enumerate(zip(ids, weights, strict=True))
+    leaves: dict[object, list[tuple[int, float]]] = {("leaf", i): [(int(t), float(w))] for i, (t, w) in pairs}
     roots = [("node", int(root)) for root in numbers_of(node, "tree_roots")]
     # A tree of one leaf is written as a node whose two ways lead to that leaf.
     forest = Forest(branches, leaves, roots, targets)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from tests.unit.ops.one_node import Array, normal
+from tests.unit.ops.runtime_node import check_runtime
+
+
+def small(dtype: Any, *shape: int, seed: int = 0) -> Array:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng([seed, *shape]).integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+
+
+def scale(value: float) -> Array:
+    return np.array(value, np.float32)
+
+
+def quantized(dtype: Any, outputs: int = 1) -> dict[str, Any]:
+    """Options of nodes that give this type; ONNX Runtime rounds once more, so that a few elements are a step apart."""
+    code = TensorProto.UINT8 if dtype == np.uint8 else TensorProto.INT8
+    return {"types": dict.fromkeys(range(outputs), code), "steps": 1}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_sums_and_products(dtype: Any) -> None:
+    zero = np.array(7, dtype)
+    for op in ("QLinearAdd", "QLinearMul"):
+        pair = [
+            small(dtype, 3, 1, 50),
+            scale(0.0213),
+            zero,
+            small(dtype, 4, 50, seed=1),
+            scale(0.0517),
+            np.array(3, dtype),
+        ]
+        check_runtime(op, [*pair, scale(0.0973), zero], **quantized(dtype))
+
+
+def test_zero_points_may_be_absent() -> None:
+    a, b = small(np.uint8, 3, 50), small(np.uint8, 3, 50, seed=1)
+    wanted = np.rint((a * 0.0213 + b * 0.0517) / 0.0973).clip(0, 255).astype(np.uint8)
+    inputs = [a, scale(0.0213), None, b, scale(0.0517), None, scale(0.0973)]
+    check_runtime("QLinearAdd", inputs, expected=[wanted], **quantized(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_activations(dtype: Any) -> None:
+    x, zero = small(dtype, 3, 70), np.array(5, dtype)
+    options: dict[str, Any] = {"constant": (1, 2, 3, 4), **quantized(dtype)}
+    check_runtime("QLinearSigmoid", [x, scale(0.04), zero, scale(1 / 256), zero], **options)
+    check_runtime("QLinearLeakyRelu", [x, scale(0.04), zero, scale(0.03), zero], alpha=0.2, **options)
+    check_runtime("QLinearSoftmax", [x, scale(0.04), zero, scale(1 / 128), zero], opset=13, axis=-1, **options)
+
+
+def test_concatenation() -> None:
+    zero = np.array(9, np.uint8)
+    first, second = small(np.uint8, 2, 3, 30), small(np.uint8, 2, 5, 30)
+    inputs = [scale(0.05), zero, first, scale(0.04), zero, second, scale(0.06), np.array(2, np.uint8)]
+    check_runtime("QLinearConcat", inputs, axis=1, constant=(0, 1, 3, 4, 6, 7), **quantized(np.uint8))
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_global_average(last: int) -> None:
+    zero = np.array(9, np.uint8)
+    inputs = [small(np.uint8, 2, 6, 5, 4), scale(0.05), zero, scale(0.01), zero]
+    check_runtime("QLinearGlobalAveragePool", inputs, channels_last=last, **quantized(np.uint8))
+
+
+def test_quantize_and_back() -> None:
+    zero = np.array(3, np.uint8)
+    check_runtime("QuantizeLinear", [normal(4, 5) * 40, scale(0.25), zero], **quantized(np.uint8))
+    check_runtime("DequantizeLinear", [small(np.uint8, 4, 5), scale(0.25), zero])
+
+
+@pytest.mark.parametrize("zeros", ["none", "packed", "float"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("depth", [32, 96, 40])
+def test_weights_of_few_bits(depth: int, bits: int, zeros: str) -> None:
+    n, block = 6, 32
+    blocks = -(-depth // block)
+    weights, scales = small(np.uint8, n, blocks, block * bits // 8), np.abs(normal(n, blocks)) + np.float32(0.1)
+    points: dict[str, Array | None] = {
+        "none": None,
+        "packed": small(np.uint8, n, -(-blocks * bits // 8)),
+        "float": np.float32(1 << (bits - 1)) + normal(n, blocks),
+    }
+    if zeros == "float" and bits == 8:
+        pytest.skip("ONNX Runtime has no float zero points of 8 bits")
+    options: dict[str, Any] = {"K": depth, "N": n, "bits": bits, "block_size": block, "tolerance": 1e-5}
+    inputs = [normal(2, 3, depth), weights, scales, points[zeros]]
+    check_runtime("MatMulNBits", inputs, constant=(1, 2, 3), dims={0: [2, "m", depth]}, **options)
+    check_runtime("MatMulNBits", [*inputs[:3], None, None, normal(n)], constant=(1, 2), **options)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_products_to_floats(dtype: Any) -> None:
+    x, b, zero = normal(2, 5, 12) * 3, small(dtype, 12, 7), np.array(4, dtype)
+    check_runtime("DynamicQuantizeMatMul", [x, b, scale(0.02), zero, normal(7)], constant=(1, 2, 3, 4), tolerance=1e-5)
+    check_runtime("DynamicQuantizeMatMul", [x, b, np.abs(normal(7))], constant=(1, 2), tolerance=1e-5)
+    a = small(np.uint8, 5, 12)
+    inputs = [a, b, scale(0.03), np.abs(normal(7)), np.array(100, np.uint8), small(dtype, 7), normal(7)]
+    check_runtime("MatMulIntegerToFloat", inputs, constant=(1, 2, 3, 4, 5, 6), tolerance=1e-5)
