@@ -189,7 +189,7 @@ def numbered_forest(node: ir.Node, targets: int) -> Forest:
         if int(mode) < len(MODES):
             branches[key] = Branch(int(feature), PASSING[MODES[int(mode)]] | nan, float(split), passed, failed)
             continue
-        values: list[float] = next(members, [])
+        values = next(members, list[float]())
         for position, value in enumerate(values):
             last = position == len(values) - 1
             rest: object = failed if last else ("member", number, position)
