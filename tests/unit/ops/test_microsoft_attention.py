@@ -116,7 +116,7 @@ def test_total_lengths_are_fed() -> None:
 def test_rows_with_pasts_of_their_own() -> None:
     inputs = grouped(6, 1)
     inputs[5] = np.array([4, 6], np.int32)
-    check_runtime("GroupQueryAttention", inputs, constant=(6,), num_heads=4, kv_num_heads=2)
+    check_runtime("GroupQueryAttention", inputs, constant=(6,), **GROUPED)
 
 
 def test_windows_and_caps() -> None:

@@ -14,7 +14,7 @@ from opweld.ops.fact import Fact
 from opweld.ops.matmul import contraction
 from opweld.ops.microsoft.domain import MICROSOFT
 from opweld.ops.operands import describe, given, normalize_axis, require_rank, require_same_dtype, required
-from opweld.ops.quantize import saturated
+from opweld.ops.quantize import quantized
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
 from opweld.ops.rows import rows_of
 from opweld.ops.softmax import softmax_of
@@ -42,7 +42,7 @@ def quantize(scope: Lowering, node: ir.Node, position: int, body: Body) -> None:
 
     def element(at: Indices) -> Expr:
         value = div(body(at), _scalar(scope, required(node, position), DType.F32))
-        return saturated(value, None if zero is None else _scalar(scope, zero, output.dtype), output.dtype)
+        return quantized(value, None if zero is None else _scalar(scope, zero, output.dtype), output.dtype)
 
     define(scope, node.outputs[0], element)
 
@@ -278,12 +278,12 @@ def lower_dynamic(scope: Lowering, node: ir.Node) -> None:
     scale = rows.per_row(lambda at: div(sub(high.at(()), low.at(())), 255.0), "scale")
 
     def zero_of(at: Indices) -> Expr:
-        return saturated(unary("neg", div(low.at(()), scale.at(()))), None, DType.U8)
+        return quantized(unary("neg", div(low.at(()), scale.at(()))), None, DType.U8)
 
     zero = rows.per_row(zero_of, "zero")
 
     def rounded(at: Indices) -> Expr:
-        number = saturated(div(scope.load(x, at), scale.at(())), zero.at(()), DType.U8)
+        number = quantized(div(scope.load(x, at), scale.at(())), zero.at(()), DType.U8)
         return sub(cast(number, DType.F32), cast(zero.at(()), DType.F32))
 
     whole = emit(scope, shape, rounded, "rounded")
