@@ -151,7 +151,7 @@ def floordiv(a: DimLike, b: DimLike) -> Dim:
     if b.constant is not None and b.constant <= 0:
         raise ZeroDivisionError(f"{a} // {b}")
     quotient, remainder = _split(a, b)
-    if _within(remainder, b):
+    if remainder is ZERO or _within(remainder, b):
         return quotient
     if _within(remainder + b, b):
         return quotient - 1
@@ -181,7 +181,7 @@ def mod(a: DimLike, b: DimLike) -> Dim:
     if b.constant == 1:
         return ZERO
     _, remainder = _split(a, b)
-    if _within(remainder, b):
+    if remainder is ZERO or _within(remainder, b):
         return remainder
     content = common_factor(remainder, b)
     if content > 1:

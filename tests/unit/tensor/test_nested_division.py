@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opweld.tensor.dim import Axis, FloorDiv, Symbol, ceildiv, floordiv
+from opweld.tensor.dim import ZERO, Axis, FloorDiv, Symbol, as_dim, ceildiv, floordiv, mod
 
 H = Symbol("h")
 
@@ -26,3 +26,11 @@ def test_an_index_keeps_its_quotient() -> None:
     quotient = floordiv(index.dim, 4)
     atom = floordiv(quotient + 1, 3).atom
     assert isinstance(atom, FloorDiv) and atom.left is quotient + 1
+
+
+def test_what_a_product_divides_leaves_nothing() -> None:
+    # The divisor is not provably positive; nobody divides by it where it is not.
+    divisor = floordiv(H.dim, 2) * floordiv(Symbol("w").dim, 2)
+    assert floordiv(3 * divisor, divisor) is as_dim(3)
+    assert mod(3 * divisor, divisor) is ZERO
+    assert floordiv(as_dim(0), divisor) is ZERO
