@@ -51,7 +51,9 @@ class Joining:
 
 
 def join_blocks(regions: Regions, expected: Expected, target: Target, ledger: Ledger) -> Regions:
-    """The regions with blocks joined where that is predicted to be faster, each a decision in the ledger."""
+    """The regions with blocks joined where that is predicted to be faster, each a decision in the ledger.
+
+    The contraction that is computed last chooses first: what lies between two contractions is as large as both."""
     by_output = {name: region for region in regions.regions for name in region.outputs}
     users: dict[str, list[Region]] = {}
     for region in regions.regions:
@@ -61,14 +63,15 @@ def join_blocks(regions: Regions, expected: Expected, target: Target, ledger: Le
     constants = frozenset(constant.name for constant in regions.program.constants)
     gone: set[Region] = set()
     made: dict[Region, Region] = {}
-    for last in regions.regions:
+    for last in reversed(regions.regions):
         if last.kind is not Kind.CONTRACTION:
             continue
         site = _row_operand(last, by_output)
         if site is None:
             continue
         middle = by_output[site.tensor]
-        failed = _refusal(last, site, middle, users, kept, constants)
+        begins: dict[str, int | str] = {"contraction": "it begins another block"} if last in gone else {}
+        failed = begins or _refusal(last, site, middle, users, kept, constants)
         found = None if failed else _joining(last, site, middle, by_output, users, kept)
         if not failed and found is None:
             failed["rows"] = f"{last.outputs[0]} does not multiply whole rows of {site.tensor}"

@@ -78,3 +78,24 @@ def test_blocks_of_any_length_give_the_right_answer(target: str, batch: int, len
 
 def test_a_fixed_length_that_the_block_does_not_divide() -> None:
     assert "block" in check(programs.attention(1, 37, 2, 8), target=TARGET).names
+
+
+NORMALISED = """tensor length f32[i0: 2, i1: 4, i2: 64] from "ReduceL2"
+  over r0: 16
+  = sum<r0>(mul(q[i0, i2, 16*i1 + r0], q[i0, i2, 16*i1 + r0]))
+tensor unit f32[i0: 2, i1: 4, i2: 64, i3: 16] from "Div"
+  = div(q[i0, i2, 16*i1 + i3], sqrt(length[i0, i1, i2]))
+tensor scores"""
+
+
+def test_a_contraction_between_rows_and_rows_is_in_one_block() -> None:
+    """softmax((q / |q|) k^T) v: the scores are as large as both sides of them, so they stay in the block after them."""
+    text = programs.attention(2, 64, 4, 16).replace("tensor scores", NORMALISED)
+    regions, decisions = joined(text.replace("q[i0, i2, 16*i1 + r0], k", "unit[i0, i1, i2, r0], k"))
+    assert [[member.kind.value for member in region.members] for region in regions] == [
+        ["rowwise"],
+        ["contraction", "rowwise", "contraction"],
+    ]
+    taken = {decision.taken: decision for decision in decisions}
+    assert taken.keys() == {"block", "separate"}
+    assert taken["separate"].failed == {"contraction": "it begins another block"}
