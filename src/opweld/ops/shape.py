@@ -65,23 +65,11 @@ def infer_reshape(scope: Inference, node: ir.Node) -> list[Fact]:
             scope.at_least(dim, 1, node, "a dim of the new shape")
     total = product(fact.shape)
     if open_position is not None:
-        rest = [dim for position, dim in enumerate(dims) if position != open_position]
-        dims[open_position] = ZERO if product(rest) is ZERO else _left(fact.shape, rest)
+        rest = product(dim for position, dim in enumerate(dims) if position != open_position)
+        dims[open_position] = ZERO if rest is ZERO else floordiv(total, rest)
     if not any(dim is ZERO for dim in dims) or total.constant is not None:
         scope.same(product(dims), total, node, "the new shape has as many elements as the input")
     return [Fact(fact.dtype, tuple(dims))]
-
-
-def _left(shape: Sequence[Dim], rest: Sequence[Dim]) -> Dim:
-    """What remains of a shape for the open dim. Dims that are kept cancel, though they might be zero: then any number
-    does."""
-    whole, divisors = list(shape), list[Dim]()
-    for dim in rest:
-        if dim in whole:
-            whole.remove(dim)
-        else:
-            divisors.append(dim)
-    return floordiv(product(whole), product(divisors))
 
 
 @infers("Flatten")
