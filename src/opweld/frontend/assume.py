@@ -18,7 +18,6 @@ from opweld.tensor.dim import (
     Symbol,
     as_dim,
     atoms_of,
-    inner_atoms,
     nonnegative,
     symbols_of,
 )
@@ -245,11 +244,12 @@ def _solve_atom(difference: Dim) -> tuple[Atom, Dim] | None:
     """A division, remainder, minimum or maximum, and the polynomial that it must equal."""
     candidates = {a for m, _ in difference.terms if len(m) == 1 for a in m if isinstance(a, FloorDiv | Mod | Min | Max)}
     for atom in sorted(candidates, key=lambda a: (len(a.text), a.text), reverse=True):
-        slope = dict(difference.terms).get((atom,), 0)
-        rest = difference.without(atom)
-        if slope not in (1, -1) or any(atom in inner_atoms(other) for m, _ in rest.terms for other in m):
+        # Not an atom of products as well: what it equals is then no polynomial.
+        slope = difference.coefficient(atom)
+        if slope is None or slope.constant not in (1, -1):
             continue
+        rest = difference.without(atom)
         if any(isinstance(other, Axis) for other in atoms_of(rest)):
             continue
-        return atom, rest * -slope
+        return atom, rest * -int(slope)
     return None

@@ -116,3 +116,12 @@ def test_an_equation_that_cannot_be_solved_is_still_known(difference: Dim) -> No
     assert assumed.states(difference) and assumed.states(-difference)
     assert assumed.answer("zero", difference) is True
     assert len(assumed.guards()) == 1
+
+
+def test_an_equation_is_not_solved_for_an_atom_of_its_products() -> None:
+    a, b = floordiv(H.dim + 3, 8), floordiv(W.dim + 3, 8)
+    assumed = Assumptions(general=True).equal((a + 1) * (b + 1) - 12, "")
+    values: dict[Atom, int] = {H: 21, W: 13}
+    assert all(guard.holds(values) for guard in assumed.guards())
+    assert assumed.rewrite(a).evaluate(values) == 3
+    assert assumed.rewrite(b).evaluate(values) == 2
