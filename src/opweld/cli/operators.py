@@ -33,11 +33,13 @@ def operators(
     ]
     show.table("", ("operator", "domain", "since", "how"), rows)
     for domain in sorted({operator.domain for operator in found.operators}):
-        own = [operator.how for operator in found.operators if operator.domain == domain]
-        print(
-            f"{domain or 'ai.onnx'}: {len(own) - own.count('refused')} of {len(own)} operators compile, "
-            f"{own.count('definition')} of them by their definition"
-        )
+        own = [operator for operator in found.operators if operator.domain == domain]
+        compiled = [operator for operator in own if operator.how != "refused"]
+        # Of a domain that onnx does not define, only what compiles is known here.
+        total = f" of {len(own)}" if any(operator.since for operator in own) else ""
+        defined = sum(operator.how == "definition" for operator in own)
+        rest = f", {defined} of them by their definition" if defined else ""
+        print(f"{domain or 'ai.onnx'}: {len(compiled)}{total} operators compile{rest}")
     print(
         f"made of {len(found.primitives)} primitives and {len(found.externs)} functions over memory; "
         f"opsets {found.opsets[0]} to {found.opsets[1]}; element types {', '.join(found.dtypes)}"
