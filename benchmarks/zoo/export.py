@@ -140,7 +140,7 @@ def randomise(module: torch.nn.Module, seed: str) -> None:
             key = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "little")
             random = np.random.Generator(np.random.Philox(key))
             unit = random.random(tuple(tensor.shape), dtype=np.float32)
-            tensor.copy_(torch.from_numpy(unit * np.float32(high - low) + np.float32(low)))
+            tensor.copy_(torch.from_numpy(np.asarray(unit * np.float32(high - low) + np.float32(low))))
 
 
 def _bounds(owner: torch.nn.Module, leaf: str, tensor: torch.Tensor) -> tuple[float, float]:

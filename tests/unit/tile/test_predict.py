@@ -7,10 +7,12 @@ import pytest
 from opweld.schedule.cost import LAUNCH, Cost
 from opweld.schedule.expected import Expected, expected_sizes
 from opweld.target import Target
-from opweld.tensor.dim import symbols_of
+from opweld.tensor.cost import Count
+from opweld.tensor.dim import Symbol, as_dim, floordiv, symbols_of
+from opweld.tensor.polynomial import TooLargeError
 from opweld.tile.kernels import weights_of
 from opweld.tile.parse import parse_kernel
-from opweld.tile.predict import predict
+from opweld.tile.predict import predict, work_of
 from opweld.tile.traffic import Weights
 from tests.unit.tile.pipeline import compile_text
 from tests.unit.tile.programs import convolution, dense, elementwise, softmax, symbols
@@ -232,3 +234,17 @@ def test_symbolic_work_is_that_of_the_sizes(name: str) -> None:
                 if size == usual:
                     assert work == pytest.approx(running, rel=0.02, abs=3)
     assert found
+
+
+def test_sizes_that_cannot_be_divided_again_cost_what_they_do_where_expected() -> None:
+    n = Symbol("n")
+    size = n.dim
+    while True:
+        try:
+            deeper = floordiv(size + n.dim, 3)
+        except TooLargeError:
+            break
+        size = deeper
+    count = Count(flops=size * 3 + 1)
+    work = work_of(Cost(arithmetic=3e-6), count, as_dim(1), NOTHING)
+    assert work.evaluate({n: 1}) == pytest.approx(3000, rel=0.01)
