@@ -11,7 +11,10 @@ from tests.architectures.catalogue import CATALOGUE
 from tests.architectures.suite import judged
 from tests.random.__main__ import environment
 
-KNOWN: dict[tuple[str, str], str] = {}
+KNOWN: dict[tuple[str, str], str] = {
+    ("embedding-bag", "dynamo"): "a Loop whose state is a sequence",
+    ("embedding-bag", "script"): "what its Loop stacks begins a segment with a dtype that is unknown",
+}
 """(architecture, exporter): why it is not right yet."""
 
 ABSENT = 0.15
