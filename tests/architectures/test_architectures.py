@@ -1,4 +1,4 @@
-"""Every architecture of the catalogue, from both exporters: none is refused, none is wrong, none breaks anything."""
+"""Architectures of the catalogue, from both exporters: none is refused, none is wrong, none breaks anything."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from tests.random.__main__ import environment
 
 KNOWN: dict[tuple[str, str], str] = {
     ("embedding-bag", "dynamo"): "a Loop whose state is a sequence",
-    ("embedding-bag", "script"): "what its Loop stacks begins a segment with a dtype that is unknown",
 }
 """(architecture, exporter): why it is not right yet."""
+
+EVERY = 5
+"""One in so many is exported and judged here; `python -m tests.architectures` does all, in a quarter of an hour."""
 
 ABSENT = 0.15
 """The part of all exports that the exporters may refuse."""
@@ -29,10 +31,11 @@ def test_names_are_unique() -> None:
 @pytest.mark.models
 def test_all_are_right(tmp_path: Path) -> None:
     workers = len(os.sched_getaffinity(0))
-    findings = list(judged(CATALOGUE, workers, environment(tmp_path, "quick")))
+    findings = list(judged(CATALOGUE[::EVERY], workers, environment(tmp_path, "quick")))
     bad = {(f.name, f.exporter): f"{f.verdict}: {f.what}" for f in findings if f.bad}
     news = [f"{name} ({exporter}) {what}" for (name, exporter), what in bad.items() if (name, exporter) not in KNOWN]
     assert not news, "\n".join(news)
-    assert set(KNOWN) == set(bad), f"right by now: {set(KNOWN) - set(bad)}"
+    judged_here = {(finding.name, finding.exporter) for finding in findings}
+    assert judged_here.intersection(KNOWN) <= set(bad), f"right by now: {set(KNOWN) - set(bad)}"
     absent = [f"{f.name} ({f.exporter}): {f.what[:200]}" for f in findings if f.verdict == "absent"]
     assert len(absent) <= ABSENT * len(findings), "\n".join(absent)

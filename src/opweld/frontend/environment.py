@@ -86,7 +86,8 @@ class _Environment:
         # By name: an operator that is written as nodes is so anew in every variant.
         self._needed = {value.name for inputs in self._inputs.values() for value in inputs}
         for found in everything:
-            self._needed |= {value.name for _, value in self._final(found)}
+            ends = (*found.moves, *found.appends, *self._final(found))
+            self._needed |= {found.trace.resolved(value).name for _, value in ends}
 
     def variant(self, number: int, position: int, found: Found) -> Variant:
         """One variant, complete."""

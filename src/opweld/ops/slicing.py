@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import onnx_ir as ir
 
@@ -125,13 +126,16 @@ def infer_slice(scope: Inference, node: ir.Node) -> list[Fact]:
     if not (_is_known(scope, node, 3) and _is_known(scope, node, 4)):
         return _clamped_slice(scope, node)
     shape = list(fact.shape)
+    fed: list[Dim] = []
     for axis, span in _spans(scope, node, shape).items():
         for margin, why in span.margins:
-            if not any(symbol.least is None for symbol in symbols_of(margin)):
+            if any(symbol.least is None for symbol in symbols_of(margin)):
+                fed.append(margin)
+            else:
                 scope.at_least(margin, 0, node, why)
-            elif not scope.decide(margin, "least", node, why):
-                return _clamped_slice(scope, node)
         shape[axis] = span.length
+    if fed and not scope.decide(reduce(minimum, fed), "least", node, "the bounds are within the axes"):
+        return _clamped_slice(scope, node)
     return [Fact(fact.dtype, tuple(shape))]
 
 

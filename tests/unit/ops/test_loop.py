@@ -248,3 +248,24 @@ def test_what_comes_after_a_loop_may_be_another_one() -> None:
     model.graph.node.append(again)
     model.graph.output[0].name = "final"
     check(model, {"trips": np.array(3), "x": normal(4), "s_first": normal(4, seed=1)})
+
+
+def test_a_body_that_is_several_segments_keeps_what_the_first_one_says() -> None:
+    """The number of the next iteration is known before the selection in the body, and carried on after it."""
+    body = [
+        ALWAYS,
+        node("Greater", ["s", "nothing"], "mask"),
+        node("Compress", ["s", "mask"], "kept"),
+        node("ReduceSum", ["kept"], "total", keepdims=1),
+        node("Sub", ["s", "total"], "s_next"),
+        node("ReduceMax", ["kept"], "top_row", keepdims=0),
+    ]
+    model = loop(
+        body,
+        {"s": (FLOAT, [4])},
+        ["s_last", "top"],
+        {"trips": (INT, []), "s_first": (FLOAT, [4])},
+        constants={"nothing": np.array(-50, np.float32)},
+    )
+    for trips in (1, 3):
+        check(model, {"trips": np.array(trips), "s_first": normal(4)})
