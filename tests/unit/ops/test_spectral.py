@@ -99,7 +99,7 @@ def test_stft(onesided: int, windowed: bool) -> None:
 
 def test_stft_of_a_real_signal_without_its_last_axis() -> None:
     inputs = [normal(2, 20), scalar(4), None, scalar(6)]
-    check("STFT", inputs, constant=(1, 3), reference=lambda x, *rest: framed(x[..., None], *rest, 1))
+    check("STFT", inputs, constant=(1, 3), reference=lambda x, hop, w, size: framed(x[..., None], hop, w, size, 1))
 
 
 def framed(signal: Any, step: Any, window: Any, length: Any, onesided: int) -> Any:
