@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 EXCLUSIONS = Path(__file__).parent / "exclusions.txt"
 
-LEAST_PASSED = 1350
+LEAST_PASSED = 1740
 """Of 1884. An empty list of tests, or an exclusion of everything, is no success."""
 
 
