@@ -106,7 +106,7 @@ class Allergic(Worker):
         return [Finding(0, "all", 1, 0, "wrong" if bad else "right")]
 
 
-@pytest.mark.parametrize("seed", [1, 7, 12])
+@pytest.mark.parametrize("seed", [1, 3, 7])
 def test_reduction_leaves_what_is_needed(seed: int, tmp_path: Path) -> None:
     start = case_of(seed)
     floats = [o for o in start.model.graph.output if o.type.tensor_type.elem_type == 1]

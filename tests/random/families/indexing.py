@@ -105,4 +105,6 @@ def scatter_nd(graph: Graph) -> Value:
     if not all(x.static(axis) for axis in range(1, x.rank)):
         raise Rejected
     updates = graph.constant(graph.draw((3, *(x.size(axis) for axis in range(1, x.rank))), F32), F32)
-    return graph.node("ScatterND", x, _indices(graph, [3, 1], limit), updates, reduction="add")
+    low = -limit if graph.chance(0.4) else 0
+    indices = graph.constant(graph.numbers.integers(low, limit, [3, 1]), I64)
+    return graph.node("ScatterND", x, indices, updates, reduction="add")
