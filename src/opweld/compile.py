@@ -118,8 +118,7 @@ class Model:
         from opweld.verify.inputs import fitting_inputs
 
         if feeds is None:
-            probe = self.session.run if self.session.decides else self.session.plan
-            feeds, _ = fitting_inputs(self.inputs, probe, given={}, dims={})
+            feeds, _ = fitting_inputs(self.inputs, self.session.check, given={}, dims={})
         outputs = self.run(feeds)
         with _as_file(self._source) as file:
             return check_outputs(file, feeds, list(outputs), list(outputs.values()), rtol=rtol, atol=atol)

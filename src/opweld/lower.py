@@ -15,7 +15,7 @@ from opweld.ops.elements import to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
 from opweld.ops.registry import fresh_axes, lowering_of
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, DimLike, TooLargeError, as_dim
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, DimLike, TooLargeError, as_dim, row_major
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, cast, const, index, load, select
 from opweld.tensor.flow import Flow, Segment
@@ -264,9 +264,7 @@ class _Lowering:
     def _chosen(self, value: ir.Value, elements: Elements, fact: Fact) -> str:
         """A tensor that selects each element by its position."""
         axes = fresh_axes(fact.shape)
-        flat = ZERO
-        for axis in axes:
-            flat = flat * axis.extent + axis.dim
+        flat = row_major([axis.dim for axis in axes], fact.shape)
         flat_elements = list(elements.flat)
         body = _element(flat_elements[-1], fact.dtype)
         for position in range(len(flat_elements) - 2, -1, -1):

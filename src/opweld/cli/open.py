@@ -38,8 +38,7 @@ class Opened:
         """Inputs that the model takes, as far as they are not given; says which shapes where it had to search."""
         from opweld.verify.inputs import fitting_inputs
 
-        probe = self.session.run if self.session.decides else self.session.plan
-        feeds, found = fitting_inputs(self.inputs, probe, given=given, dims=dims, seed=seed)
+        feeds, found = fitting_inputs(self.inputs, self.session.check, given=given, dims=dims, seed=seed)
         if found:
             shapes = (
                 f"--input {name}={'x'.join(map(str, array.shape))}" for name, array in feeds.items() if array.ndim

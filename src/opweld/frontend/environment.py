@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from opweld.frontend.infer import Trace, free_symbols, values_read
+from opweld.frontend.infer import Trace
 from opweld.frontend.interface import Interface
 from opweld.frontend.segment import Variant
+from opweld.frontend.values import free_symbols, values_read
 from opweld.tensor.dim import Dim, Symbol, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.flow import LAST, Ending, Stack

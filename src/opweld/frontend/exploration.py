@@ -13,8 +13,9 @@ import onnx_ir as ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.assume import Assumptions
 from opweld.frontend.environment import Found, Stated
-from opweld.frontend.infer import Again, Fork, Prelude, Trace, is_unknown
+from opweld.frontend.infer import Again, Fork, Prelude, Trace
 from opweld.frontend.interface import Interface
+from opweld.frontend.values import is_unknown
 from opweld.ops.fact import Fact
 
 MAX_VARIANTS = 16

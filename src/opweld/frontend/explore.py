@@ -15,17 +15,12 @@ from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.assume import Assumptions
 from opweld.frontend.environment import Element, Found, Place, finished
 from opweld.frontend.exploration import Exploration, Start
-from opweld.frontend.infer import (
-    Prelude,
-    Trace,
-    initial_facts,
-    is_unknown,
-    values_read,
-)
+from opweld.frontend.infer import Prelude, Trace
 from opweld.frontend.interface import Interface, check_interface, interface_of
 from opweld.frontend.loops import LoopParts, loop_parts
 from opweld.frontend.names import Names
-from opweld.frontend.segment import Variant
+from opweld.frontend.segment import Variant, resolved
+from opweld.frontend.values import initial_facts, is_unknown, values_read
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, required
 from opweld.ops.registry import required_attribute
@@ -216,7 +211,7 @@ class _Model:
         """What is known when an iteration begins, or the loop is over."""
         interface, known = after.interface, {**after.known, **initial_facts(loop.body), **loop.constants}
         for name, first, _ in loop.moves:
-            fact = known[_resolved(after.aliases, first)]
+            fact = known[resolved(after.aliases, first)]
             interface = interface.sized(name, fact, free.get(name, frozenset()))
             known[name] = interface.facts[name]
         interface = interface.tracking([loop.go], known)
@@ -299,12 +294,6 @@ def _differing(facts: Sequence[Fact], interface: Interface) -> frozenset[int]:
     columns = enumerate(zip(*(fact.shape for fact in facts), strict=True))
     known = interface.origins.keys()
     return frozenset(axis for axis, dims in columns if len(set(dims)) > 1 or not symbols_of(dims[0]) <= known)
-
-
-def _resolved(aliases: Mapping[ir.Value, ir.Value], value: ir.Value) -> ir.Value:
-    while value in aliases:
-        value = aliases[value]
-    return value
 
 
 class _WidenError(Exception):

@@ -7,7 +7,7 @@ the facts of a pass are final only when it made no assumption at all; see `explo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
@@ -16,22 +16,21 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError, OpweldError, UnsupportedError
 from opweld.frontend.assume import Assumptions, primitive
+from opweld.frontend.segment import resolved
 from opweld.frontend.types import check_types
+from opweld.frontend.values import initial_facts, is_unknown, values_read
 from opweld.ops.elements import COMPARING, TELLING, evaluate_elements, from_array, make, static_shape, to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
 from opweld.ops.ratio import Ratio
 from opweld.ops.registry import NeedsSegment, UnknownElementsError, inference_of
-from opweld.tensor.dim import ONE, Dim, Symbol, TooLargeError, as_dim, nonnegative, product, symbols_of
+from opweld.tensor.dim import ONE, Dim, Symbol, TooLargeError, nonnegative, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard
 
 MAX_RANK = 8
 MAX_ELEMENTS = 1 << 62
 """Values whose known dims already multiply to more elements than this are refused."""
-
-VALUE_LIMIT = 16
-"""Integer values with more elements than this are data: they never decide a shape."""
 
 SMALL_FLOATS = 64
 """Float constants up to this number of elements take part in shape arithmetic (scales)."""
@@ -321,9 +320,7 @@ class Trace:
 
     def resolved(self, value: ir.Value) -> ir.Value:
         """The value itself, or what it is another name of."""
-        while value in self.aliases:
-            value = self.aliases[value]
-        return value
+        return resolved(self.aliases, value)
 
     def _visit(self, node: ir.Node) -> None:
         for value in node.inputs:
@@ -430,81 +427,5 @@ class Trace:
         return fact
 
 
-def values_read(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node reads, and what its bodies read of what is outside of them."""
-    yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        graphs = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else ()
-        for graph in attribute.value if attribute.type == ir.AttributeType.GRAPHS else graphs:
-            yield from captured(graph)
-
-
-def captured(graph: ir.Graph) -> Iterator[ir.Value]:
-    """What the nodes of a body read that the body does not define."""
-    own = {*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)}
-    for node in graph:
-        yield from (value for value in values_read(node) if value not in own)
-    yield from (value for value in graph.outputs if value not in own)
-
-
-def may_be_tracked(fact: Fact) -> bool:
-    """Whether a value is a small integer or bool tensor, whose elements may take part in shapes and conditions."""
-    if fact.dtype.is_float or fact.dtype is DType.U64 or fact.rank > 1:
-        return False
-    return all(dim.constant is not None and dim.constant <= VALUE_LIMIT for dim in fact.shape)
-
-
-def is_unknown(fact: Fact) -> bool:
-    """Whether the elements of a value could be tracked, but are not."""
-    return fact.elements is None and fact.constant is None and may_be_tracked(fact)
-
-
-def initial_facts(graph: ir.Graph) -> dict[ir.Value, Fact]:
-    """The facts of a graph's initializers."""
-    return {value: constant_fact(value) for value in graph.initializers.values()}
-
-
-def constant_fact(value: ir.Value) -> Fact:
-    """The fact of an initializer, read only when somebody asks; small integer ones are tracked at once."""
-    tensor = value.const_value
-    if tensor is None:
-        raise ModelError(f"initializer {value.name!r} has no data")
-    dtype = dtype_of(value.name, tensor.dtype)
-    shape = tuple(as_dim(int(extent)) for extent in tensor.shape)  # type: ignore[arg-type]
-
-    def read() -> np.ndarray[Any, Any]:
-        return tensor.numpy()
-
-    fact = Fact(dtype, shape, None, read)
-    if dtype.is_float or dtype.is_code or static_shape(fact) is None:
-        return fact
-    return Fact(dtype, shape, from_array(read(), dtype), read)
-
-
-def dtype_of(name: str | None, onnx: ir.DataType | None) -> DType:
-    """The element type of a value; UnsupportedError names the value when opweld has none."""
-    if onnx is None:
-        raise ModelError(f"value {name!r} has no declared element type")
-    try:
-        return DType.of_onnx(int(onnx))
-    except ValueError:
-        raise UnsupportedError(
-            f"value {name!r} has element type {onnx.name}, which is not supported. Cast it before export."
-        ) from None
-
-
 def _reader(array: np.ndarray[Any, Any]) -> Any:
     return lambda: array
-
-
-def free_symbols(facts: Mapping[ir.Value, Fact]) -> frozenset[Symbol]:
-    """The symbols that the shapes and elements of values depend on."""
-    found: frozenset[Symbol] = frozenset()
-    for fact in facts.values():
-        for dim in fact.shape:
-            found |= symbols_of(dim)
-        if fact.elements is not None:
-            for element in fact.elements.flat:
-                if isinstance(element, Dim):
-                    found |= symbols_of(element)
-    return found

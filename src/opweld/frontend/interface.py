@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError, OptionError
 from opweld.frontend.assume import Assumptions
-from opweld.frontend.infer import dtype_of
+from opweld.frontend.values import dtype_of
 from opweld.ops.elements import make
 from opweld.ops.fact import Fact
 from opweld.tensor.dim import Dim, Symbol, as_dim

@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.errors import ModelError
-from opweld.frontend.infer import constant_fact
+from opweld.frontend.values import constant_fact
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, given
 from opweld.ops.registry import required_attribute

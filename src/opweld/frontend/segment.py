@@ -17,6 +17,13 @@ from opweld.tensor.flow import LAST, Ending
 from opweld.tensor.program import Guard, SymbolSource
 
 
+def resolved(aliases: Mapping[ir.Value, ir.Value], value: ir.Value) -> ir.Value:
+    """The value itself, or what it is another name of."""
+    while value in aliases:
+        value = aliases[value]
+    return value
+
+
 @dataclass(frozen=True, eq=False)
 class Variant:
     """A segment under assumptions: a flat list of nodes, with the chosen bodies of Ifs in place of the Ifs.
@@ -38,6 +45,4 @@ class Variant:
 
     def resolve(self, value: ir.Value) -> ir.Value:
         """The value itself, or what it is another name of."""
-        while value in self.aliases:
-            value = self.aliases[value]
-        return value
+        return resolved(self.aliases, value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
 from opweld.errors import ModelError
@@ -15,7 +13,7 @@ from opweld.ops.known import required_dims
 from opweld.ops.operands import describe, require_rank, required
 from opweld.ops.registry import Inference, Lowering, infers, lowers
 from opweld.ops.window import spatial_numbers
-from opweld.tensor.dim import ONE, ZERO, Dim, floordiv, product
+from opweld.tensor.dim import ONE, ZERO, floordiv, product, row_major
 from opweld.tensor.expr import cast, reduce
 
 
@@ -67,18 +65,10 @@ def lower_col2im(scope: Lowering, node: ir.Node) -> None:
         spread.reach(place.dim, zero.get(step, step.dim))
         for spread, place, step in zip(spreads, places, steps, strict=True)
     ]
-    block = _flat([source for source, _, _, _ in reached], [spread.size for spread in spreads])
-    tap = _flat([tap for _, tap, _, _ in reached], [spread.kernel for spread in spreads])
+    block = row_major([source for source, _, _, _ in reached], [spread.size for spread in spreads])
+    tap = row_major([tap for _, tap, _, _ in reached], [spread.kernel for spread in spreads])
     taps = product(spread.kernel for spread in spreads)
     guards = [guard for _, _, both, _ in reached for guard in both]
     element = scope.load(x, (n.dim, c.dim * taps + tap, block), guards)
     total = reduce("sum", tuple(steps), widen(element))
     scope.result(node.outputs[0], axes, cast(total, element.dtype))
-
-
-def _flat(indices: Sequence[Dim], extents: Sequence[Dim]) -> Dim:
-    """The place of an element among all, row by row."""
-    flat = ZERO
-    for at, extent in zip(indices, extents, strict=True):
-        flat = flat * extent + at
-    return flat

@@ -14,7 +14,7 @@ from opweld.ops.matmul import contraction
 from opweld.ops.operands import describe, given, require_float, require_rank, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, fresh_axes, infers, lowers
 from opweld.ops.window import windows_of
-from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, floordiv, product
+from opweld.tensor.dim import Axis, Dim, as_dim, floordiv, product, row_major
 from opweld.tensor.expr import Expr, cast
 
 
@@ -59,10 +59,7 @@ def lower_deform_conv(scope: Lowering, node: ir.Node) -> None:
 
     def flat_tap(i: Indices) -> Dim:
         """Of indices [n, offset group, taps..., places...], the place of group and tap among all."""
-        flat = ZERO
-        for at, extent in zip(i[1 : 2 + rank], (as_dim(offset_groups), *kernel), strict=True):
-            flat = flat * extent + at
-        return flat
+        return row_major(i[1 : 2 + rank], (offset_groups, *kernel))
 
     def places(axis: int, i: Indices) -> Expr:
         at = scope.load(offset, (i[0], flat_tap(i) * rank + axis, *i[2 + rank :]))

@@ -11,12 +11,13 @@ from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.elements import known_integers_of
 from opweld.ops.emitted import Indices, define
 from opweld.ops.fact import Elements, Fact
+from opweld.ops.indices import from_the_front
 from opweld.ops.known import required_dims
 from opweld.ops.operands import describe, elements_of, known_numbers, normalize_axis, require_rank, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import ZERO, Dim, Value, as_dim, nonnegative
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Const, Expr, binary, cast, const, index, select
+from opweld.tensor.expr import Const, Expr, binary, cast, index, select
 
 
 @infers("Gather")
@@ -142,7 +143,7 @@ def lower_one_hot(scope: Lowering, node: ir.Node) -> None:
     depth = scope.fact(node.outputs[0]).shape[axis]
 
     def body(at: Indices) -> Expr:
-        hot = _from_the_front(cast(scope.load(indices, (*at[:axis], *at[axis + 1 :])), DType.I64), depth)
+        hot = from_the_front(cast(scope.load(indices, (*at[:axis], *at[axis + 1 :])), DType.I64), depth)
         return select(binary("eq", hot, index(at[axis])), scope.load(values, (1,)), scope.load(values, (0,)))
 
     define(scope, node.outputs[0], body)
@@ -159,16 +160,10 @@ def chosen_index(scope: Lowering, indices: ir.Value, at: Sequence[Dim], extent: 
         known = _affine(elements, at, extent)
         if known is not None:
             return known
-    expr = _from_the_front(cast(scope.load(indices, at), DType.I64), extent)
+    expr = from_the_front(cast(scope.load(indices, at), DType.I64), extent)
     if isinstance(expr, Const) and nonnegative(extent - 1 - int(expr.value)):
         return as_dim(int(expr.value))
     return Value(expr, extent).dim
-
-
-def _from_the_front(position: Expr, extent: Dim) -> Expr:
-    if isinstance(position, Const):
-        return position if position.value >= 0 else index(extent + int(position.value))
-    return select(binary("lt", position, const(0, DType.I64)), binary("add", position, index(extent)), position)
 
 
 def _affine(elements: Elements, at: Sequence[Dim], extent: Dim) -> Dim | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -29,7 +28,7 @@ from opweld.ops.operands import (
     wanted,
 )
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
-from opweld.tensor.dim import ZERO, Axis, Dim, as_dim
+from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, row_major
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, cast, const, index, reduce, unary
 
@@ -78,13 +77,6 @@ def normal(seed: int, position: Dim, dtype: DType) -> Expr:
     return mul(radius, unary("cos", mul(uniform(seed, position * 2 + 1, exact), 2 * math.pi)))
 
 
-def _flat(i: Indices, shape: Sequence[Dim]) -> Dim:
-    place = ZERO
-    for at, extent in zip(i, shape, strict=True):
-        place = place * extent + at
-    return place
-
-
 @infers("RandomUniform", "RandomNormal")
 def infer_random(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape and dtype that the attributes say."""
@@ -112,7 +104,7 @@ def lower_random_uniform(scope: Lowering, node: ir.Node) -> None:
     low, high = float(attribute(node, "low", 0.0)), float(attribute(node, "high", 1.0))
 
     def body(i: Indices) -> Expr:
-        return add(mul(uniform(seed, _flat(i, fact.shape), fact.dtype), high - low), low)
+        return add(mul(uniform(seed, row_major(i, fact.shape), fact.dtype), high - low), low)
 
     define(scope, node.outputs[0], body)
 
@@ -125,7 +117,7 @@ def lower_random_normal(scope: Lowering, node: ir.Node) -> None:
     define(
         scope,
         node.outputs[0],
-        lambda i: add(mul(normal(seed, _flat(i, fact.shape), fact.dtype), scale), mean),
+        lambda i: add(mul(normal(seed, row_major(i, fact.shape), fact.dtype), scale), mean),
     )
 
 
@@ -144,7 +136,7 @@ def lower_bernoulli(scope: Lowering, node: ir.Node) -> None:
     exact = DType.F64 if fact.dtype is DType.F64 else DType.F32
 
     def body(i: Indices) -> Expr:
-        return binary("lt", uniform(seed, _flat(i, fact.shape), exact), cast(scope.load(x, i), exact))
+        return binary("lt", uniform(seed, row_major(i, fact.shape), exact), cast(scope.load(x, i), exact))
 
     define(scope, node.outputs[0], body)
 
@@ -170,7 +162,7 @@ def lower_multinomial(scope: Lowering, node: ir.Node) -> None:
     def body(i: Indices) -> Expr:
         c = Axis("c", classes)
         # Zero would have no finite noise.
-        drawn = larger(uniform(seed, _flat((*i, c.dim), (*shape, classes)), dtype), 2.0**-25)
+        drawn = larger(uniform(seed, row_major((*i, c.dim), (*shape, classes)), dtype), 2.0**-25)
         noise = unary("neg", unary("log", unary("neg", unary("log", drawn))))
         return reduce("argmax", (c,), add(cast(scope.load(x, (i[0], c.dim)), dtype), noise))
 
@@ -207,7 +199,7 @@ def lower_dropout(scope: Lowering, node: ir.Node) -> None:
         return const(0.5, dtype) if ratio is None else cast(scalar(ratio), dtype)
 
     def kept(i: Indices) -> Expr:
-        drawn = uniform(seed, _flat(i, fact.shape), dtype)
+        drawn = uniform(seed, row_major(i, fact.shape), dtype)
         return where(scalar(training), binary("ge", drawn, dropped()), True)
 
     keep = emit(scope, fact.shape, kept, "keep")

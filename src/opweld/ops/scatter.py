@@ -10,10 +10,11 @@ import onnx_ir as ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.emitted import Emitted, Indices, emit
 from opweld.ops.fact import Fact
+from opweld.ops.indices import from_the_front
 from opweld.ops.known import known_dims
 from opweld.ops.operands import describe, normalize_axis, require_rank, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, fresh_axes, infers, lowers
-from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, product
+from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, product, row_major
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, cast, const, index, select
 
@@ -45,7 +46,7 @@ def lower_scatter_elements(scope: Lowering, node: ir.Node) -> None:
     axis = normalize_axis(attribute(node, "axis", 0), len(shape), node)
 
     def place(at: Indices) -> Expr:
-        rest = _flat((*at[:axis], ZERO, *at[axis + 1 :]), shape)
+        rest = row_major((*at[:axis], ZERO, *at[axis + 1 :]), shape)
         chosen = _within(cast(scope.load(indices, at), DType.I64), shape[axis])
         found = binary("add", binary("mul", chosen, index(product(shape[axis + 1 :]))), index(rest))
         return select(binary("lt", chosen, const(0, DType.I64)), const(-1, DType.I64), found)
@@ -183,16 +184,9 @@ def _same_shape(scope: Inference, node: ir.Node, wanted: tuple[Dim, ...], got: t
 def _within(chosen: Expr, extent: Dim) -> Expr:
     """An index counted from the front, -1 where it is out of range."""
     none, size = const(-1, DType.I64), index(extent)
-    counted = select(binary("lt", chosen, const(0, DType.I64)), binary("add", chosen, size), chosen)
+    counted = from_the_front(chosen, extent)
     outside = binary("or", binary("lt", counted, const(0, DType.I64)), binary("ge", counted, size))
     return select(outside, none, counted)
-
-
-def _flat(at: Indices, shape: tuple[Dim, ...]) -> Dim:
-    total = ZERO
-    for position, extent in zip(at, shape, strict=True):
-        total = total * extent + position
-    return total
 
 
 def _scatter(scope: Lowering, node: ir.Node, places: Emitted, count: Dim, width: Dim) -> None:

@@ -19,7 +19,7 @@ from opweld.ops.operands import (
     required,
 )
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, floordiv, mod, nonnegative, product
+from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, floordiv, mod, nonnegative, product, row_major
 from opweld.tensor.dtype import DType
 
 
@@ -146,9 +146,8 @@ def reshaped_indices(indices: Sequence[Dim], shape: Sequence[Dim], target: Seque
     targets = [position for position, dim in enumerate(target) if dim is not ONE]
     while sources or targets:
         taken, given = _matching_run([shape[p] for p in sources], [target[p] for p in targets])
-        flat = ZERO
-        for position in sources[:taken]:
-            flat = flat * shape[position] + indices[position]
+        run = sources[:taken]
+        flat = row_major([indices[position] for position in run], [shape[position] for position in run])
         _unflatten(flat, targets[:given], target, result)
         sources, targets = sources[taken:], targets[given:]
     return tuple(result)

@@ -12,6 +12,7 @@ from opweld.errors import ModelError
 from opweld.ops.emitted import Indices, define
 from opweld.ops.expansion import DOMAIN, Expansion
 from opweld.ops.fact import Fact
+from opweld.ops.indices import from_the_front
 from opweld.ops.known import required_dims, settle_axes
 from opweld.ops.operands import (
     describe,
@@ -208,8 +209,7 @@ def lower_slice_bounds(scope: Lowering, node: ir.Node) -> None:
         extent = index(shape[axis])
         start, end, step = zero, extent, one
         for entry in range(length):
-            named = number(3, entry, const(entry, DType.I64))
-            named = select(binary("lt", named, zero), binary("add", named, const(len(shape), DType.I64)), named)
+            named = from_the_front(number(3, entry, const(entry, DType.I64)), as_dim(len(shape)))
             here = binary("eq", named, const(axis, DType.I64))
             start = select(here, number(1, entry, zero), start)
             end = select(here, number(2, entry, zero), end)
@@ -219,8 +219,7 @@ def lower_slice_bounds(scope: Lowering, node: ir.Node) -> None:
         highest = select(forwards, extent, binary("sub", extent, one))
 
         def clamped(bound: Expr) -> Expr:
-            counted = select(binary("lt", bound, zero), binary("add", bound, extent), bound)
-            return binary("min", binary("max", counted, lowest), highest)
+            return binary("min", binary("max", from_the_front(bound, shape[axis]), lowest), highest)
 
         first, last = clamped(start), clamped(end)
         distance = select(forwards, binary("sub", last, first), binary("sub", first, last))

@@ -38,6 +38,7 @@ class Session:
     Attributes:
         folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all available processors.
         input_names: the names that feeds must have. output_names: of what `run` returns, in its order.
+        decides: whether the model decides as it runs: a size, a branch or the end of a loop hangs on data.
     """
 
     def __init__(self, folder: str | Path, *, threads: int | None = None, verify: bool = False) -> None:
@@ -63,6 +64,7 @@ class Session:
         self._inputs = [
             (name, dtypes.numpy_dtype(dtypes.NAMES[code])) for name, code in zip(self.input_names, codes, strict=True)
         ]
+        self.decides = self._module.n_segments > 0
         self._calls: list[_Call] = []
         self._run = self._module.library.opw_run
 
@@ -76,8 +78,8 @@ class Session:
         Raises InputError when a feed is missing, unknown or wrong; AssumptionError when the shapes violate what the
         model was compiled under; OpweldError naming the node when a kernel meets a bad index.
         """
-        if self._module.n_segments:
-            return self._call(feeds)
+        if self.decides:
+            return self._call(self._feed(feeds)[0])
         arrays, plan = self._bind(feeds)
         outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         self._execute(plan, arrays, outputs)
@@ -89,7 +91,7 @@ class Session:
         Raises InputError also when such an array is of an unknown name, of another shape or dtype than the output,
         read-only, not C-contiguous, or overlaps an input or another output.
         """
-        if self._module.n_segments:
+        if self.decides:
             return self._call_into(feeds, outputs)
         arrays, plan = self._bind(feeds)
         targets = self._check_outputs(plan.outputs, arrays, outputs)
@@ -102,6 +104,13 @@ class Session:
         Raises UnsupportedError for a model that decides as it runs: shapes alone do not tell what it does."""
         self._require_plan()
         return self._module.describe(self._bind(feeds)[1])
+
+    def check(self, feeds: Mapping[str, Array]) -> None:
+        """Raises what `run(feeds)` would for feeds that do not fit; a model that decides as it runs is run for it."""
+        if self.decides:
+            self.run(feeds)
+        else:
+            self._bind(feeds)
 
     def profile(self, feeds: Mapping[str, Array]) -> Profile:
         """Like `run`, and tells what every thread did of every step, and when.
@@ -131,11 +140,6 @@ class Session:
             raise runtime_error(status, call.message.value)
         return profile_of(outputs, description, run_ns.value, timings)
 
-    @property
-    def decides(self) -> bool:
-        """Whether the model decides as it runs: a size, a branch or the end of a loop hangs on data."""
-        return self._module.n_segments > 0
-
     # ---- the light path: what every run does ----
 
     def _feed(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[Any]]:
@@ -156,8 +160,7 @@ class Session:
             self._refuse_unknown(feeds)
         return arrays, shapes
 
-    def _call(self, feeds: Mapping[str, Array]) -> list[Array]:
-        arrays, _ = self._feed(feeds)
+    def _call(self, arrays: list[Array]) -> list[Array]:
         self._check_shapes(arrays)
         return self._module.call(arrays, self.threads)
 
@@ -211,8 +214,8 @@ class Session:
 
     def _call_into(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> list[Array]:
         """What a model computes that decides as it runs, copied where the caller wants it."""
-        made = self._call(feeds)
         arrays, _ = self._feed(feeds)
+        made = self._call(arrays)
         targets = self._check_outputs([(array.shape, array.dtype) for array in made], arrays, outputs)
         for name, target, array in zip(self.output_names, targets, made, strict=True):
             if name in outputs:

@@ -15,6 +15,8 @@ Symbols stand for sizes of at least one; every compiled program guards that. An 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from opweld.tensor.atoms import Atom, Axis, Symbol, Value, axes_of, symbols_of
 from opweld.tensor.bounds import lower_constant, nonnegative, smallest, upper_constant
 from opweld.tensor.division import FloorDiv, Mod, ceildiv, floordiv, mod
@@ -30,6 +32,14 @@ def atoms_of(dim: Dim) -> frozenset[Atom]:
 def inner_atoms(atom: Atom) -> frozenset[Atom]:
     """The atom and all atoms inside it; for a run-time value, those of its index expressions too."""
     return atom.inside()
+
+
+def row_major(indices: Iterable[DimLike], shape: Iterable[DimLike]) -> Dim:
+    """The place of the element at the indices among all of the shape, row by row."""
+    place = ZERO
+    for at, extent in zip(indices, shape, strict=True):
+        place = place * extent + at
+    return place
 
 
 __all__ = [
@@ -59,6 +69,7 @@ __all__ = [
     "mod",
     "nonnegative",
     "product",
+    "row_major",
     "smallest",
     "symbols_of",
     "upper_constant",

@@ -150,13 +150,7 @@ class _KernelParser(Parser):
         return Loop(axis, self._inner(column), lower, upper, unroll, tuple(fetches), separate)
 
     def _fetch(self) -> Fetch:
-        name = self._name()
-        if name not in self.dtypes:
-            self.position -= 1
-            self._fail("a buffer or scratch")
-        self._expect("[")
-        start = self._dim()
-        self._expect("]")
+        name, start = self._place()
         self._expect("lines")
         lines = self._integer()
         self._expect("step")
@@ -224,10 +218,7 @@ class _KernelParser(Parser):
 
     def _store(self, column: int) -> Store:
         self._expect("store")
-        name = self._name()
-        if name not in self.dtypes:
-            self.position -= 1
-            self._fail("a buffer or scratch")
+        name = self._memory()
         self._expect("[")
         offset = self._dim()
         guards: list[Dim] = []
@@ -255,12 +246,17 @@ class _KernelParser(Parser):
         numbers = tuple(self._list(")", self._dim))
         return Invoke(function, tuple(parts["read"]), tuple(parts["write"]), scratch, numbers)
 
-    def _place(self) -> tuple[str, Dim]:
-        """An element of memory."""
+    def _memory(self) -> str:
+        """The name of a buffer or of scratch."""
         name = self._name()
         if name not in self.dtypes:
             self.position -= 1
             self._fail("a buffer or scratch")
+        return name
+
+    def _place(self) -> tuple[str, Dim]:
+        """An element of memory."""
+        name = self._memory()
         self._expect("[")
         offset = self._dim()
         self._expect("]")

@@ -18,7 +18,7 @@ from opweld.schedule.cost import Product, contraction, most_rows
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
 from opweld.schedule.verify import orders
 from opweld.target import Target
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, mod, nonnegative, product
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, mod, nonnegative, product, row_major
 from opweld.tensor.expr import Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
 from opweld.tensor.operators import REDUCTIONS, neutral
 from opweld.tile.lanes import tile_at
@@ -238,10 +238,7 @@ def flat_position(node: Reduce) -> Dim | None:
     """What an arg kind remembers: the place of an element among all that are reduced, in order of the axes."""
     if not REDUCTIONS[node.kind].position:
         return None
-    flat = ZERO
-    for axis in node.axes:
-        flat = flat * axis.extent + axis.dim
-    return flat
+    return row_major([axis.dim for axis in node.axes], [axis.extent for axis in node.axes])
 
 
 def initial_of(node: Reduce) -> Expr:
