@@ -39,7 +39,8 @@ def test_a_pinned_caller_gets_the_threads_of_its_cores(folder: Path) -> None:
 def test_workers_roam_over_the_cores_of_the_process(roomy_folder: Path, when: str) -> None:
     """The library is told here that the caller may have many threads, so that it starts workers from a pinned one."""
     script = f"""
-        import os, pathlib, threading
+        import os, pathlib
+        from concurrent.futures import ThreadPoolExecutor
         from opweld.runtime.session import Session
         from tests.unit.runtime.fake_model import check, feeds_of
 
@@ -51,11 +52,10 @@ def test_workers_roam_over_the_cores_of_the_process(roomy_folder: Path, when: st
             os.sched_setaffinity(0, [{CORES[0]}])
             check(session.run(feeds_of(4096)), feeds_of(4096))
 
-        thread = threading.Thread(target=call)
-        thread.start()
-        thread.join()
-        tasks = pathlib.Path("/proc/self/task").iterdir()
-        (worker,) = (int(task.name) for task in tasks if (task / "comm").read_text().startswith("opweld-"))
+        with ThreadPoolExecutor(1) as pool:  # whose thread stays while the tasks are read: none vanishes under the loop
+            pool.submit(call).result()
+            tasks = pathlib.Path("/proc/self/task").iterdir()
+            (worker,) = (int(task.name) for task in tasks if (task / "comm").read_text().startswith("opweld-"))
         assert set(os.sched_getaffinity(worker)) - {{{CORES[0]}}}, os.sched_getaffinity(worker)
     """
     answer = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
