@@ -48,6 +48,14 @@ FOUND = {
         <float[4, 1, 1, 1] u = {1, 2, 3, 4}, float[4, 2, 1, 1] v = {1, 2, 3, 4, 5, 6, 7, 8}>
         { s = Shape(x) o = ConstantOfShape<value: tensor = float[1] {1}>(s) c = Conv<group = 4>(o, u)
           y = Conv<group = 2, pads = [0, 2, 2, 0]>(c, v) }""",
+    # the producer's padding stood for the guard of an index that is read from elsewhere
+    "guarded index": """g (float[2, 4, 8] x, float[2, 4, 1] u) => (float[2, 8, 5] y)
+        <int64[1] k = {1}, float[8, 1, 1] w = {1, 2, 3, 4, 5, 6, 7, 8}>
+        {
+            a = Conv <kernel_shape = [1]> (x, u)
+            v, i = TopK <axis = 1> (a, k)
+            y = Conv <kernel_shape = [1], pads = [2, 0], strides = [2]> (v, w)
+        }""",
 }
 
 

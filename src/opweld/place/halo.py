@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opweld.place.storage import Storage
-from opweld.tensor.dim import Dim, lower_constant, smallest
+from opweld.tensor.dim import Atom, Dim, Value, lower_constant, smallest
 from opweld.tensor.expr import Const, Load
 
 WIDEST = 64
@@ -15,7 +15,11 @@ WIDEST = 64
 def halo_of(node: Load, shape: Sequence[Dim]) -> tuple[tuple[int, int], ...] | None:
     """Padding before and after each axis that makes the guards unnecessary; None when padding cannot.
 
-    Every guard must say that one index is inside: `index >= 0` or `extent - 1 - index >= 0`."""
+    Every guard must say that one index is inside: `index >= 0` or `extent - 1 - index >= 0`. It may not keep an index
+    that is computed at run time from reading what lies outside: padding is around the value, not around its indices."""
+    guarded = frozenset[Atom]().union(*(guard.atoms for guard in node.guards))
+    if any(isinstance(atom, Value) and atom.inside() & guarded for dim in node.indices for atom in dim.atoms):
+        return None
     bounds = {dim: position for position, dim in enumerate(node.indices)}
     ends = {extent - 1 - dim: p for p, (dim, extent) in enumerate(zip(node.indices, shape, strict=True))}
     if any(guard not in bounds and guard not in ends for guard in node.guards):
