@@ -39,7 +39,14 @@ PROGRAMS = (
     Program("plcmos", _SPEECHMOS, "quality of speech: PLCMOS", environment="speechmos"),
     Program("swift_f0", ("swift-f0==0.3.0",), "pitch of sound"),
     Program("onnx_asr", ("onnx-asr==0.12.0",), "features of speech by convolutions, resampling"),
-    Program("onnx_asr_stft", ("onnx-asr==0.12.0",), "features of speech by transforms", environment="onnx_asr"),
+    # onnxruntime's transform is 2.2e-3 from its own convolution of the same features, from which opweld's is 1.7e-5.
+    Program(
+        "onnx_asr_stft",
+        ("onnx-asr==0.12.0",),
+        "features of speech by transforms",
+        environment="onnx_asr",
+        tolerance=5e-3,
+    ),
     Program("rapidocr", ("rapidocr==3.10.0",), "text in pictures, PP-OCRv6"),
     Program("rapidocr_onnxruntime", ("rapidocr-onnxruntime==1.4.4",), "text in pictures, PP-OCRv4"),
     Program("rapid_layout", ("rapid-layout==1.2.1",), "layout of pages"),

@@ -17,35 +17,43 @@ from numpy.typing import NDArray
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from opweld.compile import Model, compile
-from opweld.errors import InputError, OptionError, UnsupportedError
+from opweld.errors import InputError, OptionError, UnspecifiedError, UnsupportedError
 from opweld.frontend.check import NEWEST_OPSET
+from opweld.runtime.onnxruntime_api import InferenceSession
 
 Array = NDArray[Any]
 
 
 class OpweldRep(BackendRep):
-    """A compiled model."""
+    """A compiled model, or one that is compiled when it is fed."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model | InferenceSession) -> None:
         self.model = model
 
-    def run(self, inputs: Any, **kwargs: Any) -> tuple[Array, ...]:
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """All outputs, in the model's order.
 
         Args:
-            inputs: arrays by position or by name; for a model of one input, also that array itself.
+            inputs: arrays, and lists of arrays or None where inputs are sequences or optionals, by position or by name;
+                for a model of one input, also that array itself.
             kwargs: options of a run, of which there are none.
 
         Raises InputError for feeds that do not fit, AssumptionError for shapes that the model excludes.
         """
         _refuse(kwargs)
-        return tuple(self.model.run(self._feeds(inputs)).values())
+        feeds = self._feeds(inputs)
+        if isinstance(self.model, InferenceSession):
+            return tuple(self.model.run(None, feeds))
+        return tuple(self.model.run(feeds).values())
 
-    def _feeds(self, inputs: Any) -> Mapping[str, Array]:
+    def _feeds(self, inputs: Any) -> Mapping[str, Any]:
         if isinstance(inputs, Mapping):
-            return cast("Mapping[str, Array]", inputs)
-        given = [cast(Array, inputs)] if isinstance(inputs, np.ndarray) else list(cast("Sequence[Array]", inputs))
-        names = self.model.session.input_names
+            return cast("Mapping[str, Any]", inputs)
+        given = [cast(Array, inputs)] if isinstance(inputs, np.ndarray) else list(cast("Sequence[Any]", inputs))
+        if isinstance(self.model, InferenceSession):
+            names = tuple(node.name for node in self.model.get_inputs())
+        else:
+            names = self.model.session.input_names
         if len(given) != len(names):
             raise InputError(f"expected {len(names)} inputs ({', '.join(map(repr, names))}), got {len(given)}")
         return dict(zip(names, given, strict=True))
@@ -60,17 +68,22 @@ class OpweldBackend(Backend):
         if not cls.supports_device(device):
             return False
         try:
-            compile(model, **kwargs)
+            cls.prepare(model, device, **kwargs)
         except UnsupportedError:
             return False
         return True
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> OpweldRep:
-        """Compiles a model. `kwargs` are the options of `opweld.compile`. Raises OpweldError."""
+        """Compiles a model; one that can only be compiled when it is known how it is fed, at its first run.
+
+        `kwargs` are the options of `opweld.compile`. Raises OpweldError."""
         if not cls.supports_device(device):
             raise OptionError(f"device is {device!r}, expected 'CPU'")
-        return OpweldRep(compile(model, **kwargs))
+        try:
+            return OpweldRep(compile(model, **kwargs))
+        except UnspecifiedError:
+            return OpweldRep(InferenceSession(model.SerializeToString(), **kwargs))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Array, ...]:

@@ -9,20 +9,21 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as remember
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, Unpack, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
 from opweld.errors import ArtifactError, AssumptionError, MissingModelError, ModelError, OptionError
 from opweld.explanation import explain_text
-from opweld.interface import TensorInfo
+from opweld.interface import ModelMetadata, Structure, TensorInfo
 from opweld.ledger import Ledger, printable
 from opweld.options import CompileOptions, Environment, Options
 from opweld.runtime.empty import EmptySessions
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from opweld.verify.check import Check
 
 Array = np.ndarray[Any, Any]
+Feed: TypeAlias = "Array | Sequence[Array] | None"
+"""What an input is fed: an array, a list of arrays for a sequence, None for an optional that holds nothing."""
+Value: TypeAlias = Any
+"""What an output is: an array, or a list of arrays, a list of dicts of numbers, None."""
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 """A model as callers have it: the path of an ONNX file, its bytes, or the parsed file."""
 Progress = Callable[[str, int, int], None]
@@ -52,7 +57,8 @@ class Model:
 
     Attributes:
         path: the artifact folder. session: what runs it.
-        inputs, outputs: name, dtype and shape of each, as the model declares them, in its order.
+        inputs, outputs: name, dtype and shape of each tensor, as the model declares them, in its order; a sequence x
+            is x[0], x[1], and so on.
     """
 
     def __init__(
@@ -76,13 +82,15 @@ class Model:
     def _compile(self, dims: Mapping[str, int]) -> Path:
         return compile_model(self._source, replace(self._options, dims={**self._options.dims, **dims}))
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Feed]) -> dict[str, Value]:
         """Runs the model.
 
         Args:
-            feeds: an array for every input name, of the model's dtype and rank.
+            feeds: an array for every input name, of the model's dtype and rank; a list of arrays for a sequence, None
+                for an optional that holds nothing.
 
-        Returns the outputs by name, new arrays, in the model's order. Raises InputError when a feed is missing, unknown
+        Returns the outputs by name, new arrays, in the model's order; lists, dicts and None where they are no
+        tensors. Raises InputError when a feed is missing, unknown
         or wrong, AssumptionError for sizes that the model was not compiled for, RunError when a kernel fails.
         """
         try:
@@ -100,7 +108,7 @@ class Model:
         return folder
 
     def verify(
-        self, feeds: Mapping[str, Array] | None = None, *, rtol: float | None = None, atol: float | None = None
+        self, feeds: Mapping[str, Feed] | None = None, *, rtol: float | None = None, atol: float | None = None
     ) -> Check:
         """Compares the answer with the model itself, computed in float64, and with ONNX Runtime where it is installed.
 
@@ -119,9 +127,10 @@ class Model:
 
         if feeds is None:
             feeds, _ = fitting_inputs(self.inputs, self.session.check, given={}, dims={})
-        outputs = self.run(feeds)
+        session = self.session
+        names, outputs = [info.name for info in self.outputs], session.run_tensors(feeds)
         with _as_file(self._source) as file:
-            return check_outputs(file, feeds, list(outputs), list(outputs.values()), rtol=rtol, atol=atol)
+            return check_outputs(file, session.as_declared(feeds), names, outputs, rtol=rtol, atol=atol)
 
     def __repr__(self) -> str:
         manifest = self.session.manifest
@@ -147,6 +156,9 @@ def compile(
     disable: Iterable[str] = (),
     pins: Mapping[str, str] | None = None,
     schedules: str | os.PathLike[str] | None = None,
+    lengths: Mapping[str, SupportsIndex | None] | None = None,
+    ranks: Mapping[str, SupportsIndex] | None = None,
+    constants: Mapping[str, ArrayLike] | None = None,
     progress: Progress | None = None,
 ) -> Model:
     """Compiles an ONNX model and opens it; what was compiled before is opened from the cache.
@@ -162,11 +174,16 @@ def compile(
         disable: ids, rules or stages of decisions that must stay at their baseline; `explain` lists them.
         pins: by id of a decision, the name of the alternative to take.
         schedules: a file that says how kernels are computed, as the `schedules.txt` of an artifact does.
+        lengths: by input that is a sequence, how many tensors it holds; by one that is an optional tensor, 0 or 1; None
+            for any optional that holds nothing. The compiled model takes this structure only.
+        ranks: by input that does not declare its dims, how many there are. The tensors of a sequence x are called x[0],
+            x[1], and so on, here and in `constants`.
+        constants: by input, the elements that it always has; for inputs that decide how long a sequence is.
         progress: called with (what is being done, steps done, steps in all) while the model is compiled. The logger
             "opweld" also tells, at level INFO, when it begins and how long it took.
 
-    Raises OpweldError: ModelError for a bad model, UnsupportedError naming operator and node, OptionError,
-    ToolchainError where there is no C compiler.
+    Raises OpweldError: ModelError for a bad model, UnsupportedError naming operator and node (UnspecifiedError where
+    lengths, ranks or constants would help), OptionError, ToolchainError where there is no C compiler.
     """
     options = Options.of(
         target=target,
@@ -178,6 +195,9 @@ def compile(
         disable=disable,
         pins={} if pins is None else pins,
         schedules=schedules,
+        lengths={} if lengths is None else lengths,
+        ranks={} if ranks is None else ranks,
+        constants={} if constants is None else constants,
     )
     return _compiled(_source_of(model), options, progress)
 
@@ -202,6 +222,13 @@ def explain(model: ModelSource, **options: Unpack[CompileOptions]) -> str:
     folder = compile_model(_source_of(model), Options.of(**options))
     schedules = parse_schedules((folder / artifact.SCHEDULES).read_text(encoding="utf-8"))
     return explain_text(Ledger.loads((folder / artifact.LEDGER).read_text(encoding="utf-8")), schedules)
+
+
+def declaration_of(model: Path | bytes | onnx.ModelProto) -> tuple[Structure, ModelMetadata]:
+    """What a model declares, read without compiling it."""
+    from opweld.frontend import onnx
+
+    return onnx.declaration_of(model)
 
 
 def overridden(

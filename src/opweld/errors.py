@@ -31,6 +31,19 @@ class UnsupportedError(OpweldError):
     """The model is valid, but uses an operator, attribute or type that opweld does not compile yet."""
 
 
+class UnspecifiedError(UnsupportedError):
+    """What a model becomes hangs on how an input is fed, and the options of the compilation do not say it.
+
+    Attributes:
+        option: the option that would: lengths, ranks or constants.
+        name: the input.
+    """
+
+    def __init__(self, message: str = "", option: str = "", name: str = "") -> None:
+        super().__init__(message)
+        self.option, self.name = option, name
+
+
 class InputError(OpweldError, ValueError):
     """A feed is missing, unknown, or has the wrong dtype, rank or shape."""
 

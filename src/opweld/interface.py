@@ -1,16 +1,22 @@
-"""What a model declares to its callers: inputs, outputs, and what it says about itself."""
+"""What a model declares to its callers: inputs, outputs, and what it says about itself.
+
+Compiled code takes tensors and gives tensors. An input or output that is none (a sequence, an optional, a sequence of
+maps) is one or several of them, or none; its form says which, and how they are put together again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output as the model declares it.
+    """An input or output of compiled code.
 
     Attributes:
-        name: in the model.
+        name: in the model; `x[0]`, `x[1]`, ... for the tensors of a sequence x.
         dtype: a name of `opweld.runtime.dtypes.CODES`.
         shape: sizes and names of dims; None where the model does not even fix the rank.
     """
@@ -18,6 +24,107 @@ class TensorInfo:
     name: str
     dtype: str
     shape: tuple[int | str, ...] | None
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor, by the name that it has in compiled code."""
+
+    tensor: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """A tensor of strings, which compiled code has as a tensor of their numbers, int64."""
+
+    numbers: str
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A list."""
+
+    items: tuple[Form, ...]
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A list of dicts, one for each row of a tensor: what is in column i is under keys[i]."""
+
+    scores: str
+    keys: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An input that was made a constant: dtype, shape, and its bytes as hexadecimal digits. It may only be fed so."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    digits: str
+
+
+Form: TypeAlias = Tensor | Text | Listed | Mapped | Constant | None
+"""What an input or output is for callers; None for an optional that holds nothing."""
+
+
+def tensors_of(form: Form) -> Iterator[str]:
+    """The tensors of a form, in order."""
+    match form:
+        case Tensor(name) | Text(name) | Mapped(name):
+            yield name
+        case Listed(items):
+            for item in items:
+                yield from tensors_of(item)
+        case _:
+            return
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input or output as the model declares it, tensor or not.
+
+    Attributes:
+        name: in the model.
+        type: as onnxruntime spells it: tensor(float), seq(tensor(float)), optional(seq(tensor(int64))).
+        shape: of a tensor, or of one that an optional may hold; else None.
+        form: what it is for callers.
+    """
+
+    name: str
+    type: str
+    shape: tuple[int | str, ...] | None
+    form: Form
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The inputs and outputs of a model of which some are more, or less, than a tensor of numbers.
+
+    Attributes:
+        inputs, outputs: as the model declares them.
+        texts: the strings of the model by their numbers.
+    """
+
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """What callers say of inputs where a model can only be compiled when it is known.
+
+    Attributes:
+        lengths: by input that is a sequence, how many tensors it holds; by optional, 0 or 1; None where an optional
+            holds nothing.
+        ranks: by tensor that declares none, the number of its dims.
+        constants: by tensor, its elements, as nested lists of numbers.
+    """
+
+    lengths: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
+    ranks: Mapping[str, int] = field(default_factory=dict[str, int])
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True)

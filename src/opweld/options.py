@@ -10,13 +10,14 @@ import operator
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, SupportsIndex, TypedDict, cast
 
 from opweld.errors import OptionError
+from opweld.interface import Specialisation
 from opweld.rules import LEVELS
 
 TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
@@ -45,6 +46,9 @@ class CompileOptions(TypedDict, total=False):
     pins: Mapping[str, str]
     dim_hints: Mapping[str, SupportsIndex]
     schedules: str | os.PathLike[str] | None
+    lengths: Mapping[str, SupportsIndex | None]
+    ranks: Mapping[str, SupportsIndex]
+    constants: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class Options:
         dim_hints: sizes that symbolic dims are expected to have; costs are predicted for them, any size stays legal.
         schedules: a file that says how kernels are computed, as the `schedules.txt` of an artifact does.
         schedules_text: what it holds, read when the options are made.
+        lengths: by input that is a sequence, how many tensors it holds; by one that is an optional, 0 or 1, or None
+            where it holds nothing.
+        ranks: by input that does not declare its dims, how many it has; the tensors of a sequence x are x[0], x[1], ...
+        constants: by input, the elements that it always has, as numbers or nested lists of them.
     """
 
     target: str = "native"
@@ -74,6 +82,9 @@ class Options:
     pins: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     dim_hints: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
     schedules: Path | None = None
+    lengths: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"], hash=False)
+    ranks: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     schedules_text: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +94,9 @@ class Options:
         _set(self, "threads", _count("threads", self.threads, 0, MAX_THREADS))
         _set(self, "dims", _sizes("dims", "dim", self.dims, 0))
         _set(self, "dim_hints", _sizes("dim_hints", "dim hint", self.dim_hints, 1))
+        _set(self, "lengths", _by_input("lengths", "a whole number, or None", self.lengths, _length))
+        _set(self, "ranks", _by_input("ranks", "a whole number", self.ranks, _length))
+        _set(self, "constants", _by_input("constants", "numbers", self.constants, _elements))
         _set(self, "pins", _pins(self.pins))
         _set(self, "disable", _names("disable", self.disable))
         if self.schedules is not None:
@@ -109,13 +123,31 @@ class Options:
             "pins": dict(self.pins),
             "dim_hints": dict(self.dim_hints),
             "schedules": self.schedules_text,
+            "lengths": dict(self.lengths),
+            "ranks": dict(self.ranks),
+            "constants": dict(self.constants),
         }
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def specialisation(self) -> Specialisation:
+        """What the options say of how inputs are fed."""
+        return Specialisation(self.lengths, self.ranks, self.constants)
+
+    def specialised(self, known: Specialisation) -> Options:
+        """These options, and this of how inputs are fed where they do not say it themselves."""
+        return dataclasses.replace(
+            self,
+            lengths={**known.lengths, **self.lengths},
+            ranks={**known.ranks, **self.ranks},
+            constants={**known.constants, **self.constants},
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mappingproxy does not pickle; the constructor makes it anew.
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
-        return (_options, (values | {name: dict(values[name]) for name in ("dims", "pins", "dim_hints")},))
+        mappings = ("dims", "pins", "dim_hints", "lengths", "ranks", "constants")
+        return (_options, (values | {name: dict(values[name]) for name in mappings},))
 
 
 def _options(values: dict[str, Any]) -> Options:
@@ -165,6 +197,30 @@ def _sizes(option: str, what: str, sizes: object, lowest: int) -> Mapping[str, i
             raise OptionError(f"{option} has the key {name!r}, expected the name of a symbolic dim")
         found[name] = _count(f"{what} {name!r}", size, lowest, 2**63 - 1)
     return MappingProxyType(found)
+
+
+def _by_input(option: str, what: str, values: object, check: Callable[[str, Any], Any]) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise OptionError(f"{option} is {values!r}, expected {what} by name of input, as {{'x': 2}}")
+    found: dict[str, Any] = {}
+    for name, value in cast("Mapping[object, object]", values).items():
+        if not isinstance(name, str) or not name:
+            raise OptionError(f"{option} has the key {name!r}, expected the name of an input")
+        found[name] = check(f"{option} {name!r}", value)
+    return MappingProxyType(found)
+
+
+def _length(name: str, value: object) -> int | None:
+    return None if value is None and name.startswith("lengths") else _count(name, value, 0, 2**31 - 1)
+
+
+def _elements(name: str, value: object) -> Any:
+    """Nested lists of Python's own numbers, which JSON takes."""
+    elements = cast("Any", value).tolist() if hasattr(value, "tolist") else value
+    try:
+        return json.loads(json.dumps(elements))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{name} is {value!r}, expected a number, or lists of numbers") from error
 
 
 def _pins(pins: object) -> Mapping[str, str]:

@@ -72,7 +72,7 @@ def build_artifact(
     ledger = Ledger(options.disable, level=options.level, pins=options.pins, given=given)
 
     report("reading the model", 0, STAGES)
-    graph = onnx.load(model)
+    graph = onnx.load(model, options.specialisation)
     found = explore.segments(graph, options.dims)
     flow = simplify_flow(to_flow(found))
     check_hints([program for segment in flow.segments for program in segment.programs], options.dim_hints)
@@ -116,6 +116,7 @@ def build_artifact(
         inputs=description.inputs,
         outputs=description.outputs,
         metadata=description.metadata,
+        structure=description.structure,
         variants=tuple(
             artifact.VariantInfo(v.name, tuple(g.reason for g in v.guards), len(v.launches)) for v in module.variants
         ),

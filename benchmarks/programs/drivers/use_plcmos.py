@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from speechmos import plcmos
 
 from benchmarks.programs import material
@@ -13,4 +14,9 @@ from benchmarks.programs import material
 
 def prepare(folder: Path) -> Callable[[], Any]:
     sounds = [material.speech(seconds) for seconds in (3, 10)]
-    return lambda: [plcmos.run(sound, sr=16000) for sound in sounds]
+
+    def call() -> Any:
+        np.random.seed(0)
+        return [plcmos.run(sound, sr=16000) for sound in sounds]
+
+    return call

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 from opweld.build.cache import Cache
 from opweld.build.workspace import remove_left
 from opweld.errors import ArtifactError
-from opweld.interface import ModelMetadata, TensorInfo
+from opweld.interface import ModelMetadata, Structure, TensorInfo
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -64,8 +64,9 @@ class Manifest:
     Attributes:
         opweld: version of the compiler. target, level: what the model was compiled for, and how far.
         threads: default number of threads, 0 for all processors of the machine that it runs on.
-        inputs, outputs: as the model declares them, in its order.
+        inputs, outputs: tensors of compiled code, as the model declares them, in its order.
         metadata: what the model says about itself.
+        structure: how callers see inputs and outputs where some are no tensors; None where all are.
         variants: the compiled variants, tried in this order.
         nodes: of the optimised graph. kernels: distinct compiled functions.
         features: what the processor must have, as the isa of the module names it.
@@ -81,6 +82,7 @@ class Manifest:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     metadata: ModelMetadata = ModelMetadata()
+    structure: Structure | None = None
     variants: tuple[VariantInfo, ...] = ()
     nodes: int = 0
     kernels: int = 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -57,6 +58,24 @@ FixedDimOption = Annotated[
         "--dim", metavar="NAME=N", help="Make a symbolic dim a constant; repeat for more.", show_default=False
     ),
 ]
+LengthOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--length",
+        metavar="NAME=N",
+        help="How many tensors a sequence holds; 0 or 1, or none, for an optional; repeat for more.",
+        show_default=False,
+    ),
+]
+ConstantOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constant",
+        metavar="NAME=VALUE",
+        help="Make an input a constant: a number, or a list as [1,2]; repeat for more.",
+        show_default=False,
+    ),
+]
 InputDimOption = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.", show_default=False),
@@ -100,6 +119,27 @@ def sizes(texts: list[str] | None, option: str = "--dim") -> dict[str, int]:
     return dims
 
 
+def lengths(texts: list[str] | None) -> dict[str, int | None]:
+    """The `--length NAME=N` texts as numbers, None for `none`. Raises OptionError on what is neither."""
+    found: dict[str, int | None] = {}
+    for name, value in pairs(texts, "--length").items():
+        if value != "none" and not (value.isascii() and value.isdigit()):
+            raise OptionError(f"--length {name}={value}: expected a whole number, or none")
+        found[name] = None if value == "none" else int(value)
+    return found
+
+
+def constants(texts: list[str] | None) -> dict[str, Any]:
+    """The `--constant NAME=VALUE` texts as numbers and lists. Raises OptionError on what is neither."""
+    found: dict[str, Any] = {}
+    for name, value in pairs(texts, "--constant").items():
+        try:
+            found[name] = json.loads(value)
+        except ValueError as error:
+            raise OptionError(f"--constant {name}={value}: expected a number, or a list as [1,2]") from error
+    return found
+
+
 def options(
     *,
     target: str = "native",
@@ -110,6 +150,8 @@ def options(
     pin: list[str] | None = None,
     dim_hint: list[str] | None = None,
     schedules: Path | None = None,
+    length: list[str] | None = None,
+    constant: list[str] | None = None,
 ) -> Options:
     """Checked options from what the command line gave."""
     return Options(
@@ -121,4 +163,6 @@ def options(
         pins=pairs(pin, "--pin"),
         dim_hints=sizes(dim_hint, "--dim-hint"),
         schedules=schedules,
+        lengths=lengths(length),
+        constants=constants(constant),
     )

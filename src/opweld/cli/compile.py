@@ -28,6 +28,8 @@ def compile_command(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    length: arguments.LengthOption = None,
+    constant: arguments.ConstantOption = None,
 ) -> None:
     """Compile a model into an artifact: a folder that runs without ONNX and without a compiler.
 
@@ -50,6 +52,8 @@ def compile_command(
         pin=pin,
         dim_hint=dim_hint,
         schedules=schedules,
+        length=length,
+        constant=constant,
     )
     out = output or Path(f"{model.stem}.opweld")
     if out.exists() and not (out / "manifest.json").is_file():

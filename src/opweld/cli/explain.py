@@ -31,6 +31,8 @@ def explain(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    length: arguments.LengthOption = None,
+    constant: arguments.ConstantOption = None,
     json: arguments.JsonOption = None,
 ) -> None:
     """Print what was decided by stage and rule, how each kernel is computed, then the near misses, dearest first.
@@ -57,6 +59,8 @@ def explain(
         pin=pin,
         dim_hint=dim_hint,
         schedules=schedules,
+        length=length,
+        constant=constant,
     )
     ledger, made = read_decisions(model, options)
     if node is not None:

@@ -31,7 +31,7 @@ class Opened:
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """The inputs as the model declares them."""
+        """The inputs as the model declares them; the tensors of a sequence are inputs of their own."""
         return self.session.manifest.inputs
 
     def feeds(self, given: Mapping[str, str], dims: Mapping[str, int], seed: int) -> dict[str, Array]:
@@ -47,8 +47,9 @@ class Opened:
         return feeds
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """All outputs by name, in the model's order."""
-        return dict(zip(self.session.output_names, self.session.run(feeds), strict=True))
+        """All outputs by name, in the model's order; the tensors of a sequence are outputs of their own."""
+        names = (info.name for info in self.session.manifest.outputs)
+        return dict(zip(names, self.session.run_tensors(feeds), strict=True))
 
 
 def open_model(model: Path, options: Options) -> Opened:

@@ -25,6 +25,8 @@ def run(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    length: arguments.LengthOption = None,
+    constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
 ) -> None:
@@ -43,7 +45,14 @@ def run(
     from opweld.cli.open import open_model
 
     options = arguments.options(
-        level=level, threads=threads, disable=disable, pin=pin, dim_hint=dim_hint, schedules=schedules
+        level=level,
+        threads=threads,
+        disable=disable,
+        pin=pin,
+        dim_hint=dim_hint,
+        schedules=schedules,
+        length=length,
+        constant=constant,
     )
     opened = open_model(model, options)
     feeds = opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)

@@ -26,6 +26,8 @@ def verify(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    length: arguments.LengthOption = None,
+    constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
 ) -> None:
@@ -43,12 +45,21 @@ def verify(
     from opweld.verify.check import check_outputs
 
     options = arguments.options(
-        level=level, threads=threads, disable=disable, pin=pin, dim_hint=dim_hint, schedules=schedules
+        level=level,
+        threads=threads,
+        disable=disable,
+        pin=pin,
+        dim_hint=dim_hint,
+        schedules=schedules,
+        length=length,
+        constant=constant,
     )
     opened = open_model(model, options)
     feeds = opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
     outputs = opened.run(feeds)
-    check = check_outputs(model, feeds, list(outputs), list(outputs.values()), rtol=rtol, atol=atol)
+    check = check_outputs(
+        model, opened.session.as_declared(feeds), list(outputs), list(outputs.values()), rtol=rtol, atol=atol
+    )
     if json is not None:
         data = {
             "model": str(model),

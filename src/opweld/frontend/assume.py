@@ -43,10 +43,11 @@ class Assumptions:
     `symbols` replaces symbols by polynomials of the others; `equations` are guards of kind "zero" between what is left,
     from which `atoms` follows (an atom that equals a simpler polynomial); `decisions` are the other outcomes of
     conditions; `values` are guards on value symbols that were replaced. `general` assumptions never take a size for a
-    multiple of a number.
+    multiple of a number; `unexpected` ones have an outcome that nearly never is.
     """
 
     general: bool = False
+    unexpected: bool = False
 
     symbols: Mapping[Symbol, Dim] = field(default_factory=dict[Symbol, Dim])
     divided: Mapping[Symbol, Divided] = field(default_factory=dict[Symbol, Divided])
@@ -94,11 +95,16 @@ class Assumptions:
         divided = {**self.divided, fresh: Divided(known.base, total, reasons)}
         return replace(self.replacing(symbol, fresh.dim * divisor, reason), values=self.values, divided=divided)
 
-    def sized(self, symbol: Symbol, least: int) -> Assumptions:
+    def sized(self, symbol: Symbol, least: int, reason: str) -> Assumptions:
         """With a value symbol taken to be a size or a count: at least one, or at least zero."""
         size = Symbol(f"{symbol.name}_{'size' if least else 'count'}", least)
-        moved = self.replacing(symbol, size.dim, "")
-        return replace(moved, values=self.values, divided={**self.divided, size: Divided(symbol, 1, "")})
+        moved = self.replacing(symbol, size.dim, reason)
+        return replace(moved, values=self.values, divided={**self.divided, size: Divided(symbol, 1, reason)})
+
+    def base(self, symbol: Symbol) -> Symbol:
+        """The number of an input that a symbol is a part of, or is taken to be a size: the symbol itself if none."""
+        known = self.divided.get(symbol)
+        return symbol if known is None else known.base
 
     def equal(self, difference: Dim, reason: str) -> Assumptions:
         """With `difference == 0`: by replacing a symbol, by divisibility, or as a guard."""

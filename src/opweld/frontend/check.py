@@ -20,7 +20,7 @@ from opweld.frontend.external import external_extent
 from opweld.frontend.order import title_of
 from opweld.ops.registry import OPSET
 
-OLDEST_OPSET, NEWEST_OPSET = 7, 28
+OLDEST_OPSET, NEWEST_OPSET = 1, 28
 MAX_RANK = 8
 MAX_IR_VERSION = 14
 ML = "ai.onnx.ml"
@@ -210,6 +210,8 @@ def _check_node(node: onnx.NodeProto, schema: Any, source: str) -> None:
         if not name and formal.option == onnx.defs.OpSchema.FormalParameterOption.Single:
             raise ModelError(f"{title}: input {formal.name!r} is missing")
     known = schema.attributes
+    if schema.name == "Constant" and len(node.attribute) != 1:
+        raise ModelError(f"{title}: {len(node.attribute)} attributes say what the constant is; one must")
     for attribute in node.attribute:
         if attribute.name not in known:
             raise ModelError(f"{title}: {source} knows no attribute {attribute.name[:100]!r} of this operator")

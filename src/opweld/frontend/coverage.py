@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import onnx
 
+from opweld.frontend.check import OLDEST_OPSET
 from opweld.frontend.opset import DEFINED_DOMAINS
 from opweld.frontend.sequences import RESOLVED
 from opweld.ops.registry import OPSET, is_supported, supported
@@ -62,7 +63,7 @@ def coverage() -> Coverage:
         (*sorted((*UNARY, *BINARY)), *sorted(REDUCTIONS), *OTHER_PRIMITIVES),
         tuple(sorted(EXTERNS)),
         tuple(str(dtype.numpy) for dtype in DType),
-        (7, OPSET),
+        (OLDEST_OPSET, OPSET),
     )
 
 
@@ -81,7 +82,7 @@ def _operator(schema: Any) -> Operator:
     how: How = "refused"
     if is_supported(schema.domain, schema.name):
         how = "lowered"
-    elif schema.domain == "" and schema.name in RESOLVED:
+    elif (schema.domain, schema.name) in RESOLVED:
         how = "resolved"
     elif schema.domain in DEFINED_DOMAINS and (schema.has_function or schema.has_context_dependent_function):
         how = "definition"

@@ -5,29 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
+from opweld.frontend.onnx import STRUCTURE
 from opweld.frontend.segment import Variant
-from opweld.interface import ModelMetadata, TensorInfo
+from opweld.interface import ModelMetadata, Structure, TensorInfo
 from opweld.ops.fact import Fact
 
 
 @dataclass(frozen=True)
 class Description:
-    """Inputs and outputs as declared, metadata, and the number of nodes with bodies of control flow included."""
+    """Inputs and outputs as declared, metadata, the number of nodes with bodies of control flow included, and how
+    callers see inputs and outputs where some are no tensors."""
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     metadata: ModelMetadata
     nodes: int
+    structure: Structure | None
 
 
 def describe(model: ir.Model, segments: Sequence[Sequence[Variant]]) -> Description:
     """The description of a loaded model. Element types are those that are computed: models may leave an output's out,
     or err in it."""
     graph = model.graph
+    structure = cast("Structure | None", model.meta[STRUCTURE])
     first = segments[0][0]
     last = next(variant for own in segments for variant in own if variant.ending.next is None)
     metadata = ModelMetadata(
@@ -44,6 +48,7 @@ def describe(model: ir.Model, segments: Sequence[Sequence[Variant]]) -> Descript
         tuple(_info(value, last.facts[last.resolve(value)]) for value in graph.outputs),
         metadata,
         sum(1 for _ in graph.all_nodes()),
+        structure,
     )
 
 

@@ -19,6 +19,9 @@ from opweld.frontend.values import is_unknown
 from opweld.ops.fact import Fact
 
 MAX_VARIANTS = 16
+MAX_VISITS = 64
+"""Variants times nodes that a segment of few nodes may have instead."""
+
 MAX_ASSUMPTIONS = 256
 
 
@@ -51,7 +54,7 @@ class Exploration:
         self.start = start
         self.by_value: dict[ir.Value, None] = {}
         self.todo: list[Assumptions] = []
-        self.general: list[Assumptions] = []
+        self.optional: list[Assumptions] = []
         self.found: list[tuple[Trace, Interface]] = []
         self.errors: list[ModelError | UnsupportedError] = []
         self.assumed = 0
@@ -59,14 +62,12 @@ class Exploration:
     def run(self) -> list[tuple[Trace, Interface]]:
         """All of them, the likeliest first. Raises ModelError or UnsupportedError where there is none."""
         while True:
-            self.todo, self.general, self.found, self.errors = [self.start.assumptions], [], [], []
+            self.todo, self.optional, self.found, self.errors = [self.start.assumptions], [], [], []
             try:
                 while self.todo:
                     self._settle(self.todo.pop())
-                while self.general and self.found and len(self.found) < MAX_VARIANTS:
-                    self.todo.append(self.general.pop(0))
-                    while self.todo:
-                        self._settle(self.todo.pop())
+                while self.optional and len(self.found) < MAX_VARIANTS:
+                    self._try(self.optional.pop(0))
             except _ByValue as demand:
                 self.by_value |= dict.fromkeys(sorted(demand.values, key=lambda value: value.name or ""))
                 continue
@@ -74,6 +75,18 @@ class Exploration:
         if not self.found:
             raise self.errors[0]
         return self.found
+
+    def _try(self, assumptions: Assumptions) -> None:
+        """The variants under assumptions that no other variant needs: none, where they would be too many."""
+        if not self.found and not assumptions.unexpected:
+            return  # sizes that are general fail as those did that are multiples
+        self.todo.append(assumptions)
+        try:
+            while self.todo:
+                self._settle(self.todo.pop())
+        except _TooManyError as error:
+            self.todo.clear()
+            self.errors.append(error)
 
     def _settle(self, assumptions: Assumptions) -> None:
         """Infers until a pass makes no assumption, and keeps the variant, or the error that ended it."""
@@ -112,27 +125,32 @@ class Exploration:
                 f"the sizes of this model need more than {MAX_ASSUMPTIONS} assumptions. Fix some dims (--dim NAME=N)."
             )
         if isinstance(demand, Fork):
-            self._fork(assumptions, demand)
+            if not demand.expected:
+                self.todo.append(self._otherwise(assumptions, demand))
+            elif not (assumptions.unexpected or assumptions.general):
+                self.optional.append(replace(self._otherwise(assumptions, demand), unexpected=True))
             extended = assumptions.decided(demand.kind, demand.dim, True, demand.reason)
         else:
             extended = demand.assumptions
             if extended.divides and not assumptions.divides:
                 # Multiples make the simplest program; sizes that fit by rounding alone get one of their own.
-                self.general.append(replace(assumptions, general=True))
+                self.optional.append(replace(assumptions, general=True))
         _check_consistent(extended)
         return extended
 
-    def _fork(self, assumptions: Assumptions, fork: Fork) -> None:
-        if len(self.todo) + len(self.found) + 1 >= MAX_VARIANTS:
+    def _otherwise(self, assumptions: Assumptions, fork: Fork) -> Assumptions:
+        """The assumptions with the outcome of a fork that is left to do."""
+        most = max(MAX_VARIANTS, MAX_VISITS // len(self.start.nodes))
+        if not fork.expected and len(self.todo) + len(self.found) + 1 >= most:
             raise _TooManyError(
-                f"{fork.reason}: the model has more than {MAX_VARIANTS} variants that hang on sizes or small inputs. "
+                f"{fork.reason}: the model has more than {most} variants that hang on sizes or small inputs. "
                 "Fix some dims (--dim NAME=N)."
             )
         negation = {"zero": "!=", "least": "<"}[fork.kind]
         reason = (
             fork.reason.replace("== 0", "!= 0") if fork.kind == "zero" else fork.reason.replace(">= 0", f"{negation} 0")
         )
-        self.todo.append(assumptions.decided(fork.kind, fork.dim, False, reason))
+        return assumptions.decided(fork.kind, fork.dim, False, reason)
 
     def _demand_values(self, trace: Trace, error: Exception) -> None:
         """Starts all over when the failed node depends on small integer values that nobody tracks yet."""

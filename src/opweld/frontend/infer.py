@@ -24,7 +24,7 @@ from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
 from opweld.ops.ratio import Ratio
 from opweld.ops.registry import NeedsSegment, UnknownElementsError, inference_of
-from opweld.tensor.dim import ONE, Dim, Symbol, TooLargeError, nonnegative, product
+from opweld.tensor.dim import ONE, Dim, Symbol, TooLargeError, nonnegative, product, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard
 
@@ -45,11 +45,12 @@ class Again(Exception):  # noqa: N818 - control flow, no error
 
 
 class Fork(Exception):  # noqa: N818 - control flow, no error
-    """A condition that the assumptions leave open: both outcomes are to be tried."""
+    """A condition that the assumptions leave open: both outcomes are to be tried, one of them only if there is room
+    where the condition nearly always holds."""
 
-    def __init__(self, kind: str, dim: Dim, reason: str) -> None:
+    def __init__(self, kind: str, dim: Dim, reason: str, expected: bool = False) -> None:
         super().__init__(reason)
-        self.kind, self.dim, self.reason = kind, dim, reason
+        self.kind, self.dim, self.reason, self.expected = kind, dim, reason, expected
 
 
 @dataclass
@@ -159,7 +160,7 @@ class Trace:
         dim = self.assumptions.rewrite(dim)
         symbol = dim.atom
         if isinstance(symbol, Symbol) and symbol.least is None and bound in (0, 1):
-            raise Again(self.assumptions.sized(symbol, bound))
+            raise Again(self.assumptions.sized(symbol, bound, f"{describe(node)}: {why}"))
         margin = dim - bound
         answer = self.assumptions.answer("least", margin)
         if answer is False:
@@ -169,14 +170,25 @@ class Trace:
 
     def decide(self, condition: Dim, kind: str, node: ir.Node, why: str) -> bool:
         """See `Inference.decide`."""
+        return self._outcome(condition, kind, node, why, expected=False)
+
+    def expect(self, condition: Dim, kind: str, node: ir.Node, why: str) -> bool:
+        """See `Inference.expect`."""
+        return self._outcome(condition, kind, node, why, expected=True)
+
+    def _outcome(self, condition: Dim, kind: str, node: ir.Node, why: str, expected: bool) -> bool:
         dim = self.assumptions.rewrite(condition)
         if dim.constant is not None:
             return dim.constant == 0 if kind == "zero" else dim.constant >= 0
         answer = self.assumptions.answer(kind, dim)
         if answer is None:
             relation = "==" if kind == "zero" else ">="
-            raise Fork(kind, dim, f"{describe(node)}: {dim} {relation} 0 ({why})")
+            raise Fork(kind, dim, f"{describe(node)}: {dim} {relation} 0 ({why})", expected)
         return answer
+
+    def hangs_on_values(self, dim: Dim) -> bool:
+        """See `Inference.hangs_on_values`."""
+        return any(self.assumptions.base(symbol).least is None for symbol in symbols_of(self.assumptions.rewrite(dim)))
 
     def inline(self, node: ir.Node, graph: ir.Graph) -> list[Fact]:
         """See `Inference.inline`."""

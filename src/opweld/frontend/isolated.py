@@ -52,9 +52,10 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     return _call("shape_inference.infer_shapes", model, False, False, False)
 
 
-def inline_local_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`onnx.inliner.inline_local_functions`, with conversion of their opsets. Raises LibraryError."""
-    return _call("inliner.inline_local_functions", model, True)
+def inline_local_functions(model: onnx.ModelProto, convert: bool) -> onnx.ModelProto:
+    """`onnx.inliner.inline_local_functions`, with conversion to the opset of the model, for which the library must know
+    the types of all values, or without. Raises LibraryError."""
+    return _call("inliner.inline_local_functions", model, convert)
 
 
 @dataclass(frozen=True)

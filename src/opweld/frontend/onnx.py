@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -12,16 +13,22 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, RemoveInitializersFromInputsPass
 
 from opweld.errors import DamagedModelError, ModelError, UnsupportedError
-from opweld.frontend.check import MAX_RANK, ML, check_header, check_nodes, check_tensors, check_text
+from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text
 from opweld.frontend.contributed import MICROSOFT, move_misplaced
 from opweld.frontend.external import external_extent
 from opweld.frontend.opset import MARK, Stripped, convert, expand_operators, inline_functions
 from opweld.frontend.order import sort_nodes
-from opweld.frontend.sequences import resolve_sequences
+from opweld.frontend.sequences import form_of, resolve_sequences
+from opweld.frontend.specialise import declared, specialise
+from opweld.frontend.texts import Numbered, number_texts
+from opweld.interface import Argument, ModelMetadata, Specialisation, Structure, Tensor, Text
 from opweld.ops.registry import OPSET
 
 SOURCE_OPSET = "opweld.source_opset"
 """Key of `model.meta`: the opset that the model came with."""
+
+STRUCTURE = "opweld.structure"
+"""Key of `model.meta`: the Structure of a model of which some inputs or outputs are no tensors, else None."""
 
 IR_VERSION = 14
 """The IR version that belongs to `OPSET`."""
@@ -29,24 +36,46 @@ IR_VERSION = 14
 _NODE_NAME_LIMIT = 200
 
 
-def load(model: str | Path | bytes | onnx.ModelProto) -> ir.Model:
+def load(model: str | Path | bytes | onnx.ModelProto, specialisation: Specialisation | None = None) -> ir.Model:
     """A valid model at opset `OPSET`, ready for inference.
 
     `model` is a path, the bytes of a file, or a ModelProto (left untouched). Weights stay where they are: in the parsed
     file, or in external files by reference. Initializers that are graph inputs too become constants. Names of inputs
-    and outputs, their declared dims, and the producer are kept; names of nodes are made unique. Raises ModelError for
-    whatever is malformed or unsafe, UnsupportedError for what is valid but not supported.
+    and outputs, their declared dims, and the producer are kept; names of nodes are made unique. `specialisation` says
+    what must be known of inputs that are no tensors. Raises ModelError for whatever is malformed or unsafe,
+    UnspecifiedError when more must be known, UnsupportedError for what is valid but not supported.
     """
     proto, path = read_model(model)
     try:
-        return _load(proto, path)
+        return _load(proto, path, specialisation or Specialisation())
     except UnicodeDecodeError as error:
         raise ModelError(f"a name in the model is not valid UTF-8: {error.object[:50]!r}") from error
 
 
-def _load(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
+def declaration_of(model: str | Path | bytes | onnx.ModelProto) -> tuple[Structure, ModelMetadata]:
+    """The inputs and outputs of a model as it declares them, and what it says about itself. Stored tensors are no
+    inputs."""
+    proto, _ = read_model(model)
+    graph = proto.graph
+    _check_interface(graph)
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = declared([value for value in graph.input if value.name not in stored])
+    metadata = ModelMetadata(
+        producer=proto.producer_name,
+        graph=graph.name,
+        domain=proto.domain,
+        description=proto.doc_string,
+        graph_description=graph.doc_string,
+        version=proto.model_version,
+        custom={entry.key: entry.value for entry in proto.metadata_props},
+    )
+    return Structure(inputs, declared(list(graph.output))), metadata
+
+
+def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation) -> ir.Model:
     opset = check_header(proto)
     check_tensors(proto, path)
+    numbered = number_texts(proto.graph)
     stripped = Stripped(proto)
     check_text(stripped.proto)
     local = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in proto.functions}
@@ -59,7 +88,22 @@ def _load(proto: onnx.ModelProto, path: Path | None) -> ir.Model:
     _check_interface(stripped.proto.graph)
     converted = expand_operators(convert(inline_functions(stripped.proto), opset))
     _restore(converted, proto)
-    return _finish(converted, stripped, path, opset)
+    outputs = declared(list(converted.graph.output))
+    for value in converted.graph.output:
+        if not value.type.HasField("tensor_type"):
+            value.ClearField("type")
+    inputs = specialise(converted.graph, specialisation)
+    structure = Structure(_as_texts(inputs, numbered), _as_texts(outputs, numbered), numbered.texts)
+    return _finish(converted, stripped, path, opset, structure)
+
+
+def _as_texts(arguments: tuple[Argument, ...], numbered: Numbered) -> tuple[Argument, ...]:
+    return tuple(
+        replace(argument, type="tensor(string)", form=Text(argument.name))
+        if argument.name in numbered.values
+        else argument
+        for argument in arguments
+    )
 
 
 def read_model(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
@@ -91,8 +135,6 @@ def _adopt_misplaced(model: onnx.ModelProto) -> None:
 
 
 def _check_interface(graph: onnx.GraphProto) -> None:
-    _refuse_maps(graph)
-    stored = {tensor.name for tensor in graph.initializer}
     for kind, values in (("input", graph.input), ("output", graph.output)):
         names = [value.name for value in values]
         if "" in names:
@@ -100,29 +142,20 @@ def _check_interface(graph: onnx.GraphProto) -> None:
         if kind == "input" and len(set(names)) < len(names):
             raise ModelError("the graph has two inputs of one name")
         for value in values:
-            _check_rank(value, kind, required=kind == "input" and value.name not in stored)
+            _check_type(value.type, f"{kind} {value.name[:200]!r}")
 
 
-def _refuse_maps(graph: onnx.GraphProto) -> None:
-    for node in graph.node:
-        if node.domain == ML and node.op_type == "ZipMap":
-            raise UnsupportedError(
-                f"node {node.name[:200]!r} (ZipMap): a sequence of maps is no tensor, and opweld gives tensors only. "
-                "Convert the model with options={'zipmap': False} (skl2onnx): its probabilities are then a tensor "
-                "with a column for each class."
-            )
-
-
-def _check_rank(value: onnx.ValueInfoProto, kind: str, required: bool) -> None:
-    title = f"{kind} {value.name[:200]!r}"
-    which = value.type.WhichOneof("value")
-    if which not in ("tensor_type", None):
-        raise ModelError(f"{title} is a {which.removesuffix('_type')}; opweld takes tensors only")
-    if which is not None and value.type.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
-        raise ModelError(f"{title} has element type {value.type.tensor_type.elem_type}, which ONNX does not define")
-    if required and (which is None or not value.type.tensor_type.HasField("shape")):
-        raise ModelError(f"{title} has no declared rank. Declare its dims (dynamic ones by name) before export.")
-    rank = len(value.type.tensor_type.shape.dim)
+def _check_type(kind: onnx.TypeProto, title: str) -> None:
+    which = kind.WhichOneof("value")
+    if which == "sparse_tensor_type":
+        raise UnsupportedError(f"{title} is a sparse tensor, which is not supported")
+    if which in ("sequence_type", "optional_type"):
+        _check_type(getattr(kind, which).elem_type, title)
+    if which != "tensor_type":
+        return
+    if kind.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
+        raise ModelError(f"{title} has element type {kind.tensor_type.elem_type}, which ONNX does not define")
+    rank = len(kind.tensor_type.shape.dim)
     if rank > MAX_RANK:
         raise ModelError(f"{title} has rank {rank}; opweld supports ranks up to {MAX_RANK}")
 
@@ -151,7 +184,9 @@ def _restore(converted: onnx.ModelProto, original: onnx.ModelProto) -> None:
     del converted.graph.value_info[:]
 
 
-def _finish(proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset: int) -> ir.Model:
+def _finish(
+    proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset: int, structure: Structure
+) -> ir.Model:
     proto.ir_version = IR_VERSION
     try:
         model = ir.from_proto(proto)
@@ -172,10 +207,17 @@ def _finish(proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset
             if attribute.type is ir.AttributeType.TENSOR and attribute.ref_attr_name is None:
                 node.attributes[name] = ir.AttrTensor(name, _original(attribute.value, weights))
     RemoveInitializersFromInputsPass()(model)
-    resolve_sequences(model)
+    outputs = resolve_sequences(model)
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     NameFixPass()(model)
     model.meta[SOURCE_OPSET] = opset
+    declared_as = zip(structure.outputs, outputs, strict=True)
+    forms = [
+        argument if isinstance(argument.form, Text) else replace(argument, form=form_of(output))
+        for argument, output in declared_as
+    ]
+    plain = all(argument.form == Tensor(argument.name) for argument in (*structure.inputs, *forms))
+    model.meta[STRUCTURE] = None if plain else replace(structure, outputs=tuple(forms))
     assert model.opset_imports[""] == OPSET
     return model
 

@@ -12,6 +12,8 @@ from onnx import AttributeProto, TensorProto, helper
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend import isolated
+from opweld.frontend.aligned import OPSET_OF_NUMPY, align_operands
+from opweld.frontend.batched_scan import NEXT_OPSET, unbatch
 from opweld.frontend.check import check_nodes
 from opweld.frontend.order import bodies_of
 from opweld.frontend.sequences import RESOLVED
@@ -48,6 +50,8 @@ class Stripped:
         for field, value in model.ListFields():
             if field.name not in ("graph", "functions", "training_info"):
                 _copy_field(self.proto, field.name, value)
+        # Before IR 4 the converter finds no initializer that is not an input too.
+        self.proto.ir_version = max(self.proto.ir_version, 4)
         # Once and by one name: the converter changes one entry.
         opsets = {"": OPSET} | {"" if o.domain == "ai.onnx" else o.domain: o.version for o in self.proto.opset_import}
         del self.proto.opset_import[:]
@@ -131,7 +135,7 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     _check_calls(model)
     try:
-        return isolated.inline_local_functions(model)
+        return _inlined_functions(model)
     except isolated.LibraryError as error:
         raise ModelError(f"the functions of the model cannot be inlined: {error}") from error
 
@@ -187,7 +191,7 @@ def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto:
         try:
             typed = isolated.infer_shapes(model)
             _call_definitions(typed)
-            model = isolated.inline_local_functions(typed)
+            model = _inlined_functions(typed)
         except isolated.LibraryError:  # inference names the operators that stay
             break
         del model.graph.value_info[:]
@@ -219,7 +223,7 @@ def _defined_nodes(
             yield from _defined_nodes(body, types)
 
 
-def _operators(graph: onnx.GraphProto) -> set[str]:
+def _operators(graph: onnx.GraphProto | onnx.FunctionProto) -> set[str]:
     found = {node.op_type for node in graph.node}
     return found.union(*(_operators(body) for node in graph.node for body in bodies_of(node)))
 
@@ -248,7 +252,7 @@ def _definitions(nodes: Iterable[tuple[onnx.NodeProto, list[onnx.TypeProto]]]) -
 def _schema(node: onnx.NodeProto) -> Any:
     """The schema of an operator that opweld does not know, when it has a definition, else None."""
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain not in DEFINED_DOMAINS or is_supported(domain, node.op_type) or node.op_type in RESOLVED:
+    if domain not in DEFINED_DOMAINS or is_supported(domain, node.op_type) or (domain, node.op_type) in RESOLVED:
         return None
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, DEFINED_DOMAINS[domain], domain)
@@ -261,11 +265,11 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model at `OPSET`. UnsupportedError when onnx cannot convert it, ModelError when the result is not valid."""
     if opset > OPSET:
         _check_older(model, opset)
-    elif opset < 9 and "Scan" in _operators(model.graph):
-        raise UnsupportedError(
-            "a Scan of opset 8 has a batch axis, which later ones have not. Export with opset 9 or newer."
-        )
+    elif opset < NEXT_OPSET and "Scan" in _operators(model.graph):
+        unbatch(model)
+        return convert(model, NEXT_OPSET)
     elif any(_since(name, opset) != _since(name, OPSET) for name in _operators(model.graph)):
+        model = align_operands(model) if opset < OPSET_OF_NUMPY else model
         try:
             model = isolated.convert_version(model, OPSET)
         except isolated.LibraryError as error:
@@ -273,11 +277,43 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
                 f"the model cannot be converted from opset {opset} to {OPSET}: {error}. "
                 "Export it again with opset 17 or newer."
             ) from error
+        if opset < 11:
+            _state_coordinates(model.graph)
         check_nodes(model.graph.node, OPSET, {})
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx"):
             entry.version = OPSET
     return model
+
+
+def _state_coordinates(graph: onnx.GraphProto) -> None:
+    """Resize of opset 10, and Upsample before it, count places from the corner of an element and round them down. Later
+    ones have other defaults, which onnx's converter leaves them."""
+    for node in graph.node:
+        if node.op_type == "Resize" and node.domain in ("", "ai.onnx"):
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+        for body in bodies_of(node):
+            _state_coordinates(body)
+
+
+def _inlined_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The bodies of functions in place of their calls. They are converted only where that changes anything: the library
+    must know the types of all values for it. Raises isolated.LibraryError."""
+    opset = _opset_of(model)
+    changes = any(
+        _since(name, _opset_of(function)) != _since(name, opset)
+        for function in model.functions
+        for name in _operators(function)
+    )
+    for entry in (entry for function in model.functions for entry in function.opset_import):
+        if not changes and entry.domain in ("", "ai.onnx"):
+            entry.version = opset
+    return isolated.inline_local_functions(model, changes)
+
+
+def _opset_of(owner: onnx.ModelProto | onnx.FunctionProto) -> int:
+    return next((entry.version for entry in owner.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
 def _since(name: str, opset: int) -> int:

@@ -61,7 +61,7 @@ def infer_cast(scope: Inference, node: ir.Node) -> list[Fact]:
     mode = attribute(node, "round_mode", "up")
     if mode not in _ROUNDING:
         raise ModelError(f"{describe(node)}: round_mode must be up, down or nearest, got {mode!r}")
-    return [track(scope, node, Fact(dtype, facts[0].shape), facts[:1] if node.op_type == "Cast" else facts)]
+    return [track(scope, node, Fact(dtype, facts[0].shape), facts[:1])]
 
 
 @lowers("Cast", "CastLike")

@@ -8,6 +8,7 @@ from opweld.errors import ModelError
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, elements_of, required
 from opweld.ops.registry import Inference, NeedsSegment, UnknownElementsError, infers, required_attribute
+from opweld.tensor.dim import ONE
 from opweld.tensor.dtype import DType
 
 
@@ -23,12 +24,12 @@ def infer_if(scope: Inference, node: ir.Node) -> list[Fact]:
     elements = elements_of(fact)
     if fact.dtype is not DType.BOOL:
         raise ModelError(f"{describe(node)}: the condition must be bool, got {fact.dtype!r}")
+    for dim in fact.shape:
+        scope.same(dim, ONE, node, "a condition has one element")
     if elements is None:
         raise UnknownElementsError(
             condition, f"{describe(node)}: the condition {condition.name!r} is too large to be looked at"
         )
-    if elements.size != 1:
-        raise ModelError(f"{describe(node)}: the condition must have one element, got shape {list(fact.shape)}")
     body = required_attribute(node, "then_branch" if elements.flat[0] else "else_branch")
     if body.inputs or len(body.outputs) != len(node.outputs):
         raise ModelError(f"{describe(node)}: a branch must have no inputs and {len(node.outputs)} outputs")

@@ -8,7 +8,7 @@ from opweld.errors import ModelError
 from opweld.ops.arithmetic import accumulator
 from opweld.ops.emitted import Indices, define
 from opweld.ops.fact import Fact
-from opweld.ops.known import settle_axes
+from opweld.ops.fed_axes import by_fed_axes
 from opweld.ops.operands import describe, known_integers, normalize_axis, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import Axis
@@ -22,7 +22,9 @@ KINDS = {"CumSum": ("sum", 0), "CumProd": ("prod", 1)}
 def infer_cumulative(scope: Inference, node: ir.Node) -> list[Fact]:
     """The fact of the input."""
     fact = scope.fact(required(node, 0))
-    settle_axes(scope, node, 1, fact.rank)
+    fed = by_fed_axes(scope, node, 1, fact.rank)
+    if fed is not None:
+        return fed
     _axis(scope, node, fact.rank)
     return [Fact(fact.dtype, fact.shape)]
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from opweld.ops.registry import Lowering, fresh_axes
 from opweld.tensor.dim import Dim, DimLike, as_dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, cast, load
+from opweld.tensor.expr import Expr, binary, cast, const, index, load, select
 
 Indices: TypeAlias = "tuple[Dim, ...]"
 Body: TypeAlias = "Callable[[Indices], Expr]"
@@ -41,3 +41,15 @@ def define(scope: Lowering, value: ir.Value, body: Body) -> None:
     fact = scope.fact(value)
     axes = fresh_axes(fact.shape)
     scope.result(value, axes, cast(body(tuple(axis.dim for axis in axes)), fact.dtype))
+
+
+def define_each(scope: Lowering, value: ir.Value, elements: Sequence[Expr]) -> None:
+    """Defines an output of one axis by its elements, one by one."""
+
+    def body(at: Indices) -> Expr:
+        chosen = elements[-1]
+        for place in range(len(elements) - 2, -1, -1):
+            chosen = select(binary("eq", index(at[0]), const(place, DType.I64)), elements[place], chosen)
+        return chosen
+
+    define(scope, value, body)

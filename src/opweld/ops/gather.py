@@ -10,10 +10,11 @@ import onnx_ir as ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.elements import known_integers_of
 from opweld.ops.emitted import Indices, define
+from opweld.ops.expansion import Expansion
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.indices import from_the_front
 from opweld.ops.known import required_dims
-from opweld.ops.operands import describe, elements_of, known_numbers, normalize_axis, require_rank, required
+from opweld.ops.operands import describe, elements_of, normalize_axis, require_rank, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import ZERO, Dim, Value, as_dim, nonnegative
 from opweld.tensor.dtype import DType
@@ -117,22 +118,21 @@ def infer_one_hot(scope: Inference, node: ir.Node) -> list[Fact]:
     indices, values = scope.fact(required(node, 0)), scope.fact(required(node, 2))
     if values.rank != 1 or values.shape[0].constant != 2:
         raise ModelError(f"{describe(node)}: expected two values (off, on), got shape {list(values.shape)}")
-    depth = _depth(scope, node)
+    if scope.fact(required(node, 1)).dtype.is_float:
+        return _hot_as_cast(scope, node)
+    (depth,) = required_dims(scope, node, 1, "the depth")
     if not nonnegative(depth):
         scope.at_least(depth, 1, node, "the depth")
     axis = normalize_axis(attribute(node, "axis", -1), indices.rank + 1, node)
     return [Fact(values.dtype, (*indices.shape[:axis], depth, *indices.shape[axis:]))]
 
 
-def _depth(scope: Inference, node: ir.Node) -> Dim:
-    """The depth, which may be of any number type."""
-    value = required(node, 1)
-    if scope.fact(value).dtype.is_integer:
-        return required_dims(scope, node, 1, "the depth")[0]
-    known = known_numbers(scope, value)
-    if known is None:
-        raise UnsupportedError(f"{describe(node)}: a depth that is a float must be known when compiling")
-    return as_dim(int(known.reshape(-1)[0]))
+def _hot_as_cast(scope: Inference, node: ir.Node) -> list[Fact]:
+    """With a depth that is a float cast to an integer."""
+    made = Expansion(node)
+    indices, depth, values = (required(node, position) for position in range(3))
+    (whole,) = made.emit("Cast", depth, to=int(ir.DataType.INT64))
+    return made.infer(scope, *made.emit("OneHot", indices, whole, values, axis=attribute(node, "axis", -1)))
 
 
 @lowers("OneHot")

@@ -35,14 +35,3 @@ def required_dims(scope: Inference | Lowering, node: ir.Node, position: int, wha
     if found is None:
         raise ModelError(f"{describe(node)}: {what} (input {position}) is missing")
     return found
-
-
-def settle_axes(scope: Inference, node: ir.Node, position: int, rank: int) -> None:
-    """Makes axes that are fed known: each variant of the model takes them to be others."""
-    value = given(node, position)
-    elements = None if value is None else elements_of(scope.fact(value))
-    for element in () if elements is None else elements.flat:
-        if not isinstance(element, Dim) or element.constant is not None:
-            continue
-        if not any(scope.decide(element - axis, "zero", node, f"the axis is {axis}") for axis in range(-rank, rank)):
-            raise ModelError(f"{describe(node)}: axis {element} is out of range for a value of rank {rank}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
@@ -10,7 +12,7 @@ from opweld.ops.fact import Fact
 from opweld.ops.known import known_dims, required_dims
 from opweld.ops.operands import describe, elements_of, given, normalize_axis, require_rank, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
-from opweld.tensor.dim import ZERO, Dim, ceildiv, floordiv, mod, nonnegative
+from opweld.tensor.dim import ONE, ZERO, Dim, ceildiv, floordiv, maximum, minimum, mod, nonnegative
 from opweld.tensor.expr import Expr, at_least_zero, select
 
 
@@ -136,20 +138,49 @@ def infer_expand(scope: Inference, node: ir.Node) -> list[Fact]:
     """The broadcast of the input's shape and the given one."""
     fact = scope.fact(required(node, 0))
     dims = required_dims(scope, node, 1, "the shape")
-    for dim in dims:
-        if not nonnegative(dim):
-            scope.at_least(dim, 1, node, "a dim of the shape")
-    return [Fact(fact.dtype, scope.broadcast([fact.shape, dims], node))]
+    rank = max(fact.rank, len(dims))
+    pairs = zip(_padded(fact.shape, rank), _padded(dims, rank), strict=True)
+    return [Fact(fact.dtype, tuple(_expanded(scope, node, size, dim) for size, dim in pairs))]
+
+
+def _padded(shape: Sequence[Dim], rank: int) -> tuple[Dim, ...]:
+    return (*(ONE for _ in range(rank - len(shape))), *shape)
+
+
+def _expanded(scope: Inference, node: ir.Node, size: Dim, dim: Dim) -> Dim:
+    """The size of an axis: that of the input, unless that is 1. One that is fed may be 1 where the input's is not."""
+    fed = scope.hangs_on_values(dim)
+    if fed and size.constant not in (None, 0, 1):
+        scope.same((dim - 1) * (dim - size), ZERO, node, "a fed size is 1 or that of the axis")
+        return size
+    if not nonnegative(dim):
+        scope.at_least(dim, 1, node, "a dim of the shape")
+    if (
+        fed
+        and size.constant is None
+        and not scope.expect(size - dim, "zero", node, "the axis has the size that is fed")
+    ):
+        scope.same((size - 1) * (dim - 1), ZERO, node, "one of two sizes that differ is 1")
+        return maximum(size, dim)
+    return scope.broadcast([(size,), (dim,)], node)[0]
 
 
 @lowers("Expand")
 def lower_expand(scope: Lowering, node: ir.Node) -> None:
     """The input, with axes of size 1 indexed by 0."""
-    x = required(node, 0)
-    if scope.fact(x).shape == scope.fact(node.outputs[0]).shape:
+    x, out = required(node, 0), scope.fact(node.outputs[0]).shape
+    shape = scope.fact(x).shape
+    if shape == out:
         scope.alias(node.outputs[0], scope.tensor(x))
         return
-    define(scope, node.outputs[0], lambda at: scope.load(x, at))
+    own = slice(len(out) - len(shape), None)
+
+    def body(at: Indices) -> Expr:
+        # An axis whose size may be 1 as the model runs is not read beyond its end.
+        places = zip(at[own], shape, out[own], strict=True)
+        return scope.load(x, [i if old in (new, ONE) else minimum(i, old - 1) for i, old, new in places])
+
+    define(scope, node.outputs[0], body)
 
 
 @infers("Tile")

@@ -8,15 +8,16 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
-from opweld.ops.arithmetic import apply, count, div, mul, root, square, widen
+from opweld.ops.arithmetic import add, apply, count, div, larger, mul, root, smaller, square, widen
 from opweld.ops.conv import convolution_axes, spatial_axes
+from opweld.ops.emitted import Emitted, Indices, define
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, require_rank, required, wanted
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.ops.window import Window, kernel_shape, require_room, windows_of
-from opweld.tensor.dim import ONE, Axis, Dim, nonnegative, product
+from opweld.tensor.dim import ONE, Axis, Dim, as_dim, nonnegative, product
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, cast, const, load, reduce, unary
+from opweld.tensor.expr import Expr, cast, const, index, load, reduce, unary
 
 MAX_TAPS = 1 << 24
 """Elements under one window. A mean over a large picture has a few million."""
@@ -24,17 +25,13 @@ MAX_TAPS = 1 << 24
 
 @infers("MaxPool", "AveragePool", "LpPool")
 def infer_pool(scope: Inference, node: ir.Node) -> list[Fact]:
-    """[N, C, spatial...] -> [N, C, places...]"""
-    if wanted(node, 1) is not None:
-        raise UnsupportedError(
-            f"{describe(node)}: the second output (indices of the largest elements) is not supported yet. "
-            f"Remove it from the model if nothing needs it."
-        )
+    """[N, C, spatial...] -> [N, C, places...], and where the largest elements are"""
     x = require_rank(scope.fact(required(node, 0)), 3, node)
     windows = windows_of(node, x.shape[2:], kernel_shape(node, x.rank - 2))
     places = require_room(scope, node, windows)
     _check_windows(node, windows, places)
-    return [Fact(x.dtype, (*x.shape[:2], *places))]
+    shape = (*x.shape[:2], *places)
+    return [Fact(x.dtype, shape), Fact(DType.I64, shape)][: len(node.outputs)]
 
 
 def _check_windows(node: ir.Node, windows: Sequence[Window], places: Sequence[Dim]) -> None:
@@ -58,8 +55,39 @@ def _check_windows(node: ir.Node, windows: Sequence[Window], places: Sequence[Di
 def lower_max_pool(scope: Lowering, node: ir.Node) -> None:
     """The largest element under the window; padding never wins."""
     dtype = scope.fact(required(node, 0)).dtype
-    axes, taps, element, _ = _windowed(scope, node, lowest(dtype))
-    scope.result(node.outputs[0], axes, reduce("max", taps, element))
+    if wanted(node, 0) is not None:
+        axes, taps, element, _ = _windowed(scope, node, lowest(dtype))
+        scope.result(node.outputs[0], axes, reduce("max", taps, element))
+    indices = wanted(node, 1)
+    if indices is not None:
+        _define_indices(scope, node, indices)
+
+
+def _define_indices(scope: Lowering, node: ir.Node, indices: ir.Value) -> None:
+    """Where in the whole input the largest element is: the first one, in the order of the taps. Spatial axes count in
+    row-major order, or in column-major order (`storage_order`)."""
+    x = scope.fact(required(node, 0))
+    sizes = x.shape[2:]
+    windows = windows_of(node, sizes, kernel_shape(node, len(sizes)))
+    axes, taps, element, _ = _windowed(scope, node, lowest(x.dtype))
+    first = Emitted(scope.emit(axes, reduce("argmax", taps, element), "first_tap"), DType.I64)
+    by_columns = bool(attribute(node, "storage_order", 0))
+
+    def body(at: Indices) -> Expr:
+        n, c, *places = at
+        found = index((n * x.shape[1] + c) * product(sizes))
+        for axis, (window, place) in enumerate(zip(windows, places, strict=True)):
+            faster = index(product(other.extent for other in taps[axis + 1 :]))
+            tap = apply("mod", apply("div", first.at(at), faster), index(taps[axis].extent))
+            skipped, _ = window.reached(axes[2 + axis].extent)
+            along = add(index(window.tap(place, as_dim(skipped))), mul(tap, window.dilation))
+            if window.guards(place, taps[axis].dim):
+                # Where no element is larger than what padding counts, the first tap may lie on padding.
+                along = smaller(larger(along, 0), index(window.size - 1))
+            found = add(found, mul(along, index(product(sizes[:axis] if by_columns else sizes[axis + 1 :]))))
+        return found
+
+    define(scope, indices, body)
 
 
 @lowers("AveragePool")

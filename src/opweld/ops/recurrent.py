@@ -10,7 +10,9 @@ import onnx_ir as ir
 from opweld.errors import ModelError
 from opweld.ops.activation import Formula, recurrent_activation
 from opweld.ops.arithmetic import accumulator, add, apply, larger, mul, smaller, sub, where, widen
+from opweld.ops.dynamic import steps_of
 from opweld.ops.emitted import Body, Emitted, Indices, define, emit
+from opweld.ops.expansion import DOMAIN
 from opweld.ops.fact import Fact
 from opweld.ops.loop import Carried, Loop, Outcome, loop_over
 from opweld.ops.operands import describe, elements_of, given, require_float, require_rank, required, wanted
@@ -30,6 +32,7 @@ TAKES_BETA = frozenset(("affine", "hardsigmoid", "scaledtanh"))
 
 
 @infers("LSTM", "GRU", "RNN")
+@infers("LSTM", domain=DOMAIN)
 def infer_recurrent(scope: Inference, node: ir.Node) -> list[Fact]:
     """X [T, B, I], W [D, gates * H, I], R [D, gates * H, H] -> Y [T, D, B, H], Y_h [D, B, H] and for LSTM Y_c. With
     layout 1 the batch comes first: X [B, T, I], states [B, D, H], Y [B, T, D, H]."""
@@ -88,7 +91,8 @@ def _lengths(scope: Lowering, node: ir.Node, steps: Dim) -> ir.Value | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """One direction of a recurrent node. `lengths` holds one of each sequence, where they are not all `steps`."""
+    """One direction of a recurrent node. `lengths` holds one of each sequence, where they are not all `steps`;
+    `rounds` says whether the recurrent products read states of 8 bits."""
 
     scope: Lowering
     node: ir.Node
@@ -101,6 +105,7 @@ class Cell:
     dtype: DType
     lengths: ir.Value | None
     activations: Sequence[Formula] = field(default=())
+    rounds: bool = False
 
     def at(self, batch: Dim) -> Dim:
         """The index in time that the current step of a sequence reads."""
@@ -192,12 +197,20 @@ class Cell:
     def recurrent_product(self, source: Body, first_gate: int, gates: int, hint: str) -> Emitted:
         """A step tensor [B, gates * H]: state times the recurrent weights of some gates."""
 
+        source = self.rounded(source) if self.rounds else source
+
         def body(i: Indices) -> Expr:
             (k,) = fresh_axes((self.hidden,), "k")
             weight = self.element(2, self.hidden * first_gate + i[1], k.dim)
             return reduce("sum", (k,), mul(source((i[0], k.dim)), weight))
 
         return self.loop.step((self.batch, self.hidden * gates), body, hint)
+
+    def rounded(self, source: Body) -> Body:
+        """The state of all sequences, rounded to 256 steps between its least and its largest element."""
+        steps = steps_of(self.loop.step, self.step_shape, source)
+        rounded = self.loop.step(self.step_shape, lambda i: steps.from_zero(source(i)), "rounded")
+        return lambda i: mul(rounded.at(i), steps.size.at(()))
 
     def clip(self, x: Expr) -> Expr:
         """The input of an activation, clamped when the node asks for it."""
@@ -288,8 +301,10 @@ CELLS: Mapping[str, Callable[[Cell], Outcome]] = {"LSTM": _lstm, "GRU": _gru, "R
 
 
 @lowers("LSTM", "GRU", "RNN")
+@lowers("LSTM", domain=DOMAIN)
 def lower_recurrent(scope: Lowering, node: ir.Node) -> None:
-    """One recurrence a direction; the outputs stack the directions."""
+    """One recurrence a direction; the outputs stack the directions. In the domain of opweld the recurrent products
+    read hidden states that are rounded to 8 bits."""
     x = scope.fact(required(node, 0))
     steps, batch, _ = _sizes(node, x)
     hidden = scope.fact(required(node, 2)).shape[2]
@@ -307,6 +322,7 @@ def lower_recurrent(scope: Lowering, node: ir.Node) -> None:
             accumulator(x.dtype),
             _lengths(scope, node, steps),
             _activations(node, direction),
+            rounds=node.domain == DOMAIN,
         )
         outcome = CELLS[node.op_type](cell)
         outcomes.append(Outcome(cell.in_order(outcome.stacked), outcome.last))

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from opweld.ops.arithmetic import add, count, div, root, square, sub, where
 from opweld.ops.emitted import Body, Indices, define
 from opweld.ops.fact import Elements, Fact
-from opweld.ops.known import settle_axes
+from opweld.ops.fed_axes import by_fed_axes
 from opweld.ops.operands import (
     elements_of,
     known_integers,
@@ -89,7 +89,9 @@ def _reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keep: bool) -> tup
 def infer_reduction(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape without the reduced axes, or with ones in their places."""
     fact = scope.fact(required(node, 0))
-    settle_axes(scope, node, 1, fact.rank)
+    fed = by_fed_axes(scope, node, 1, fact.rank)
+    if fed is not None:
+        return fed
     axes = reduced_axes(scope, node, fact.rank)
     shape = _reduced_shape(fact.shape, axes, _keeps(node))
     return [Fact(fact.dtype, shape, _reduced_elements(node, fact, axes))]

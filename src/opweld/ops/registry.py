@@ -67,6 +67,15 @@ class Inference(Protocol):
         variant's recorded assumption (undecided ones fork the compilation into two variants)."""
         ...
 
+    def expect(self, condition: Dim, kind: str, node: ir.Node, why: str) -> bool:
+        """`decide` for a condition that nearly always holds: where it does not is a variant only if there is room for
+        it, and in that variant all other such conditions hold."""
+        ...
+
+    def hangs_on_values(self, dim: Dim) -> bool:
+        """Whether a dim is made of elements of fed or computed values, not of sizes alone."""
+        ...
+
     def inline(self, node: ir.Node, graph: ir.Graph) -> list[Fact]:
         """Infers a body without inputs in place of the node: its nodes become nodes of the variant, and the outputs of
         the node other names of its outputs."""

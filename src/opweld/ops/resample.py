@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 
 from opweld.ops.arithmetic import add, apply, count, div, larger, mul, sub, where
-from opweld.tensor.dim import Dim, as_dim, ceildiv, floordiv, maximum, minimum, mod
+from opweld.tensor.dim import Axis, Dim, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, unary
+from opweld.tensor.expr import Expr, binary, cast, reduce, unary
 
 COORDINATES = (
     "half_pixel",
@@ -21,6 +21,11 @@ COORDINATES = (
     "tf_half_pixel_for_nn",
 )
 MAX_DENOMINATOR = 1000
+"""Of the fractions that scales are meant to be."""
+
+FINEST = 1 << 32
+"""The denominator of scales that are none: products with sizes stay far below 2**63."""
+
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
@@ -71,10 +76,8 @@ class Resampling:
         return Resampling(size, out, out, size, coordinates)
 
     @staticmethod
-    def by_scale(size: Dim, scale: float, coordinates: str) -> Resampling:
-        """Scaled by a number; the size is rounded down."""
-        exact = intended_ratio(scale)
-        out_units, in_units = as_dim(exact.numerator), as_dim(exact.denominator)
+    def by_scale(size: Dim, out_units: Dim, in_units: Dim, coordinates: str) -> Resampling:
+        """Scaled by a fraction; the size is rounded down."""
         return Resampling(size, floordiv(size * out_units, in_units), out_units, in_units, coordinates)
 
     @property
@@ -134,10 +137,28 @@ class Resampling:
 
 
 def intended_ratio(scale: float) -> Fraction:
-    """The fraction that a float32 scale stands for: 1.3 is 13/10, although the float is a little less, so that ten
-    elements become thirteen. Floats that are no short fraction stand for themselves."""
-    short = Fraction(scale).limit_denominator(MAX_DENOMINATOR)
-    return short if np.float32(float(short)) == np.float32(scale) else Fraction(scale)
+    """The fraction that a positive float32 scale stands for: 1.3 is 13/10, although the float is a little less, so that
+    ten elements become thirteen. Of the fractions that round to the float it is the one of the least denominator; a
+    float that is no short fraction stands for itself."""
+    denominators = np.arange(1, MAX_DENOMINATOR + 1)
+    numerators = np.rint(scale * denominators)
+    (short,) = np.nonzero((numerators / denominators).astype(np.float32) == np.float32(scale))
+    denominator = int(denominators[short[0]]) if short.size else FINEST
+    return Fraction(round(scale * denominator), denominator)
+
+
+def intended_units(scale: Expr) -> Expr:
+    """The denominator of `intended_ratio`, as float64, for a float32 that data tells."""
+    k = Axis("k", as_dim(MAX_DENOMINATOR))
+    denominator = count(k.dim + 1, DType.F64)
+    quotient = div(nearest_numerator(scale, denominator), denominator)
+    fits = binary("eq", cast(quotient, DType.F32), scale)
+    return reduce("min", (k,), where(fits, denominator, float(FINEST)))
+
+
+def nearest_numerator(scale: Expr, denominator: Expr) -> Expr:
+    """The numerator that brings a fraction of the denominator nearest to a scale, both float64."""
+    return unary("round", mul(cast(scale, DType.F64), denominator))
 
 
 def cubic_weights(t: Expr, a: float) -> list[Expr]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import onnx_ir as ir
@@ -11,18 +12,23 @@ from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import accumulator, add, div, mul, where, widen
 from opweld.ops.crop import CROP, lower_crop
 from opweld.ops.emitted import Body, Indices, define, emit
+from opweld.ops.expansion import Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, elements_of, given, known_numbers, normalize_axis, require_rank, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.ops.resample import COORDINATES, ROUNDINGS, Resampling, kernel_weight
-from opweld.tensor.dim import Axis, Dim, as_dim, floordiv
+from opweld.ops.resample import COORDINATES, ROUNDINGS, Resampling, intended_ratio, kernel_weight
+from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, floordiv, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, binary, reduce
 
 POLICIES = ("stretch", "not_larger", "not_smaller")
 
+MAX_LOADS = 8
+"""Elements that are mixed at once: linear in three axes. More are summed along one axis after the other."""
 
-def _mode(node: ir.Node) -> str:
+
+def resize_mode(node: ir.Node) -> str:
+    """How elements between others are made: nearest, linear or cubic."""
     mode = str(attribute(node, "mode", "nearest"))
     if mode not in ("nearest", "linear", "cubic"):
         raise ModelError(f"{describe(node)}: mode {mode!r} is none of nearest, linear, cubic")
@@ -41,22 +47,21 @@ def _coordinates(node: ir.Node) -> str:
 
 
 def _cubic(node: ir.Node) -> float | None:
-    return float(attribute(node, "cubic_coeff_a", -0.75)) if _mode(node) == "cubic" else None
+    return float(attribute(node, "cubic_coeff_a", -0.75)) if resize_mode(node) == "cubic" else None
 
 
 def _alternatives(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]) -> list[list[Resampling]]:
     """One resampling an axis of the input, from sizes or scales. Where the aspect ratio is kept, one such list for each
     axis that may decide the scale."""
     coordinates = _coordinates(node)
-    listed = attribute(node, "axes", None)
-    axes = [normalize_axis(a, len(shape), node) for a in (range(len(shape)) if listed is None else listed)]
-    upsample = node.op_type == "Upsample"
-    scales, sizes = given(node, 1 if upsample else 2), None if upsample else given(node, 3)
+    axes = resized_axes(node, len(shape))
+    scales, sizes = _scales(scope, node), None if node.op_type == "Upsample" else given(node, 3)
     result = [Resampling.to_size(dim, dim, coordinates) for dim in shape]
-    known_scales = None if scales is None else _scales(scope, node, scales)
-    if known_scales is not None and known_scales.size:
-        for axis, scale in zip(_matched(axes, known_scales.size, node), known_scales.flat, strict=True):
-            result[axis] = Resampling.by_scale(shape[axis], float(scale), coordinates)
+    if scales is not None:
+        ratios = _ratios(scope, node, scales)
+        for axis, ratio in zip(_matched(axes, len(ratios), node), ratios, strict=True):
+            units = as_dim(ratio.numerator), as_dim(ratio.denominator)
+            result[axis] = Resampling.by_scale(shape[axis], *units, coordinates)
         return [result]
     if sizes is None:
         raise ModelError(f"{describe(node)}: neither scales nor sizes are given")
@@ -75,27 +80,34 @@ def _alternatives(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Di
     return [result]
 
 
+def resized_axes(node: ir.Node, rank: int) -> list[int]:
+    """The axes that scales or sizes are for, in their order."""
+    listed = attribute(node, "axes", None)
+    return [normalize_axis(axis, rank, node) for axis in (range(rank) if listed is None else listed)]
+
+
 def _matched(axes: list[int], given_numbers: int, node: ir.Node) -> list[int]:
     if given_numbers != len(axes):
         raise ModelError(f"{describe(node)}: {given_numbers} scales or sizes for {len(axes)} axes")
     return axes
 
 
-def _scales(scope: Inference | Lowering, node: ir.Node, scales: ir.Value) -> np.ndarray:
-    fact = scope.fact(scales)
-    if fact.rank == 1 and fact.shape[0].constant == 0:
-        return np.empty(0, np.float32)
+def _scales(scope: Inference | Lowering, node: ir.Node) -> ir.Value | None:
+    """The scales; None where there are none, or an empty list of them."""
+    scales = given(node, 1 if node.op_type == "Upsample" else 2)
+    if scales is None or product(scope.fact(scales).shape) is ZERO:
+        return None
+    if _coordinates(node) == CROP:
+        raise UnsupportedError(f"{describe(node)}: {CROP} by scales is not supported. Export with sizes.")
+    return scales
+
+
+def _ratios(scope: Inference | Lowering, node: ir.Node, scales: ir.Value) -> list[Fraction]:
     known = known_numbers(scope, scales)
-    if known is None:
-        raise UnsupportedError(
-            f"{describe(node)}: the scales {scales.name!r} must be known when compiling. Export with sizes or with "
-            f"constant scales."
-        )
+    assert known is not None, describe(node)
     if not np.all(known > 0) or not np.all(np.isfinite(known)):
         raise ModelError(f"{describe(node)}: scales must be positive numbers, got {known.tolist()}")
-    if known.size and _coordinates(node) == CROP:
-        raise UnsupportedError(f"{describe(node)}: {CROP} by scales is not supported. Export with sizes.")
-    return known
+    return [intended_ratio(float(scale)) for scale in known.flat]
 
 
 def _policy(node: ir.Node) -> str:
@@ -130,38 +142,66 @@ def _decided(scope: Inference, node: ir.Node, alternatives: list[list[Resampling
 def infer_resize(scope: Inference, node: ir.Node) -> list[Fact]:
     """Each axis takes its new size."""
     x = require_rank(scope.fact(required(node, 0)), 1, node)
+    scales = _scales(scope, node)
+    if scales is not None and known_numbers(scope, scales) is None:
+        return _by_computed_scales(scope, node, scales)
     places = tuple(axis.out for axis in _decided(scope, node, _alternatives(scope, node, x.shape)))
     for place in places:
         scope.at_least(place, 1, node, f"{describe(node)} must have an output")
     if _coordinates(node) == CROP:
         roi = require_rank(scope.fact(required(node, 1)), 1, node, 1)
-        listed = attribute(node, "axes", None)
-        bounds = 2 * (x.rank if listed is None else len(listed))
+        bounds = 2 * len(resized_axes(node, x.rank))
         scope.same(roi.shape[0], as_dim(bounds), node, f"{describe(node)} crops each axis from a start to an end")
     return [Fact(x.dtype, places)]
 
 
+def _by_computed_scales(scope: Inference, node: ir.Node, scales: ir.Value) -> list[Fact]:
+    """The fractions that scales stand for are computed first; sizes and places follow from them as ever."""
+    made = Expansion(node)
+    ratio = made.own("IntendedRatio", scales, outputs=2)
+    options = {name: option.value for name, option in node.attributes.items()}
+    options |= {"coordinate_transformation_mode": _coordinates(node), "nearest_mode": _rounding(node)}
+    return made.infer(scope, *made.own("Rescale", required(node, 0), *ratio, **options))
+
+
 @lowers("Resize", "Upsample")
 def lower_resize(scope: Lowering, node: ir.Node) -> None:
+    """A crop, or elements and sums of elements at places that sizes and scales tell."""
+    shape, out = scope.fact(required(node, 0)).shape, scope.fact(node.outputs[0]).shape
+    if _coordinates(node) == CROP:
+        lower_crop(scope, node, _interpolation(scope, node), _rounding(node))
+    else:
+        alternatives = _alternatives(scope, node, shape)
+        resample(scope, node, next(axes for axes in alternatives if tuple(axis.out for axis in axes) == out))
+
+
+def resample(scope: Lowering, node: ir.Node, axes: list[Resampling]) -> None:
     """Nearest: a load at the nearest index. Else a weighted sum of loads, one axis inside the other."""
     value = required(node, 0)
-    x, out = scope.fact(value), scope.fact(node.outputs[0]).shape
-    axes = next(found for found in _alternatives(scope, node, x.shape) if tuple(axis.out for axis in found) == out)
-    mode = _mode(node)
-    rounding = str(attribute(node, "nearest_mode", "round_prefer_floor")) if node.op_type == "Resize" else "floor"
-    if rounding not in ROUNDINGS:
-        raise ModelError(f"{describe(node)}: nearest_mode {rounding!r} is none of {', '.join(ROUNDINGS)}")
-    if mode != "nearest" and not accumulator(x.dtype).is_float:
-        raise UnsupportedError(
-            f"{describe(node)}: only floats are interpolated, not {x.dtype!r}. Cast the input to fp32."
-        )
-    if _coordinates(node) == CROP:
-        return lower_crop(scope, node, mode, rounding)
+    mode, rounding = _interpolation(scope, node), _rounding(node)
     if mode == "nearest":
         return define(scope, node.outputs[0], lambda i: scope.load(value, _nearest(axes, i, rounding)))
-    if attribute(node, "antialias", 0) or attribute(node, "exclude_outside", 0):
+    loads = (2 if mode == "linear" else 4) ** sum(not axis.is_identity for axis in axes)
+    if attribute(node, "antialias", 0) or attribute(node, "exclude_outside", 0) or loads > MAX_LOADS:
         return _filter(scope, node, axes)
     return define(scope, node.outputs[0], lambda i: _mixed(scope, node, axes, i, ()))
+
+
+def _rounding(node: ir.Node) -> str:
+    rounding = "floor" if node.op_type == "Upsample" else str(attribute(node, "nearest_mode", "round_prefer_floor"))
+    if rounding not in ROUNDINGS:
+        raise ModelError(f"{describe(node)}: nearest_mode {rounding!r} is none of {', '.join(ROUNDINGS)}")
+    return rounding
+
+
+def _interpolation(scope: Lowering, node: ir.Node) -> str:
+    """The mode, which must be able to do with the dtype."""
+    mode, dtype = resize_mode(node), scope.fact(required(node, 0)).dtype
+    if mode != "nearest" and not accumulator(dtype).is_float:
+        raise UnsupportedError(
+            f"{describe(node)}: only floats are interpolated, not {dtype!r}. Cast the input to fp32."
+        )
+    return mode
 
 
 def _mixed(scope: Lowering, node: ir.Node, axes: list[Resampling], i: Indices, chosen: tuple[Dim, ...]) -> Expr:

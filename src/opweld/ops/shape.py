@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce as fold
 
 import onnx_ir as ir
 
 from opweld.errors import ModelError
 from opweld.ops.elements import make
 from opweld.ops.emitted import define
+from opweld.ops.expansion import Expansion
 from opweld.ops.fact import Fact
-from opweld.ops.known import required_dims, settle_axes
+from opweld.ops.fed_axes import by_fed_axes
+from opweld.ops.known import required_dims
 from opweld.ops.operands import (
     describe,
     known_integers,
@@ -19,7 +22,7 @@ from opweld.ops.operands import (
     required,
 )
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, floordiv, mod, nonnegative, product, row_major
+from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, floordiv, minimum, mod, nonnegative, product, row_major
 from opweld.tensor.dtype import DType
 
 
@@ -48,6 +51,12 @@ def infer_reshape(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape of the second input; 0 keeps a dim (unless `allowzero`), one -1 takes what is left."""
     fact = scope.fact(required(node, 0))
     dims = list(required_dims(scope, node, 1, "the new shape"))
+    fed = [dim for dim in dims if scope.hangs_on_values(dim)]
+    if not all(map(nonnegative, fed)):
+        # One condition, which stays the same while its dims become sizes one by one.
+        plain = fold(minimum, fed) - 1
+        if not scope.expect(plain, "least", node, "the new shape has neither 0 nor -1"):
+            return _resolved(scope, node)
     keep_zero = bool(attribute(node, "allowzero", 0))
     open_position = None
     for position, dim in enumerate(dims):
@@ -72,6 +81,14 @@ def infer_reshape(scope: Inference, node: ir.Node) -> list[Fact]:
     return [Fact(fact.dtype, tuple(dims))]
 
 
+def _resolved(scope: Inference, node: ir.Node) -> list[Fact]:
+    """A new shape whose 0 and -1 are replaced as the model runs."""
+    made = Expansion(node)
+    x, shape = (required(node, position) for position in range(2))
+    (sizes,) = made.own("ResolvedShape", x, shape, allowzero=attribute(node, "allowzero", 0))
+    return made.infer(scope, *made.own("Shaped", x, sizes))
+
+
 @infers("Flatten")
 def infer_flatten(scope: Inference, node: ir.Node) -> list[Fact]:
     """Two dims: the product before the axis and the product from it on."""
@@ -87,7 +104,9 @@ def infer_flatten(scope: Inference, node: ir.Node) -> list[Fact]:
 def infer_squeeze(scope: Inference, node: ir.Node) -> list[Fact]:
     """Without the given axes, which have size 1, or without all axes of size 1."""
     fact = scope.fact(required(node, 0))
-    settle_axes(scope, node, 1, fact.rank)
+    fed = by_fed_axes(scope, node, 1, fact.rank)
+    if fed is not None:
+        return fed
     axes = known_integers(scope, node, 1, "the axes")
     if axes is None:
         axes = tuple(
@@ -106,7 +125,9 @@ def infer_unsqueeze(scope: Inference, node: ir.Node) -> list[Fact]:
     """With axes of size 1 at the given positions of the output."""
     fact = scope.fact(required(node, 0))
     count = product(scope.fact(required(node, 1)).shape).constant or 0
-    settle_axes(scope, node, 1, fact.rank + count)
+    fed = by_fed_axes(scope, node, 1, fact.rank + count)
+    if fed is not None:
+        return fed
     axes = known_integers(scope, node, 1, "the axes") or ()
     rank = fact.rank + len(axes)
     added = {normalize_axis(axis, rank, node) for axis in axes}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import reduce as fold
 
+import numpy as np
 import onnx_ir as ir
 
 from opweld.errors import ModelError
-from opweld.ops.emitted import Indices, define
+from opweld.ops.emitted import Indices, define, define_each
 from opweld.ops.expansion import DOMAIN, Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.indices import from_the_front
-from opweld.ops.known import required_dims, settle_axes
+from opweld.ops.known import required_dims
 from opweld.ops.operands import (
     describe,
     elements_of,
@@ -26,10 +27,12 @@ from opweld.ops.operands import (
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import (
     ZERO,
+    Axis,
     Dim,
     Value,
     as_dim,
     ceildiv,
+    floordiv,
     maximum,
     minimum,
     mod,
@@ -38,7 +41,7 @@ from opweld.tensor.dim import (
     symbols_of,
 )
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, binary, cast, const, index, select, unary
+from opweld.tensor.expr import Expr, binary, cast, const, index, load, reduce, select, unary
 
 END = (1 << 31) - 1
 """Bounds from here on mean "to the end", as exporters write it."""
@@ -135,7 +138,7 @@ def infer_slice(scope: Inference, node: ir.Node) -> list[Fact]:
             else:
                 scope.at_least(margin, 0, node, why)
         shape[axis] = span.length
-    if fed and not scope.decide(reduce(minimum, fed), "least", node, "the bounds are within the axes"):
+    if fed and not scope.decide(fold(minimum, fed), "least", node, "the bounds are within the axes"):
         return _clamped_slice(scope, node)
     return [Fact(fact.dtype, tuple(shape))]
 
@@ -229,14 +232,7 @@ def lower_slice_bounds(scope: Lowering, node: ir.Node) -> None:
 
     tables = zip(*(of_axis(axis) for axis in range(len(shape))), strict=True)
     for value, table in zip(node.outputs, tables, strict=True):
-
-        def body(at: Indices, table: Sequence[Expr] = table) -> Expr:
-            chosen = table[-1]
-            for axis in range(len(table) - 2, -1, -1):
-                chosen = select(binary("eq", index(at[0]), const(axis, DType.I64)), table[axis], chosen)
-            return chosen
-
-        define(scope, value, body)
+        define_each(scope, value, table)
 
 
 @infers("Strided", domain=DOMAIN)
@@ -285,7 +281,8 @@ def _pads(scope: Inference | Lowering, node: ir.Node, rank: int) -> list[tuple[D
 def infer_pad(scope: Inference, node: ir.Node) -> list[Fact]:
     """Every dim with its pads added. A reflection must fit into the axis."""
     fact = scope.fact(required(node, 0))
-    settle_axes(scope, node, 3, fact.rank)
+    if not _is_known(scope, node, 3):
+        return _pad_by_fed_axes(scope, node)
     mode = attribute(node, "mode", "constant")
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise ModelError(f"{describe(node)}: pad mode {mode!r} is not defined")
@@ -335,8 +332,43 @@ def lower_pad(scope: Lowering, node: ir.Node) -> None:
         if mode == "wrap":
             around = zip(inside, fact.shape, pads, strict=True)
             return scope.load(x, [i if pad == (ZERO, ZERO) else mod(i, dim) for i, dim, pad in around])
-        fold = _clamped if mode == "edge" else _reflected
-        return scope.load(x, [fold(i, dim, *pad) for i, dim, pad in zip(inside, fact.shape, pads, strict=True)])
+        nearest = _clamped if mode == "edge" else _reflected
+        return scope.load(x, [nearest(i, dim, *pad) for i, dim, pad in zip(inside, fact.shape, pads, strict=True)])
+
+    define(scope, node.outputs[0], body)
+
+
+def _pad_by_fed_axes(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The pads of all axes are computed first."""
+    made = Expansion(node)
+    x, pads, fill, axes = (given(node, position) for position in range(4))
+    (spread,) = made.own("SpreadPads", x, pads, axes)
+    mode = attribute(node, "mode", "constant")
+    return made.infer(scope, *made.emit("Pad", x, spread, fill, mode=mode))
+
+
+@infers("SpreadPads", domain=DOMAIN)
+def infer_spread_pads(scope: Inference, node: ir.Node) -> list[Fact]:
+    """Two pads for each axis of the value."""
+    rank = scope.fact(required(node, 0)).rank
+    (count,), (named,) = (scope.fact(required(node, position)).shape for position in (1, 2))
+    scope.same(count, named * 2, node, "there are two pads for each axis")
+    return [Fact(DType.I64, (as_dim(2 * rank),))]
+
+
+@lowers("SpreadPads", domain=DOMAIN)
+def lower_spread_pads(scope: Lowering, node: ir.Node) -> None:
+    """The pads, those before and those after, times the matrix that has a 1 where one names an axis."""
+    x, pads, axes = (required(node, position) for position in range(3))
+    rank, (named,) = as_dim(scope.fact(x).rank), scope.fact(axes).shape
+    unit = scope.constant(np.eye(int(rank), dtype=np.int64), "unit")
+
+    def body(at: Indices) -> Expr:
+        k = Axis("k", named)
+        axis = from_the_front(cast(scope.load(axes, (k.dim,)), DType.I64), rank)
+        pad = scope.load(pads, (floordiv(at[0], rank) * named + k.dim,))
+        names = load(unit, DType.I64, (Value(axis, rank).dim, mod(at[0], rank)))
+        return reduce("sum", (k,), binary("mul", pad, names))
 
     define(scope, node.outputs[0], body)
 

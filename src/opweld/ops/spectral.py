@@ -18,7 +18,8 @@ from opweld.errors import ModelError
 from opweld.ops.arithmetic import accumulator, add, apply, count, div, mul, sub, where
 from opweld.ops.emitted import Emitted, Indices, define, emit
 from opweld.ops.fact import Fact
-from opweld.ops.known import known_dims, required_dims, settle_axes
+from opweld.ops.fed_axes import by_fed_axes
+from opweld.ops.known import known_dims, required_dims
 from opweld.ops.matmul import contraction
 from opweld.ops.operands import (
     describe,
@@ -124,7 +125,9 @@ def _parts(node: ir.Node, x: Fact) -> int:
 def infer_dft(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape with the length along the axis, or the half of it and one; one or two parts at the end."""
     x = require_float(require_rank(scope.fact(required(node, 0)), 2, node), node)
-    settle_axes(scope, node, 2, x.rank)
+    fed = by_fed_axes(scope, node, 2, x.rank)
+    if fed is not None:
+        return fed
     axis, transform = _transform(scope, node)
     scope.at_least(transform.length, 1, node, "the length of a transform")
     return [Fact(x.dtype, (*x.shape[:axis], transform.outputs, *x.shape[axis + 1 : -1], as_dim(transform.parts_out)))]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final, Unpack, cast
 
 from opweld.build import artifact
-from opweld.errors import AssumptionError, InputError, OptionError, RunError
-from opweld.interface import TensorInfo
+from opweld.errors import AssumptionError, InputError, OptionError, RunError, UnspecifiedError, UnsupportedError
+from opweld.interface import Argument, Specialisation, TensorInfo
 from opweld.options import CompileOptions, Options
 from opweld.runtime.bind import Array
 from opweld.runtime.empty import EmptySessions
@@ -34,6 +34,7 @@ from opweld.runtime.session_options import (
     SessionOptions,
     check_providers,
 )
+from opweld.runtime.specialised import SpecialisedSessions
 
 __all__ = [
     "ExecutionMode",
@@ -184,22 +185,42 @@ class InferenceSession:
             self._source = self._source.absolute()  # for a process that changes its folder, and for others
 
     def _open(self) -> None:
-        self._session = Session(self._folder({}), threads=self._chosen.threads or None)
-        self._positions = {name: i for i, name in enumerate(self._session.output_names)}
-        is_artifact = self._session.folder == self._source
-        self._empty = EmptySessions(self._session, None if is_artifact else self._folder)
+        threads = self._chosen.threads or None
+        self._session: Session | SpecialisedSessions
+        try:
+            self._session = Session(self._folder({}), threads=threads)
+        except UnspecifiedError:
+            from opweld.compile import declaration_of  # running an artifact imports no compiler
+
+            structure, metadata = declaration_of(self._source)
+            self._session = SpecialisedSessions(structure, metadata, self._specialised, threads)
+            self._metadata, interface = metadata, structure
+        else:
+            self._metadata, manifest = self._session.manifest.metadata, self._session.manifest
+            interface = manifest.structure or manifest
+            is_artifact = self._session.folder == self._source
+            self._empty = EmptySessions(self._session, None if is_artifact else self._folder)
+        self._inputs = [_node_arg(value) for value in interface.inputs]
+        self._outputs = [_node_arg(value) for value in interface.outputs]
+        self._positions = {node.name: i for i, node in enumerate(self._outputs)}
         self._trace: list[tuple[int, Profile]] = []
         self._trace_lock = threading.Lock()
         self._opened_ns = time.monotonic_ns()
 
-    def _folder(self, dims: Mapping[str, int]) -> Path:
-        """The artifact of the session's model: itself, or compiled, with these sizes of dims too."""
+    def _specialised(self, known: Specialisation) -> Path:
+        return self._folder({}, known)
+
+    def _folder(self, dims: Mapping[str, int], known: Specialisation | None = None) -> Path:
+        """The artifact of the session's model: itself, or compiled, with these sizes of dims too, and for inputs that
+        are fed so."""
         model = self._source
         if not isinstance(model, bytes) and (model / artifact.MANIFEST).exists():
             return model
         from opweld.compile import compile_model  # running an artifact imports no compiler
 
         chosen = replace(self._chosen, dims={**self._chosen.dims, **dims})
+        if known is not None:
+            chosen = chosen.specialised(known)
         own = self._options
         if own.initializers or own.denotations:
             from opweld.compile import overridden
@@ -219,15 +240,19 @@ class InferenceSession:
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, Array],
         run_options: RunOptions | None = None,
-    ) -> list[Array]:
+    ) -> list[Any]:
         """Computes the named outputs, or all where None or empty, in that order. See `Session.run`."""
         if run_options is not None:
             _check_run(run_options)
-        run = self._profiled_run if self._options.enable_profiling else self._session.run
-        try:
-            outputs = run(input_feed)
-        except AssumptionError as error:
-            outputs = self._empty.session_for(input_feed, error).run(input_feed)
+        session = self._session
+        run = self._profiled_run if self._options.enable_profiling else Session.run
+        if isinstance(session, SpecialisedSessions):
+            outputs = run(session.session_for(input_feed), input_feed)
+        else:
+            try:
+                outputs = run(session, input_feed)
+            except AssumptionError as error:
+                outputs = self._empty.session_for(input_feed, error).run(input_feed)
         return [outputs[self._position(name)] for name in output_names] if output_names else outputs
 
     def _position(self, name: str) -> int:
@@ -267,7 +292,9 @@ class InferenceSession:
         return [OrtValue(array) for array in self.run(output_names, feeds, run_options)]
 
     def io_binding(self) -> IOBinding:
-        """A new binding of inputs and outputs to memory."""
+        """A new binding of inputs and outputs to memory. Raises UnsupportedError where some are no tensors."""
+        if isinstance(self._session, SpecialisedSessions) or self._session.structure is not None:
+            raise UnsupportedError("io_binding: some inputs or outputs of this model are no tensors; use run")
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
@@ -276,6 +303,7 @@ class InferenceSession:
             raise InputError("the binding was made for another session; bind again with this session's io_binding()")
         if run_options is not None:
             _check_run(run_options)
+        assert isinstance(self._session, Session)
         targets = {name: array for name, array in iobinding.targets.items() if array is not None}
         try:
             outputs = self._session.run_into(iobinding.feeds, targets)
@@ -287,11 +315,11 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in the model's order."""
-        return [_node_arg(info) for info in self._session.manifest.inputs]
+        return list(self._inputs)
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs, in the model's order."""
-        return [_node_arg(info) for info in self._session.manifest.outputs]
+        return list(self._outputs)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """None: weights are compiled in."""
@@ -299,7 +327,7 @@ class InferenceSession:
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says about itself."""
-        data = self._session.manifest.metadata
+        data = self._metadata
         return ModelMetadata(
             producer_name=data.producer,
             graph_name=data.graph,
@@ -336,9 +364,9 @@ class InferenceSession:
 
     # ---- profiling ----
 
-    def _profiled_run(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def _profiled_run(self, session: Session, feeds: Mapping[str, Any]) -> list[Any]:
         start = time.perf_counter_ns()
-        profile = self._session.profile(feeds)
+        profile = session.profile(feeds)
         with self._trace_lock:
             self._trace.append((start, replace(profile, outputs=[])))
         return profile.outputs
@@ -380,8 +408,9 @@ def _chrome_events(trace: list[tuple[int, Profile]]) -> list[dict[str, object]]:
     return events
 
 
-def _node_arg(info: TensorInfo) -> NodeArg:
-    return NodeArg(info.name, type_name(info.dtype), [None if dim == "" else dim for dim in info.shape or ()])
+def _node_arg(info: TensorInfo | Argument) -> NodeArg:
+    kind = info.type if isinstance(info, Argument) else type_name(info.dtype)
+    return NodeArg(info.name, kind, [None if dim == "" else dim for dim in info.shape or ()])
 
 
 def _path_of(model: object) -> str:

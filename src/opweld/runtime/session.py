@@ -16,6 +16,7 @@ from opweld.runtime.bind import Array, Module, Plan, PlanDescription, runtime_er
 from opweld.runtime.feed import check_shape, check_target, prepare
 from opweld.runtime.library import MESSAGE_BYTES, OK, address
 from opweld.runtime.profile import TIMING_FIELDS, Profile, profile_of
+from opweld.runtime.structure import Numbers, put_together, take_apart
 
 _USABLE: Final = 0x101
 """Array flags C_CONTIGUOUS and ALIGNED, as `flags.num` has them."""
@@ -38,6 +39,7 @@ class Session:
     Attributes:
         folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all available processors.
         input_names: the names that feeds must have. output_names: of what `run` returns, in its order.
+        structure: of inputs and outputs of which some are no tensors; None where all are.
         decides: whether the model decides as it runs: a size, a branch or the end of a loop hangs on data.
     """
 
@@ -59,41 +61,58 @@ class Session:
         codes = self._module.input_dtypes
         if (len(codes), self._module.n_outputs) != (len(self.manifest.inputs), len(self.manifest.outputs)):
             raise ArtifactError(f"{self.folder}: manifest and module disagree on inputs; compile the model again")
-        self.input_names = tuple(info.name for info in self.manifest.inputs)
-        self.output_names = tuple(info.name for info in self.manifest.outputs)
+        self.structure = self.manifest.structure
+        inputs, outputs = (self.structure or self.manifest).inputs, (self.structure or self.manifest).outputs
+        self.input_names = tuple(argument.name for argument in inputs)
+        self.output_names = tuple(argument.name for argument in outputs)
+        self._made = tuple(info.name for info in self.manifest.outputs)
         self._inputs = [
-            (name, dtypes.numpy_dtype(dtypes.NAMES[code])) for name, code in zip(self.input_names, codes, strict=True)
+            (info.name, dtypes.numpy_dtype(dtypes.NAMES[code]))
+            for info, code in zip(self.manifest.inputs, codes, strict=True)
         ]
         self.decides = self._module.n_segments > 0
         self._calls: list[_Call] = []
         self._run = self._module.library.opw_run
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """Computes all outputs, in the model's order, as new arrays.
 
         Args:
             feeds: an array for every input name, of the model's dtype and rank. Arrays that are not C-contiguous,
-                aligned and of native byte order are copied first.
+                aligned and of native byte order are copied first. A sequence is a list of arrays, an optional that
+                holds nothing is None.
+
+        Outputs are arrays, or lists of arrays, lists of dicts, or None, as the model has it.
 
         Raises InputError when a feed is missing, unknown or wrong; AssumptionError when the shapes violate what the
         model was compiled under; OpweldError naming the node when a kernel meets a bad index.
         """
-        if self.decides:
-            return self._call(self._feed(feeds)[0])
-        arrays, plan = self._bind(feeds)
-        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-        self._execute(plan, arrays, outputs)
-        return outputs
+        if self.structure is None:
+            return self._compute(feeds)
+        numbers = Numbers(self.structure.texts)
+        return self._put_together(self._compute(take_apart(self.structure.inputs, feeds, numbers)), numbers)
+
+    def run_tensors(self, feeds: Mapping[str, Any]) -> list[Array]:
+        """Like `run`, but returns what compiled code gives: the arrays of `manifest.outputs`."""
+        return self._compute(self._tensors(feeds))
+
+    def as_declared(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Feeds of which some may be tensors of a sequence by their own names, as the model declares its inputs."""
+        if self.structure is None:
+            return dict(feeds)
+        numbers = Numbers(self.structure.texts)
+        tensors = take_apart(self.structure.inputs, feeds, numbers)
+        return dict(zip(self.input_names, put_together(self.structure.inputs, tensors, numbers), strict=True))
 
     def run_into(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> list[Array]:
-        """Like `run`, but writes into the arrays of `outputs`, by name; nothing is copied. Other outputs are new.
+        """Like `run_tensors`, but writes into the arrays of `outputs`, by name; nothing is copied. Others are new.
 
         Raises InputError also when such an array is of an unknown name, of another shape or dtype than the output,
         read-only, not C-contiguous, or overlaps an input or another output.
         """
         if self.decides:
             return self._call_into(feeds, outputs)
-        arrays, plan = self._bind(feeds)
+        arrays, plan = self._bind(self._tensors(feeds))
         targets = self._check_outputs(plan.outputs, arrays, outputs)
         self._execute(plan, arrays, targets)
         return targets
@@ -103,21 +122,21 @@ class Session:
 
         Raises UnsupportedError for a model that decides as it runs: shapes alone do not tell what it does."""
         self._require_plan()
-        return self._module.describe(self._bind(feeds)[1])
+        return self._module.describe(self._bind(self._tensors(feeds))[1])
 
     def check(self, feeds: Mapping[str, Array]) -> None:
         """Raises what `run(feeds)` would for feeds that do not fit; a model that decides as it runs is run for it."""
         if self.decides:
             self.run(feeds)
         else:
-            self._bind(feeds)
+            self._bind(self._tensors(feeds))
 
     def profile(self, feeds: Mapping[str, Array]) -> Profile:
         """Like `run`, and tells what every thread did of every step, and when.
 
         Raises UnsupportedError for a model that decides as it runs."""
         self._require_plan()
-        arrays, plan = self._bind(feeds)
+        arrays, plan = self._bind(self._tensors(feeds))
         outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         description = self._module.describe(plan)
         timings = np.zeros((description.threads, len(description.steps), TIMING_FIELDS), np.int64)
@@ -138,9 +157,24 @@ class Session:
         )
         if status != OK:
             raise runtime_error(status, call.message.value)
-        return profile_of(outputs, description, run_ns.value, timings)
+        return profile_of(self._put_together(outputs), description, run_ns.value, timings)
+
+    def _tensors(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is fed, as compiled code has it."""
+        if self.structure is None:
+            return feeds
+        return take_apart(self.structure.inputs, feeds, Numbers(self.structure.texts))
 
     # ---- the light path: what every run does ----
+
+    def _compute(self, feeds: Mapping[str, Any]) -> list[Array]:
+        """The outputs of compiled code for its inputs."""
+        if self.decides:
+            return self._call(self._feed(feeds)[0])
+        arrays, plan = self._bind(feeds)
+        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        self._execute(plan, arrays, outputs)
+        return outputs
 
     def _feed(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[Any]]:
         """The arrays in the order of the inputs, and their shapes."""
@@ -190,6 +224,12 @@ class Session:
 
     # ---- what only some runs do ----
 
+    def _put_together(self, outputs: list[Array], numbers: Numbers | None = None) -> list[Any]:
+        if self.structure is None:
+            return outputs
+        tensors = dict(zip(self._made, outputs, strict=True))
+        return put_together(self.structure.outputs, tensors, numbers or Numbers(self.structure.texts))
+
     def _prepare(self, feeds: Mapping[str, Array], name: str, dtype: np.dtype[Any]) -> Array:
         if name not in feeds:
             raise InputError(f"input {name!r} is missing; the model's inputs are {_list(self.input_names)}")
@@ -214,13 +254,13 @@ class Session:
 
     def _call_into(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> list[Array]:
         """What a model computes that decides as it runs, copied where the caller wants it."""
-        arrays, _ = self._feed(feeds)
+        arrays, _ = self._feed(self._tensors(feeds))
         made = self._call(arrays)
         targets = self._check_outputs([(array.shape, array.dtype) for array in made], arrays, outputs)
-        for name, target, array in zip(self.output_names, targets, made, strict=True):
+        for name, target, array in zip(self._made, targets, made, strict=True):
             if name in outputs:
                 target[...] = array
-        return [t if name in outputs else a for name, t, a in zip(self.output_names, targets, made, strict=True)]
+        return [t if name in outputs else a for name, t, a in zip(self._made, targets, made, strict=True)]
 
     def _make_plan(self, key: Any, arrays: list[Array]) -> Plan:
         self._check_shapes(arrays)
@@ -236,11 +276,11 @@ class Session:
         arrays: list[Array],
         outputs: Mapping[str, Array],
     ) -> list[Array]:
-        unknown = next((name for name in outputs if name not in self.output_names), None)
+        unknown = next((name for name in outputs if name not in self._made), None)
         if unknown is not None:
-            raise InputError(f"{unknown!r} is no output of the model; its outputs are {_list(self.output_names)}")
+            raise InputError(f"{unknown!r} is no output of the model; its outputs are {_list(self._made)}")
         targets: list[Array] = []
-        for name, (shape, dtype) in zip(self.output_names, kinds, strict=True):
+        for name, (shape, dtype) in zip(self._made, kinds, strict=True):
             if name in outputs:
                 target = check_target(name, outputs[name], shape, dtype)
                 if any(np.may_share_memory(target, other) for other in (*arrays, *targets)):

@@ -59,6 +59,10 @@ class Atom:
         """Polynomials that the atom never exceeds; each alone is a bound."""
         return []
 
+    def alternatives(self) -> list[Dim]:
+        """Values of which the atom is always one; none when nothing is known."""
+        return []
+
     def lower_ends_beside(self, slope: Dim, rest: Dim) -> list[Dim]:
         """Lower bounds of `slope * atom` for slope <= 0 in terms of other atoms of the rest."""
         return []

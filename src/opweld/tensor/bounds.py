@@ -56,17 +56,20 @@ class _Proof:
         return all(coefficient >= 0 for _, coefficient in dim.substitute(shift).terms)
 
     def _bounded(self, dim: Dim, atom: Atom, depth: int) -> bool:
-        """Replaces a bounded atom by the end of its range that makes the polynomial smallest."""
+        """Replaces a bounded atom by the end of its range that makes the polynomial least, or by each alternative."""
         if any(monomial.count(atom) > 1 for monomial, _ in dim.terms):
             return False
         slope = make({tuple(x for x in m if x is not atom): c for m, c in dim.terms if atom in m})
         rest = dim.without(atom)
+        lowest: list[Dim] = []
         if self.holds(slope, depth - 1):
-            return any(self.holds(slope * low + rest, depth - 1) for low in atom.lower_ends())
-        if self.holds(-slope, depth - 1):
-            lowest = (*atom.lower_ends_beside(slope, rest), *(slope * high for high in atom.upper_ends()))
-            return any(self.holds(low + rest, depth - 1) for low in lowest)
-        return False
+            lowest = [slope * low for low in atom.lower_ends()]
+        elif self.holds(-slope, depth - 1):
+            lowest = [*atom.lower_ends_beside(slope, rest), *(slope * high for high in atom.upper_ends())]
+        if any(self.holds(low + rest, depth - 1) for low in lowest):
+            return True
+        cases = atom.alternatives()
+        return bool(cases) and all(self.holds(slope * case + rest, depth - 1) for case in cases)
 
 
 def largest(dim: Dim) -> Dim | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from opweld.tensor.atoms import Pair
+from opweld.tensor.atoms import Axis, Pair, Value
 from opweld.tensor.bounds import nonnegative
-from opweld.tensor.polynomial import ZERO, Dim, DimLike, as_dim
+from opweld.tensor.polynomial import ZERO, Dim, DimLike, as_dim, make
 
 
 class Min(Pair):
@@ -22,6 +22,10 @@ class Min(Pair):
     def number(left: int, right: int) -> int:
         """The smaller one."""
         return min(left, right)
+
+    def alternatives(self) -> list[Dim]:
+        """Both."""
+        return [self.left, self.right]
 
     def lower_ends(self) -> list[Dim]:
         """Zero, when neither is less."""
@@ -48,6 +52,10 @@ class Max(Pair):
         """The larger one."""
         return max(left, right)
 
+    def alternatives(self) -> list[Dim]:
+        """Both."""
+        return [self.left, self.right]
+
     def lower_ends(self) -> list[Dim]:
         """Both."""
         return [self.left, self.right]
@@ -60,8 +68,7 @@ def minimum(a: DimLike, b: DimLike) -> Dim:
         return a
     if nonnegative(a - b):
         return b
-    left, right = sorted((a, b), key=repr)
-    return Min(left, right).dim
+    return _moved(Min, a, b)
 
 
 def maximum(a: DimLike, b: DimLike) -> Dim:
@@ -71,5 +78,15 @@ def maximum(a: DimLike, b: DimLike) -> Dim:
         return a
     if nonnegative(b - a):
         return b
-    left, right = sorted((a, b), key=repr)
-    return Max(left, right).dim
+    return _moved(Max, a, b)
+
+
+def _moved(kind: type[Min] | type[Max], a: Dim, b: Dim) -> Dim:
+    """The extreme of sizes without the least multiple of each term that one of them has, and those: so that
+    max(a - b, 0) is max(a, b) - b. One of indices stays as it is written."""
+    terms, others = dict(a.terms), dict(b.terms)
+    sizes = not any(isinstance(atom, Axis | Value) for atom in a.atoms | b.atoms)
+    keys = terms.keys() | others.keys() if sizes else ()
+    common = make({key: min(terms.get(key, 0), others.get(key, 0)) for key in keys})
+    left, right = sorted((a - common, b - common), key=repr)
+    return kind(left, right).dim + common

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from opweld.errors import UnsupportedError
 from opweld.verify.compare import SCALE_TOLERANCE, Array, Comparison, compare, relative_error
@@ -35,7 +36,7 @@ class Check:
 
 def check_outputs(
     model: Path,
-    feeds: Mapping[str, Array],
+    feeds: Mapping[str, Any],
     names: Sequence[str],
     outputs: Sequence[Array],
     *,
@@ -49,7 +50,7 @@ def check_outputs(
     Args:
         model: the ONNX file.
         feeds: the inputs, by name.
-        names: the outputs' names, in the model's order.
+        names: the names of the outputs' tensors, in the model's order.
         outputs: what the compiled model answered for `feeds`.
         rtol: tolerance as a part of each output's scale; by dtype and by ONNX Runtime's error where None.
         atol: tolerance of the difference itself.

@@ -5,6 +5,7 @@ Every float32 and float16 of the model becomes float64: weights, constants, cast
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from opweld.errors import UnsupportedError
+from opweld.runtime.structure import flattened
 
 Array = NDArray[Any]
 
@@ -44,6 +46,35 @@ class GlobalMaxPool(OpRun):
 
     def _run(self, x: Array) -> tuple[Array]:
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class Erf(OpRun):
+    """In the precision of its input, where ONNX's own is of float32 whatever it is given."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype),)
+
+
+class Pad(OpRun):
+    """Negative pads crop, where ONNX's own raises NumPy's error."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Array, pads: Any = None, filling: Any = None, axes: Any = None, **attributes: Any
+    ) -> tuple[Array]:
+        named = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
+        widths = {axis: (int(pads[i]), int(pads[len(named) + i])) for i, axis in enumerate(named)}
+        before, after = zip(*(widths.get(axis, (0, 0)) for axis in range(x.ndim)), strict=True) if x.ndim else ((), ())
+        ends = [size + min(width, 0) for size, width in zip(x.shape, after, strict=True)]
+        inner = x[tuple(slice(max(-width, 0), end) for width, end in zip(before, ends, strict=True))]
+        outside = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
+        mode = attributes.get("mode") or "constant"
+        value = attributes.get("value") if filling is None else np.asarray(filling).item()
+        options: dict[str, Any] = {"constant_values": value or 0} if mode == "constant" else {}
+        return (np.pad(inner, outside, mode, **options).astype(x.dtype) if x.ndim else x,)
 
 
 class ConvTranspose(OpRun):
@@ -96,25 +127,25 @@ def _cropped(
     return [max(0, c // 2 if auto == "SAME_UPPER" else c - c // 2) for c in cut], list(sizes)
 
 
-OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, ConvTranspose)
+OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, Erf, Pad, ConvTranspose)
 """What ONNX's reference evaluator gets wrong, computed right."""
 
 
-def float64_outputs(model: Path | onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
-    """All outputs of a model for `feeds`, computed in float64.
+def float64_outputs(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Array]:
+    """The tensors of all outputs of a model for `feeds`, computed in float64.
 
     Raises UnsupportedError where the reference evaluator cannot: it lacks an operator, or one takes no float64.
     """
     proto = onnx.load(model) if isinstance(model, Path) else onnx.ModelProto.FromString(model.SerializeToString())
     widen_model(proto)
-    wide = {name: _widen_array(values) for name, values in feeds.items()}
+    wide = {name: _widen_fed(values) for name, values in feeds.items()}
     try:
         with np.errstate(all="ignore"):
             evaluator = ReferenceEvaluator(proto, new_ops=list(OWN_OPERATORS))
             outputs: Sequence[Any] = evaluator.run(None, wide)  # pyright: ignore[reportAssignmentType]
     except Exception as error:  # The evaluator raises whatever NumPy does.
         raise UnsupportedError(f"no float64 reference for this model: {type(error).__name__}: {error}") from error
-    return [np.asarray(output) for output in outputs]
+    return flattened(outputs)
 
 
 def widen_model(model: onnx.ModelProto) -> None:
@@ -128,10 +159,17 @@ def _widen_graph(graph: onnx.GraphProto) -> None:
     for tensor in graph.initializer:
         _widen_tensor(tensor)
     for value in (*graph.input, *graph.output, *graph.value_info):
-        kind = value.type.tensor_type
+        kind = _tensor_type(value.type)
         if kind.elem_type in _NARROW:
             kind.elem_type = onnx.TensorProto.DOUBLE
     _widen_nodes(graph.node)
+
+
+def _tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:
+    """The type of a tensor, or of those in a sequence or optional."""
+    for field in ("optional_type", "sequence_type"):
+        kind = getattr(kind, field).elem_type if kind.HasField(field) else kind
+    return kind.tensor_type
 
 
 def _widen_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
@@ -155,12 +193,20 @@ def _widen_tensor(tensor: onnx.TensorProto) -> None:
         tensor.CopyFrom(wide)
 
 
+def _widen_fed(values: Any) -> Any:
+    if isinstance(values, list | tuple):
+        return [_widen_fed(value) for value in cast("Sequence[Any]", values)]
+    return None if values is None else _widen_array(values)
+
+
 def _widen_array(values: Array) -> Array:
     return values.astype(np.float64) if values.dtype in (np.dtype(np.float32), np.dtype(np.float16)) else values
 
 
-def onnxruntime_outputs(model: Path, feeds: Mapping[str, Array], *, optimised: bool = False) -> list[Array]:
-    """All outputs of a model from ONNX Runtime, by default unoptimised. Raises UnsupportedError without it."""
+def onnxruntime_outputs(model: Path, feeds: Mapping[str, Any], *, optimised: bool = False) -> list[Array]:
+    """The tensors of all outputs of a model from ONNX Runtime, by default unoptimised.
+
+    Raises UnsupportedError without it."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -172,7 +218,7 @@ def onnxruntime_outputs(model: Path, feeds: Mapping[str, Array], *, optimised: b
     options.log_severity_level = 3
     try:
         session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        return [np.asarray(output) for output in session.run(None, dict(feeds))]
+        return flattened(session.run(None, dict(feeds)))
     except Exception as error:  # Its errors have no common class.
         summary = " ".join(str(error).split())[:300]
         raise UnsupportedError(f"ONNX Runtime does not run this model: {summary}") from error

@@ -23,7 +23,7 @@ def test_a_value_symbol_stays_a_guard() -> None:
     assert assumed.rewrite(V.dim) is as_dim(16000)
     (guard,) = assumed.guards()
     assert guard.holds({V: 16000}) and not guard.holds({V: 8000})
-    counted = Assumptions().sized(V, 1)
+    counted = Assumptions().sized(V, 1, "")
     size = counted.rewrite(V.dim)
     (guard,) = counted.equal(size - 3, "three").guards()
     assert guard.holds({V: 3}) and not guard.holds({V: 4})

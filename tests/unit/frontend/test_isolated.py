@@ -54,7 +54,7 @@ def test_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of([call], {"x": [3]}, ["y"], opset=18, functions=functions)
     monkeypatch.setattr(isolated, "MAX_SECONDS", 1)
     with pytest.raises(isolated.LibraryError, match="within 1 s"):
-        isolated.inline_local_functions(model)
+        isolated.inline_local_functions(model, True)
 
 
 def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 from onnx.reference import ReferenceEvaluator
 
+from opweld.frontend.onnx import load
 from tests.unit.ops.one_node import normal, programs_of, run
 
 
@@ -46,3 +47,13 @@ def test_a_definition_of_the_preview_domain() -> None:
     domain = "ai.onnx.preview"
     node = helper.make_node("FlexAttention", ["q", "k", "v"], ["y"], domain=domain, score_mod=body)
     compare(attention_model("FlexAttention", domain, [node], queries()), queries(), "y")
+
+
+def test_functions_of_values_of_unknown_types() -> None:
+    """onnx's inliner must know all types where it converts; nothing is to be converted from 20 to 21 here."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "own": 1]>
+        g (float[N] x) => (float[N] y) { a = com.microsoft.Gelu (x) y = own.f (a) }
+        <domain: "own", opset_import: ["": 20]>
+        f (a) => (b) { c = Relu (a) b = Neg (c) }""")
+    loaded = load(model)
+    assert [node.op_type for node in loaded.graph] == ["Gelu", "Relu", "Neg"]

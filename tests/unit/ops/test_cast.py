@@ -194,3 +194,9 @@ def test_arithmetic_of_codes_is_no_operator() -> None:
     x = every(DType.F8E4M3FN)
     with pytest.raises(ModelError, match="must not be f8e4m3fn"):
         programs_of(make_model("Add", [x, x]))
+
+
+def test_what_is_cast_keeps_its_shape_beside_what_it_is_cast_like() -> None:
+    """Sizes are known elements of both, and only those of the first are cast."""
+    size, like = np.array(3, np.int32), np.array([7], np.int64)
+    check("CastLike", [size, like], constant=(0, 1))

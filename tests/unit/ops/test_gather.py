@@ -7,7 +7,7 @@ from opweld.errors import ModelError, OpweldError
 from opweld.tensor.dim import Value, atoms_of
 from opweld.tensor.expr import dims_of, walk
 from opweld.tensor.program import Tensor, TensorProgram
-from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of, run
+from tests.unit.ops.one_node import Array, check, integers, make_model, normal, programs_of, run
 
 
 def ints(values: object) -> np.ndarray:
@@ -77,3 +77,18 @@ def test_one_hot(axis: int) -> None:
     values = np.array([-1, 5], np.float32)
     check("OneHot", [integers(2, 3), np.array(6, np.int64), values], constant=(1, 2), axis=axis)
     check("OneHot", [integers(2, 3), np.array(6, np.int64), values], constant=(2,), axis=axis)
+
+
+def _hot(x: Array, depth: Array, values: Array) -> Array:
+    """The reference evaluator takes no depth that is a float."""
+    size = int(depth.reshape(-1)[0])
+    return values[(np.where(x < 0, x + size, x)[..., None] == np.arange(size)).astype(int)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_hot_of_a_depth_that_is_a_float(dtype: type) -> None:
+    x, values = integers(2, 3), np.array([-1, 5], np.float32)
+    more = [[x, np.array([depth], dtype), values] for depth in (9, 1)]
+    check("OneHot", [x, np.array([6.5], dtype), values], more=more, reference=_hot)
+    programs = check("OneHot", [x, np.array(6.0, dtype), values], constant=(1, 2), reference=_hot)
+    assert programs[0].symbols == ()

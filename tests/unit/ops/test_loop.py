@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opweld
+from opweld.errors import UnsupportedError
 from opweld.tensor.flow import interpret_flow
 from tests.unit.ops.one_node import Array, assert_close, flow_of, normal
 
@@ -269,3 +270,42 @@ def test_a_body_that_is_several_segments_keeps_what_the_first_one_says() -> None
     )
     for trips in (1, 3):
         check(model, {"trips": np.array(trips), "s_first": normal(4)})
+
+
+COLLECTING = """<ir_version: 8, opset_import: ["": 17]>
+g (int64 n, float[rows, 4] x) => (float[a, b] y, float k, float[4] last) {
+    zero = Constant <value = int64 {0}> ()
+    one = Constant <value = int64 {1}> ()
+    before = Constant <value = int64 {-1}> ()
+    none = SequenceEmpty ()
+    goes = Less (zero, n)
+    all, i, rows_of = Loop ("", goes, none, zero) <body = b (int64 t, bool c, seq(float[]) s, int64 at)
+        => (again, longer, following, twice) {
+        row = Gather <axis = 0> (x, at)
+        square = Mul (row, row)
+        item = ITEM (square)
+        twice = Add (square, square)
+        longer = SequenceInsert (s, item)
+        following = Add (at, one)
+        again = Less (following, n)
+    }>
+    y = ConcatFromSequence <axis = 0, new_axis = NEW> (all)
+    count = SequenceLength (all)
+    k = Cast <to = 1> (count)
+    last = Gather <axis = 0> (rows_of, before)
+}"""
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_tensors_that_a_loop_collects(stacks: bool) -> None:
+    """One more for each iteration, and nobody knows how many before the model runs."""
+    item, new = ("Identity", "1") if stacks else ("Flatten <axis = 0>", "0")
+    model = onnx.parser.parse_model(COLLECTING.replace("ITEM", item).replace("NEW", new))
+    check(model, *({"n": np.array(n), "x": normal(5, 4)} for n in (1, 3, 5)))
+
+
+def test_a_list_that_a_loop_reads_is_refused() -> None:
+    text = COLLECTING.replace("ITEM", "Identity").replace("NEW", "1")
+    read = text.replace("twice = Add (square, square)", "twice = Add (square, square) many = SequenceLength (s)")
+    with pytest.raises(UnsupportedError, match="decides what a sequence holds"):
+        opweld.compile(onnx.parser.parse_model(read))

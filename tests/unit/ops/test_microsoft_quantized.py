@@ -104,3 +104,28 @@ def test_products_to_floats(dtype: Any) -> None:
     a = small(np.uint8, 5, 12)
     inputs = [a, b, scale(0.03), np.abs(normal(7)), np.array(100, np.uint8), small(dtype, 7), normal(7)]
     check_runtime("MatMulIntegerToFloat", inputs, constant=(1, 2, 3, 4, 5, 6), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("per_row", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_lstm(direction: str, per_row: bool) -> None:
+    hidden, features, steps, batch = 6, 5, 7, 1  # of a larger batch ONNX Runtime rounds each thread's part by itself
+    ways = 2 if direction == "bidirectional" else 1
+    rows = (ways, 4 * hidden) if per_row else (ways,)
+    scales = [0.004 + 0.002 * np.abs(normal(*rows, seed=seed)) for seed in (1, 2)]
+    zeros = [np.zeros(rows, np.int8) for _ in range(2)]
+    w, r = small(np.int8, ways, features, 4 * hidden), small(np.int8, ways, hidden, 4 * hidden, seed=1)
+    bias, state = normal(ways, 8 * hidden), normal(ways, batch, hidden)
+    x = normal(steps, batch, features)
+    inputs = [x, w, r, bias, None, state, state, None, scales[0], zeros[0], scales[1], zeros[1]]
+    constant = (1, 2, 3, 8, 9, 10, 11)
+    options: dict[str, Any] = {"outputs": 3, "constant": constant, "direction": direction}
+    check_runtime("DynamicQuantizeLSTM", inputs, hidden_size=hidden, **options)
+    # A state of zeros has steps of no size.
+    check_runtime("DynamicQuantizeLSTM", [*inputs[:5], None, None, *inputs[7:]], hidden_size=hidden, **options)
+
+
+def test_zeros_have_steps() -> None:
+    x = np.zeros((2, 3), np.float32)
+    inputs = [x, small(np.int8, 3, 4), scale(0.5), np.array(1, np.int8)]
+    check_runtime("DynamicQuantizeMatMul", inputs, constant=(1, 2, 3))

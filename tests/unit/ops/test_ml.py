@@ -274,19 +274,6 @@ def test_vectorizers() -> None:
     check_runtime("FeatureVectorizer", [normal(3, 2), normal(3, 4), normal(3, 1)], ML, **options)
 
 
-# -------------------------------------------------------------------------------------------------------------- refused
-
-
-def test_strings_and_maps_are_refused_with_a_remedy() -> None:
-    attributes: dict[str, Any] = {"coefficients": [1.0, 2.0], "intercepts": [0.5], "classlabels_strings": ["a", "b"]}
-    with pytest.raises(UnsupportedError, match="integer labels"):
-        flow_of(runtime_model("LinearClassifier", [normal(3, 2)], ML, outputs=2, **attributes))
-    with pytest.raises(UnsupportedError, match="zipmap"):
-        flow_of(runtime_model("ZipMap", [normal(3, 2)], ML, classlabels_int64s=[0, 1]))
-    with pytest.raises(UnsupportedError, match="strings"):
-        flow_of(runtime_model("LabelEncoder", [integers(3)], ML, keys_int64s=[0], values_strings=["a"]))
-
-
 def test_trees_as_compiled() -> None:
     attributes = Trees(19, 5, 3, "target", modes=["BRANCH_LEQ", "BRANCH_GT"]).attributes()
     model = runtime_model("TreeEnsembleRegressor", [rows()], ML, dims={0: ["n", 5]}, n_targets=3, **attributes)

@@ -85,7 +85,25 @@ def test_expand(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
 
 
 def test_expand_to_a_fed_shape() -> None:
-    check("Expand", [normal(3, 1), ints(3, 5)], more=[[normal(3, 1), ints(3, 2)]])
+    more = [[normal(3, 1), ints(*shape)] for shape in ((3, 2), (1, 4), (1, 1))]
+    assert len(check("Expand", [normal(3, 1), ints(3, 5)], more=more)) == 1
+    (program,) = check("Expand", [normal(3, 1), ints(2, 1, 6)], more=[[normal(3, 1), ints(1, 3, 1)]])
+    for shape in ((1, 2, 6), (1, 0, 1), (0, 3, 1)):
+        with pytest.raises(AssumptionError):
+            run([program], {"x0": normal(3, 1), "x1": ints(*shape)})
+
+
+def test_expand_a_dynamic_size_to_a_fed_one() -> None:
+    """Where the sizes differ, either may be 1."""
+
+    def arrays(n: int, *shape: int) -> list[Any]:
+        return [normal(n, 2), ints(*shape)]
+
+    more = [arrays(5, 1, 2), arrays(1, 4, 2), arrays(1, 1, 1), arrays(6, 6, 1)]
+    programs = check("Expand", arrays(3, 3, 2), dims={0: ["n", 2]}, more=more)
+    assert len(programs) == 2
+    with pytest.raises(AssumptionError):
+        run(programs, {"x0": normal(3, 2), "x1": ints(2, 2)})
 
 
 @pytest.mark.parametrize("repeats", [(1, 1), (2, 3), (0, 2)])

@@ -4,10 +4,13 @@ import itertools
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import TensorProto
 
 from opweld.errors import ModelError, UnsupportedError
-from tests.unit.ops.one_node import check, integers, make_model, normal, onnxruntime_of, programs_of
+from opweld.tensor.flow import interpret_flow
+from tests.unit.ops.one_node import check, flow_of, integers, make_model, normal, onnxruntime_of, programs_of
 
 
 def pool(x: Any, kernel: int, stride: int, pads: tuple[int, int], ceil: bool, dilation: int, kind: str) -> Any:
@@ -114,9 +117,49 @@ def test_norm_pool(p: int) -> None:
     )
 
 
-def test_indices_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="indices"):
-        programs_of(make_model("MaxPool", [normal(1, 1, 4)], outputs=2, kernel_shape=[2]))
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+        {"kernel_shape": [3, 2], "pads": [1, 1, 2, 0]},
+        {"kernel_shape": [2, 3], "strides": [2, 1], "dilations": [2, 1], "pads": [1, 0, 1, 2]},
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [3, 3], "strides": [2, 3], "auto_pad": "SAME_LOWER"},
+    ],
+)
+def test_indices_of_the_largest(options: dict[str, Any], order: int) -> None:
+    arrays = [[normal(2, 3, *sizes)] for sizes in ((8, 9), (6, 5), (7, 11))]
+    dims = {0: [2, 3, "h", "w"]}
+    reference = onnxruntime_with_indices(arrays[0], dims=dims, storage_order=order, **options)
+    check(
+        "MaxPool", arrays[0], outputs=2, dims=dims, more=arrays[1:], reference=reference, storage_order=order, **options
+    )
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("sizes", [(9,), (4, 5, 6)])
+def test_indices_in_one_and_three_axes(sizes: tuple[int, ...], order: int) -> None:
+    options: dict[str, Any] = {"kernel_shape": [3] * len(sizes), "pads": [1] * 2 * len(sizes), "storage_order": order}
+    arrays = [normal(2, 3, *sizes)]
+    check("MaxPool", arrays, outputs=2, reference=onnxruntime_with_indices(arrays, **options), **options)
+
+
+def test_of_equal_elements_the_first_is_told() -> None:
+    x = np.zeros((1, 2, 4, 4), np.float32)
+    options: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    check("MaxPool", [x], outputs=2, reference=onnxruntime_with_indices([x], **options), **options)
+    lowest = np.full((1, 2, 4, 4), -np.inf, np.float32)
+    (_, indices) = interpret_flow(flow_of(make_model("MaxPool", [x], outputs=2, **options)), {"x0": lowest}).values()
+    assert indices.min() >= 0 and indices.max() < lowest.size, "never on padding"
+
+
+def onnxruntime_with_indices(arrays: list[Any], dims: Any = None, **options: Any) -> Any:
+    model = make_model("MaxPool", arrays, outputs=2, dims=dims, opset=12, **options)
+    for output, kind in zip(model.graph.output, (TensorProto.FLOAT, TensorProto.INT64), strict=True):
+        output.type.tensor_type.elem_type = kind
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return lambda x: tuple(session.run(None, {"x0": x}))
 
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])

@@ -171,3 +171,16 @@ def test_convolutions(attributes: dict[str, Any]) -> None:
     check("QLinearConv", operands, **options)
     unsigned = [x, small(np.uint8, *w.shape), np.array(110, np.uint8)]
     check("ConvInteger", unsigned, **attributes)
+
+
+def test_steps_are_found_at_run_time() -> None:
+    options: dict[str, Any] = {"outputs": 3, "dims": {0: ["n", 5]}}
+    for x in (normal(4, 5), np.abs(normal(3, 5)) + 1, -np.abs(normal(3, 5)) - 1):
+        check("DynamicQuantizeLinear", [x], **options)
+    zeros = np.zeros((2, 5), np.uint8)
+    check(
+        "DynamicQuantizeLinear",
+        [np.zeros((2, 5), np.float32)],
+        reference=lambda _: (zeros, np.float32(1), np.uint8(0)),
+        **options,
+    )

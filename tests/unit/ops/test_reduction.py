@@ -124,5 +124,21 @@ def test_axes_that_are_fed(keepdims: int) -> None:
     feeds = [[x, np.array([axis], np.int64)] for axis in range(-3, 3)]
     check("ReduceSum", feeds[0], more=feeds[1:], keepdims=keepdims)
     programs = check("ReduceMean", feeds[0], keepdims=keepdims)
-    with pytest.raises(AssumptionError):
-        run(programs, {"x0": x, "x1": np.array([3], np.int64)})
+    assert len(programs) == 3, "an axis counted from the end is the same one"
+    for axis in (3, -4):
+        with pytest.raises(AssumptionError):
+            run(programs, {"x0": x, "x1": np.array([axis], np.int64)})
+
+
+def test_sets_of_axes_that_are_fed() -> None:
+    """A variant for each set, in whatever order it is named."""
+    x = normal(3, 4, 5, 2)
+    feeds = [[x, np.array([i, j], np.int64)] for i in range(-4, 4) for j in range(-4, 4) if (i - j) % 4]
+    programs = check("ReduceMax", feeds[0], more=feeds[1:])
+    assert len(programs) == 6
+    for axes in ((1, 1), (2, -2), (0, 4)):
+        with pytest.raises(AssumptionError):
+            run(programs, {"x0": x, "x1": np.array(axes, np.int64)})
+    assert len(check("ReduceMax", [x, np.array([3, -2, 0, 1], np.int64)])) == 1
+    with pytest.raises(ModelError, match="5 axes are given for a value of rank 4"):
+        programs_of(make_model("ReduceMax", [x, np.arange(5)]))

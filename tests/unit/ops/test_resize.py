@@ -57,6 +57,14 @@ def test_interpolation_by_scale(coordinates: str, mode: str, scale: float) -> No
     check("Resize", arrays, tolerance=1e-5, reference=onnxruntime_of("Resize", arrays, **options), **options)
 
 
+@pytest.mark.parametrize(("op_type", "opset"), [("Upsample", 9), ("Resize", 10)])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_corners_of_old_opsets(op_type: str, opset: int, mode: str) -> None:
+    arrays = [normal(1, 2, 5, 4), np.array([1, 1, 1.6, 2.5], np.float32)]
+    options: dict[str, Any] = {"constant": (1,), "opset": opset, "mode": mode}
+    check(op_type, arrays, reference=onnxruntime_of(op_type, arrays, **options), **options)
+
+
 def test_linear_in_three_axes() -> None:
     check("Resize", scaled(normal(1, 2, 3, 4, 5), 1, 1, 2, 2, 2), constant=(1, 2), mode="linear", tolerance=1e-5)
 
@@ -202,7 +210,5 @@ def test_what_is_not_there_yet_is_refused() -> None:
         arrays = sized(normal(1, 1, 4), 1, 1, 2)
         arrays[1] = np.array([0.0, 1.0], np.float32)
         programs_of(make_model("Resize", arrays, constant=(3,), coordinate_transformation_mode="tf_crop_and_resize"))
-    with pytest.raises(UnsupportedError, match="scales"):
-        programs_of(make_model("Resize", inputs, constant=(1,)))
     with pytest.raises(ModelError, match="neither"):
         programs_of(make_model("Resize", [normal(1, 1, 4)]))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -230,3 +231,42 @@ def test_a_body_whose_sizes_data_decides_begins_a_segment() -> None:
         feeds = {"s": normal(3), "x": normal(4, 3, seed=seed) + 2}
         expected: Any = ReferenceEvaluator(model).run(None, feeds)
         np.testing.assert_allclose(interpret_flow(flow, feeds)["y0"], expected[0], rtol=1e-5)
+
+
+# Batches, which the Scan of opset 8 has
+
+
+def batched_model(*inputs: str, **attributes: Any) -> onnx.ModelProto:
+    """Running sums of `a`, and `b` plus them, in each batch."""
+    nodes = [helper.make_node("Add", ["s_in", "a_in"], ["s_out"]), helper.make_node("Mul", ["s_out", "b_in"], ["z"])]
+    body = helper.make_graph(
+        nodes, "body", [value(f"{name}_in", 3) for name in "sab"], [value("s_out", 3), value("z", 3)]
+    )
+    node = helper.make_node(
+        "Scan", [*inputs], ["last", "all"], name="the_Scan", body=body, num_scan_inputs=2, **attributes
+    )
+    fed = [value("s", "n", 3), value("a", "n", "t", 3), value("b", "n", "t", 3)]
+    fed += [helper.make_tensor_value_info("lengths", TensorProto.INT64, ["n"])] if "lengths" in inputs else []
+    graph = helper.make_graph([node], "batches", fed, [value("last", "n", 3), value("all", "n", "t", 3)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=4)
+
+
+@pytest.mark.parametrize("directions", [[0, 0], [1, 0]])
+def test_batches_are_scanned_one_by_one(directions: list[int]) -> None:
+    model = batched_model("", "s", "a", "b", directions=directions)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    flow = flow_of(model)
+    for batches, steps in ((1, 4), (3, 1), (2, 5)):
+        feeds = {"s": normal(batches, 3), "a": normal(batches, steps, 3), "b": normal(batches, steps, 3, seed=1)}
+        found = interpret_flow(flow, feeds)
+        for name, wanted in zip(("last", "all"), session.run(None, feeds), strict=True):
+            np.testing.assert_allclose(found[name], np.asarray(wanted), rtol=1e-5, atol=1e-6)
+
+
+def test_batches_of_different_lengths_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"the_Scan.*different lengths"):
+        flow_of(batched_model("lengths", "s", "a", "b"))
+    model = batched_model("", "s", "a", "b")
+    model.graph.node.append(helper.make_node("Upsample", ["a"], ["larger"], scales=[1.0, 2.0, 1.0]))
+    with pytest.raises(UnsupportedError, match="Upsample"):
+        flow_of(model)

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from opweld.errors import AssumptionError, ModelError, UnsupportedError
 from opweld.ops.shape import reshaped_indices
 from opweld.tensor.dim import Axis, FloorDiv, Mod, Symbol, as_dim, atoms_of
-from tests.unit.ops.one_node import check, make_model, normal, programs_of, run
+from opweld.tensor.flow import interpret_flow
+from tests.unit.ops.one_node import check, flow_of, make_model, normal, programs_of, run
 
 
 def ints(*values: int) -> np.ndarray:
@@ -53,9 +54,38 @@ def test_reshape_assumes_that_a_dynamic_size_divides() -> None:
 
 
 def test_reshape_to_a_fed_shape() -> None:
-    programs = check("Reshape", [normal(4, 6), ints(8, 3)], dims={0: ["n", 6]}, more=[[normal(2, 6), ints(4, 3)]])
-    with pytest.raises(AssumptionError):
-        run(programs, {"x0": normal(4, 6), "x1": ints(5, 5)})
+    arrays, dims = [normal(4, 6), ints(8, 3)], {0: ["n", 6]}
+    more = [[normal(2, 6), ints(*shape)] for shape in ((4, 3), (-1, 2), (0, -1), (0, 6), (3, -1), (1, 12))]
+    (usual, _) = check("Reshape", arrays, dims=dims, more=more)
+    assert usual.guards and len(usual.outputs) == 1, "sizes that are plain need no second segment"
+    assert run([usual], {"x0": normal(4, 6), "x1": ints(8, 3)})["y0"].shape == (8, 3)
+    arrays = [normal(24), ints(2, 3, 4)]
+    assert len(check("Reshape", arrays, dims={0: ["n"]}, more=[[normal(12), ints(2, -1, 3)]])) == 2
+    flow = flow_of(make_model("Reshape", [normal(4, 6), ints(8, 3)], dims=dims))
+    for target in ((5, 5), (-1, -1), (-1, 7), (-2, -12), (0, 3)):
+        with pytest.raises(AssumptionError):
+            interpret_flow(flow, {"x0": normal(4, 6), "x1": ints(*target)})
+
+
+def test_reshape_of_no_elements_to_a_fed_shape() -> None:
+    x = normal(0, 3, 4)
+    check("Reshape", [x, ints(3, 4, 0)], more=[[x, ints(0, 7, 5)]], allowzero=1)
+    check("Reshape", [x, ints(0, 0, 0)], more=[[x, ints(0, 1, 5)]])
+
+
+def test_all_of_several_fed_shapes_are_usual_but_one() -> None:
+    """Variants are as many as shapes and one, not two to their power."""
+    count = 6
+    nodes = [helper.make_node("Reshape", [f"x{i}", f"s{i}"], [f"y{i}"], name=f"r{i}") for i in range(count)]
+    inputs = [helper.make_tensor_value_info(f"x{i}", TensorProto.FLOAT, [3, 4]) for i in range(count)]
+    inputs += [helper.make_tensor_value_info(f"s{i}", TensorProto.INT64, [2]) for i in range(count)]
+    outputs = [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None) for i in range(count)]
+    flow = flow_of(helper.make_model(helper.make_graph(nodes, "shapes", inputs, outputs), ir_version=10))
+    assert len(flow.segments) == len(flow.segments[0].programs) == count + 1
+    feeds = {f"x{i}": normal(3, 4) for i in range(count)} | {f"s{i}": ints(2, 6) for i in range(count)}
+    for odd in (None, 0, count - 1):
+        shapes = {} if odd is None else {f"s{odd}": ints(-1, 6)}
+        assert all(y.shape == (2, 6) for y in interpret_flow(flow, feeds | shapes).values())
 
 
 @pytest.mark.parametrize("target", [(5, 5), (-1, -1), (-2, 12), (0, 0, 0, 0), (-1, 7)])
@@ -119,6 +149,8 @@ def test_unsqueeze(axes: tuple[int, ...]) -> None:
 def test_axes_that_are_fed() -> None:
     check("Squeeze", [normal(1, 3, 1), ints(0)], more=[[normal(1, 3, 1), ints(-1)]])
     check("Unsqueeze", [normal(2, 3), ints(0)], more=[[normal(2, 3), ints(2)], [normal(2, 3), ints(-1)]])
+    more = [[normal(2, 3, 4), ints(*axes)] for axes in ((1, -1, 2), (-6, 2, 4), (5, 4, 3))]
+    assert len(check("Unsqueeze", [normal(2, 3, 4), ints(0, 2, 5)], more=more)) == 20
 
 
 @pytest.mark.parametrize("attributes", [{}, {"start": 1}, {"start": -2, "end": -1}, {"end": 2}, {"start": 7}])

@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opweld.errors import AssumptionError, ModelError
+from opweld.errors import AssumptionError, ModelError, OpweldError
 from opweld.ops.slicing import span_of
 from opweld.tensor.dim import Symbol, as_dim
-from tests.unit.ops.one_node import check, make_model, normal, programs_of, run
+from opweld.tensor.flow import interpret_flow
+from tests.unit.ops.one_node import check, feeds_of, flow_of, make_model, normal, programs_of, run
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)
 
@@ -122,6 +123,18 @@ def test_axes_that_are_fed() -> None:
     x = normal(5, 6)
     check("Slice", [x, ints(1), ints(3), ints(0)], constant=(1, 2), more=[[x, ints(1), ints(3), ints(-1)]])
     check("Pad", [x, ints(1, 2), None, ints(1)], constant=(1,), more=[[x, ints(1, 2), None, ints(-2)]])
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads_of_axes_that_are_fed(mode: str) -> None:
+    x = normal(4, 5, 6, 3)
+    every = [((1, 2, 0, 1), (0, 2)), ((2, 0, 1, 1), (-1, 1)), ((0, 3, 2, 0), (3, -3))]
+    feeds = [[x, ints(*pads), None, ints(*axes)] for pads, axes in every]
+    programs = check("Pad", feeds[0], dims={0: ["n", 5, "m", 3]}, more=feeds[1:], mode=mode)
+    assert len(programs) == 1
+    flow = flow_of(make_model("Pad", feeds[0], mode=mode))
+    with pytest.raises(OpweldError, match="an index outside"):
+        interpret_flow(flow, feeds_of([x, ints(1, 1, 1, 1), None, ints(0, 4)], ()))
 
 
 def test_backwards_beyond_the_beginning_of_a_short_axis() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,16 @@ def test_a_reference_that_disagrees_with_onnx_runtime_tolerates_nothing(
     assert check.passed
     assert check.notes == ("the float64 reference and ONNX Runtime disagree about output 'y'",)
     assert not check_outputs(path, feeds, ["y"], [y * np.float32(1.001)]).passed
+
+
+def test_negative_pads_crop(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Pad", ["x", "pads", "value"], ["y"])]
+    path = model(nodes, tmp_path / "m.onnx", pads=np.array([-1, 2]), value=np.array(7, np.float32))
+    (y,) = float64_outputs(path, {"x": np.array([1, 2, 3], np.float32)})
+    assert y.tolist() == [2, 3, 7, 7]
+
+
+def test_erf_is_computed_in_float64(tmp_path: Path) -> None:
+    path = model([helper.make_node("Erf", ["x"], ["y"])], tmp_path / "m.onnx")
+    (y,) = float64_outputs(path, {"x": np.array([1 / 3], np.float32)})
+    assert y[0] == math.erf(float(np.float32(1 / 3)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.activation import leaky_relu
-from opweld.ops.arithmetic import add, div, larger, mul, smaller, sub
+from opweld.ops.arithmetic import add, div, mul, sub
+from opweld.ops.dynamic import steps_of
 from opweld.ops.emitted import Body, Emitted, Indices, define, emit
 from opweld.ops.fact import Fact
 from opweld.ops.matmul import contraction
@@ -271,23 +273,9 @@ def lower_dynamic(scope: Lowering, node: ir.Node) -> None:
     """The product of the input, rounded to 256 steps between its least and its largest element, and the weights."""
     x = required(node, 0)
     shape = scope.fact(x).shape
-    rows = rows_of(scope, shape, lambda at: scope.load(x, at), range(len(shape)))
-    least, most = (rows.total(kind, rows.element, kind) for kind in ("min", "max"))
-    low = rows.per_row(lambda at: smaller(least.at(at), 0.0), "low")
-    high = rows.per_row(lambda at: larger(most.at(at), 0.0), "high")
-    scale = rows.per_row(lambda at: div(sub(high.at(()), low.at(())), 255.0), "scale")
-
-    def zero_of(at: Indices) -> Expr:
-        return quantized(unary("neg", div(low.at(()), scale.at(()))), None, DType.U8)
-
-    zero = rows.per_row(zero_of, "zero")
-
-    def rounded(at: Indices) -> Expr:
-        number = quantized(div(scope.load(x, at), scale.at(())), zero.at(()), DType.U8)
-        return sub(cast(number, DType.F32), cast(zero.at(()), DType.F32))
-
-    whole = emit(scope, shape, rounded, "rounded")
-    _to_float(scope, node, whole, scale.at(()), 2, 3, 4)
+    steps = steps_of(partial(emit, scope), shape, lambda at: scope.load(x, at))
+    whole = emit(scope, shape, lambda at: steps.from_zero(scope.load(x, at)), "rounded")
+    _to_float(scope, node, whole, steps.size.at(()), 2, 3, 4)
 
 
 @lowers("MatMulIntegerToFloat", domain=MICROSOFT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -20,8 +21,10 @@ from opweld.tensor.dim import ZERO, Axis, Dim, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, const, index, unary
 
+Weights: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float32]]"
 
-def weights_of(node: ir.Node, name: str, rows: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+
+def weights_of(node: ir.Node, name: str, rows: int) -> Weights:
     """A list of numbers as rows of one length."""
     values = np.asarray(attribute(node, name, None) or (), np.float32)
     if rows < 1 or values.size % rows:
@@ -36,23 +39,26 @@ def require_features(scope: Inference, node: ir.Node, count: int) -> Dim:
     return x.shape[0] if x.rank == 2 else as_dim(1)
 
 
-def linear(scope: Lowering, node: ir.Node, names: tuple[str, str], outputs: int, rows: Dim) -> Emitted:
-    """Emits the sums [rows, outputs] of weighted features and intercepts."""
+def weighted(scope: Lowering, node: ir.Node, weights: Weights, rows: Dim) -> Emitted:
+    """Emits the sums [rows, outputs] of the features weighted by each row of [outputs, features]."""
     x = required(node, 0)
-    weights = weights_of(node, names[0], outputs)
     table = Emitted(scope.constant(weights, "coefficients"), DType.F32)
-    shape = (rows, as_dim(outputs))
 
     def total(at: Indices) -> Expr:
         k = Axis("k", as_dim(weights.shape[1]))
         return contraction((k,), cast(scope.load(x, (at[0], k.dim)), DType.F32), table.at((at[1], k.dim)))
 
-    product = emit(scope, shape, total, "product")
+    return emit(scope, (rows, as_dim(weights.shape[0])), total, "product")
+
+
+def linear(scope: Lowering, node: ir.Node, names: tuple[str, str], outputs: int, rows: Dim) -> Emitted:
+    """Emits the sums [rows, outputs] of weighted features and intercepts."""
+    product = weighted(scope, node, weights_of(node, names[0], outputs), rows)
     intercepts = attribute(node, names[1], None)
     if not intercepts:
         return product
     added = Emitted(scope.constant(np.asarray(intercepts, np.float32), "intercepts"), DType.F32)
-    return emit(scope, shape, lambda at: add(product.at(at), added.at(at[1:])), "scores")
+    return emit(scope, (rows, as_dim(outputs)), lambda at: add(product.at(at), added.at(at[1:])), "scores")
 
 
 def _checked(node: ir.Node, outputs: int) -> int:

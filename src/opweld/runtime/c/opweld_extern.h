@@ -288,4 +288,47 @@ OPW_EXTERN void opw_extern_suppress_f32(const float *place, const float *scores,
 OPW_DEFINE_TREES(f32, float)
 OPW_DEFINE_TREES(f64, double)
 
+/* ---------------------------------------------------------------------------------------------------- probabilities */
+
+/* `scratch` is a matrix and how steep the sum that is made least rises with the probability of each class. */
+OPW_EXTERN void opw_extern_couple_f32(const float *pairs, float *p, float *scratch, int64_t classes, int64_t count,
+                                      int64_t *error) {
+    (void)count, (void)error;
+    float *slope = scratch + classes * classes;
+    for (int64_t i = 0; i < classes; i++) {
+        scratch[i * classes + i] = 0;
+        p[i] = 1 / (float)classes;
+    }
+    for (int64_t i = 0; i < classes; i++)
+        for (int64_t j = i + 1; j < classes; j++) {
+            float first = *pairs++, second = 1 - first;
+            scratch[i * classes + i] += second * second;
+            scratch[j * classes + j] += first * first;
+            scratch[i * classes + j] = scratch[j * classes + i] = -first * second;
+        }
+    for (int step = 0; step < 100; step++) {
+        float total = 0, most = 0;
+        for (int64_t i = 0; i < classes; i++) {
+            slope[i] = 0;
+            for (int64_t j = 0; j < classes; j++) slope[i] += scratch[i * classes + j] * p[j];
+            total += p[i] * slope[i];
+        }
+        for (int64_t i = 0; i < classes; i++) {
+            float apart = slope[i] < total ? total - slope[i] : slope[i] - total;
+            most = OPW_MAX(most, apart);
+        }
+        if (most < 0.005f / (float)classes) return;
+        for (int64_t i = 0; i < classes; i++) {
+            const float *row = scratch + i * classes;
+            float change = (total - slope[i]) / row[i], shrink = 1 + change;
+            p[i] += change;
+            total = (total + change * (change * row[i] + 2 * slope[i])) / shrink / shrink;
+            for (int64_t j = 0; j < classes; j++) {
+                slope[j] = (slope[j] + change * row[j]) / shrink;
+                p[j] /= shrink;
+            }
+        }
+    }
+}
+
 #endif

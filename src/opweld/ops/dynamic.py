@@ -1,0 +1,85 @@
+"""Values rounded to 256 steps between the least and the largest of them, found at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from opweld.errors import ModelError
+from opweld.ops.arithmetic import div, larger, number, smaller, sub, where
+from opweld.ops.emitted import Body, Emitted, Indices, define, emit
+from opweld.ops.fact import Fact
+from opweld.ops.operands import describe, required, wanted
+from opweld.ops.quantize import quantized
+from opweld.ops.registry import Inference, Lowering, fresh_axes, infers, lowers
+from opweld.tensor.dim import Dim
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, binary, cast, reduce, unary
+
+Emit: TypeAlias = Callable[[Sequence[Dim], Body, str], Emitted]
+"""What adds a tensor of a shape: to the program, or to each step of a recurrence."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The size of a step, and how many there are from the least value to zero, uint8."""
+
+    size: Emitted
+    zero: Emitted
+
+    def rounded(self, x: Expr) -> Expr:
+        """The number of steps from the least value, uint8."""
+        return quantized(div(x, self.size.at(())), self.zero.at(()), DType.U8)
+
+    def from_zero(self, x: Expr) -> Expr:
+        """The number of steps from zero, in the dtype of the value."""
+        return sub(cast(self.rounded(x), x.dtype), cast(self.zero.at(()), x.dtype))
+
+
+def steps_of(emit: Emit, shape: tuple[Dim, ...], element: Body) -> Steps:
+    """Emits the steps for these elements, of which zero is one. Where all are zero, a step is 1."""
+
+    def extreme(kind: str) -> Emitted:
+        def body(_: Indices) -> Expr:
+            axes = fresh_axes(shape, "r")
+            return reduce(kind, axes, element(tuple(axis.dim for axis in axes)))
+
+        return emit((), body, kind)
+
+    least, most = extreme("min"), extreme("max")
+
+    def width(_: Indices) -> Expr:
+        whole = sub(larger(most.at(()), 0.0), smaller(least.at(()), 0.0))
+        return where(binary("eq", whole, number(0.0, whole)), number(1.0, whole), div(whole, 255.0))
+
+    size = emit((), width, "scale")
+
+    def to_zero(_: Indices) -> Expr:
+        return quantized(unary("neg", div(smaller(least.at(()), 0.0), size.at(()))), None, DType.U8)
+
+    return Steps(size, emit((), to_zero, "zero"))
+
+
+@infers("DynamicQuantizeLinear")
+def infer_dynamic_quantize(scope: Inference, node: ir.Node) -> list[Fact]:
+    """uint8 of the shape, the size of a step, and what zero is."""
+    fact = scope.fact(required(node, 0))
+    if fact.dtype is not DType.F32:
+        raise ModelError(f"{describe(node)}: expected float32, got {fact.dtype!r}")
+    return [Fact(DType.U8, fact.shape), Fact(DType.F32, ()), Fact(DType.U8, ())][: len(node.outputs)]
+
+
+@lowers("DynamicQuantizeLinear")
+def lower_dynamic_quantize(scope: Lowering, node: ir.Node) -> None:
+    """Steps between the extremes, and the number of steps of each element."""
+    x = required(node, 0)
+    steps = steps_of(partial(emit, scope), scope.fact(x).shape, lambda at: scope.load(x, at))
+    elements: list[Body] = [lambda at: steps.rounded(scope.load(x, at)), steps.size.at, steps.zero.at]
+    for position, element in enumerate(elements):
+        output = wanted(node, position)
+        if output is not None:
+            define(scope, output, element)

@@ -1,0 +1,57 @@
+"""DynamicQuantizeLSTM: an LSTM whose weights are 8-bit, and whose inputs and hidden states are rounded to 8 bits."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.ops.arithmetic import mul
+from opweld.ops.dynamic import steps_of
+from opweld.ops.emitted import define, emit
+from opweld.ops.expansion import DOMAIN, Expansion
+from opweld.ops.fact import Fact
+from opweld.ops.microsoft.domain import MICROSOFT
+from opweld.ops.operands import given, required
+from opweld.ops.registry import Inference, Lowering, infers, lowers
+
+
+@infers("DynamicQuantizeLSTM", domain=MICROSOFT)
+def infer_dynamic_lstm(scope: Inference, node: ir.Node) -> list[Fact]:
+    """X [T, B, I], W [D, I, 4 * H], R [D, H, 4 * H], then as LSTM; each of W and R has a scale and a zero point, for a
+    direction [D] or for each of its rows [D, 4 * H]. Written as an LSTM of what the values stand for."""
+    made = Expansion(node)
+    (x,) = made.own("Rounded", required(node, 0))
+    w = _weights(scope, made, node, 1, 8)
+    r = _weights(scope, made, node, 2, 10)
+    rest = (given(node, position) for position in range(3, 8))
+    options = {name: found.value for name, found in node.attributes.items()}
+    return made.infer(scope, *made.own("LSTM", x, w, r, *rest, outputs=len(node.outputs), **options))
+
+
+def _weights(scope: Inference, made: Expansion, node: ir.Node, position: int, scaling: int) -> ir.Value:
+    """Weights as LSTM takes them: float32, the rows of the gates before what they multiply."""
+    axes = made.constant(np.array([1] if scope.fact(required(node, scaling)).rank == 2 else [1, 2], np.int64))
+    (wide,) = made.emit("Cast", required(node, position), to=int(ir.DataType.FLOAT))
+    zero = given(node, scaling + 1)
+    if zero is not None:
+        (offset,) = made.emit("Unsqueeze", *made.emit("Cast", zero, to=int(ir.DataType.FLOAT)), axes)
+        (wide,) = made.emit("Sub", wide, offset)
+    (scale,) = made.emit("Unsqueeze", required(node, scaling), axes)
+    return made.emit("Transpose", *made.emit("Mul", wide, scale), perm=[0, 2, 1])[0]
+
+
+@infers("Rounded", domain=DOMAIN)
+def infer_rounded(scope: Inference, node: ir.Node) -> list[Fact]:
+    """The fact of the input."""
+    fact = scope.fact(required(node, 0))
+    return [Fact(fact.dtype, fact.shape)]
+
+
+@lowers("Rounded", domain=DOMAIN)
+def lower_rounded(scope: Lowering, node: ir.Node) -> None:
+    """Each element rounded to 256 steps between the least and the largest one."""
+    x = required(node, 0)
+    steps = steps_of(partial(emit, scope), scope.fact(x).shape, lambda at: scope.load(x, at))
+    define(scope, node.outputs[0], lambda at: mul(steps.from_zero(scope.load(x, at)), steps.size.at(())))

@@ -1,0 +1,93 @@
+"""Models that can only be compiled when it is known how they are fed: compiled when they are."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+
+from opweld.errors import InputError, UnspecifiedError
+from opweld.interface import ModelMetadata, Specialisation, Structure
+from opweld.runtime.session import Session
+
+MAX_SESSIONS: Final = 8
+"""Sessions that are kept; the one that was not used for the longest time goes first."""
+
+Compile = Callable[[Specialisation], Path]
+"""Makes the artifact of a model for inputs that are fed so; raises UnspecifiedError for what else must be known."""
+
+Facts = tuple[tuple[str, str, str], ...]
+"""(option, input, its value as text), of all that must be known."""
+
+
+class SpecialisedSessions:
+    """The sessions of one model, one for each way in which it is fed. Any number of threads may ask for them.
+
+    Attributes:
+        structure, metadata: what the model declares.
+    """
+
+    def __init__(
+        self, structure: Structure, metadata: ModelMetadata, compile: Compile, threads: int | None = None
+    ) -> None:
+        self.structure, self.metadata = structure, metadata
+        self._compile, self._threads = compile, threads
+        self._needed: list[tuple[str, str]] = []
+        self._sessions: OrderedDict[Facts, Session] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def session_for(self, feeds: Mapping[str, Any]) -> Session:
+        """The session for these feeds, compiled at their first time.
+
+        Raises InputError where a feed is missing that decides, OpweldError where the model does not compile for these.
+        """
+        for argument in self.structure.inputs:
+            if argument.name not in feeds and not argument.type.startswith("optional("):
+                raise InputError(f"input {argument.name!r} is missing: {argument.type}")
+        with self._lock:
+            while True:
+                known = _known(self._needed, feeds)
+                key = tuple((option, name, repr(value)) for option, name, value in known)
+                if key in self._sessions:
+                    self._sessions.move_to_end(key)
+                    return self._sessions[key]
+                given: dict[str, dict[str, Any]] = {"lengths": {}, "ranks": {}, "constants": {}}
+                for option, name, value in known:
+                    given[option][name] = value
+                try:
+                    made = Session(self._compile(Specialisation(**given)), threads=self._threads)
+                except UnspecifiedError as error:
+                    if (error.option, error.name) in self._needed:
+                        raise  # the feeds do not tell it
+                    self._needed.append((error.option, error.name))
+                    continue
+                self._sessions[key] = made
+                if len(self._sessions) > MAX_SESSIONS:
+                    self._sessions.popitem(last=False)
+                return made
+
+
+def _known(needed: Sequence[tuple[str, str]], feeds: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """What the feeds say of all that some way of feeding needs; not all of it is there in this one."""
+    tensors: dict[str, Any] = {}
+    for name, value in feeds.items():
+        if isinstance(value, list | tuple):
+            tensors |= {f"{name}[{i}]": element for i, element in enumerate(cast("Sequence[Any]", value))}
+        if value is not None:
+            tensors[name] = value
+    known: list[tuple[str, str, Any]] = []
+    for option, name in needed:
+        if option == "lengths":
+            known.append((option, name, _length(feeds.get(name))))
+        elif name in tensors:
+            array = np.asarray(tensors[name])
+            known.append((option, name, array.ndim if option == "ranks" else array.tolist()))
+    return known
+
+
+def _length(value: Any) -> int | None:
+    return None if value is None else len(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else 1

@@ -1,0 +1,68 @@
+"""Models of opsets 1 to 6, whose operands are aligned to an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import opweld
+from opweld.errors import UnsupportedError
+
+X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+
+
+def _model(op_type: str, part: np.ndarray, opset: int, **attributes: Any) -> onnx.ModelProto:
+    node = helper.make_node(op_type, ["x", "part"], ["y"], **attributes)
+    graph = helper.make_graph(
+        [node],
+        op_type,
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, X.shape)],
+        initializer=[onnx.numpy_helper.from_array(part, "part")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=3)
+
+
+def _run(model: onnx.ModelProto) -> np.ndarray:
+    return opweld.compile(model).run({"x": X})["y"]
+
+
+@pytest.mark.parametrize("opset", [1, 6])
+@pytest.mark.parametrize(
+    ("op_type", "meaning"),
+    [("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply), ("Div", np.divide)],
+)
+def test_an_operand_begins_at_an_axis(opset: int, op_type: str, meaning: Any) -> None:
+    channels = np.array([1.5, -2.0, 3.0], np.float32)
+    rows = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+    for part, aligned in ((channels, channels[:, None, None]), (rows, rows[:, :, None])):
+        for axis in (1, -3):
+            y = _run(_model(op_type, part, opset, broadcast=1, axis=axis))
+            np.testing.assert_array_equal(y, meaning(X, aligned))
+
+
+@pytest.mark.parametrize("opset", [1, 6])
+def test_an_operand_without_an_axis_ends_with_the_other(opset: int) -> None:
+    part = np.arange(5, dtype=np.float32)
+    np.testing.assert_array_equal(_run(_model("Add", part, opset, broadcast=1)), X + part)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_slopes_are_those_of_channels(count: int) -> None:
+    slopes = np.array([0.5, -1.0, 2.0], np.float32)[:count]
+    y = _run(_model("PRelu", slopes, 6))
+    np.testing.assert_array_equal(y, np.where(X < 0, X * slopes[:, None, None], X))
+
+
+def test_a_rank_that_nobody_knows_is_refused() -> None:
+    model = _model("Add", np.arange(3, dtype=np.float32), 6, broadcast=1, axis=1)
+    unknown = helper.make_node("Unknown", ["x"], ["z"], domain="somewhere")
+    model.graph.node.insert(0, unknown)
+    model.graph.node[1].input[0] = "z"
+    model.opset_import.append(helper.make_opsetid("somewhere", 1))
+    with pytest.raises(UnsupportedError, match="aligned to axis 1, and its rank is unknown"):
+        opweld.compile(model)
