@@ -195,7 +195,7 @@ ENCODERS = (
         "nystromformer",
         "Nystromformer",
         inputs=(ids(dims=("batch", 16)),),
-        num_landmarks=4,
+        num_landmarks=16,
         segment_means_seq_len=16,
     ),
     text("fnet", "FNet", inputs=(ids(),), num_attention_heads=None),

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from tests.architectures.architecture import Architecture
 from tests.architectures.judge import Finding
+from tests.parallel import spread
 
 REPOSITORY = Path(__file__).parents[2]
 Job = tuple[str, str]
@@ -76,29 +75,14 @@ def _ending(code: int) -> str:
 
 def judged(architectures: Sequence[Architecture], workers: int, variables: dict[str, str]) -> Iterator[Finding]:
     """The findings of all architectures from all their exporters, in no order."""
-    jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    found: queue.SimpleQueue[Finding | BaseException] = queue.SimpleQueue()
-    count = 0
-    for architecture in architectures:
-        for exporter in architecture.exporters:
-            jobs.put((architecture.name, exporter))
-            count += 1
 
-    def work() -> None:
+    @contextlib.contextmanager
+    def opened() -> Generator[Callable[[Job], Finding]]:
         worker = Worker(variables)
         try:
-            while True:
-                found.put(worker.run(jobs.get_nowait()))
-        except queue.Empty:
+            yield worker.run
+        finally:
             worker.close()
-        except BaseException as error:  # noqa: BLE001 - raised again where the findings are read
-            found.put(error)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, count))]
-    for thread in threads:
-        thread.start()
-    for _ in range(count):
-        finding = found.get()
-        if isinstance(finding, BaseException):
-            raise finding
-        yield finding
+    jobs = [(architecture.name, exporter) for architecture in architectures for exporter in architecture.exporters]
+    return spread(jobs, min(workers, len(jobs)), opened)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 from tests.fuzz.finding import Finding
+from tests.parallel import spread
 
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT_S = 300
@@ -76,31 +76,15 @@ def _start() -> subprocess.Popen[str]:
     )
 
 
+@contextlib.contextmanager
+def _opened() -> Generator[Callable[[int], Finding]]:
+    worker = Worker()
+    try:
+        yield worker.run
+    finally:
+        worker.close()
+
+
 def findings_of(seeds: Iterable[int], workers: int) -> Iterator[Finding]:
     """The finding of each seed, as they come in. Seeds are asked for one at a time, by threads."""
-    jobs, turn = iter(seeds), threading.Lock()
-    found: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
-
-    def work() -> None:
-        worker = Worker()
-        try:
-            while True:
-                with turn:
-                    seed = next(jobs, None)
-                if seed is None:
-                    return
-                found.put(worker.run(seed))
-        finally:
-            worker.close()
-            found.put(None)
-
-    running = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
-    for thread in running:
-        thread.start()
-    left = workers
-    while left:
-        finding = found.get()
-        if finding is None:
-            left -= 1
-        else:
-            yield finding
+    return spread(seeds, workers, _opened)

@@ -68,11 +68,12 @@ def widened(values: Array) -> Array:
 
 
 def disturbed(values: Array, dtype: np.dtype[Any], random: np.random.Generator) -> Array:
-    """Values off by up to a rounding of the dtype that they have in the model."""
+    """Values off by up to a rounding of the dtype that they have in the model, infinite beyond its range."""
     if values.dtype.kind != "f" or dtype not in ROUNDING:
         return values
     least = np.finfo(dtype).smallest_subnormal * (values != 0)
-    return values * (1 + ROUNDING[dtype] * random.uniform(-1, 1, values.shape)) + least * random.uniform(-1, 1)
+    moved = values * (1 + ROUNDING[dtype] * random.uniform(-1, 1, values.shape)) + least * random.uniform(-1, 1)
+    return np.where(np.abs(moved) > np.finfo(dtype).max, np.copysign(np.inf, moved), moved)
 
 
 def evaluate(

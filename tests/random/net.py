@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.parallel import spread
 from tests.random.judge import Finding
+from tests.random.worker import OURS
 
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT_S = 1800
@@ -97,6 +98,7 @@ def cast_net(
     threads: Callable[[int], Sequence[int]],
     workers: int,
     variables: dict[str, str],
+    generator: str = OURS,
 ) -> Iterator[list[Finding]]:
     """The findings of each seed, as they come in. `threads` says on how many threads a seed is run.
 
@@ -104,36 +106,22 @@ def cast_net(
     broken on vectors wider than the machine's, and has lost an addition before their division in a correct program."""
     product = {name: value for name, value in variables.items() if name != "OPWELD_CC"}
     product["OPWELD_CACHE"] = variables["OPWELD_CACHE"] + "-product"
-    jobs: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for seed in seeds:
-        jobs.put(seed)
-    found: queue.SimpleQueue[list[Finding] | None] = queue.SimpleQueue()
 
-    def work() -> None:
+    @contextlib.contextmanager
+    def opened() -> Generator[Callable[[int], list[Finding]]]:
         worker, second = Worker(variables), Worker(product)
+
+        def run(seed: int) -> list[Finding]:
+            job = {"seed": seed, "generator": generator, "levels": list(levels), "threads": list(threads(seed))}
+            findings = worker.run(job)
+            if "OPWELD_CC" in variables and any(finding.bad for finding in findings):
+                findings = second.run(job)
+            return findings
+
         try:
-            while True:
-                try:
-                    seed = jobs.get_nowait()
-                except queue.Empty:
-                    return
-                job = {"seed": seed, "levels": list(levels), "threads": list(threads(seed))}
-                findings = worker.run(job)
-                if "OPWELD_CC" in variables and any(finding.bad for finding in findings):
-                    findings = second.run(job)
-                found.put(findings)
+            yield run
         finally:
             worker.close()
             second.close()
-            found.put(None)
 
-    running = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
-    for thread in running:
-        thread.start()
-    left = workers
-    while left:
-        findings = found.get()
-        if findings is None:
-            left -= 1
-        else:
-            yield findings
+    return spread(seeds, workers, opened)

@@ -13,14 +13,15 @@ from opweld.compile import sources_digest
 from tests.random.__main__ import environment
 from tests.random.judge import LEVELS, Finding
 from tests.random.net import cast_net
+from tests.random.worker import NNSMITH, OURS
 
 WORKERS = len(os.sched_getaffinity(0))
 
 
-def findings_of(seeds: Sequence[int], folder: Path, compiler: str) -> list[Finding]:
+def findings_of(seeds: Sequence[int], folder: Path, compiler: str, generator: str = OURS) -> list[Finding]:
     variables = environment(folder, compiler)
     # Every other graph on one thread first: what one thread compiles, two must run, and the other way round.
-    found = cast_net(seeds, LEVELS, lambda seed: (1, 2) if seed % 2 else (2, 1), WORKERS, variables)
+    found = cast_net(seeds, LEVELS, lambda seed: (1, 2) if seed % 2 else (2, 1), WORKERS, variables, generator)
     return [finding for findings in found for finding in findings]
 
 
@@ -51,3 +52,9 @@ def test_fresh_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     with capsys.disabled():
         sys.stdout.write(f"seeds from {first}\n")
     require_good(findings_of(range(first, first + FRESH), tmp_path, "quick"), FRESH)
+
+
+@pytest.mark.slow
+def test_fresh_seeds_of_nnsmith(tmp_path: Path) -> None:
+    first = int(sources_digest()[:8], 16)
+    require_good(findings_of(range(first, first + FRESH), tmp_path, "quick", NNSMITH), FRESH)

@@ -1,6 +1,6 @@
 """A process of its own for graphs that may crash: jobs as lines of JSON in, progress and findings out.
 
-A job is {"seed": ...} or {"model": path, "feeds": path} (see `reduce.py`), with "levels" and "threads". The answer is
+A job is {"seed": ..., "generator": ...} or {"folder": path} (see `kept.py`), with "levels" and "threads". The answer is
 one line a level, {"finding": ...}, then {"done": true}; before anything that may crash, {"note": ...}.
 """
 
@@ -12,9 +12,12 @@ import signal
 import sys
 from typing import Any
 
-from tests.random.generate import case_of
+from tests.random.generate import Case, case_of
 from tests.random.judge import Judge, judge_level
 from tests.random.kept import load_case
+
+OURS, NNSMITH = "ours", "nnsmith"
+"""Generators of graphs."""
 
 HANG_S = 120.0
 """Seconds of processor time after which a case hangs."""
@@ -34,13 +37,21 @@ def main() -> None:
         # Nobody handles the signal: a hang ends the process. Processor time, for a machine may be busy with other work.
         signal.setitimer(signal.ITIMER_PROF, HANG_S)
         say(note="generating")
-        case = load_case(job["folder"]) if "folder" in job else case_of(job["seed"])
+        case = load_case(job["folder"]) if "folder" in job else _drawn(job["seed"], job.get("generator", OURS))
         judge = Judge(case)
         say(nodes=len(case.model.graph.node))
         for level in job["levels"]:
             finding = judge_level(judge, level, job["threads"], lambda text: say(note=text))
             say(finding=finding.to_json())
         say(done=True)
+
+
+def _drawn(seed: int, generator: str) -> Case:
+    if generator == OURS:
+        return case_of(seed)
+    from tests.random import smith
+
+    return smith.case_of(seed)
 
 
 if __name__ == "__main__":
