@@ -176,11 +176,11 @@ def test_simplified_programs_verify_and_stay(body: Expr) -> None:
 
 
 def test_sixty_nested_products_are_fast() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     body = load("x", F64, (I.dim, J.dim))
     for _ in range(60):
         body = binary("mul", body, binary("add", body, const(0.0, F64)))
     once = simplify_program(program(body))
     parse_program(print_program(once))
     values(body)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

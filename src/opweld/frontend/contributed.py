@@ -54,6 +54,12 @@ MultiHeadAttention | query key? value? bias? key_padding_mask? attention_bias? p
 NhwcConv | X W B? | Y | {_CONVOLUTION}
 NhwcFusedConv | X W B? Z? | Y | {_CONVOLUTION} {_ACTIVATION}
 NhwcMaxPool | x | y | auto_pad:s ceil_mode:i dilations:is kernel_shape:is! pads:is strides:is
+QAttention | input weight bias input_scale weight_scale mask_index? input_zero_point? weight_zero_point? past?
+    | output present? | num_heads:i! unidirectional:i do_rotary:i mask_filter_value:f past_present_share_buffer:i
+QEmbedLayerNormalization | input_ids segment_ids? word_embedding position_embedding segment_embedding? gamma beta mask?
+      word_embedding_scale position_embedding_scale segment_embedding_scale? gamma_scale beta_scale
+      word_embedding_zero_point position_embedding_zero_point segment_embedding_zero_point? gamma_zero_point
+      beta_zero_point | output mask_index? | epsilon:f
 QGemm | A a_scale a_zero_point B b_scale b_zero_point C? y_scale? y_zero_point? | Y | {_GEMM}
 QLinearAdd | A A_scale A_zero_point? B B_scale B_zero_point? C_scale C_zero_point? | C |
 QLinearAveragePool | X x_scale x_zero_point? y_scale y_zero_point? | Y
@@ -65,6 +71,7 @@ QLinearLeakyRelu | X X_scale X_zero_point? Y_scale Y_zero_point? | Y | alpha:f
 QLinearMul | A A_scale A_zero_point? B B_scale B_zero_point? C_scale C_zero_point? | C |
 QLinearSigmoid | X X_scale X_zero_point? Y_scale Y_zero_point? | Y |
 QLinearSoftmax | X X_scale x_zero_point? y_scale y_zero_point | Y | axis:i opset:i!
+QLinearWhere | condition X x_scale x_zero_point Y y_scale y_zero_point z_scale z_zero_point | Z |
 QuantizeLinear | x y_scale y_zero_point? | y | axis:i
 QuickGelu | X | Y | alpha:f
 RotaryEmbedding | input position_ids cos_cache sin_cache | output

@@ -121,9 +121,9 @@ sys.modules.update(dict.fromkeys(["onnx", "onnx_ir", "onnxruntime", "torch", "ml
 import numpy as np
 from opweld.runtime.session import Session
 from opweld.runtime.onnxruntime_api import InferenceSession
-start = time.perf_counter()
+start = time.thread_time()  # others may use the machine
 session = Session({str(folder)!r})
-assert time.perf_counter() - start < 0.1
+assert time.thread_time() - start < 0.1
 x = np.ones((2, 4), np.float32)
 feeds = {{"x": x, "y": x, "index": np.zeros(1, np.int64), "start": np.array(0)}}
 assert session.run(feeds)[0].tolist() == [[7.0] * 4] * 2
