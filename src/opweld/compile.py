@@ -26,7 +26,7 @@ from opweld.explanation import explain_text
 from opweld.interface import ModelMetadata, Structure, TensorInfo
 from opweld.ledger import Ledger, printable
 from opweld.options import CompileOptions, Environment, Options
-from opweld.runtime.empty import EmptySessions
+from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.schedule.file import parse_schedules
 from opweld.target import Target
@@ -77,7 +77,7 @@ class Model:
         # Absolute, for a process that changes its folder, and for those that the model is sent to.
         self._source = source.absolute() if isinstance(source, Path) else source
         self._options = options or Options()
-        self._empty = EmptySessions(self.session, None if source is None else self._compile)
+        self._fitted = FittedSessions(self.session, None if source is None else self._compile)
 
     def _compile(self, dims: Mapping[str, int]) -> Path:
         return compile_model(self._source, replace(self._options, dims={**self._options.dims, **dims}))
@@ -96,7 +96,7 @@ class Model:
         try:
             outputs = self.session.run(feeds)
         except AssumptionError as error:
-            outputs = self._empty.session_for(feeds, error).run(feeds)
+            outputs = self._fitted.answer(feeds, error, lambda session: session.run(feeds))
         return dict(zip(self.session.output_names, outputs, strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -35,8 +35,8 @@ class UnspecifiedError(UnsupportedError):
     """What a model becomes hangs on how an input is fed, and the options of the compilation do not say it.
 
     Attributes:
-        option: the option that would: lengths, ranks or constants.
-        name: the input.
+        option: the option that would: lengths, ranks, constants or dims.
+        name: the input; empty for dims, of which any may tell.
     """
 
     def __init__(self, message: str = "", option: str = "", name: str = "") -> None:

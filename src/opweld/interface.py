@@ -6,9 +6,27 @@ maps) is one or several of them, or none; its form says which, and how they are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+ANONYMOUS = ("", "?", "-1", "None")
+"""What models write for the name of a dim that has none."""
+
+_NAME_LIMIT = 40
+
+
+def symbol_name(value: str, position: int, dim: int | str) -> str:
+    """What a dim that a model leaves open is called in options: its name, or one made of its value's and its place."""
+    label = "" if isinstance(dim, int) else dim.strip()
+    return plain_name(f"{value}_{position}") if label in ANONYMOUS else label
+
+
+def plain_name(label: str) -> str:
+    """A name of letters, digits and underscores, which begins with a letter."""
+    plain = re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")[:_NAME_LIMIT] or "dim"
+    return plain if plain[0].isalpha() else f"dim_{plain}"
 
 
 @dataclass(frozen=True)

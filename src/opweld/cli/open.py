@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,24 @@ from numpy.typing import NDArray
 
 from opweld.build.artifact import LEDGER, SCHEDULES
 from opweld.cli import show
-from opweld.errors import ArtifactError, OptionError
+from opweld.errors import ArtifactError, AssumptionError, OptionError
 from opweld.given import Given
 from opweld.interface import TensorInfo
 from opweld.ledger import Ledger, printable
 from opweld.options import Options
+from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.schedule.file import parse_schedules
 
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Opened:
-    """A session, and what the commands ask of it."""
+    """A session, and what the commands ask of it; `fitted` are those of sizes that it refuses."""
 
     session: Session
+    fitted: FittedSessions
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -35,10 +38,16 @@ class Opened:
         return self.session.manifest.inputs
 
     def feeds(self, given: Mapping[str, str], dims: Mapping[str, int], seed: int) -> dict[str, Array]:
-        """Inputs that the model takes, as far as they are not given; says which shapes where it had to search."""
-        from opweld.verify.inputs import fitting_inputs
+        """Inputs that the model takes, as far as they are not given; says which shapes where it had to search. Where no
+        variant takes what is given, the session becomes one that does."""
+        from opweld.verify.inputs import fitting_inputs, make_inputs
 
-        feeds, found = fitting_inputs(self.inputs, self.session.check, given=given, dims=dims, seed=seed)
+        try:
+            feeds, found = fitting_inputs(self.inputs, self.session.check, given=given, dims=dims, seed=seed)
+        except AssumptionError as error:
+            feeds = make_inputs(self.inputs, given=given, dims=dims, seed=seed)
+            self.session = self.fitted.answer(feeds, error, partial(_checked, feeds))
+            return feeds
         if found:
             shapes = (
                 f"--input {name}={'x'.join(map(str, array.shape))}" for name, array in feeds.items() if array.ndim
@@ -54,7 +63,17 @@ class Opened:
 
 def open_model(model: Path, options: Options) -> Opened:
     """Opens an artifact, or compiles an ONNX file with a progress bar and opens the result."""
-    return Opened(Session(_artifact(model, options), threads=options.threads or None))
+    session = Session(_artifact(model, options), threads=options.threads or None)
+
+    def compile(dims: Mapping[str, int]) -> Path:
+        return _artifact(model, replace(options, dims={**options.dims, **dims}))
+
+    return Opened(session, FittedSessions(session, None if model.is_dir() else compile))
+
+
+def _checked(feeds: Mapping[str, Array], session: Session) -> Session:
+    session.check(feeds)
+    return session
 
 
 def read_decisions(model: Path, options: Options) -> tuple[Ledger, Given]:

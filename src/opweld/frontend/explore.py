@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError, UnspecifiedError, UnsupportedError
 from opweld.frontend.assume import Assumptions
 from opweld.frontend.environment import Element, Found, Place, finished
 from opweld.frontend.exploration import Exploration, Start
@@ -23,7 +23,7 @@ from opweld.frontend.segment import Variant, resolved
 from opweld.frontend.values import initial_facts, is_unknown, values_read
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, required
-from opweld.ops.registry import required_attribute
+from opweld.ops.registry import UnknownElementsError, required_attribute
 from opweld.tensor.dim import ZERO, as_dim, product, symbols_of
 
 MAX_SEGMENTS = 64
@@ -36,7 +36,13 @@ def segments(model: ir.Model, dims: Mapping[str, int] | None = None) -> list[lis
     those that contradict the model are dropped. Raises ModelError or UnsupportedError of the first outcome when none is
     left.
     """
-    return _Model(model.graph, dims or {}).run()
+    explored = _Model(model.graph, dims or {})
+    try:
+        return explored.run()
+    except UnknownElementsError as error:
+        if not explored.is_open:
+            raise
+        raise UnspecifiedError(f"{error} Fixed sizes of its inputs (--dim NAME=N) may tell.", "dims") from error
 
 
 def variants(model: ir.Model, dims: Mapping[str, int] | None = None) -> list[Variant]:
@@ -52,6 +58,7 @@ class _Model:
 
     def __init__(self, graph: ir.Graph, dims: Mapping[str, int]) -> None:
         self.graph, self.dims = graph, dims
+        self.is_open = False  # whether a size is left to those who feed the model
         self.found: list[list[Found]] = []
         self.names = Names(graph)
         self._loops: dict[ir.Node, LoopParts] = {}
@@ -60,6 +67,7 @@ class _Model:
     def run(self) -> list[list[Variant]]:
         check_interface(self.graph)
         interface = interface_of(self.graph, self.dims)
+        self.is_open = bool(interface.origins)
         known = {**initial_facts(self.graph), **interface.facts}
         first = Start(list(self.graph), self._done, interface, known, frozenset(self.graph.inputs), self._prelude)
         self._segment([lambda number: first])

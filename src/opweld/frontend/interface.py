@@ -3,7 +3,6 @@ small integer value that decides a shape."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
@@ -12,12 +11,11 @@ import onnx_ir as ir
 from opweld.errors import ModelError, OptionError
 from opweld.frontend.assume import Assumptions
 from opweld.frontend.values import dtype_of
+from opweld.interface import ANONYMOUS, plain_name
 from opweld.ops.elements import make
 from opweld.ops.fact import Fact
 from opweld.tensor.dim import Dim, Symbol, as_dim
 from opweld.tensor.program import SymbolSource
-
-_NAME_LIMIT = 40
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,7 @@ class Interface:
 
     def fresh(self, label: str, origin: tuple[str, int, bool]) -> str:
         """The name of the symbol that comes from there: of letters, digits and underscores, and no other symbol's."""
-        plain = re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")[:_NAME_LIMIT] or "dim"
-        plain = plain if plain[0].isalpha() else f"dim_{plain}"
+        plain = plain_name(label)
         name, number = plain, 2
         while self.names.setdefault(name, origin) != origin:
             name, number = f"{plain}_{number}", number + 1
@@ -99,7 +96,7 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int]) -> Interface:
                 shape.append(as_dim(declared))
                 continue
             label = "" if isinstance(declared, int) else (declared.value or "").strip()
-            anonymous = label in ("", "?", "-1", "None")
+            anonymous = label in ANONYMOUS
             symbol = None if anonymous else named.get(label)
             if symbol is None:
                 symbol = Symbol(

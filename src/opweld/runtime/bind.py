@@ -146,6 +146,14 @@ class Module:
                 self._plans.popitem(last=False)
         return plan
 
+    def fits(self, arrays: list[Array], threads: int) -> bool:
+        """Whether some variant takes these shapes; of arrays that are not by value nothing else is read."""
+        try:
+            self._bind(arrays, threads)
+        except InputError:
+            return False
+        return True
+
     def call(self, arrays: list[Array], threads: int) -> list[Array]:
         """Computes the outputs of a program that decides as it runs, into new arrays.
 

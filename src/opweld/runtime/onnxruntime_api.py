@@ -20,7 +20,7 @@ from opweld.errors import AssumptionError, InputError, OptionError, RunError, Un
 from opweld.interface import Argument, Specialisation, TensorInfo
 from opweld.options import CompileOptions, Options
 from opweld.runtime.bind import Array
-from opweld.runtime.empty import EmptySessions
+from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.io_binding import IOBinding, OrtDevice, OrtValue, type_name
 from opweld.runtime.profile import Profile
 from opweld.runtime.session import Session
@@ -193,22 +193,19 @@ class InferenceSession:
             from opweld.compile import declaration_of  # running an artifact imports no compiler
 
             structure, metadata = declaration_of(self._source)
-            self._session = SpecialisedSessions(structure, metadata, self._specialised, threads)
+            self._session = SpecialisedSessions(structure, metadata, self._folder, threads)
             self._metadata, interface = metadata, structure
         else:
             self._metadata, manifest = self._session.manifest.metadata, self._session.manifest
             interface = manifest.structure or manifest
             is_artifact = self._session.folder == self._source
-            self._empty = EmptySessions(self._session, None if is_artifact else self._folder)
+            self._fitted = FittedSessions(self._session, None if is_artifact else self._folder)
         self._inputs = [_node_arg(value) for value in interface.inputs]
         self._outputs = [_node_arg(value) for value in interface.outputs]
         self._positions = {node.name: i for i, node in enumerate(self._outputs)}
         self._trace: list[tuple[int, Profile]] = []
         self._trace_lock = threading.Lock()
         self._opened_ns = time.monotonic_ns()
-
-    def _specialised(self, known: Specialisation) -> Path:
-        return self._folder({}, known)
 
     def _folder(self, dims: Mapping[str, int], known: Specialisation | None = None) -> Path:
         """The artifact of the session's model: itself, or compiled, with these sizes of dims too, and for inputs that
@@ -252,7 +249,7 @@ class InferenceSession:
             try:
                 outputs = run(session, input_feed)
             except AssumptionError as error:
-                outputs = self._empty.session_for(input_feed, error).run(input_feed)
+                outputs = self._fitted.answer(input_feed, error, lambda fitted: run(fitted, input_feed))
         return [outputs[self._position(name)] for name in output_names] if output_names else outputs
 
     def _position(self, name: str) -> int:
@@ -308,7 +305,7 @@ class InferenceSession:
         try:
             outputs = self._session.run_into(iobinding.feeds, targets)
         except AssumptionError as error:
-            outputs = self._empty.session_for(iobinding.feeds, error).run_into(iobinding.feeds, targets)
+            outputs = self._fitted.answer(iobinding.feeds, error, lambda s: s.run_into(iobinding.feeds, targets))
         iobinding.results = {name: outputs[self._positions[name]] for name in iobinding.targets}
 
     # ---- what the session tells about itself ----

@@ -12,6 +12,7 @@ import numpy as np
 from opweld.build import artifact
 from opweld.errors import ArtifactError, AssumptionError, InputError, UnsupportedError
 from opweld.runtime import dtypes
+from opweld.runtime.advice import advice
 from opweld.runtime.bind import Array, Module, Plan, PlanDescription, runtime_error
 from opweld.runtime.feed import check_shape, check_target, prepare
 from opweld.runtime.library import MESSAGE_BYTES, OK, address
@@ -130,6 +131,15 @@ class Session:
             self.run(feeds)
         else:
             self._bind(self._tensors(feeds))
+
+    def advice(self, feeds: Mapping[str, Array]) -> str:
+        """For feeds that no variant takes: which sizes fit, of one open dim at a time. Tries them, runs nothing; empty
+        for a model that decides as it runs."""
+        if self.decides:
+            return ""
+        arrays, _ = self._feed(self._tensors(feeds))
+        infos = self.manifest.inputs
+        return advice(infos, [a.shape for a in arrays], lambda shapes: self._module.fits(_shaped(arrays, shapes), 1))
 
     def profile(self, feeds: Mapping[str, Array]) -> Profile:
         """Like `run`, and tells what every thread did of every step, and when.
@@ -289,6 +299,12 @@ class Session:
                 target = np.empty(shape, dtype)
             targets.append(target)
         return targets
+
+
+def _shaped(arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Arrays of these shapes, which take no memory where they differ."""
+    pairs = zip(arrays, shapes, strict=True)
+    return [a if a.shape == shape else np.broadcast_to(np.zeros((), a.dtype), shape) for a, shape in pairs]
 
 
 def _list(names: tuple[str, ...]) -> str:

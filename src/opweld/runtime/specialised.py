@@ -12,13 +12,15 @@ import numpy as np
 
 from opweld.errors import InputError, UnspecifiedError
 from opweld.interface import ModelMetadata, Specialisation, Structure
+from opweld.runtime.fitted import symbolic_sizes
 from opweld.runtime.session import Session
 
 MAX_SESSIONS: Final = 8
 """Sessions that are kept; the one that was not used for the longest time goes first."""
 
-Compile = Callable[[Specialisation], Path]
-"""Makes the artifact of a model for inputs that are fed so; raises UnspecifiedError for what else must be known."""
+Compile = Callable[[Mapping[str, int], Specialisation], Path]
+"""Makes the artifact of a model for these sizes of some of its dims, and inputs that are fed so; raises
+UnspecifiedError for what else must be known."""
 
 Facts = tuple[tuple[str, str, str], ...]
 """(option, input, its value as text), of all that must be known."""
@@ -51,7 +53,9 @@ class SpecialisedSessions:
         with self._lock:
             while True:
                 known = _known(self._needed, feeds)
-                key = tuple((option, name, repr(value)) for option, name, value in known)
+                open_dims = ("dims", "") in self._needed
+                dims = symbolic_sizes(self.structure.inputs, feeds) if open_dims else {}
+                key = (*((o, name, repr(value)) for o, name, value in known), ("dims", "", repr(sorted(dims.items()))))
                 if key in self._sessions:
                     self._sessions.move_to_end(key)
                     return self._sessions[key]
@@ -59,7 +63,7 @@ class SpecialisedSessions:
                 for option, name, value in known:
                     given[option][name] = value
                 try:
-                    made = Session(self._compile(Specialisation(**given)), threads=self._threads)
+                    made = Session(self._compile(dims, Specialisation(**given)), threads=self._threads)
                 except UnspecifiedError as error:
                     if (error.option, error.name) in self._needed:
                         raise  # the feeds do not tell it
@@ -81,6 +85,8 @@ def _known(needed: Sequence[tuple[str, str]], feeds: Mapping[str, Any]) -> list[
             tensors[name] = value
     known: list[tuple[str, str, Any]] = []
     for option, name in needed:
+        if option == "dims":
+            continue
         if option == "lengths":
             known.append((option, name, _length(feeds.get(name))))
         elif name in tensors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_sessions_answer_as_onnxruntime_does() -> None:
 def test_what_was_compiled_is_kept() -> None:
     compiled: list[Specialisation] = []
 
-    def compile(known: Specialisation) -> Path:
+    def compile(dims: Mapping[str, int], known: Specialisation) -> Path:
         folder = compile_model(MODEL, Options().specialised(known))
         compiled.append(known)
         return folder
