@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from opweld.compile import compile as compile
     from opweld.compile import explain as explain
     from opweld.compile import load as load
+    from opweld.compile import optimize as optimize
     from opweld.errors import OpweldError as OpweldError
     from opweld.runtime.onnxruntime_api import ExecutionMode as ExecutionMode
     from opweld.runtime.onnxruntime_api import ExecutionOrder as ExecutionOrder
@@ -55,6 +56,7 @@ _HOMES = {
     "compile": "opweld.compile",
     "explain": "opweld.compile",
     "load": "opweld.compile",
+    "optimize": "opweld.compile",
     **dict.fromkeys(
         (
             "ExecutionMode",

@@ -224,6 +224,26 @@ def explain(model: ModelSource, **options: Unpack[CompileOptions]) -> str:
     return explain_text(Ledger.loads((folder / artifact.LEDGER).read_text(encoding="utf-8")), schedules)
 
 
+def optimize(
+    model: ModelSource,
+    *,
+    level: str = "all",
+    disable: Sequence[str] = (),
+    pins: Mapping[str, str] | None = None,
+) -> onnx.ModelProto:
+    """An ONNX model that gives the same as `model` with less: at its opset, with its inputs, outputs, metadata.
+
+    `model` is a path, bytes or a ModelProto, which is left untouched. `level`, `disable` and `pins` are as in `compile`.
+    Raises ModelError for whatever is malformed or unsafe, OptionError for a wrong option."""
+    import onnx_ir
+
+    from opweld.rewrite.optimize import optimize_model
+
+    options = Options(level=level, disable=tuple(disable), pins=pins or {})
+    made = optimize_model(_source_of(model), lambda: Ledger(options.disable, level=options.level, pins=options.pins))
+    return onnx_ir.to_proto(made.model)
+
+
 def declaration_of(model: Path | bytes | onnx.ModelProto) -> tuple[Structure, ModelMetadata]:
     """What a model declares, read without compiling it."""
     from opweld.frontend import onnx

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from opweld.verify.reference import BatchNormalization, GlobalMaxPool, widen_model
+from opweld.frontend.evaluator import BatchNormalization, GlobalMaxPool, widen_model
 
 Array = NDArray[Any]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from opweld.verify.reference import OWN_OPERATORS, widen_model
+from opweld.frontend.evaluator import OWN_OPERATORS, widen_model
 from tests.random.windows import AveragePool, Conv, MaxPool
 
 Array = NDArray[Any]

@@ -26,6 +26,7 @@ ORDER = (
     ("tensor",),
     ("ops",),
     ("frontend",),
+    ("rewrite",),
     ("lower",),
     ("schedule",),
     ("fuse",),
@@ -43,7 +44,7 @@ ORDER = (
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
 # Who may know the ONNX file format. Others see its in-memory form, onnx_ir, or nothing of it.
-ONNX_READERS = ("frontend", "verify", "backend", "cli")
+ONNX_READERS = ("frontend", "rewrite", "verify", "backend", "cli")
 
 # What running an artifact needs: these import NumPy and the standard library only.
 LIGHT = ("errors.py", "build/artifact.py", "runtime")

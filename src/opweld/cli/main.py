@@ -13,6 +13,7 @@ from opweld.cli.cache import app as cache
 from opweld.cli.compile import compile_command
 from opweld.cli.explain import explain
 from opweld.cli.operators import operators
+from opweld.cli.optimize import optimize
 from opweld.cli.run import run
 from opweld.cli.verify import verify
 from opweld.errors import OptionError, OpweldError
@@ -31,6 +32,7 @@ app.command("run")(run)
 app.command("bench")(bench)
 app.command("verify")(verify)
 app.command("explain")(explain)
+app.command("optimize")(optimize)
 app.command("operators")(operators)
 app.add_typer(cache, name="cache")
 
@@ -55,6 +57,7 @@ def opweld_command(
     opweld verify model.onnx                    is the answer right?
     opweld bench model.onnx                     is it fast?
     opweld explain model.onnx                   what was fused, what was not, and why?
+    opweld optimize model.onnx -o smaller.onnx  a smaller ONNX file for any runtime
     opweld operators                            which operators compile
     opweld cache                                what compiled models take on the disk
 

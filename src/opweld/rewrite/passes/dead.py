@@ -1,0 +1,28 @@
+"""What no output of the model needs is removed."""
+
+from __future__ import annotations
+
+from opweld.ledger import Alternative, Ledger
+from opweld.rewrite.scope import Scope
+
+NAME = "rewrite.dead"
+
+
+def remove_dead(scope: Scope, ledger: Ledger) -> None:
+    """Removes nodes and stored tensors that nothing reads, from the last to the first."""
+    for node in reversed(list(scope.graph)):
+        if node.graph is not scope.graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
+            continue
+        taken = ledger.decide(
+            rule=NAME,
+            site=(node.name or "",),
+            subject=(next((value.name for value in node.outputs if value.name), node.name or ""),),
+            alternatives=[Alternative("kept"), Alternative("removed")],
+            prefer="removed",
+            reason="no output needs it",
+        )
+        if taken == "removed":
+            scope.graph.remove(node, safe=True)
+    for name, value in list(scope.graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+            del scope.graph.initializers[name]

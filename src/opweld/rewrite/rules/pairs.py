@@ -1,0 +1,183 @@
+"""Two nodes of which the second undoes the first, or does again what one could do at once."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.rewrite.rule import Proposal, Refusal, Rule
+from opweld.rewrite.scope import Scope, attribute, operand
+
+_MOVES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+"""Operators that only lay out their elements anew, in the same order."""
+
+_HOLDS: dict[ir.DataType, tuple[ir.DataType, ...]] = {
+    ir.DataType.FLOAT16: (ir.DataType.FLOAT, ir.DataType.DOUBLE),
+    ir.DataType.BFLOAT16: (ir.DataType.FLOAT, ir.DataType.DOUBLE),
+    ir.DataType.FLOAT: (ir.DataType.DOUBLE,),
+    ir.DataType.BOOL: (
+        ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.INT32, ir.DataType.INT64,
+        ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE,
+    ),
+    ir.DataType.UINT8: (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.FLOAT, ir.DataType.DOUBLE),
+    ir.DataType.INT8: (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.FLOAT, ir.DataType.DOUBLE),
+    ir.DataType.INT32: (ir.DataType.INT64, ir.DataType.DOUBLE),
+}  # fmt: skip
+"""For each element type those that hold all its numbers."""
+
+
+class Transposes(Rule):
+    """Transpose(Transpose(x)) is one Transpose, or x."""
+
+    name = "rewrite.transposes"
+    operators = ("Transpose",)
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        """See `Rule.look`."""
+        first = scope.maker(operand(node, 0), "Transpose")
+        if first is None or first.inputs[0] is None:
+            return None
+        source, outer, inner = first.inputs[0], attribute(node, "perm"), attribute(first, "perm")
+        rank = len(outer or inner or scope.shape(source) or ())
+        if not rank:
+            return None
+        outer, inner = (list(order) if order is not None else [*range(rank)][::-1] for order in (outer, inner))
+        order, output = [inner[axis] for axis in outer], node.outputs[0]
+        if order == list(range(rank)):
+            if not scope.replaceable(output, source):
+                return Refusal("it names an output of the model", {"output": output.name or ""})
+            reason = "the second transposition undoes the first"
+            return Proposal(reason, lambda: scope.replace(output, source), (first,), scope.traffic(output))
+
+        def apply() -> None:
+            scope.replace(output, scope.add(node, "Transpose", [source], perm=order))
+
+        return Proposal("two transpositions are one", apply, (first,), scope.traffic(output))
+
+
+class Reshapes(Rule):
+    """A reshape of a reshape is a reshape of what was there first, or that itself."""
+
+    name = "rewrite.reshapes"
+    operators = _MOVES
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        """See `Rule.look`."""
+        first = scope.maker(operand(node, 0), *_MOVES)
+        if first is None or first.inputs[0] is None:
+            return None
+        source, output = first.inputs[0], node.outputs[0]
+        shape = scope.shape(output)
+        if shape is None:
+            return None
+        if shape == scope.shape(source):
+            if not scope.replaceable(output, source):
+                return Refusal("it names an output of the model", {"output": output.name or ""})
+            reason = "the second gives the shape back that the first changed"
+            return Proposal(reason, lambda: scope.replace(output, source), (first,), scope.traffic(output))
+        sizes = [dim.constant for dim in shape]
+        if sizes.count(None) > 1:
+            return Refusal("more than one size is not known", {"shape": "x".join(map(str, shape))}, (first,))
+        if 0 in sizes:
+            return Refusal("it has no elements", {"shape": "x".join(map(str, shape))}, (first,))
+        if not scope.only_reader(first.outputs[0]):
+            return None  # the first stays, and one reshape is as good as another
+        wanted = np.array([-1 if size is None else size for size in sizes], np.int64)
+
+        def apply() -> None:
+            scope.replace(output, scope.add(node, "Reshape", [source, scope.store(node, wanted)]))
+
+        return Proposal("only the last shape matters", apply, (first,), scope.traffic(output))
+
+
+class Casts(Rule):
+    """Cast(Cast(x)) is one Cast, or x, where the type between holds all numbers of x."""
+
+    name = "rewrite.casts"
+    operators = ("Cast",)
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        """See `Rule.look`."""
+        first = scope.maker(operand(node, 0), "Cast")
+        if first is None or first.inputs[0] is None:
+            return None
+        source, output = first.inputs[0], node.outputs[0]
+        fact = scope.fact(source)
+        if fact is None:
+            return None
+        before, between, after = (
+            ir.DataType(fact.dtype.onnx), ir.DataType(attribute(first, "to")), ir.DataType(attribute(node, "to"))
+        )  # fmt: skip
+        if between != before and between not in _HOLDS.get(before, ()):
+            return Refusal(
+                "the type between cannot hold all numbers", {"from": before.name, "to": between.name}, (first,)
+            )
+        if after == before:
+            if not scope.replaceable(output, source):
+                return Refusal("it names an output of the model", {"output": output.name or ""})
+            reason = f"{between.name} holds all numbers of {before.name}"
+            return Proposal(reason, lambda: scope.replace(output, source), (first,), scope.traffic(output))
+
+        def apply() -> None:
+            scope.replace(output, scope.add(node, "Cast", [source], to=int(after)))
+
+        return Proposal(f"{between.name} holds all numbers of {before.name}", apply, (first,), scope.traffic(output))
+
+
+class SplitConcat(Rule):
+    """Concat of all parts that a Split made, in their order along the same axis, is what was split."""
+
+    name = "rewrite.split_concat"
+    operators = ("Concat",)
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        """See `Rule.look`."""
+        split = scope.maker(operand(node, 0), "Split")
+        if split is None or split.inputs[0] is None or len(split.outputs) != len(node.inputs):
+            return None
+        if any(part is not made for part, made in zip(node.inputs, split.outputs, strict=True)):
+            return None
+        source, output = split.inputs[0], node.outputs[0]
+        shape = scope.shape(source)
+        axes = {int(attribute(split, "axis", 0)), int(attribute(node, "axis", 1))}
+        axes = {axis % len(shape) for axis in axes} if shape else axes
+        if len(axes) > 1:
+            return Refusal("it joins along another axis", {"axes": ", ".join(map(str, sorted(axes)))}, (split,))
+        if not scope.replaceable(output, source):
+            return Refusal("it names an output of the model", {"output": output.name or ""})
+        reason = "the parts are joined as they were split"
+        return Proposal(reason, lambda: scope.replace(output, source), (split,), scope.traffic(output))
+
+
+class ConcatSlice(Rule):
+    """A Slice of a Concat that takes exactly one of its parts is that part."""
+
+    name = "rewrite.concat_slice"
+    operators = ("Slice",)
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        """See `Rule.look`."""
+        joined = scope.maker(operand(node, 0), "Concat")
+        if joined is None:
+            return None
+        shape, output = scope.shape(joined.outputs[0]), node.outputs[0]
+        starts, ends = scope.integers(node, "starts", 1), scope.integers(node, "ends", 2)
+        axes = scope.integers(node, "axes", 3) if "axes" in node.attributes or operand(node, 3) is not None else None
+        steps = scope.integers(node, "steps", 4) if operand(node, 4) is not None else [1]
+        if shape is None or starts is None or ends is None or steps != [1] or len(starts) != 1:
+            return None
+        axis = int(attribute(joined, "axis", 1)) % len(shape)
+        parts = [value for value in joined.inputs if value is not None]
+        shapes = [scope.shape(part) for part in parts]
+        sizes = [None if found is None else found[axis].constant for found in shapes]
+        if (axes or [0])[0] % len(shape) != axis or any(size is None for size in sizes):
+            return None
+        edges = [0, *itertools.accumulate(int(size or 0) for size in sizes)]
+        start, end = (min(max(n + edges[-1] if n < 0 else n, 0), edges[-1]) for n in (starts[0], ends[0]))
+        for part, low, high in zip(parts, edges, edges[1:], strict=False):
+            if (start, end) == (low, high) and scope.replaceable(output, part):
+                reason = "the slice is one of the parts that were joined"
+                return Proposal(reason, lambda part=part: scope.replace(output, part), (joined,), scope.traffic(output))
+        return Refusal("the slice is none of the parts that were joined", {"from": start, "to": end}, (joined,))
