@@ -233,7 +233,7 @@ def optimize(
 ) -> onnx.ModelProto:
     """An ONNX model that gives the same as `model` with less: at its opset, with its inputs, outputs, metadata.
 
-    `model` is a path, bytes or a ModelProto, which is left untouched. `level`, `disable` and `pins` are as in `compile`.
+    `model` is a path, bytes or a ModelProto, left untouched; `level`, `disable` and `pins` are as in `compile`.
     Raises ModelError for whatever is malformed or unsafe, OptionError for a wrong option."""
     import onnx_ir
 

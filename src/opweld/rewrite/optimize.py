@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import (
     InlinePass,
     LiftConstantsToInitializersPass,
+    NameFixPass,
     RemoveInitializersFromInputsPass,
     RemoveUnusedOpsetsPass,
     TopologicalSortPass,
@@ -111,7 +112,11 @@ def _rewritten(
         model.opset_imports.setdefault(MICROSOFT, 1)  # unused ones go below
     ledger.check_names()
     TopologicalSortPass()(model)
+    NameFixPass()(model)  # a node that stands for two has the name of the last
     RemoveUnusedOpsetsPass()(model)
+    for value in model.graph.initializers.values():
+        if not value.is_graph_output():
+            value.type = value.shape = None  # the tensor says both; the file would say them twice
     return model, ledger
 
 
