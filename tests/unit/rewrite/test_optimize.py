@@ -14,6 +14,10 @@ from typer.testing import CliRunner
 import opweld
 from opweld.cli.main import app
 from opweld.errors import ModelError, OptionError
+from opweld.rewrite.optimize import RULES
+from opweld.rewrite.passes import dead, fold, merge
+from opweld.rules import RULES as TABLE
+from opweld.rules import stage_of
 from opweld.verify.reference import float64_outputs
 from tests.unit.rewrite.rewritten import model_of, normal
 
@@ -96,6 +100,11 @@ def test_the_library_takes_what_compile_takes(written: Path) -> None:
         opweld.optimize(model, level="most")
     with pytest.raises(ModelError):
         opweld.optimize(b"nonsense")
+
+
+def test_every_rule_is_in_the_table_of_decisions() -> None:
+    passes = {fold.NAME, merge.NODES, merge.TENSORS, dead.NAME}
+    assert {rule.name for rule in RULES} | passes == {name for name in TABLE if stage_of(name) == "rewrite"}
 
 
 def test_operators_that_nobody_knows_are_left_alone() -> None:
