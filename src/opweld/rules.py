@@ -28,6 +28,7 @@ class Rule:
 
 RULES: dict[str, Rule] = {
     "rewrite.redundant": Rule("basic", "as written", "its input is read instead"),
+    "rewrite.target": Rule("basic", "computed", "stored, with 0 and -1 for what is not known"),
     "rewrite.transposes": Rule("basic", "as written", "two transpositions are one, or none"),
     "rewrite.reshapes": Rule("basic", "as written", "two reshapes are one, or none"),
     "rewrite.casts": Rule("basic", "as written", "two casts are one, or none"),

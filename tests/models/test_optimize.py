@@ -17,13 +17,13 @@ pytestmark = pytest.mark.models
 
 MOST_NODES = {
     "ppocrv4-det": 221,
-    "ppocrv4-cls": 148,
+    "ppocrv4-cls": 143,
     "layout-cdla": 333,
-    "minilm": 212,
+    "minilm": 140,
     "resnet50-raw": 122,
     "mobilenetv2-raw": 100,
     "silero-vad-fixed": 31,
-    "ddddocr": 74,
+    "ddddocr": 63,
 }
 """Nodes that are left; fewer is better."""
 

@@ -34,12 +34,13 @@ from opweld.rewrite.rules.activations import Gelu, HardSigmoid, HardSwish, Mish,
 from opweld.rewrite.rules.linear import BatchNormalization, Gemm, OneSlope, Padding, Scale, Shift
 from opweld.rewrite.rules.pairs import Casts, ConcatSlice, Reshapes, SplitConcat, Transposes
 from opweld.rewrite.rules.redundant import Redundant
+from opweld.rewrite.rules.target import Target
 from opweld.rewrite.scope import Scope
 
 log = logging.getLogger("opweld")
 
 RULES: Sequence[Rule] = (
-    Redundant(), Transposes(), Reshapes(), Casts(), SplitConcat(), ConcatSlice(),
+    Redundant(), Target(), Transposes(), Reshapes(), Casts(), SplitConcat(), ConcatSlice(),
     BatchNormalization(), Shift(), Scale(), Padding(), Gemm(), OneSlope(),
     Gelu(), Swish(), Mish(), HardSwish(), HardSigmoid(),
 )  # fmt: skip
@@ -117,7 +118,16 @@ def _rewritten(
     for value in model.graph.initializers.values():
         if not value.is_graph_output():
             value.type = value.shape = None  # the tensor says both; the file would say them twice
+    _correct(scope)
     return model, ledger
+
+
+def _correct(scope: Scope) -> None:
+    """Declarations that are certainly wrong in rank are none: where nodes say little nobody noticed."""
+    for value in (*scope.graph.outputs, *(value for node in scope.graph for value in node.outputs)):
+        known = scope.shape(value)
+        if value.shape is not None and known is not None and len(value.shape) != len(known):
+            value.shape = ir.Shape([dim.constant for dim in known])
 
 
 def _size(model: ir.Model) -> int:

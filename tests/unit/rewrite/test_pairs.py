@@ -57,3 +57,25 @@ def test_a_slice_of_one_part() -> None:
     made = rewritten(model_of(text, weights), {"x": normal(4, 2), "y": normal(4, 3)})
     assert sorted(kinds(made)) == ["Concat", "Neg", "Neg", "Slice"]
     assert refusals(made, "rewrite.concat_slice")[0].failed == {"from": 1, "to": 5}
+
+
+def test_targets_of_reshapes() -> None:
+    text = """g (float[n, m, 6] x) => (float[n, m, 2, 3] y, float[k, 6] z, float[a, b] w) {
+        s = Shape(x) n0 = Gather(s, zero) m0 = Gather(s, one) t = Concat<axis = 0>(n0, m0, two, three) y = Reshape(x, t)
+        p = Mul(n0, m0) u = Concat<axis = 0>(p, six) z = Reshape(x, u)
+        q = Mul(n0, three) v = Concat<axis = 0>(m0, q, two) h = Reshape(x, v)
+        r = Concat<axis = 0>(q, minus) w = Reshape(h, r)
+    }"""
+    numbers = {"zero": 0, "one": 1, "two": 2, "three": 3, "six": 6, "minus": -1}
+    made = rewritten(model_of(text, {k: np.array([v]) for k, v in numbers.items()}), {"x": normal(2, 5, 6)})
+    first, second = (node for node in made.model.graph if node.outputs[0].name in "yz")
+    assert [list(node.inputs[1].const_value.numpy()) for node in (first, second)] == [[0, 0, 2, 3], [-1, 6]]
+    assert refusals(made, "rewrite.target")[0].reason == "more than one size is not known"
+
+
+def test_a_wrong_declaration_does_not_stand() -> None:
+    text = """g (float[n, 6] x) => (float[a, b] y) {
+        s = Shape(x) t = Concat<axis = 0>(s, one) y = Reshape(x, t) }"""
+    made = rewritten(model_of(text, {"one": np.array([1])}))
+    (output,) = made.model.graph.outputs
+    assert list(output.shape or ()) == [None, 6, 1]

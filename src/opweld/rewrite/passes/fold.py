@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.ledger import Alternative, Ledger
+from opweld.ops.elements import to_array
 from opweld.rewrite.evaluate import Evaluator
 from opweld.rewrite.scope import Array, Scope, nbytes
 
@@ -85,9 +86,11 @@ def _read(node: ir.Node, scope: Scope) -> Sequence[ir.Value | None]:
 def _told(scope: Scope, value: ir.Value) -> Array | None:
     """What inference knows of a value that is computed from sizes alone."""
     fact = scope.fact(value)
-    if fact is None or fact.constant is None or value.const_value is not None or fact.dtype.is_float:
+    if fact is None or value.const_value is not None or fact.dtype.is_float:
         return None
-    return np.asarray(fact.constant())
+    if fact.elements is not None:
+        return to_array(fact.elements, fact.dtype)
+    return None if fact.constant is None else np.asarray(fact.constant())
 
 
 def _elements(scope: Scope, value: ir.Value) -> int:

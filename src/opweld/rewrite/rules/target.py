@@ -1,0 +1,44 @@
+"""What a Reshape is told by numbers that are computed from sizes: where 0 and -1 say it, no node need compute it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from opweld.rewrite.rule import Proposal, Refusal, Rule
+from opweld.rewrite.scope import Scope, operand
+
+SINCE = 5
+"""The opset in which the target of Reshape became an input."""
+
+
+class Target(Rule):
+    """Where all sizes but one are known, or are those of the input at the same place, 0 and -1 say the shape."""
+
+    name = "rewrite.target"
+    operators = ("Reshape",)
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        """See `Rule.look`."""
+        target, output = operand(node, 1), node.outputs[0]
+        if scope.opset < SINCE or target is None or scope.constant(target) is not None:
+            return None
+        before, after = scope.shape(node.inputs[0]), scope.shape(output)
+        if before is None or after is None:
+            return None
+        wanted: list[int] = []
+        for axis, dim in enumerate(after):
+            same = axis < len(before) and before[axis] == dim
+            wanted.append(dim.constant if dim.constant is not None else 0 if same else -1)
+        text = "x".join(map(str, after))
+        if wanted.count(-1) > 1:
+            return Refusal("more than one size is not known", {"shape": text})
+        # Of a tensor that is empty, -1 would say nothing.
+        if any(dim.constant == 0 for dim in (*before, *after)):
+            return Refusal("it has no elements", {"shape": text})
+
+        def apply() -> None:
+            stored = scope.store(node, np.array(wanted, np.int64))
+            scope.replace(output, scope.add(node, "Reshape", [node.inputs[0], stored]))
+
+        return Proposal("0 and -1 say it", apply)
