@@ -14,19 +14,24 @@ process, less what it took before the first stage, in KB a node. A stage that ru
 from __future__ import annotations
 
 import argparse
+import contextlib
 import cProfile
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.hard_models import HARD
 from benchmarks.sized_models import SHAPES
+
+if TYPE_CHECKING:
+    from opweld.stages import Stage
 
 SIZES = (500, 1000, 2000, 5000, 10_000, 20_000)
 SECONDS = 600.0
@@ -38,7 +43,8 @@ MS_A_NODE = 4.0
 
 @dataclass
 class Measured:
-    """The stages of one model: processor seconds and peak memory in KB at the end of each, in order."""
+    """The stages of one model: processor seconds, those of all variants together, and peak memory in KB at the end of
+    each, in order."""
 
     shape: str
     nodes: int
@@ -58,96 +64,39 @@ class Measured:
         return (max(self.kilobytes.values(), default=self.started_with) - self.started_with) / self.nodes
 
 
-def stages(model: Any, level: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The stages of `opweld.pipeline` up to the C text, each a name and a call; to be called in order.
+class EnoughError(Exception):
+    """The last stage that was asked for has run."""
 
-    This is the only place here that knows them."""
-    from opweld.codegen.c.module import render_module
-    from opweld.frontend import explore, onnx
-    from opweld.fuse.blocks import join_blocks
-    from opweld.fuse.outputs import own_outputs
-    from opweld.fuse.partition import partition
+
+def compiled(model: Any, level: str, stage: Stage) -> Mapping[str, str]:
+    """The C text of a model, every stage of `opweld.pipeline` up to it run by `stage`."""
+    from opweld.build.weights import WeightsFile
     from opweld.ledger import Ledger
-    from opweld.lower import to_tensors
-    from opweld.place.layout import place
-    from opweld.place.pack import pack
-    from opweld.place.reuse import reuse
-    from opweld.schedule.expected import expected_sizes
+    from opweld.options import Options
+    from opweld.pipeline import generate
     from opweld.target import Target
-    from opweld.tensor.label import labels
-    from opweld.tensor.simplify import simplify_program
-    from opweld.tile.assemble import assemble
-    from opweld.tile.kernels import realise, schedule
-    from opweld.tile.module import Module
 
-    target, ledger = Target.native(), Ledger(level=level)
-    made: dict[str, Any] = {}
-    weights = 0
-
-    def keep(key: str, call: Callable[[], object]) -> Callable[[], object]:
-        def run() -> object:
-            made[key] = call()
-            return made[key]
-
-        return run
-
-    def write(name: str, image: Callable[[], Any]) -> int:
-        nonlocal weights
-        weights += image().nbytes
-        return weights
-
-    def module() -> Module:
-        names = tuple(value.name for value in made["program"].inputs)
-        return Module.straight(names, made["variant"].names, (made["variant"],), weights, target.features)
-
-    yield "load", keep("graph", lambda: onnx.load(model))
-    yield "explore", keep("found", lambda: explore.segments(made["graph"])[0][0])
-    yield "lower", keep("program", lambda: to_tensors(made["found"]))
-    yield "simplify", keep("program", lambda: simplify_program(made["program"]))
-    yield "outputs", keep("program", lambda: own_outputs(made["program"]))
-    yield "names", lambda: ledger.variant("main", labels(made["program"]))
-    yield "expect", keep("expected", lambda: expected_sizes(made["program"]))
-    yield "fuse", keep("regions", lambda: partition(made["program"], ledger))
-    yield "blocks", keep("regions", lambda: join_blocks(made["regions"], made["expected"], target, ledger))
-    yield "place", keep("placed", lambda: place(made["regions"], made["expected"], target, ledger))
-    yield "pack", keep("placed", lambda: pack(made["placed"], target, ledger))
-    yield "reuse", keep("placed", lambda: reuse(made["placed"], ledger))
-    yield "schedule", keep("plans", lambda: schedule(made["placed"], made["expected"], target, ledger))
-    yield (
-        "realise",
-        keep("scheduled", lambda: realise(made["placed"], made["plans"], made["expected"], target, ledger)[1]),
-    )
-    yield (
-        "assemble",
-        keep(
-            "variant",
-            lambda: assemble(
-                "main",
-                made["program"],
-                made["placed"],
-                made["scheduled"],
-                write,
-                made["expected"],
-                ledger,
-                [value.name for value in made["program"].inputs],
-            ),
-        ),
-    )
-    yield "render", keep("sources", lambda: render_module(module(), target))
+    options = Options(level=level)
+    with WeightsFile(Path(os.devnull)) as weights:
+        return generate(model, options, Target.native(), Ledger(level=level), weights, stage).sources
 
 
-def measure(shape: str, nodes: int, level: str, until: str) -> Iterator[dict[str, Any]]:
-    """Compiles one model in this process: a record before the first stage, and one after each."""
+def measure(shape: str, nodes: int, level: str, until: str, tell: Callable[[dict[str, Any]], None]) -> None:
+    """Compiles one model in this process: tells a record before the first stage, and one after each."""
     model = HARD[shape][0](nodes) if shape in HARD else SHAPES[shape](nodes)
-    for module in ("opweld.pipeline", "opweld.codegen.c.module"):
-        __import__(module)
-    yield {"nodes": len(model.graph.node), "kilobytes": _peak()}
-    for name, run in stages(model, level):
+    __import__("opweld.pipeline")
+
+    def timed(name: str, run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         start = time.process_time()
-        run()
-        yield {"stage": name, "seconds": time.process_time() - start, "kilobytes": _peak()}
+        made = run(*args, **kwargs)
+        tell({"stage": name, "seconds": time.process_time() - start, "kilobytes": _peak()})
         if name == until:
-            break
+            raise EnoughError
+        return made
+
+    tell({"nodes": len(model.graph.node), "kilobytes": _peak()})
+    with contextlib.suppress(EnoughError):
+        compiled(model, level, timed)
 
 
 def _peak() -> int:
@@ -169,7 +118,8 @@ def measured(shape: str, nodes: int, level: str, until: str, limit: float) -> Me
         if "nodes" in record:
             result.nodes, result.started_with = record["nodes"], record["kilobytes"]
         else:
-            result.seconds[record["stage"]] = record["seconds"]
+            before = result.seconds.get(record["stage"], 0.0)
+            result.seconds[record["stage"]] = before + record["seconds"]
             result.kilobytes[record["stage"]] = record["kilobytes"]
     return result
 
@@ -206,8 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--one", nargs=2, metavar=("SHAPE", "NODES"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
-        for record in measure(options.one[0], int(options.one[1]), options.level, options.until):
-            print(json.dumps(record), flush=True)
+        shape, nodes = options.one
+        measure(shape, int(nodes), options.level, options.until, lambda record: print(json.dumps(record), flush=True))
         return
     if options.hard:
         for name, (_, count) in HARD.items():
@@ -218,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     shapes, sizes = options.shapes.split(","), [int(size) for size in options.sizes.split(",")]
     if options.profile:
         with cProfile.Profile() as profile:
-            list(measure(shapes[0], sizes[0], options.level, options.until))
+            measure(shapes[0], sizes[0], options.level, options.until, lambda record: None)
         profile.dump_stats(options.profile)
         return
     results: list[Measured] = []

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from opweld.given import Given
 from opweld.ledger import Decision, Ledger
-from opweld.pipeline import schedules_of
 from opweld.rules import RULES, stage_of
 from opweld.schedule.file import parse_schedules, print_schedules
 from opweld.schedule.schedule import Schedule
 from opweld.target import Target
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram
+from opweld.tile.kernels import schedules_of
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import Compiled, check_compiled, compile_with, with_data
 
@@ -65,7 +65,7 @@ def check_answer(name: str, made: Compiled) -> None:
 
 def schedules(made: Compiled) -> Mapping[tuple[str, str], Schedule]:
     """The schedule of each region."""
-    return schedules_of(made, made.ledger)
+    return schedules_of(made.program, made.plans, made.ledger)
 
 
 def written(made: Compiled) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.compile_time import stages
+from benchmarks import compile_time
 from benchmarks.sized_models import SHAPES
+from opweld.stages import plain
 from opweld.tensor.dim import Atom, Dim
 from opweld.tensor.expr import Expr
 from opweld.tensor.intern import compilation
@@ -19,7 +20,7 @@ from opweld.tensor.intern import compilation
 def sources(model: Any) -> Any:
     """The C text of a model, made in tables of its own."""
     with compilation():
-        return [run() for _, run in stages(model, "all")][-1]
+        return compile_time.compiled(model, "all", plain)
 
 
 @pytest.mark.parametrize(("a", "b"), [("transformer", "transformer"), ("transformer", "mlp"), ("chain", "mlp")])

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.compile_time import Measured, measure, stages, table
+from benchmarks.compile_time import EnoughError, Measured, compiled, measure, table
 from benchmarks.sized_models import SHAPES
 
 UNTIL = "simplify"
 """The last stage that is held to this."""
 
 
-def calls(run: Callable[[], object]) -> int:
-    """How many functions a call makes, Python's and C's, iterations of generators included."""
+def calls(run: Callable[[], Any]) -> tuple[int, Any]:
+    """How many functions a call makes, Python's and C's, iterations of generators included; and its result."""
     count = 0
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
@@ -26,20 +26,26 @@ def calls(run: Callable[[], object]) -> int:
 
     sys.setprofile(profile)
     try:
-        run()
+        made = run()
     finally:
         sys.setprofile(None)
-    return count
+    return count, made
 
 
 def calls_by_stage(shape: str, nodes: int) -> dict[str, float]:
     """Calls a node, of each stage up to `UNTIL`."""
     model = SHAPES[shape](nodes)
     found: dict[str, float] = {}
-    for name, run in stages(model, "all"):
-        found[name] = calls(run) / len(model.graph.node)
+
+    def counted(name: str, run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        count, made = calls(lambda: run(*args, **kwargs))
+        found[name] = count / len(model.graph.node)
         if name == UNTIL:
-            break
+            raise EnoughError
+        return made
+
+    with pytest.raises(EnoughError):
+        compiled(model, "all", counted)
     return found
 
 
@@ -52,7 +58,9 @@ def test_work_a_node_does_not_grow_with_the_model(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_stage_is_measured(shape: str) -> None:
-    first, *after = measure(shape, 40, "all", "render")
+    records: list[dict[str, Any]] = []
+    measure(shape, 40, "all", "render", records.append)
+    first, *after = records
     assert first["nodes"] >= 40
     names = [record["stage"] for record in after]
     assert names[:2] == ["load", "explore"] and names[-1] == "render"

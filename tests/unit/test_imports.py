@@ -37,6 +37,7 @@ ORDER = (
     ("runtime",),
     ("verify",),
     ("backends",),
+    ("stages",),
     ("pipeline",),
     ("compile",),
     ("backend", "cli", "capi", "shim", "__main__"),

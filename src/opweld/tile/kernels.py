@@ -26,7 +26,7 @@ from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Symbol, as_dim, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, const, substitute
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.program import Extern, Tensor
+from opweld.tensor.program import Extern, Tensor, TensorProgram
 from opweld.tile.lanes import tiles, vectors_for
 from opweld.tile.loops import tune_loops
 from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
@@ -110,6 +110,11 @@ def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger)
                 members.append(member.choose(choice.about(*_part(work)).part(f"member {len(members)}")))
         plans.append(Plan(region, made, Schedule(tuple(members), rows)))
     return plans
+
+
+def schedules_of(program: TensorProgram, plans: Iterable[Plan], ledger: Ledger) -> dict[tuple[str, str], Schedule]:
+    """The schedule of every region by variant and label, as schedules files hold them."""
+    return {(program.name, ledger.label(plan.region.outputs[0])): plan.schedule for plan in plans}
 
 
 def _part(work: Work) -> tuple[str, ...]:

@@ -25,9 +25,9 @@ from benchmarks.decisions import (
 )
 from opweld.errors import OptionError
 from opweld.ledger import Decision, Ledger
-from opweld.pipeline import schedules_of
 from opweld.rules import LEVELS, RULES, allowed
 from opweld.schedule.schedule import MEMBERS, LoopSchedule
+from opweld.tile.kernels import schedules_of
 from opweld.tile.text import print_kernel
 from tests.unit.tile.pipeline import Compiled
 
@@ -169,7 +169,9 @@ def test_another_lane_moves_storage_and_packing_along() -> None:
     # Another lane needs other decisions about storage: they are left to the compiler.
     kept = [row for row in text.replace(line, edited).splitlines() if not row.startswith("decision")]
     made = given_back("product", "\n".join(kept))
-    assert {schedule.members[0].lane for schedule in schedules_of(made, made.ledger).values()} >= {"i0"}
+    assert {schedule.members[0].lane for schedule in schedules_of(made.program, made.plans, made.ledger).values()} >= {
+        "i0"
+    }
     check_answer("product", made)
 
 
