@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import NoReturn, TypeAlias, TypeVar
+from typing import ClassVar, NoReturn, TypeAlias, TypeVar
 
 from opweld.errors import OpweldError
 from opweld.tensor.dim import Axis, Dim, Symbol, Value, as_dim, floordiv, maximum, minimum, mod
@@ -45,7 +45,7 @@ _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\]|\\.)*")
     |(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*|%[0-9]+)
-    |(?P<sign>//|>=|==|[-+*%()\[\],:=<>])
+    |(?P<sign>//|>=|==|!=|[-+*%()\[\],:=<>])
     |(?P<skip>\s+|\#[^\n]*)
     |(?P<wrong>.)""",
     re.VERBOSE,
@@ -64,14 +64,14 @@ def parse_program(text: str, constants: Data | None = None) -> TensorProgram:
 
     Raises OpweldError with the line of what is not understood.
     """
-    try:
-        return Parser(text, constants or {}).program()
-    except RecursionError:
-        raise OpweldError("tensor program: an expression is nested too deeply; name its parts (%0 = ..)") from None
+    parser = Parser(text, constants or {})
+    return parser.whole(parser.program)
 
 
 class Parser:
     """Reads one text from its first token to its last; parsers of formats with such expressions derive from it."""
+
+    form: ClassVar[str] = "tensor program"
 
     def __init__(self, text: str, constants: Data) -> None:
         self.text, self.constants = text, constants
@@ -87,6 +87,14 @@ class Parser:
         self.named: dict[str, Expr] = {}
         self.dtype = DType.F32
 
+    def whole(self, read: Callable[[], Element]) -> Element:
+        """What `read`, one of the parser's methods, makes of the text."""
+        try:
+            return read()
+        except RecursionError:
+            words = "an expression is nested too deeply; name its parts (%0 = ..)"
+            raise OpweldError(f"{self.form}: {words}") from None
+
     # tokens
 
     def _fail(self, expected: str) -> NoReturn:
@@ -94,7 +102,7 @@ class Parser:
         if self.position < len(self.tokens):
             _, found, start = self.tokens[self.position]
         line = self.text.count("\n", 0, start) + 1
-        raise OpweldError(f"tensor program, line {line}: expected {expected}, found {found!r}")
+        raise OpweldError(f"{self.form}, line {line}: expected {expected}, found {found!r}")
 
     def _next_is(self, *tokens: str) -> bool:
         return self.position < len(self.tokens) and self.tokens[self.position][1] in tokens
@@ -157,6 +165,13 @@ class Parser:
 
     def program(self) -> TensorProgram:
         """The whole text as a program."""
+        program = self._program()
+        if self.position < len(self.tokens):
+            self._fail("symbol, guard, input, constant, tensor, scan, extern or output")
+        return program
+
+    def _program(self) -> TensorProgram:
+        """A program, up to the first line that is none of it."""
         self._expect("program")
         name = self._name()
         symbols: list[SymbolSource] = []
@@ -183,7 +198,7 @@ class Parser:
             elif self._accept("output"):
                 outputs.append(self._pair())
             else:
-                self._fail("symbol, guard, input, constant, tensor, scan, extern or output")
+                break
         return TensorProgram(
             name, tuple(inputs), tuple(constants), tuple(items), tuple(outputs), tuple(symbols), tuple(guards)
         )
@@ -209,7 +224,7 @@ class Parser:
 
     def _guard(self) -> Guard:
         dim = self._dim()
-        kind = "zero" if self._accept("==") else "least"
+        kind = "zero" if self._accept("==") else "nonzero" if self._accept("!=") else "least"
         if kind == "least":
             self._expect(">=")
         self._expect("0")
@@ -281,19 +296,29 @@ class Parser:
         return Tensor(name, dtype, axes, self._body(), origin)
 
     def _scan(self) -> Scan:
+        time, origin, states = self._scan_head()
+        steps: list[Tensor] = []
+        while self._accept("step"):
+            steps.append(self._tensor())
+        stacked, final = self._scan_tail()
+        return Scan(time, states, tuple(steps), stacked, final, origin)
+
+    def _scan_head(self) -> tuple[Axis, tuple[str, ...], tuple[State, ...]]:
+        """Time, origin and states; time is known from here to the tail."""
         self.axes = {}
         time = self._axis()
         origin = self._origin()
         states: list[State] = []
-        steps: list[Tensor] = []
         while self._accept("state"):
             name, dtype, axes = self._header()
             self._expect("updated")
             self._expect("by")
             update = self._name()
             states.append(State(name, dtype, axes, self._body(), update))
-        while self._accept("step"):
-            steps.append(self._tensor())
+        return time, origin, tuple(states)
+
+    def _scan_tail(self) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+        """What is stacked, and what is final."""
         stacked: list[tuple[str, str]] = []
         final: list[tuple[str, str]] = []
         while self._next_is("stack", "final"):
@@ -303,7 +328,7 @@ class Parser:
             pairs.append(self._pair())
             self.dtypes[pairs[-1][0]] = self.dtypes.get(pairs[-1][1], DType.F32)
         self.axes = {}
-        return Scan(time, tuple(states), tuple(steps), tuple(stacked), tuple(final), origin)
+        return tuple(stacked), tuple(final)
 
     def _extern(self) -> Extern:
         function = self._name()

@@ -43,15 +43,15 @@ _RESERVED = re.compile(r"([irt][0-9]+|min|max|at|index)\Z")
 
 def print_program(program: TensorProgram) -> str:
     """The program as text; of constants, only names, dtypes and shapes."""
-    blocks = [[f"program {_name(program.name)}"]]
+    blocks = [[f"program {name_text(program.name)}"]]
     blocks[0].extend(_symbol_line(source) for source in program.symbols)
     blocks[0].extend(_guard_line(guard) for guard in program.guards)
-    values = [f"input {_name(v.name)} {_type(v.dtype, map(_symbolic, v.shape))}" for v in program.inputs]
+    values = [f"input {name_text(v.name)} {type_text(v.dtype, map(size_text, v.shape))}" for v in program.inputs]
     blocks.append(values)
-    blocks.append([_constant_line(constant) for constant in program.constants])
+    blocks.append([constant_line(constant) for constant in program.constants])
     for item in program.items:
         blocks.append(_item_lines(item))
-    blocks.append([f"output {_name(public)} = {_name(value)}" for public, value in program.outputs])
+    blocks.append([f"output {name_text(public)} = {name_text(value)}" for public, value in program.outputs])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -59,24 +59,28 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def _name(name: str) -> str:
+def name_text(name: str) -> str:
+    """A name, in quotes where it is not a plain one."""
     return name if _PLAIN.match(name) and name.isascii() else _quoted(name)
 
 
-def _origin(origin: Sequence[str]) -> str:
+def origin_text(origin: Sequence[str]) -> str:
+    """The graph nodes that something comes from."""
     return " from " + ", ".join(map(_quoted, origin)) if origin else ""
 
 
-def _type(dtype: DType, shape: Iterable[str]) -> str:
+def type_text(dtype: DType, shape: Iterable[str]) -> str:
+    """A dtype and a shape whose dims are texts."""
     return f"{dtype.short}[{', '.join(shape)}]"
 
 
-def _symbolic(dim: Dim) -> str:
+def size_text(dim: Dim) -> str:
+    """A size that depends on no axis."""
     return Names({}).dim(dim)
 
 
 def _symbol(symbol: Symbol) -> str:
-    return _quoted(symbol.name) if _RESERVED.match(symbol.name) else _name(symbol.name)
+    return _quoted(symbol.name) if _RESERVED.match(symbol.name) else name_text(symbol.name)
 
 
 def _symbol_line(source: SymbolSource) -> str:
@@ -84,60 +88,74 @@ def _symbol_line(source: SymbolSource) -> str:
     kind = "value" if source.by_value else "dim"
     divisor = "" if source.divisor == 1 else f" // {source.divisor}"
     reason = f" because {_quoted(source.reason)}" if source.reason else ""
-    origin = f"{kind} {source.position} of {_name(source.input)}{divisor}"
+    origin = f"{kind} {source.position} of {name_text(source.input)}{divisor}"
     return f"symbol {_symbol(source.symbol)}{least} = {origin}{reason}"
 
 
 def _guard_line(guard: Guard) -> str:
-    relation = "==" if guard.kind == "zero" else ">="
-    return f"guard {_symbolic(guard.dim)} {relation} 0 because {_quoted(guard.reason)}"
+    relation = {"zero": "==", "nonzero": "!=", "least": ">="}[guard.kind]
+    return f"guard {size_text(guard.dim)} {relation} 0 because {_quoted(guard.reason)}"
 
 
-def _constant_line(constant: Constant) -> str:
+def constant_line(constant: Constant, keyword: str = "constant") -> str:
+    """A constant without its data."""
     shape = map(str, constant.shape)
-    return f"constant {_name(constant.name)} {_type(constant.dtype, shape)}{_origin(constant.origin)}"
+    return f"{keyword} {name_text(constant.name)} {type_text(constant.dtype, shape)}{origin_text(constant.origin)}"
 
 
-def _tensor_lines(keyword: str, tensor: Tensor, outer: Mapping[Atom, str] | None = None) -> list[str]:
-    names = Names({**(outer or {}), **_own_axes(tensor.axes)})
-    head = f"{keyword} {_name(tensor.name)} {_type(tensor.dtype, names.axes(tensor.axes))}{_origin(tensor.origin)}"
-    return [head, *names.body_lines(tensor.body)]
+def tensor_lines(keyword: str, tensor: Tensor, outer: Mapping[Atom, str] | None = None) -> tuple[list[str], Names]:
+    """A tensor, and what its axes and the parts of its body are called; `outer` names the axes around it."""
+    names = Names({**(outer or {}), **own_axes(tensor.axes)})
+    shape = type_text(tensor.dtype, names.axes(tensor.axes))
+    head = f"{keyword} {name_text(tensor.name)} {shape}{origin_text(tensor.origin)}"
+    return [head, *names.body_lines(tensor.body)], names
 
 
 def _item_lines(item: Item) -> list[str]:
     if isinstance(item, Scan):
         return _scan_lines(item)
-    return _extern_lines(item) if isinstance(item, Extern) else _tensor_lines("tensor", item)
+    return _extern_lines(item) if isinstance(item, Extern) else tensor_lines("tensor", item)[0]
 
 
 def _extern_lines(extern: Extern) -> list[str]:
-    numbers = ", ".join(map(_symbolic, extern.numbers))
-    lines = [f"extern {_name(extern.function)} rows {_symbolic(extern.rows)} of ({numbers}){_origin(extern.origin)}"]
-    lines.extend(f"  operand {_name(name)}" for name in extern.operands)
+    numbers = ", ".join(map(size_text, extern.numbers))
+    lines = [
+        f"extern {name_text(extern.function)} rows {size_text(extern.rows)} of ({numbers}){origin_text(extern.origin)}"
+    ]
+    lines.extend(f"  operand {name_text(name)}" for name in extern.operands)
     for result in extern.results:
-        lines.append(f"  result {_name(result.name)} {_type(result.dtype, map(_symbolic, result.shape))}")
+        lines.append(f"  result {name_text(result.name)} {type_text(result.dtype, map(size_text, result.shape))}")
     return lines
 
 
-def _own_axes(axes: Sequence[Axis]) -> dict[Atom, str]:
+def own_axes(axes: Sequence[Axis]) -> dict[Atom, str]:
+    """What the axes of a tensor are called."""
     return {axis: f"i{position}" for position, axis in enumerate(axes)}
 
 
 def _scan_lines(scan: Scan) -> list[str]:
     time: dict[Atom, str] = {scan.time: "t0"}
-    lines = [f"scan t0: {_symbolic(scan.time.extent)}{_origin(scan.origin)}"]
-    for state in scan.states:
-        lines.extend("  " + line for line in _state_lines(state))
-    for step in scan.steps:
-        lines.extend("  " + line for line in _tensor_lines("step", step, time))
-    lines.extend(f"  stack {_name(name)} = {_name(step)}" for name, step in scan.stacked)
-    lines.extend(f"  final {_name(name)} = {_name(state)}" for name, state in scan.final)
-    return lines
+    steps = [line for step in scan.steps for line in tensor_lines("step", step, time)[0]]
+    return [*scan_head(scan), *("  " + line for line in steps), *scan_tail(scan)]
+
+
+def scan_head(scan: Scan) -> list[str]:
+    """A recurrence up to its steps, in which time is t0: its states."""
+    states = [line for state in scan.states for line in _state_lines(state)]
+    head = f"scan t0: {size_text(scan.time.extent)}{origin_text(scan.origin)}"
+    return [head, *("  " + line for line in states)]
+
+
+def scan_tail(scan: Scan) -> list[str]:
+    """What comes after the steps of a recurrence: its outputs."""
+    lines = [f"  stack {name_text(name)} = {name_text(step)}" for name, step in scan.stacked]
+    return [*lines, *(f"  final {name_text(name)} = {name_text(state)}" for name, state in scan.final)]
 
 
 def _state_lines(state: State) -> list[str]:
-    names = Names(_own_axes(state.axes))
-    head = f"state {_name(state.name)} {_type(state.dtype, names.axes(state.axes))} updated by {_name(state.update)}"
+    names = Names(own_axes(state.axes))
+    shape = type_text(state.dtype, names.axes(state.axes))
+    head = f"state {name_text(state.name)} {shape} updated by {name_text(state.update)}"
     return [head, *names.body_lines(state.initial)]
 
 
@@ -169,6 +187,13 @@ class Names:
             self.done[node] = text
         return [*lines, f"  = {self.done[body]}"]
 
+    def expression(self, expr: Expr) -> str:
+        """An expression on one line; what the body has names for is called by them."""
+        for node in walk(expr):
+            if node not in self.done:
+                self.done[node] = self._expression(node)
+        return self.done[expr]
+
     def _expression(self, node: Expr) -> str:
         if isinstance(node, Const):
             return self._literal(node)
@@ -179,7 +204,7 @@ class Names:
             if node.fill is not None:
                 guards = ", ".join(f"{self.dim(guard)} >= 0" for guard in node.guards)
                 text = f"{text} if {guards} else {self.done[node.fill]}".lstrip()
-            return f"{_name(node.tensor)}[{text}]"
+            return f"{name_text(node.tensor)}[{text}]"
         operands = ", ".join(self.done[operand] for operand in node.operands)
         if isinstance(node, Unary | Binary):
             return f"{node.op}({operands})"

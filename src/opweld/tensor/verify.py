@@ -36,10 +36,14 @@ def verify(program: TensorProgram) -> None:
     """Checks names, order of definition, ranks, dtypes, axes, symbols, guards and outputs.
 
     Raises OpweldError naming the tensor and what is wrong with it."""
-    _Verifier(program).run()
+    Verifier(program).run()
 
 
-class _Verifier:
+class Verifier:
+    """Checks the parts of a program; verifiers of what is made of programs check their expressions by it.
+
+    `visible`: dtype and shape of each value that may be loaded by now."""
+
     def __init__(self, program: TensorProgram) -> None:
         self.program = program
         self.symbols: frozenset[Atom] = frozenset(source.symbol for source in program.symbols)
@@ -47,6 +51,7 @@ class _Verifier:
         self.visible: dict[str, Signature] = {}
 
     def run(self) -> None:
+        """Checks everything."""
         program = self.program
         for value in program.inputs:
             self._define(value.name, value.dtype, value.shape)
@@ -66,7 +71,7 @@ class _Verifier:
             elif isinstance(item, Extern):
                 self._check_extern(item)
             else:
-                self._check_tensor(item, self.visible)
+                self.check_tensor(item, self.visible)
                 self._define(item.name, item.dtype, item.shape)
         public: set[str] = set()
         for name, value in program.outputs:
@@ -118,7 +123,9 @@ class _Verifier:
             self._fail(what, "has an axis twice")
         self._check_dims(what, [axis.extent for axis in axes], frozenset())
 
-    def _check_tensor(self, tensor: Tensor, visible: Mapping[str, Signature], outer: tuple[Axis, ...] = ()) -> None:
+    def check_tensor(self, tensor: Tensor, visible: Mapping[str, Signature], outer: tuple[Axis, ...] = ()) -> None:
+        """Raises OpweldError for a tensor over axes that are not, or whose body is not of its dtype, or reads what is
+        not visible; `outer` are axes around it."""
         what = _label(tensor.name, tensor.origin)
         self._check_axes(what, tensor.axes)
         if tensor.body.dtype is not tensor.dtype:
@@ -157,7 +164,7 @@ class _Verifier:
             self._define(state.name, state.dtype, state.shape, inner=True)
             inner[state.name] = (state.dtype, state.shape)
         for step in scan.steps:
-            self._check_tensor(step, inner, (scan.time,))
+            self.check_tensor(step, inner, (scan.time,))
             self._define(step.name, step.dtype, step.shape, inner=True)
             inner[step.name] = (step.dtype, step.shape)
         steps = {step.name: step for step in scan.steps}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NoReturn, cast
+from typing import Literal, cast
 
-from opweld.errors import OpweldError
 from opweld.tensor.dim import ZERO, Axis, Dim, Symbol
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import REDUCTIONS, Expr, load
@@ -34,19 +33,16 @@ def parse_kernel(text: str, name: str = "kernel") -> Kernel:
 
     Raises OpweldError with the line of what is not understood.
     """
-    return _KernelParser(text).kernel(name)
+    parser = _KernelParser(text)
+    return parser.whole(lambda: parser.kernel(name))
 
 
 class _KernelParser(Parser):
+    form = "tile program"
+
     def __init__(self, text: str) -> None:
         super().__init__(text, {})
         self.registers: dict[str, DType] = {}
-
-    def _fail(self, expected: str) -> NoReturn:
-        try:
-            super()._fail(expected)
-        except OpweldError as error:
-            raise OpweldError(str(error).replace("tensor program", "tile program", 1)) from None
 
     def _column(self) -> int:
         """How far the next token is indented; -1 at the end."""

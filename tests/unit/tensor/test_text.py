@@ -12,7 +12,7 @@ from opweld.tensor.dim import Axis, Symbol, as_dim, floordiv, maximum, minimum, 
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, bitcast, cast, const, index, select, unary
 from opweld.tensor.interpret import interpret
-from opweld.tensor.program import Input, SymbolSource, Tensor, TensorProgram
+from opweld.tensor.program import Guard, Input, SymbolSource, Tensor, TensorProgram
 from opweld.tensor.text import parse_program, print_program
 from opweld.tensor.verify import verify
 from tests.unit.tensor.programs import EXAMPLES, F32, I64, axes, f32, read, shape
@@ -125,6 +125,16 @@ def test_deep_and_long_bodies() -> None:
         x = unary("tanh", x)
     text = body_text(x, i)
     assert max(map(len, text.splitlines())) < 130
+
+
+@pytest.mark.parametrize("kind", ["zero", "nonzero", "least"])
+def test_guards_come_back(kind: str) -> None:
+    n = Symbol("n")
+    p = TensorProgram(
+        "p", (Input("x", F32, (n.dim,)),), (), (), (), (SymbolSource(n, "x", 0),), (Guard(kind, n.dim - 2, "why"),)
+    )
+    (guard,) = returned(p).guards
+    assert (guard.kind, str(guard.dim), guard.reason) == (kind, str(n.dim - 2), "why")
 
 
 HEAD = "program p input x f32[4] "
