@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from opweld.fuse.region import Regions
+from opweld.fuse.text import print_regions
+from opweld.fuse.verify import verify_regions
 from opweld.ledger import Ledger
 from opweld.place.placed import Placed
+from opweld.place.text import print_placed
+from opweld.place.verify import verify_placed
 from opweld.schedule.expected import Expected
 from opweld.schedule.file import print_schedules
 from opweld.target import Target
@@ -22,6 +27,8 @@ from opweld.tensor.text import print_program
 from opweld.tensor.verify import verify
 from opweld.tile.check import check_kernel
 from opweld.tile.kernels import Plan, Scheduled, schedules_of
+from opweld.tile.launches import print_launches, verify_launches
+from opweld.tile.module import Variant
 from opweld.tile.text import print_kernel
 
 if TYPE_CHECKING:
@@ -124,6 +131,25 @@ def _verify_program(program: TensorProgram, *_: object) -> None:
     verify(program)
 
 
+def _regions(regions: Regions, *_: object) -> Texts:
+    return [(f"{regions.program.name}.fused", print_regions(regions))]
+
+
+def _verify_regions(regions: Regions, *_: object) -> None:
+    verify_regions(regions)
+
+
+def _placed(suffix: str) -> Form:
+    def texts(placed: Placed, *_: object) -> Texts:
+        return [(f"{placed.program.name}.{suffix}", print_placed(placed))]
+
+    return Form(texts, _verify_placed)
+
+
+def _verify_placed(placed: Placed, *_: object) -> None:
+    verify_placed(placed)
+
+
 def _kernels(
     made: Realised, placed: Placed, plans: Sequence[Plan], expected: Expected, target: Target, ledger: Ledger
 ) -> Texts:
@@ -138,6 +164,16 @@ def _check_kernels(
 ) -> None:
     for item in made[1]:
         check_kernel(item.kernel, target.vector_lanes_f32)
+
+
+def _launches(variant: Variant, *_: object) -> Texts:
+    return [(f"{variant.name}.launches", print_launches(variant))]
+
+
+def _verify_launches(
+    variant: Variant, name: str, program: TensorProgram, placed: Placed, scheduled: Sequence[Scheduled], *_: object
+) -> None:
+    verify_launches(variant, scheduled)
 
 
 def _sources(made: Mapping[str, str], *_: object) -> Texts:
@@ -156,7 +192,12 @@ FORMS = {
     "lower": _programs("lowered"),
     "simplify": _programs("tensors"),
     "outputs": Form(_no_texts, _verify_program),
+    "fuse": Form(_regions, _verify_regions),
+    "place": _placed("placed"),
+    "pack": _placed("packed"),
+    "reuse": _placed("reused"),
     "realise": Form(_kernels, _check_kernels),
+    "assemble": Form(_launches, _verify_launches),
     "render": Form(_sources, _no_check),
 }
 """By name of the stage."""

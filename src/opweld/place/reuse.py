@@ -74,14 +74,15 @@ def _dying_operand(
         root = storage.root
         if root in fixed or storage.padded or storage.dtype is not own.dtype:
             continue
-        if storages[root].elements is not own.elements or not _read_where_written(tensor.body, root, storages, written):
+        if storages[root].elements is not own.elements or not read_where_written(tensor.body, root, storages, written):
             continue
         if all(last.get(name, -1) <= number for name in residents[root]):
             return root
     return None
 
 
-def _read_where_written(body: Expr, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:
+def read_where_written(body: Expr, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:
+    """Whether an expression reads the memory of `root` only at `written`, once."""
     inside = {node for reduce in reductions(body) for node in loads(reduce.body)}
     sites: list[Load] = [node for node in loads(body) if storages[node.tensor].root == root]
     return all(

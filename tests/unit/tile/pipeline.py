@@ -13,6 +13,7 @@ from opweld import pipeline
 from opweld.ledger import Ledger
 from opweld.pipeline import compile_program as stages
 from opweld.schedule.expected import expected_sizes
+from opweld.stages import Watched
 from opweld.target import Target
 from opweld.tensor.dim import Atom
 from opweld.tensor.interpret import bind_symbols, interpret
@@ -21,7 +22,7 @@ from opweld.tensor.program import TensorProgram
 from opweld.tensor.simplify import simplify_program
 from opweld.tensor.verify import verify
 from opweld.tile.assemble import assemble
-from opweld.tile.check import check_kernel
+from opweld.tile.launches import verify_launches
 from opweld.tile.module import Variant
 from tests.unit.tile.interpreter import Block, run_kernel
 
@@ -49,6 +50,7 @@ class Compiled(pipeline.Compiled):
         expected = expected_sizes(self.program)
         names = [value.name for value in self.program.inputs]
         made = assemble("test", self.program, self.placed, self.kernels, keep, expected, self.ledger, names)
+        verify_launches(made, self.kernels)
         return made, images
 
     @property
@@ -91,12 +93,9 @@ def compile_program(
 
 
 def compile_with(program: TensorProgram, ledger: Ledger, target: Target = TARGET) -> Compiled:
-    """The kernels of a program as a ledger decides, each checked."""
+    """The kernels of a program as a ledger decides, every stage's result verified."""
     verify(program)
-    made = stages(simplify_program(program), target, ledger)
-    verify(made.regions.program)
-    for item in made.kernels:
-        check_kernel(item.kernel, target.vector_lanes_f32)
+    made = stages(simplify_program(program), target, ledger, stage=Watched(None, debug=True))
     return Compiled(made.program, made.regions, made.placed, made.plans, made.kernels, ledger)
 
 
