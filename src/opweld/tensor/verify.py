@@ -73,13 +73,12 @@ class Verifier:
             else:
                 self.check_tensor(item, self.visible)
                 self._define(item.name, item.dtype, item.shape)
-        public: set[str] = set()
+        public: dict[str, Signature] = {}
         for name, value in program.outputs:
-            if name in public:
-                self._fail(f"output {name!r}", "is there twice")
-            public.add(name)
             if value not in self.visible:
                 self._fail(f"output {name!r}", f"is the value {value!r}, which nothing defines")
+            if public.setdefault(name, self.visible[value]) != self.visible[value]:
+                self._fail(f"output {name!r}", "is there twice, as different values")
 
     def _fail(self, what: str, why: str) -> NoReturn:
         raise OpweldError(f"tensor program {self.program.name!r}: {what} {why}")

@@ -61,8 +61,12 @@ BODIES: dict[str, tuple[TensorProgram, str]] = {
     "fill of another dtype": (of(load("x", F32, (I.dim - 1,), (I.dim - 1,), const(0, I64))), "fills a load of f32"),
     "defined twice": (program(*(Tensor("y", F32, (), f32(0)),) * 2), "'y' is defined twice"),
     "output of nothing": (program(outputs=(("o", "y"),)), "output 'o' is the value 'y', which nothing defines"),
-    "output twice": (program(outputs=(("o", "x"), ("o", "n"))), "output 'o' is there twice"),
+    "output twice": (program(outputs=(("o", "x"), ("o", "n"))), "output 'o' is there twice, as different values"),
 }
+
+
+def test_a_graph_may_list_an_output_twice() -> None:
+    verify(program(outputs=(("o", "x"), ("o", "x"), ("p", "x"))))
 
 
 @pytest.mark.parametrize("name", BODIES)
