@@ -13,9 +13,9 @@ from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.expr import loads, substitute
 from opweld.tile.instances import instances
-from opweld.tile.prefetch import MOST_LINES, next_panel
+from opweld.tile.prefetch import MOST_LINES, Panel, next_panel
 from opweld.tile.tile import Accumulate, Kernel, Loop, Statement, Tile
-from opweld.tile.unroll import unroll_choices
+from opweld.tile.unroll import CHOICES, unroll_choices
 
 Decide: TypeAlias = Callable[[int, str, Sequence[str], str, str, Mapping[str, str]], str]
 """(number of the loop, rule, alternatives, the wanted one, why, what ruled others out) -> the one to take. The first is
@@ -67,18 +67,22 @@ class _Tuning:
         taken = self._decide(
             number,
             "schedule.unroll",
-            tuple(map(str, choices.alternatives)),
+            tuple(map(str, CHOICES)),
             str(choices.best),
             f"loop {loop.axis}: {choices.reason}",
-            {str(bodies): why for bodies, why in choices.failed.items()},
+            {},
         )
-        loop = replace(loop, unroll=int(taken))
+        return self._fetching(number, replace(loop, unroll=int(taken)), outer, tiles)
+
+    def _fetching(self, number: int, loop: Loop, outer: tuple[Loop, ...], tiles: tuple[Tile, ...]) -> Loop:
+        """Fetches the next panel where there is one, and that gains something."""
         lane = next((tile.axis for tile in tiles if tile.role == "lane"), None)
-        panel = None if loop.unroll == 1 else next_panel(self._kernel, loop, outer, lane, self._expected)
-        if panel is None:
-            return loop
-        reason = f"loop {loop.axis}: lines of the next panel of {panel.buffer} every {loop.unroll} bodies"
+        panel = next_panel(self._kernel, loop, outer, lane, self._expected)
         counts = tuple(map(str, range(MOST_LINES + 1)))
+        if not isinstance(panel, Panel):
+            self._decide(number, "schedule.prefetch", counts, "0", f"loop {loop.axis}: {panel}", {"panel": panel})
+            return loop
+        reason = f"loop {loop.axis}: {panel.reason}"
         taken = int(self._decide(number, "schedule.prefetch", counts, str(panel.lines), reason, {}))
         return replace(loop, fetches=(panel.fetch(taken),)) if taken else loop
 
@@ -90,11 +94,10 @@ class _Tuning:
             return loop, False
         registers = min(self._target.registers(item.value.dtype) for item in items)
         needed = registers_of(items, tiles, self._target.vector_lanes_f32)
-        if needed < registers:
-            return loop, False
+        wanted = "no" if needed < registers else "yes"
         reason = f"loop {loop.axis}: sharing loads takes {needed} registers of {registers}"
-        taken = self._decide(number, "schedule.separate", ("no", "yes"), "yes", reason, {})
-        return (replace(loop, separate=registers) if taken == "yes" else loop), True
+        taken = self._decide(number, "schedule.separate", ("no", "yes"), wanted, reason, {})
+        return (replace(loop, separate=min(needed, registers)) if taken == "yes" else loop), True
 
 
 def registers_of(items: Sequence[Accumulate], tiles: Sequence[Tile], lanes: int) -> int:

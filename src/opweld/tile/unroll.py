@@ -1,7 +1,8 @@
 """How many bodies of an inner loop to lay out in a row, so that its registers suffice.
 
-Only loops of multiply-adds profit: four bodies are 4 to 15% faster than one (measured). With more pointers than there
-are integer registers to hold them, as rows at run-time distances need, compilers spill as soon as they unroll.
+Any number is right. Only loops of multiply-adds profit: four bodies are 4 to 15% faster than one (measured). With more
+pointers than there are integer registers to hold them, as rows at run-time distances need, compilers spill as soon as
+they unroll.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from opweld.tile.tile import Accumulate, Loop, Tile
 BODIES = 4
 """How many bodies a loop gets that profits."""
 
+CHOICES = (1, 2, BODIES, 8)
+"""How many it may get. The first changes nothing."""
+
 _FEWEST_TRIPS = 8
 _FEWEST_PRODUCTS = 4
 _MOST_POINTERS = 9
@@ -27,20 +31,23 @@ _SPARE_REGISTERS = 4
 
 @dataclass(frozen=True)
 class Unrolling:
-    """The alternatives of one loop: the wanted one, why, and why others were ruled out. The first changes nothing."""
+    """How many bodies one loop should get, of `CHOICES`, and why."""
 
     best: int
-    alternatives: tuple[int, ...]
     reason: str
-    failed: dict[int, str]
 
 
 def unroll_choices(loop: Loop, tiles: Sequence[Tile], target: Target) -> Unrolling | None:
-    """How often to unroll a loop inside the tiles; None when it is no straight line of multiply-adds."""
+    """How often to unroll a loop inside the tiles; None when it is no loop of accumulations, or has a single trip."""
     items = [item for item in loop.body if isinstance(item, Accumulate)]
     lane = next((tile.axis for tile in tiles if tile.role == "lane"), None)
-    if len(items) < len(loop.body) or not all(_is_straight(item, lane) for item in items):
+    trips = (loop.end - loop.lower).constant
+    if len(items) < len(loop.body) or trips == 1:
         return None
+    if not all(_is_straight(item, lane) for item in items):
+        return Unrolling(1, "a body takes branches")
+    if trips is not None and trips < _FEWEST_TRIPS:
+        return Unrolling(1, f"{trips} trips are few")
     lanes = target.vector_lanes_f32
     products = 0
     accumulators: set[Hashable] = set()
@@ -52,18 +59,13 @@ def unroll_choices(loop: Loop, tiles: Sequence[Tile], target: Target) -> Unrolli
                 products += 1
                 accumulators.add((item.name, tuple(mapping.values())))
             pointers |= {_pointer(node, loop.axis, lane) for node in loads(value) if node.indices}
-    trips = (loop.end - loop.lower).constant
-    if products < _FEWEST_PRODUCTS or (trips is not None and trips < _FEWEST_TRIPS):
-        return None
-    failed = ""
+    if products < _FEWEST_PRODUCTS:
+        return Unrolling(1, f"{products} multiply-adds a body are few")
     if len(pointers) > _MOST_POINTERS:
-        failed = f"{len(pointers)} pointers do not stay in integer registers, {_MOST_POINTERS} do"
-    elif len(accumulators) > min(target.registers(item.value.dtype) for item in items) - _SPARE_REGISTERS:
-        failed = f"{len(accumulators)} accumulators leave fewer than {_SPARE_REGISTERS} registers"
-    if failed:
-        return Unrolling(1, (1, BODIES), failed, {BODIES: failed})
-    reason = f"{products} multiply-adds a body, {len(pointers)} pointers"
-    return Unrolling(BODIES, (1, BODIES), reason, {})
+        return Unrolling(1, f"{len(pointers)} pointers do not stay in integer registers, {_MOST_POINTERS} do")
+    if len(accumulators) > min(target.registers(item.value.dtype) for item in items) - _SPARE_REGISTERS:
+        return Unrolling(1, f"{len(accumulators)} accumulators leave fewer than {_SPARE_REGISTERS} registers")
+    return Unrolling(BODIES, f"{products} multiply-adds a body, {len(pointers)} pointers")
 
 
 def _is_straight(item: Accumulate, lane: Axis | None) -> bool:

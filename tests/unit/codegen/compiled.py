@@ -20,7 +20,7 @@ from opweld.build.toolchain import BASE_FLAGS, Compiler, build_shared, gcc_flags
 from opweld.codegen.c.render import render_kernel
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Symbol
-from opweld.tile.loops import tune_loops
+from opweld.tile.loops import Decide, as_wanted, tune_loops
 from opweld.tile.tile import Kernel
 
 HEADERS = Path(__file__).parents[3] / "src/opweld/runtime/c"
@@ -36,9 +36,9 @@ def machine(lanes: int) -> Target:
     return next(t for t in map(Target.of, ("aarch64", "x86-64-v3", "x86-64-v4")) if t.vector_lanes_f32 == lanes)
 
 
-def source(kernel: Kernel, lanes: int) -> str:
-    """A whole C file, the kernel's loops written as they are best."""
-    kernel = tune_loops(kernel, machine(lanes))
+def source(kernel: Kernel, lanes: int, decide: Decide = as_wanted) -> str:
+    """A whole C file, the kernel's loops written as they are best, or as decided."""
+    kernel = tune_loops(kernel, machine(lanes), decide)
     export = '__attribute__((visibility("default"))) '
     text = render_kernel(kernel, lanes, "kernel").replace("void kernel(", export + "void kernel(")
     return f'#define OPW_LANES {lanes}\n#include "opweld_kernel.h"\n\n{text}'

@@ -29,7 +29,7 @@ def innermost(kernel: Kernel) -> Loop:
     return loops(kernel)[-1]
 
 
-Asked = list[tuple[str, tuple[str, ...], str, Mapping[str, str]]]
+Asked = list[tuple[str, tuple[str, ...], str, str]]
 
 
 def recorded(asked: Asked, refuse: str = "") -> Decide:
@@ -38,8 +38,8 @@ def recorded(asked: Asked, refuse: str = "") -> Decide:
     ) -> str:
         assert reason
         assert prefer in alternatives
-        assert prefer not in failed
-        asked.append((rule, tuple(alternatives), prefer, failed))
+        assert not failed or prefer == alternatives[0]
+        asked.append((rule, tuple(alternatives), prefer, reason))
         return alternatives[0] if rule == refuse else prefer
 
     return decide
@@ -56,26 +56,44 @@ def test_a_tile_that_fills_the_registers_is_not(target: Target) -> None:
     rows = target.vector_registers // 2
     kernel = gemm(rows * 8, 64, 64, rows, 2 * target.vector_lanes_f32)
     assert innermost(tune_loops(kernel, target, recorded(asked))).unroll == 1
-    ((rule, alternatives, prefer, failed),) = asked
-    assert (rule, alternatives, prefer) == ("schedule.unroll", ("1", "4"), "1")
-    assert "accumulators leave fewer than" in failed["4"]
+    ((rule, alternatives, prefer, reason), _) = asked
+    assert (rule, alternatives, prefer) == ("schedule.unroll", ("1", "2", "4", "8"), "1")
+    assert "accumulators leave fewer than" in reason
 
 
 def test_rows_at_run_time_distances_are_not() -> None:
     asked: Asked = []
     size = Symbol("k")
     assert innermost(tune_loops(gemm(64, 64, size.dim, 9, sizes=(size,)), V4, recorded(asked))).unroll == 1
-    assert "10 pointers do not stay" in asked[0][3]["4"]
+    assert "10 pointers do not stay" in asked[0][3]
     assert innermost(tune_loops(gemm(64, 64, size.dim, 8, sizes=(size,)), V4)).unroll == 4
 
 
-def test_nothing_is_asked_where_there_is_no_choice() -> None:
+def test_nothing_is_asked_where_there_is_no_loop_of_accumulations() -> None:
     asked: Asked = []
     kernel = layernorm(3, 77)
     assert print_kernel(tune_loops(kernel, V3, recorded(asked))) == print_kernel(kernel)
     assert asked == []
-    assert innermost(tune_loops(gemm(64, 32, 7), V3, recorded(asked))).unroll == 1
+    tune_loops(gemm(64, 32, 1), V3, recorded(asked))
     assert asked == []
+
+
+def test_what_does_not_profit_says_why() -> None:
+    asked: Asked = []
+    assert innermost(tune_loops(gemm(64, 32, 7), V3, recorded(asked))).unroll == 1
+    assert innermost(tune_loops(gemm(64, 32, 64, 1, 8), V3, recorded(asked))).unroll == 1
+    reasons = [reason for rule, _, _, reason in asked if rule == "schedule.unroll"]
+    assert [reason.partition(": ")[2] for reason in reasons] == ["7 trips are few", "1 multiply-adds a body are few"]
+
+
+def test_a_panel_that_is_not_fetched_says_why() -> None:
+    asked: Asked = []
+    (item,) = compile_text(programs.dense(128, 32, 64), V4).kernels
+    tune_loops(item.kernel, V4, recorded(asked))
+    tune_loops(gemm(64, 64, Symbol("k").dim, 8, sizes=(Symbol("k"),)), V4, recorded(asked))
+    told = [(prefer, reason.partition(": ")[2]) for rule, _, prefer, reason in asked if rule == "schedule.prefetch"]
+    assert [prefer for prefer, _ in told] == ["0", "0"]
+    assert told[1][1] == "how many trips there are is known at run time only"
 
 
 def test_a_large_weight_is_fetched_ahead() -> None:
