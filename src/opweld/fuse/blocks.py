@@ -71,11 +71,12 @@ def join_blocks(regions: Regions, expected: Expected, target: Target, ledger: Le
             continue
         middle = by_output[site.tensor]
         begins: dict[str, int | str] = {"contraction": "it begins another block"} if last in gone else {}
-        failed = begins or _refusal(last, site, middle, users, kept, constants)
+        failed = begins or _refusal(last, site, middle, users, kept)
         found = None if failed else _joining(last, site, middle, by_output, users, kept)
+        weights = _other(last, site) if _other(last, site).tensor in constants else None
         if not failed and found is None:
             failed["rows"] = f"{last.outputs[0]} does not multiply whole rows of {site.tensor}"
-        if _decide(last, middle, found, failed, expected, target, ledger) and found is not None:
+        if _decide(last, middle, found, weights, failed, expected, target, ledger) and found is not None:
             gone |= set(found.regions)
             made[last] = found.made()
     result = tuple(made.get(region, region) for region in regions.regions if region in made or region not in gone)
@@ -92,19 +93,16 @@ def _row_operand(last: Region, by_output: dict[str, Region]) -> Load | None:
     return None
 
 
-def _refusal(
-    last: Region,
-    site: Load,
-    middle: Region,
-    users: dict[str, list[Region]],
-    kept: set[str],
-    constants: frozenset[str],
-) -> dict[str, int | str]:
+def _other(last: Region, site: Load) -> Load:
+    """What the rows are multiplied by."""
     pair = factors(reductions(last.members[0].tensor.body)[0])
     assert pair is not None
-    other = pair[1] if pair[0] is site else pair[0]
-    if other.tensor in constants:
-        return {"operand": "weights, which each block of rows would read again"}
+    return pair[1] if pair[0] is site else pair[0]
+
+
+def _refusal(
+    last: Region, site: Load, middle: Region, users: dict[str, list[Region]], kept: set[str]
+) -> dict[str, int | str]:
     if middle.outputs != (site.tensor,):
         return {"outputs": len(middle.outputs)}
     if site.tensor in kept:
@@ -120,14 +118,18 @@ def _decide(
     last: Region,
     middle: Region,
     found: Joining | None,
+    weights: Load | None,
     failed: dict[str, int | str],
     expected: Expected,
     target: Target,
     ledger: Ledger,
 ) -> bool:
-    alternatives = [Alternative("separate"), Alternative("block")]
+    alternatives, reason = [Alternative("separate"), Alternative("block")], "a kernel of its own"
     if found is not None:
-        alternatives = _prices(found, expected, target)
+        alternatives = _prices(found, weights, expected, target)
+        reason = "the rows between the contractions stay in the cache"
+        if weights is not None:
+            reason = f"{weights.tensor} are weights, which each block of rows would read again"
     origin = tuple(
         dict.fromkeys((*(found.first.origin if found and found.first else ()), *middle.origin, *last.origin))
     )
@@ -136,17 +138,18 @@ def _decide(
         site=origin,
         subject=(middle.outputs[0], last.outputs[0]),
         alternatives=alternatives,
-        prefer="separate" if failed else None,
-        reason="the rows between the contractions stay in the cache" if found else "a kernel of its own",
+        prefer="separate" if failed or weights is not None else None,
+        reason=reason,
         failed=failed,
     )
     return choice == "block"
 
 
-def _prices(found: Joining, expected: Expected, target: Target) -> list[Alternative]:
+def _prices(found: Joining, weights: Load | None, expected: Expected, target: Target) -> list[Alternative]:
     """Seconds beside the arithmetic, which is the same: launches, and what lies between the members going to memory.
 
-    Rows are written once and read once by the contraction after them; scores are written, and read by three passes."""
+    Rows are written once and read once by the contraction after them; scores are written, and read by three passes.
+    Weights are read by every iteration of the block, and once where the contraction is a kernel of its own."""
     space = found.middle.members[0].space
     assert space is not None
     size = 4.0 * expected.product((*space.rows, *space.columns))
@@ -159,8 +162,13 @@ def _prices(found: Joining, expected: Expected, target: Target) -> list[Alternat
     # Fewer, longer iterations: with too few of them, cores wait.
     iterations = expected.product(space.rows) / min(rows, 32)
     together *= 1 + cores / max(1.0, 4 * iterations)
-    moved = int(size) * trips
-    return [Alternative("separate", bytes=moved, seconds=apart), Alternative("block", bytes=0, seconds=together)]
+    moved, again = int(size) * trips, 0
+    if weights is not None:
+        held = weights.dtype.bytes * expected.product(axis.extent for axis in axes_in(weights))
+        times = max(0.0, iterations - 1)
+        again = int(held * times)
+        together += times * traffic(held, target) / cores
+    return [Alternative("separate", bytes=moved, seconds=apart), Alternative("block", bytes=again, seconds=together)]
 
 
 # ------------------------------------------------------------------------------------------------------------ matching

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from opweld.fuse.blocks import join_blocks
@@ -12,14 +14,16 @@ from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
 from opweld.tensor.parse import parse_program
 from tests.unit.tile import programs
-from tests.unit.tile.pipeline import check
+from tests.unit.tile.pipeline import check, check_compiled, compile_with, with_data
 
 TARGET = Target.of("x86-64-v4")
 
 
-def joined(text: str, disable: tuple[str, ...] = ()) -> tuple[list[Region], list[Decision]]:
+def joined(
+    text: str, disable: tuple[str, ...] = (), pins: Mapping[str, str] | None = None
+) -> tuple[list[Region], list[Decision]]:
     program = parse_program(text)
-    ledger = Ledger(disable)
+    ledger = Ledger(disable, pins=pins)
     regions = join_blocks(partition(program, ledger), expected_sizes(program), TARGET, ledger)
     return list(regions.regions), [decision for decision in ledger if decision.rule == "fuse.block"]
 
@@ -42,8 +46,7 @@ def test_disabled_it_is_three_regions() -> None:
     assert decision.overridden
 
 
-def test_weights_are_not_read_again_for_every_block() -> None:
-    text = """program projection
+PROJECTION = """program projection
 input x f32[8, 16]
 constant w f32[16, 16]
 tensor top f32[i0: 8] from "Softmax"
@@ -56,9 +59,26 @@ tensor result f32[i0: 8, i1: 16] from "MatMul"
   = sum<r0>(mul(raised[i0, r0], w[r0, i1]))
 output y = result
 """
-    _, (decision,) = joined(text)
-    assert decision.near_miss
-    assert "weights" in str(decision.failed["operand"])
+
+
+def test_weights_are_not_read_again_for_every_block_unless_pinned() -> None:
+    regions, (decision,) = joined(PROJECTION)
+    assert len(regions) == 2
+    assert not decision.failed
+    assert "w are weights, which each block of rows would read again" in decision.reason
+    separate, block = decision.alternatives
+    assert separate.seconds is not None and block.seconds is not None and block.bytes == 0, "one block has all rows"
+    regions, _ = joined(PROJECTION, pins={decision.id: "block"})
+    assert len(regions) == 1
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
+def test_a_block_over_weights_gives_the_right_answer(target: str) -> None:
+    program = with_data(parse_program(PROJECTION.replace(": 8", ": 37").replace("[8, ", "[37, ")))
+    (decision,) = (d for d in compile_with(program, Ledger(), Target.of(target)).ledger if d.rule == "fuse.block")
+    made = compile_with(program, Ledger(pins={decision.id: "block"}), Target.of(target))
+    assert made.names == ["block"]
+    check_compiled(program, made, {})
 
 
 def test_rows_that_a_caller_sees_stay_in_memory() -> None:

@@ -30,8 +30,12 @@ WRITTEN = 7
 """A window axis of at most this extent is written out, so that taps of neighbouring rows share their loads. Not so in a
 contraction: its registers are full of accumulators."""
 
+WRITTEN_MOST = 64
+"""Taps that can be written out: each is a statement."""
+
 WINDOW_ROWS = 4
-"""Rows of a window's tile: neighbours share loads, and more rows need more registers than they save loads."""
+"""Rows that a window's tile should have: neighbours share loads, and more rows need more registers than they save
+loads."""
 
 
 # ---------------------------------------------------------------------------------------------------------- the choice
@@ -49,11 +53,11 @@ def choose_reduction(
     taps = "loop"
     if kind is Kind.WINDOW and node.axes:
         inner = loop_order(node, () if nest.lane is None else (nest.lane,))[-1].extent
-        failed: dict[str, int | str] = {}
-        if inner.constant is None or inner.constant > WRITTEN:
-            failed["taps"] = str(inner)
-        wanted = "loop" if failed else "written"
-        reason = "taps of neighbouring rows share their loads"
+        taken = inner.constant or WRITTEN_MOST + 1
+        failed: dict[str, int | str] = {} if taken <= WRITTEN_MOST else {"taps": str(inner), "most": WRITTEN_MOST}
+        wanted, reason = "written", "taps of neighbouring rows share their loads"
+        if taken > WRITTEN:
+            wanted, reason = "loop", f"{inner} taps need more registers than they save loads"
         taps = choice.preferred("schedule.taps", ("loop", "written"), wanted, reason, failed)
     made = WindowSchedule if kind is Kind.WINDOW else ReductionSchedule
     return made(lane, vectors, axis_name(nest, row), height, order, taps)
@@ -66,21 +70,31 @@ def reduction_of(nest: Nest) -> Reduce:
 
 def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choice) -> Axis | None:
     """The axis whose neighbours share the lanes' operand. One along which a window slides shares loads as well; of
-    equals the innermost in memory is best."""
+    equals the innermost in memory is best. Rows that share nothing, as those of different products of a batch, gain
+    nothing."""
     lane = nest.lane
     prices: dict[str, float] = {}
+    alone: list[Axis] = []
     for axis in nest.axes:
-        if axis is lane or (kind is Kind.CONTRACTION and lane is not None and _with_lane(node, axis, lane)):
+        if axis is lane:
+            continue
+        if kind is Kind.CONTRACTION and lane is not None and _with_lane(node, axis, lane):
+            alone.append(axis)
             continue
         shape = _product(nest, node, axis, choice)
         heights = range(1, most_rows(vectors, choice.target) + 1) if kind is Kind.CONTRACTION else (WINDOW_ROWS,)
         seconds = min(contraction(shape, vectors, height).seconds for height in heights)
         seconds *= 1.0 if _slides(node, axis) else 1.25
         prices[axis_name(nest, axis)] = seconds * (1 - 0.001 * nest.axes.index(axis))
-    if not prices:
+    if not prices and not alone:
         return None
-    prices = {NO_AXIS: 2 * max(prices.values()), **prices}
-    name = choice.cheapest("schedule.row", prices, "its rows fill the register tile, and share loads")
+    reason = "its rows fill the register tile, and share loads" if prices else "rows along any axis share nothing"
+    if prices:
+        none = 2 * max(prices.values())
+    else:
+        none = contraction(_product(nest, node, alone[0], choice), vectors, 1).seconds
+    prices = {NO_AXIS: none, **prices, **{axis_name(nest, axis): 1.001 * none for axis in alone}}
+    name = choice.cheapest("schedule.row", prices, reason)
     return None if name == NO_AXIS else axis_of(nest, name)
 
 
@@ -94,14 +108,14 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
 
 def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int, choice: Choice) -> int:
     extent = row.extent.constant
-    if kind is Kind.WINDOW:
-        most = min(extent or WINDOW_ROWS, WINDOW_ROWS)
-        reason = "neighbouring rows share the operand's loads"
-        return int(choice.preferred("schedule.height", [str(n) for n in range(1, most + 1)], str(most), reason))
-    shape = _product(nest, node, row, choice)
     most = most_rows(vectors, choice.target)
     if extent is not None:
         most = min(most, extent)
+    if kind is Kind.WINDOW:
+        reason = f"neighbouring rows share the operand's loads, more than {WINDOW_ROWS} need too many registers"
+        heights = [str(height) for height in range(1, most + 1)]
+        return int(choice.preferred("schedule.height", heights, str(min(most, WINDOW_ROWS)), reason))
+    shape = _product(nest, node, row, choice)
     prices: dict[str, float] = {}
     for height in range(1, most + 1):
         # How an unknown number of rows will divide is unknown: many are assumed.
