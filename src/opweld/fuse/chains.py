@@ -57,7 +57,8 @@ class _Forest:
             return False
         reason = "one user, elementwise: the value stays in a register"
         own = of_one_node(self._origin(source), self._origin(user))
-        if not web.joins("fuse.chain", source, user, reason, self._refusal(source, user), own=own):
+        failed, against = self._refusal(source, user), self._drawback(source, user)
+        if not web.joins("fuse.chain", source, user, reason, failed, own=own, against=against):
             return False
         self._add(source, user)
         return True
@@ -82,11 +83,15 @@ class _Forest:
         web = self._web
         if web.is_joined(source) and self._operand_names(source):
             return {"source": "concatenation"}
-        if any(has_value(site) for site in web.sites(user, source.name)):
-            return {"indices": "run-time values"}
-        if product(user.shape) is not product(source.shape) and not _is_cheap(self._whole(source)):
-            return {"recomputed": f"{product(user.shape)} instead of {product(source.shape)}"}
         return self._too_much(source, user)
+
+    def _drawback(self, source: Tensor, user: Tensor) -> str:
+        """Why the two are better apart; empty when they are not."""
+        if any(has_value(site) for site in self._web.sites(user, source.name)):
+            return "its elements are picked by run-time values, which each of its loads would check again"
+        if product(user.shape) is not product(source.shape) and not _is_cheap(self._whole(source)):
+            return f"{product(user.shape)} elements would be computed instead of {product(source.shape)}"
+        return ""
 
     # --------------------------------------------------------------------------------------------------- counting
 

@@ -10,7 +10,7 @@ from opweld.fuse.narrow import narrow
 from opweld.fuse.region import is_identity, is_view
 from opweld.fuse.web import Web, too_much
 from opweld.tensor.dim import ONE, ZERO, Atom, Dim, Value, atoms_of
-from opweld.tensor.expr import Expr, Load, substitute, substitute_loads
+from opweld.tensor.expr import Expr, Load, loads, substitute, substitute_loads
 from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs
 
 
@@ -47,14 +47,18 @@ def has_value(node: Load) -> bool:
     return any(isinstance(atom, Value) for dim in node.indices for atom in atoms_of(dim))
 
 
+def _checks(view: Tensor | None) -> bool:
+    return view is not None and isinstance(view.body, Load) and has_value(view.body)
+
+
 def _wants_view(web: Web, tensor: Tensor) -> bool:
     assert isinstance(tensor.body, Load)
     own = is_identity(tensor) or not tensor.origin
-    if has_value(tensor.body):
-        reason = "its indices are computed at run time, and would be checked again by every user"
-        return web.shows(tensor, reason, {"indices": "run-time values"})
     if failed := too_much(terms=web.terms(tensor)):
         return web.shows(tensor, "its index arithmetic is long already", failed)
+    if has_value(tensor.body):
+        reason = "its indices are computed at run time, and would be checked again by every user"
+        return web.shows(tensor, reason, {}, own=own, wanted=False)
     return web.shows(tensor, "data movement is index arithmetic in its users", {}, own=own)
 
 
@@ -68,7 +72,10 @@ def _look_through(item: Item, views: Mapping[str, Tensor]) -> Item:
         return None if view is None else inline(node, view)
 
     if isinstance(item, Tensor):
-        return replace(item, body=substitute_loads(item.body, show))
+        # Who checks an index that is computed at run time names the node that it is an index of.
+        checked = [views[node.tensor].origin for node in loads(item.body) if _checks(views.get(node.tensor))]
+        origin = tuple(dict.fromkeys((*(name for names in checked for name in names), *item.origin)))
+        return replace(item, body=substitute_loads(item.body, show), origin=origin)
     states = tuple(replace(state, initial=substitute_loads(state.initial, show)) for state in item.states)
     steps = tuple(replace(step, body=substitute_loads(step.body, show)) for step in item.steps)
     return replace(item, states=states, steps=steps)

@@ -187,6 +187,7 @@ class Web:
         saved: Dim | None = None,
         role: str = "",
         own: bool = False,
+        against: str = "",
     ) -> bool:
         """Puts to the ledger whether two items are computed together, or apart, with a value in memory between them.
 
@@ -199,6 +200,7 @@ class Web:
             saved: bytes of memory traffic; unless given, the source is neither written nor read.
             role: what tells apart two questions about the same items.
             own: whether both come from one graph node, see `of_one_node`; then every level computes them together.
+            against: why they are better apart, although they could be together; empty when they are not.
         """
         self.mark((source.name,), key_of(user))
         size = bytes_of(source) * 2 if saved is None else saved
@@ -207,8 +209,8 @@ class Web:
             site=tuple(dict.fromkeys((*source.origin, *user.origin))),
             subject=(source.name, key_of(user), *((role,) if role else ())),
             alternatives=(Alternative("separate", _amount(size)), Alternative("fused", 0)),
-            prefer="separate" if failed else "fused",
-            reason=_why_not(failed) if failed else reason,
+            prefer="separate" if failed or against else "fused",
+            reason=_why_not(failed) if failed else against or reason,
             failed=failed,
             own=own,
         )
@@ -227,14 +229,17 @@ class Web:
             failed=failed,
         )
 
-    def shows(self, view: Tensor, reason: str, failed: Mapping[str, int | str], own: bool = False) -> bool:
-        """Puts to the ledger whether a tensor that moves data is computed, or is index arithmetic in its users."""
+    def shows(
+        self, view: Tensor, reason: str, failed: Mapping[str, int | str], own: bool = False, wanted: bool = True
+    ) -> bool:
+        """Puts to the ledger whether a tensor that moves data is computed, or is index arithmetic in its users, and
+        whether that is wanted where it is legal."""
         return self._decide(
             rule="fuse.view",
             site=view.origin,
             subject=(view.name,),
             alternatives=(Alternative("copy", _amount(bytes_of(view) * 2)), Alternative("index", 0)),
-            prefer="copy" if failed else "index",
+            prefer="index" if wanted and not failed else "copy",
             reason=reason,
             failed=failed,
             own=own,
