@@ -33,8 +33,11 @@ from tests.unit.tile.pipeline import Compiled
 
 KINDS = [rule for rule in RULES if rule not in UNMET]
 
-# Programs whose interpretation takes long are run for pins only.
-SHORT = [name for name in PROGRAMS if name not in ("deep", "wide")]
+LONG = ("deep",)
+"""Programs whose interpretation takes seconds: of what may be granted, one sample each is run."""
+
+PARTS = [(name, part) for name in PROGRAMS for part in range(1 if name in LONG else 4)]
+"""Cases that take about as long."""
 
 ABSENT = {
     (kind.__name__, entry.metadata["rule"]): str(entry.metadata["absent"])
@@ -82,10 +85,25 @@ def test_every_kind_of_decision_is_in_the_table_and_met() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_levels_are_nested_sets(name: str) -> None:
-    """A level fires what is allowed to it alone, and that is also allowed to the next."""
+    """What is fused or placed at a level is so at the next one, where that question still comes up: what has become a
+    part of something else is asked about no more. So fewer and fewer values are stored, never other ones. (Schedules
+    are of other kernels then, and not nested.)"""
     for lower, higher in itertools.pairwise(LEVELS):
-        assert all(allowed(d.rule, lower, d.level) for d in compiled(name, lower).ledger if d.fired)
-        assert {rule for rule in RULES if allowed(rule, lower)} <= {rule for rule in RULES if allowed(rule, higher)}
+        below, above = compiled(name, lower), compiled(name, higher)
+        known = {d.id: d for d in above.ledger}
+        for d in below.ledger:
+            if d.stage in ("fuse", "place") and d.fired and d.id in known:
+                assert known[d.id].taken == d.taken, f"{d.rule} of {d.subject}: {d.taken} at {lower}, not at {higher}"
+        stored = [{value for region in made.regions.regions for value in region.outputs} for made in (below, above)]
+        assert stored[1] <= stored[0]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_level_takes_all_that_is_wanted_and_allowed_to_it(name: str, level: str) -> None:
+    for d in compiled(name, level).ledger:
+        refused = d.preferred != d.baseline and not allowed(d.rule, level, d.level)
+        assert d.taken == (d.baseline if refused else d.preferred)
 
 
 @pytest.mark.parametrize("rule", KINDS)
@@ -110,19 +128,24 @@ def test_a_file_gives_the_same_kernels(name: str, level: str) -> None:
     assert schedules(again) == schedules(first)
 
 
-@pytest.mark.parametrize("part", range(4))
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize(("name", "part"), PARTS)
 def test_whatever_is_granted_is_right(name: str, part: int) -> None:
-    """Six of 24 random grant sets, and every n-th prefix so that there are about eight."""
-    for seed in range(part * 6, part * 6 + 6):
+    """Six of 24 random grant sets; of a long program, one in all."""
+    for seed in range(part * 6, part * 6 + (1 if name in LONG else 6)):
         chance = random.Random(f"{name} {seed}")
         share = chance.random()
         draws = [chance.random() < share for _ in range(4096)]
         check_answer(name, compile_as(name, Ledger(grants=lambda number, draws=draws: draws[number % 4096])))
+
+
+@pytest.mark.parametrize(("name", "part"), PARTS)
+def test_every_prefix_is_right(name: str, part: int) -> None:
+    """Every fourth prefix, from this part on, so that it is all of them; of a long program, one in the middle."""
     wishes = compiled(name).ledger.wishes
-    step = max(1, wishes // 8)
-    for prefix in range(part * step, wishes, 4 * step):
-        check_answer(name, compile_as(name, Ledger(prefix=prefix)))
+    for prefix in (wishes // 2,) if name in LONG else range(part, wishes, 4):
+        made = compile_as(name, Ledger(prefix=prefix))
+        assert sum(d.fired for d in made.ledger) == prefix
+        check_answer(name, made)
 
 
 # ----------------------------------------------------------------------------------------------------- edited files
