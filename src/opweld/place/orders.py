@@ -7,18 +7,22 @@ edges of one, it is first copied into a padded value of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from opweld.fuse.region import Kind, Member, Region, Regions, axes_in
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import halo_of
 from opweld.place.lanes import Lanes, Memory, choose_lanes
+from opweld.rules import LEVELS
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Axis, FloorDiv, Mod, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, load, loads, substitute_loads
 from opweld.tensor.program import Tensor
+
+ROW_MAJOR = "row-major"
 
 
 class Orders:
@@ -84,20 +88,56 @@ class Orders:
         natural = tuple(range(len(self.shapes[tensor.name])))
         lanes = self.lanes.get(tensor.name)
         if lanes is None or lanes.axis is None:
-            return self._order_like_inputs(tensor) if member.indices is None else natural
+            return self._follow(tensor) if member.indices is None else natural
         position = next(p for p, index in enumerate(member.place) if index.depends_on(lanes.axis))
-        order = self._joined_order(tensor, (*(p for p in natural if p != position), position))
-        if order == natural:
-            return natural
+        alone = (*(p for p in natural if p != position), position)
+        joined = self._joined_order(tensor, alone)
+        reason = f"axis {position} runs over vector lanes and is stored contiguously"
+        if joined != alone:
+            reason += ", just outside of it the axis that a reader walks over with it as one"
+        choices = {ROW_MAJOR: natural, "lanes-innermost": joined, "lanes-alone": alone}
+        return self._decide_order(tensor.name, tensor.origin, choices, joined, reason)
+
+    def _decide_order(
+        self,
+        name: str,
+        origin: tuple[str, ...],
+        choices: Mapping[str, tuple[int, ...]],
+        wanted: tuple[int, ...],
+        reason: str,
+        level: str = "",
+    ) -> tuple[int, ...]:
+        """Puts to the ledger in which order the axes of a value are stored, where there is more than one.
+
+        choices: orders by name, row-major first; of equal ones the first is offered. level: see `Ledger.decide`."""
+        orders: dict[tuple[int, ...], str] = {}
+        for called, order in choices.items():
+            orders.setdefault(order, called)
+        if len(orders) == 1:
+            return wanted
         choice = self._ledger.decide(
             rule="place.order",
-            site=tensor.origin,
-            subject=(tensor.name,),
-            alternatives=(Alternative("row-major"), Alternative("lanes-innermost")),
-            prefer="lanes-innermost",
-            reason=f"axis {position} runs over vector lanes and is stored contiguously",
+            site=origin,
+            subject=(name,),
+            alternatives=[Alternative(called) for called in orders.values()],
+            prefer=orders[wanted],
+            reason=reason,
+            level=level,
         )
-        return order if choice == "lanes-innermost" else natural
+        return choices[choice]
+
+    def _follow(self, tensor: Tensor) -> tuple[int, ...]:
+        """The order of elementwise work and rows: that of the largest operand, at every level, so that what is stored
+        is walked as what is read."""
+        found = self._orders_of_inputs(tensor)
+        natural = tuple(range(len(tensor.axes)))
+        wanted = _largest(found.values(), natural)
+        choices = {
+            ROW_MAJOR: natural,
+            **{f"like {self._ledger.label(name)}": order for name, (order, _) in found.items()},
+        }
+        reason = "as the largest operand that spans all axes lies, the first of equals"
+        return self._decide_order(tensor.name, tensor.origin, choices, wanted, reason, LEVELS[0])
 
     def _joined_order(self, tensor: Tensor, order: tuple[int, ...]) -> tuple[int, ...]:
         """Keeps together what a reader takes apart: with indices k // d and k % d, the first axis goes just outside the
@@ -111,12 +151,16 @@ class Orders:
         return order
 
     def _order_like_inputs(self, tensor: Tensor) -> tuple[int, ...]:
-        """The order of the largest operand that spans all axes, the first of equals, seen through the tensor's own.
+        """The order of the largest operand that spans all axes, the first of equals, seen through the tensor's own."""
+        return _largest(self._orders_of_inputs(tensor).values(), tuple(range(len(tensor.axes))))
+
+    def _orders_of_inputs(self, tensor: Tensor) -> dict[str, tuple[tuple[int, ...], int]]:
+        """The order, seen through the tensor's own axes, and the size of each operand that spans all of them.
 
         What spans only some, as the indices of a gather, says nothing about the others."""
         natural = tuple(range(len(tensor.axes)))
         long = {position for position in natural if tensor.axes[position].extent.constant != 1}
-        best, largest = natural, -1
+        found: dict[str, tuple[tuple[int, ...], int]] = {}
         for node in loads(tensor.body):
             source_order = self._walked.get(node.tensor, self.orders.get(node.tensor))
             if source_order is None or node.tensor in self.constants:
@@ -125,10 +169,10 @@ class Orders:
             for source_axis in source_order:
                 index = node.indices[source_axis]
                 nested += [p for p, axis in enumerate(tensor.axes) if p not in nested and index.depends_on(axis)]
-            size = self._expected.product(self.shapes[node.tensor])
-            if long <= set(nested) and size > largest:
-                best, largest = (*(p for p in natural if p not in nested), *nested), size
-        return best
+            if long <= set(nested) and node.tensor not in found:
+                order = (*(p for p in natural if p not in nested), *nested)
+                found[node.tensor] = order, self._expected.product(self.shapes[node.tensor])
+        return found
 
     # ----------------------------------------------------------------------------------------------- padded copies
 
@@ -161,22 +205,28 @@ class Orders:
         shape, dtype = self.shapes[source], self.dtypes[source]
         axes = tuple(Axis(f"i{p}", extent) for p, extent in enumerate(shape))
         tensor = Tensor(name, dtype, axes, load(source, dtype, tuple(a.dim for a in axes)), origin)
-        self.shapes[name], self.dtypes[name], self.orders[name] = shape, dtype, self._channels_last(node)
+        self.shapes[name], self.dtypes[name] = shape, dtype
+        self.orders[name] = self._order_of_copy(name, node, origin)
         self.regions.append(Region.single(Kind.MAP, (tensor,), (name,)))
         return name
 
-    def _channels_last(self, node: Load) -> tuple[int, ...]:
+    def _order_of_copy(self, name: str, node: Load, origin: tuple[str, ...]) -> tuple[int, ...]:
         """Axes that slide stay in order, the others (channels) go innermost, unless they are too few to fill a vector:
         the readers broadcast single elements, and an image of three channels is copied best as it lies."""
         natural = tuple(range(len(node.indices)))
         slides = [p for p in natural if len(axes_in(_only(node, p))) > 1]
-        if not slides or self.orders[node.tensor] != natural:
-            return self.orders[node.tensor]
-        last = [p for p in natural if p not in slides and p > 0]
-        channels = product(self.shapes[node.tensor][p] for p in last).constant
-        if channels is not None and channels < self._target.vector_lanes_f32 // 2:
-            return natural
-        return tuple(p for p in natural if p not in last) + tuple(last)
+        last = [p for p in natural if slides and p not in slides and p > 0]
+        channels = product(self.shapes[node.tensor][p] for p in last)
+        choices = {ROW_MAJOR: natural, "channels-last": (*(p for p in natural if p not in last), *last)}
+        wanted, reason = choices["channels-last"], f"{channels} channels are read together"
+        if channels.constant is not None and channels.constant < self._target.vector_lanes_f32 // 2:
+            wanted, reason = natural, f"{channels} channels fill no vector, and are copied best as they lie"
+        return self._decide_order(name, origin, choices, wanted, reason, LEVELS[0])
+
+
+def _largest(found: Iterable[tuple[tuple[int, ...], int]], natural: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of the largest, the first of equals; where there is none the natural one."""
+    return max(found, key=lambda entry: entry[1], default=(natural, 0))[0]
 
 
 def lane_axes(region: Region, number: int) -> tuple[Axis, ...]:

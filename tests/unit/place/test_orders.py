@@ -1,0 +1,79 @@
+"""In which order axes are stored is in the ledger, whoever chose it, and can be pinned."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.decisions import PROGRAMS, check_answer, compile_as, compiled
+from opweld.ledger import Decision, Ledger
+from opweld.place.storage import Storage, dense
+from opweld.rules import LEVELS
+from opweld.tensor.dim import Dim
+from opweld.tensor.parse import parse_program
+from tests.unit.tile.pipeline import Compiled, check_compiled, compile_with, with_data
+
+FOLLOWED = """program followed
+input x f32[4, 24, 5, 7]
+input z f32[4, 5, 7, 24]
+tensor turned f32[i0: 4, i1: 5, i2: 7, i3: 24] from "Transpose"
+  = exp(x[i0, i3, i1, i2])
+tensor raised f32[i0: 4, i1: 5, i2: 7, i3: 24] from "Relu"
+  = add(turned[i0, i1, i2, i3], z[i0, i1, i2, i3])
+tensor y f32[i0: 4, i1: 5, i2: 7, i3: 24] from "Neg"
+  = neg(raised[i0, i1, i2, i3])
+tensor s f32[i0: 4] from "ReduceSum"
+  over r0: 5, r1: 7, r2: 24
+  = sum<r0, r1, r2>(raised[i0, r0, r1, r2])
+output y = y
+output s = s
+"""
+
+
+def row_major(storage: Storage, shape: tuple[Dim, ...]) -> bool:
+    return storage.terms == dense("", storage.dtype, shape, None, storage.halo or None).terms
+
+
+def unexplained(made: Compiled) -> set[str]:
+    """Values that are not stored row-major without a decision about them, or about the whole that they are part of."""
+    decided = {d.subject for d in made.ledger if d.rule == "place.order"}
+    shapes, label = made.placed.shapes, made.ledger.label
+    return {
+        name
+        for name, storage in made.placed.storages.items()
+        if name in shapes and name not in made.placed.constants and not row_major(storage, shapes[name])
+        if not decided & {label(name), label(storage.root)}
+    }
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_not_row_major_was_decided(name: str, level: str) -> None:
+    assert not unexplained(compiled(name, level))
+
+
+def orders(made: Compiled) -> dict[str, Decision]:
+    return {d.subject: d for d in made.ledger if d.rule == "place.order"}
+
+
+def test_some_values_are_not_row_major() -> None:
+    """Or the test above could not fail."""
+    met = {d.taken.partition(" ")[0] for name in PROGRAMS for d in orders(compiled(name)).values()}
+    assert met >= {"row-major", "lanes-innermost", "channels-last", "like"}
+
+
+def test_elementwise_work_follows_its_largest_operand_unless_pinned() -> None:
+    program = with_data(parse_program(FOLLOWED))
+    made = compile_with(program, Ledger(disable=("fuse.chain",)))
+    assert not unexplained(made)
+    (decision,) = (d for d in orders(made).values() if "raised" in d.subject or "Relu" in d.subject)
+    for alternative in decision.alternatives:
+        again = compile_with(program, Ledger(disable=("fuse.chain",), pins={decision.id: alternative.name}))
+        check_compiled(program, again, {})
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_any_order_is_right(name: str) -> None:
+    for decision in orders(compiled(name)).values():
+        for alternative in decision.alternatives:
+            if alternative.name != decision.taken:
+                check_answer(name, compile_as(name, Ledger(pins={decision.id: alternative.name})))
