@@ -72,11 +72,13 @@ def join_blocks(regions: Regions, expected: Expected, target: Target, ledger: Le
         middle = by_output[site.tensor]
         begins: dict[str, int | str] = {"contraction": "it begins another block"} if last in gone else {}
         failed = begins or _refusal(last, site, middle, users, kept)
-        found = None if failed else _joining(last, site, middle, by_output, users, kept)
+        ways = [] if failed else _joinings(last, site, middle, by_output, users, kept)
+        found = ways[0] if ways else None
         weights = _other(last, site) if _other(last, site).tensor in constants else None
         if not failed and found is None:
             failed["rows"] = f"{last.outputs[0]} does not multiply whole rows of {site.tensor}"
         if _decide(last, middle, found, weights, failed, expected, target, ledger) and found is not None:
+            found = _choose_row(ways, ledger)
             gone |= set(found.regions)
             made[last] = found.made()
     result = tuple(made.get(region, region) for region in regions.regions if region in made or region not in gone)
@@ -145,6 +147,22 @@ def _decide(
     return choice == "block"
 
 
+def _choose_row(ways: list[Joining], ledger: Ledger) -> Joining:
+    """The row that a block is cut along."""
+    first = ways[0]
+    if len(ways) == 1:
+        return first
+    choice = ledger.decide(
+        rule="fuse.block",
+        site=tuple(dict.fromkeys(name for region in first.regions for name in region.origin)),
+        subject=(first.middle.outputs[0], first.last.outputs[0], "row"),
+        alternatives=[Alternative(f"r{way.row}") for way in ways],
+        prefer=f"r{first.row}",
+        reason="blocks of the innermost row share the other operands, and lie together in memory",
+    )
+    return next(way for way in ways if choice == f"r{way.row}")
+
+
 def _prices(found: Joining, weights: Load | None, expected: Expected, target: Target) -> list[Alternative]:
     """Seconds beside the arithmetic, which is the same: launches, and what lies between the members going to memory.
 
@@ -174,28 +192,30 @@ def _prices(found: Joining, weights: Load | None, expected: Expected, target: Ta
 # ------------------------------------------------------------------------------------------------------------ matching
 
 
-def _joining(
+def _joinings(
     last: Region,
     site: Load,
     middle: Region,
     by_output: dict[str, Region],
     users: dict[str, list[Region]],
     kept: set[str],
-) -> Joining | None:
-    """How the regions fit together; None where an index or axis does not."""
+) -> list[Joining]:
+    """How the regions fit together, cut along each row that can be, the innermost first; none where an index or axis
+    does not fit."""
     space = middle.members[0].space
     assert space is not None
     last_rows = _rows_of_last(last, site, space)
     if last_rows is None:
-        return None
+        return []
     first, first_rows = _first(middle, space, by_output, users, kept)
     parts: list[tuple[Region, dict[Axis, int]]] = [(last, last_rows)]
     if first is not None:
         parts.append((first, first_rows))
-    for row in sorted(range(len(space.rows)), key=lambda n: -n):
-        if all(_runs_in_one_factor(region, rows, row) for region, rows in parts) and _linear(middle, space, row):
-            return Joining(first, middle, last, first_rows, last_rows, row)
-    return None
+    return [
+        Joining(first, middle, last, first_rows, last_rows, row)
+        for row in reversed(range(len(space.rows)))
+        if all(_runs_in_one_factor(region, rows, row) for region, rows in parts) and _linear(middle, space, row)
+    ]
 
 
 def _rows_of_last(last: Region, site: Load, space: RowSpace) -> dict[Axis, int] | None:

@@ -182,23 +182,31 @@ class Orders:
         if region.scan is not None:
             return region
         sites = [(m.tensor, node) for m in region.members if m.reduces_tiles for node in loads(m.tensor.body)]
+        asked: set[tuple[str, str]] = set()
+        moved: dict[str, dict[str, str]] = {}
         for tensor, node in sites:
             name = node.tensor
-            if not node.guards or name not in self.fixed or name in self._copies:
+            if not node.guards or name not in self.fixed or (name, tensor.name) in asked:
                 continue
             if halo_of(node, self.shapes[name]) is None:
                 continue
+            asked.add((name, tensor.name))
+            reason = "its storage is the caller's, and its readers go beyond its edges"
+            if name in self._copies:
+                reason = "a padded copy is there already, for another reader"
             choice = self._ledger.decide(
                 rule="place.halo",
                 site=tensor.origin,
                 subject=(name, tensor.name),
                 alternatives=(Alternative("test-edges"), Alternative("copy-with-halo")),
                 prefer="copy-with-halo",
-                reason="its storage is the caller's, and its readers go beyond its edges",
+                reason=reason,
             )
             if choice == "copy-with-halo":
-                self._copies[name] = self._copy(node, tensor.origin)
-        return _redirect(region, self._copies) if sites else region
+                if name not in self._copies:
+                    self._copies[name] = self._copy(node, tensor.origin)
+                moved.setdefault(tensor.name, {})[name] = self._copies[name]
+        return region.rewritten(lambda t: _redirected(t, moved[t.name]) if t.name in moved else t) if moved else region
 
     def _copy(self, node: Load, origin: tuple[str, ...]) -> str:
         source, name = node.tensor, f"{node.tensor}_padded"
@@ -253,15 +261,12 @@ def _only(node: Load, position: int) -> Load:
     return found
 
 
-def _redirect(region: Region, copies: dict[str, str]) -> Region:
+def _redirected(tensor: Tensor, copies: Mapping[str, str]) -> Tensor:
+    """The tensor with loads beyond edges from copies."""
+
     def moved(node: Load) -> Expr | None:
         if node.tensor in copies and node.guards:
             return load(copies[node.tensor], node.dtype, node.indices, node.guards, node.fill)
         return None
 
-    def change(tensor: Tensor) -> Tensor:
-        if not any(node.tensor in copies and node.guards for node in loads(tensor.body)):
-            return tensor
-        return replace(tensor, body=substitute_loads(tensor.body, moved))
-
-    return region.rewritten(change)
+    return replace(tensor, body=substitute_loads(tensor.body, moved))

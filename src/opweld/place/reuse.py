@@ -6,11 +6,11 @@ one value. Legal when every element of the operand is read only where it is over
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opweld.fuse.pieces import pieces_of
-from opweld.fuse.region import Kind, Member, reductions
+from opweld.fuse.region import Kind, Member, Region, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage
@@ -34,22 +34,47 @@ def reuse(placed: Placed, ledger: Ledger) -> Placed:
         own = storages[name]
         if own.root != name or own.padded or pieces_of(member.tensor) is not None:
             continue
-        root = _dying_operand(member, own, storages, residents, last, number, fixed)
-        if root is None:
+        found = _operands(member, own, storages, residents, last, number, fixed)
+        dying = [root for root, why in found.items() if not why]
+        if not found:
             continue
         size = own.elements * own.dtype.bytes
         choice = ledger.decide(
             rule="place.reuse",
             site=region.origin,
             subject=(name,),
-            alternatives=(Alternative("own", size.constant or str(size)), Alternative("in-place", 0)),
-            prefer="in-place",
-            reason="an operand dies here, and each of its elements is read only where it is overwritten",
+            alternatives=(
+                Alternative("own", (size.constant or str(size)) if dying else None),
+                Alternative("in-place", 0),
+            ),
+            prefer="in-place" if dying else "own",
+            reason=_REASON if dying else "none of its operands can be overwritten",
+            failed={} if dying else {ledger.label(root): why for root, why in found.items()},
         )
         if choice == "in-place":
+            root = _choose_operand(region, dying, ledger)
             storages[name] = replace(own, root=root)
             residents[root].add(name)
     return replace(placed, storages=storages)
+
+
+_REASON = "an operand dies here, and each of its elements is read only where it is overwritten"
+
+
+def _choose_operand(region: Region, dying: Sequence[str], ledger: Ledger) -> str:
+    """Which of the operands that die gives its memory."""
+    if len(dying) == 1:
+        return dying[0]
+    names = {ledger.label(root): root for root in dying}
+    choice = ledger.decide(
+        rule="place.reuse",
+        site=region.origin,
+        subject=(region.outputs[0], "operand"),
+        alternatives=[Alternative(label) for label in names],
+        prefer=next(iter(names)),
+        reason="it is read first",
+    )
+    return names[choice]
 
 
 def _last_readers(placed: Placed) -> dict[str, int]:
@@ -57,7 +82,7 @@ def _last_readers(placed: Placed) -> dict[str, int]:
     return {name: number for number, region in enumerate(placed.regions) for name in region.inputs}
 
 
-def _dying_operand(
+def _operands(
     member: Member,
     own: Storage,
     storages: Mapping[str, Storage],
@@ -65,20 +90,28 @@ def _dying_operand(
     last: Mapping[str, int],
     number: int,
     fixed: set[str],
-) -> str | None:
-    """The memory that the result may take over, or None."""
+) -> dict[str, str]:
+    """Memory of the result's size and type that it reads and that is not the caller's, in the order in which it is
+    read; and why the result may not take it over, empty where it may."""
     tensor = member.tensor
     written = own.address(member.place)
+    found: dict[str, str] = {}
     for node in loads(tensor.body):
         storage = storages[node.tensor]
         root = storage.root
-        if root in fixed or storage.padded or storage.dtype is not own.dtype:
+        if root in fixed or root in found or storage.dtype is not own.dtype:
             continue
-        if storages[root].elements is not own.elements or not read_where_written(tensor.body, root, storages, written):
+        if storages[root].elements is not own.elements:
             continue
-        if all(last.get(name, -1) <= number for name in residents[root]):
-            return root
-    return None
+        if storage.padded:
+            found[root] = "it is padded"
+        elif not read_where_written(tensor.body, root, storages, written):
+            found[root] = "its elements are read elsewhere than where they would be overwritten"
+        elif not all(last.get(name, -1) <= number for name in residents[root]):
+            found[root] = "it is read again later"
+        else:
+            found[root] = ""
+    return found
 
 
 def read_where_written(body: Expr, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:

@@ -119,3 +119,20 @@ def test_a_contraction_between_rows_and_rows_is_in_one_block() -> None:
     taken = {decision.taken: decision for decision in decisions}
     assert taken.keys() == {"block", "separate"}
     assert taken["separate"].failed == {"contraction": "it begins another block"}
+
+
+def test_the_row_that_a_block_is_cut_along_can_be_pinned() -> None:
+    """Heads that share keys and values: blocks of queries or of heads."""
+    text = programs.attention(2, 9, 3, 8)
+    for name in "kv":
+        text = text.replace(f"input {name} f32[2, 9, 24]", f"input {name} f32[2, 9, 8]")
+    text = text.replace("k[i0, i3, 8*i1 + r0]", "k[i0, i3, r0]").replace("8*i1 + i3]))", "i3]))")
+    program = with_data(parse_program(text))
+    decision, row = (d for d in compile_with(program, Ledger()).ledger if d.rule == "fuse.block")
+    assert decision.taken == "block"
+    assert (row.taken, [a.name for a in row.alternatives]) == ("r2", ["r2", "r1"])
+    made = compile_with(program, Ledger(pins={row.id: "r1"}))
+    assert made.names[-1] == "block"
+    (region,) = made.regions.regions
+    assert region.block is not None and region.block.row == 1
+    check_compiled(program, made, {})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from opweld.ledger import Ledger
 from opweld.place.storage import Storage
 from opweld.target import Target
+from opweld.tensor.parse import parse_program
 from tests.unit.tile import programs
-from tests.unit.tile.pipeline import Compiled, compile_text
+from tests.unit.tile.pipeline import Compiled, check_compiled, compile_text, compile_with, with_data
 
 
 def rules(compiled: Compiled, rule: str) -> list[str]:
@@ -159,3 +161,34 @@ output out = last
     compiled = compile_text(text)
     assert str(storage_of(compiled, "made").stride(1)) == "1"
     assert str(storage_of(compiled, "pool").stride(1)) == "1"
+
+
+TWO_READERS = """program two
+input x f32[1, 6, 9]
+constant w f32[5, 6, 3]
+constant u f32[7, 6, 3]
+tensor a f32[i0: 1, i1: 5, i2: 9] from "Conv"
+  over r0: 6, r1: 3
+  %0 = x[i0, r0, i2 + r1 - 1 if i2 + r1 - 1 >= 0, 9 - i2 - r1 >= 0 else 0.0]
+  = sum<r0, r1>(mul(%0, w[i1, r0, r1]))
+tensor b f32[i0: 1, i1: 7, i2: 9] from "Conv_1"
+  over r0: 6, r1: 3
+  %0 = x[i0, r0, i2 + r1 - 1 if i2 + r1 - 1 >= 0, 9 - i2 - r1 >= 0 else 0.0]
+  = sum<r0, r1>(mul(%0, u[i1, r0, r1]))
+output first = a
+output second = b
+"""
+
+
+def test_each_reader_of_a_padded_copy_is_asked() -> None:
+    program = with_data(parse_program(TWO_READERS))
+    found = [d for d in compile_with(program, Ledger()).ledger if d.rule == "place.halo" and "copy" in d.taken]
+    assert [d.subject for d in found] == ["x > Conv 0", "x > Conv_1 0"]
+    for decision in found:
+        made = compile_with(program, Ledger(pins={decision.id: "test-edges"}))
+        assert "x_padded" in made.placed.storages
+        check_compiled(program, made, {})
+        readers = {t.name for r in made.placed.regions for t in r.tensors if "x_padded" in r.inputs}
+        assert readers == {"a", "b"} - {"a" if decision is found[0] else "b"}
+    made = compile_with(program, Ledger(disable=("place.halo",)))
+    assert "x_padded" not in made.placed.storages

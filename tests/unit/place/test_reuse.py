@@ -9,6 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opweld
 from opweld.ledger import Ledger
+from opweld.tensor.parse import parse_program
+from tests.unit.tile.pipeline import check_compiled, compile_with, with_data
 
 
 def residual(reads_later: bool) -> bytes:
@@ -53,3 +55,48 @@ def test_disabled_it_changes_no_byte() -> None:
     without = opweld.compile(residual(False), disable=("place.reuse",))
     assert with_reuse.session.plan({"x": x}).arena < without.session.plan({"x": x}).arena
     assert with_reuse.run({"x": x})["y"].tobytes() == without.run({"x": x})["y"].tobytes()
+
+
+THREE = """program three
+input x f32[5, 8]
+constant w1 f32[8, 8]
+constant w2 f32[8, 8]
+constant w3 f32[8, 8]
+tensor a f32[i0: 5, i1: 8] from "First"
+  over r0: 8
+  = sum<r0>(mul(x[i0, r0], w1[r0, i1]))
+tensor b f32[i0: 5, i1: 8] from "Second"
+  over r0: 8
+  = sum<r0>(mul(x[i0, r0], w2[r0, i1]))
+tensor c f32[i0: 5, i1: 8] from "Third"
+  over r0: 8
+  = sum<r0>(mul(x[i0, r0], w3[r0, i1]))
+tensor s f32[i0: 5, i1: 8] from "Third"
+  = add(add(c[i0, i1], a[i0, i1]), b[i0, i1])
+tensor y f32[i0: 5, i1: 8] from "Last"
+  over r0: 8
+  = sum<r0>(mul(s[i0, r0], w1[r0, i1]))
+output y = y
+"""
+
+
+def test_which_operand_is_overwritten_can_be_pinned() -> None:
+    program = with_data(parse_program(THREE))
+    made = compile_with(program, Ledger())
+    whether, which = (d for d in made.ledger if d.rule == "place.reuse")
+    assert (whether.taken, which.taken) == ("in-place", "First 0")
+    again = compile_with(program, Ledger(pins={which.id: "Second 0"}))
+    assert again.placed.storages["s"].root == "b"
+    check_compiled(program, again, {})
+
+
+def test_what_cannot_be_overwritten_says_why() -> None:
+    """The first result is multiplied by the sum once more."""
+    text = THREE.replace("w1[r0, i1]))\noutput", "a[i1, r0]))\noutput").replace(
+        "y f32[i0: 5, i1: 8]", "y f32[i0: 5, i1: 5]"
+    )
+    text = text.replace("add(add(c[i0, i1], a[i0, i1]), b[i0, i1])", "add(c[i0, i1], a[i0, i1])")
+    made = compile_with(with_data(parse_program(text)), Ledger())
+    (refused,) = (d for d in made.ledger if d.rule == "place.reuse" and d.subject.startswith("Third"))
+    assert dict(refused.failed) == {"First 0": "it is read again later"}
+    assert refused.near_miss
