@@ -168,7 +168,7 @@ class _Arranger:
         self._live = _Live(items, sizes)
         self._ledger = ledger
         self._alone: set[int] = set()
-        self._refused: dict[int, int] = {}
+        self._early: set[int] = set()
         self.first = 0
 
     def phase(self) -> list[int]:
@@ -179,20 +179,30 @@ class _Arranger:
         members = [turn]
         self._live.start(turn, turn)
         if turn not in self._alone:
-            members += [n for n in near[1:] if height[n] == urgent and n not in self._alone and self._joins(n, turn)]
-        if len(members) > 1 and self._items[turn].serial and height[turn] < urgent:
-            members = members[1:]  # it has time, and other threads would have none of it
-        elif len(members) == 1 and turn in self._refused:
-            self._refuse(turn)
+            for number in near[1:]:
+                if number not in self._alone and self._joins(number, turn, height[number] == urgent):
+                    members.append(number)
+        serial = self._items[turn].serial and height[turn] < urgent
+        if len(members) > 1 and serial and self._waits(turn, members[1]):
+            members = members[1:]
         self._close(members)
         return members
 
-    def _joins(self, number: int, turn: int) -> bool:
-        peak = self._live.peak_with(number, turn)
-        if peak > self._live.bound:
-            self._refused[number] = peak
-            return False
-        self._refused.pop(number, None)
+    def _joins(self, number: int, turn: int, urgent: bool) -> bool:
+        """Whether a launch that is ready joins the phase of launch `turn`."""
+        peak = self._live.peak_with(number, turn) if urgent else 0
+        if not urgent:
+            joins = self._joins_early(number, turn, "it has time: no longest chain of launches waits for it")
+        elif peak > self._live.bound:
+            why = f"what it writes would live too long: {peak:,} bytes at a time, of {self._live.bound:,}"
+            joins = self._joins_early(number, turn, why)
+        else:
+            joins = self._joins_in_time(number, turn)
+        if joins:
+            self._live.start(number, turn)
+        return joins
+
+    def _joins_in_time(self, number: int, turn: int) -> bool:
         choice = self._ledger.decide(
             rule="schedule.phase",
             site=self._items[number].kernel.origin,
@@ -203,20 +213,34 @@ class _Arranger:
         )
         if choice != "together":
             self._alone.add(number)
-            return False
-        self._live.start(number, turn)
-        return True
+        return choice == "together"
 
-    def _refuse(self, number: int) -> None:
-        self._ledger.decide(
+    def _joins_early(self, number: int, turn: int, why: str) -> bool:
+        """Whether a launch joins the first phase that it could be in, although it had better not."""
+        if number in self._early:
+            return False
+        self._early.add(number)
+        choice = self._ledger.decide(
             rule="schedule.phase",
             site=self._items[number].kernel.origin,
-            subject=self._items[number].subject,
+            subject=(*self._items[number].subject, "early"),
             alternatives=_ALTERNATIVES,
             prefer="alone",
-            reason="it could run beside others before its turn, but what it writes would live too long",
-            failed={"bytes alive": self._refused[number], "bound": self._live.bound},
+            reason=f"it could run beside {self._items[turn].kernel.name}, but {why}",
         )
+        return choice == "together"
+
+    def _waits(self, turn: int, other: int) -> bool:
+        """Whether a serial launch that has time leaves its phase to the others."""
+        choice = self._ledger.decide(
+            rule="schedule.phase",
+            site=self._items[turn].kernel.origin,
+            subject=(*self._items[turn].subject, "beside", *self._items[other].subject),
+            alternatives=(Alternative("together"), Alternative("later")),
+            prefer="later",
+            reason="it has time, and a single thread: others would have none of it",
+        )
+        return choice == "later"
 
     def _close(self, members: list[int]) -> None:
         for number in members:

@@ -169,10 +169,26 @@ def test_a_launch_whose_result_would_live_too_long_runs_in_its_turn() -> None:
     sizes = {"a": 10 * SMALL, "b": 1, "c": 10 * SMALL, "d": 1}
     phases = named(items, arrange(items, sizes, ledger))
     assert phases == [["a"], ["b"], ["c"], ["d"], ["e"]]
-    (decision,) = ledger
-    assert (decision.rule, decision.taken, decision.near_miss) == (RULE, "alone", True)
-    assert int(decision.failed["bytes alive"]) > int(decision.failed["bound"])
+    early = next(decision for decision in ledger if decision.subject == "c > early")
+    assert (early.rule, early.taken, dict(early.failed)) == (RULE, "alone", {})
+    assert "would live too long" in early.reason
+    assert named(items, arrange(items, sizes, Ledger(pins={early.id: "together"})))[0] == ["a", "c"]
     assert named(items, arrange(items, dict.fromkeys("abcd", 1), Ledger())) == [["a", "c"], ["b", "d"], ["e"]]
+
+
+def test_a_serial_launch_that_has_time_waits_unless_pinned() -> None:
+    items = [
+        launch("one", serial=True, g="read", y="write"),
+        launch("project", x="read", h="write"),
+        launch("two", serial=True, h="read", y="write"),
+        launch("last", y="read", z="write"),
+    ]
+    ledger = Ledger()
+    assert named(items, arrange(items, {}, ledger)) == [["project"], ["one", "two"], ["last"]]
+    (waits,) = (decision for decision in ledger if decision.taken == "later")
+    assert waits.subject == "one > beside > project"
+    pinned = named(items, arrange(items, {}, Ledger(pins={waits.id: "together"})))
+    assert pinned == [["one", "project"], ["two"], ["last"]]
 
 
 def lstm(directions: int, hidden: int, features: int) -> bytes:
