@@ -62,7 +62,8 @@ def _kernels(ledger: Ledger, schedules: Given | None, ids: bool) -> list[str]:
 
 def describe(decision: Decision) -> list[str]:
     """One decision as lines of text: what and where, then what it saves and what failed."""
-    head = f"{decision.id} {printable(decision.taken)} at {printable(', '.join(decision.site)) or '(no node)'}: "
+    taken = f"{decision.rule} {decision.taken}" if decision.part else decision.taken
+    head = f"{decision.id} {printable(taken)} at {printable(', '.join(decision.site)) or '(no node)'}: "
     lines = [head + printable(decision.reason, 200)]
     notes = _notes(decision)
     if decision.saved_bytes is not None:

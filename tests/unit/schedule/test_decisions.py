@@ -85,14 +85,14 @@ def test_every_kind_of_decision_is_in_the_table_and_met() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_levels_are_nested_sets(name: str) -> None:
-    """What is fused or placed at a level is so at the next one, where that question still comes up: what has become a
-    part of something else is asked about no more. So fewer and fewer values are stored, never other ones. (Schedules
-    are of other kernels then, and not nested.)"""
+    """What is fused at a level is fused at the next one, where that question still comes up: what has become a part of
+    something else is asked about no more. So fewer and fewer values are stored, never other ones. (Storage and
+    schedules are of other kernels then, and not nested.)"""
     for lower, higher in itertools.pairwise(LEVELS):
         below, above = compiled(name, lower), compiled(name, higher)
         known = {d.id: d for d in above.ledger}
         for d in below.ledger:
-            if d.stage in ("fuse", "place") and d.fired and d.id in known:
+            if d.stage == "fuse" and d.fired and d.id in known:
                 assert known[d.id].taken == d.taken, f"{d.rule} of {d.subject}: {d.taken} at {lower}, not at {higher}"
         stored = [{value for region in made.regions.regions for value in region.outputs} for made in (below, above)]
         assert stored[1] <= stored[0]
