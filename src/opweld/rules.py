@@ -54,9 +54,7 @@ RULES: dict[str, Rule] = {
     "fuse.epilogue": Rule("basic", "separate", "computed on the accumulators"),
     "fuse.rows": Rule("extended", "separate", "computed with the row"),
     "fuse.block": Rule("extended", "separate", "computed in the same kernel, part by part, through scratch"),
-    "place.order": Rule(
-        "all", "row-major", "lanes innermost, or as the largest operand lies"
-    ),
+    "place.order": Rule("all", "row-major", "lanes innermost, or as the largest operand lies"),
     "place.halo": Rule("none", "test edges", "padding in memory, or a padded copy"),
     "place.slice": Rule("extended", "copy", "written into the whole"),
     "place.pack": Rule("none", "strided, or lanes innermost", "blocked, or copied once"),
