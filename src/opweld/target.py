@@ -64,10 +64,14 @@ class Target:
         """How many elements of a dtype a vector register holds."""
         return self.vector_bytes // dtype.bytes
 
+    def registers_each(self, dtype: DType) -> int:
+        """Registers that a vector of `vector_lanes_f32` elements takes: kernels have one vector length for all dtypes,
+        and a vector of wide elements is several registers."""
+        return max(1, dtype.bytes // 4)
+
     def registers(self, dtype: DType) -> int:
-        """How many vectors of `vector_lanes_f32` elements the registers hold: kernels have one vector length for all
-        dtypes, and a vector of wide elements takes several registers."""
-        return self.vector_registers * 4 // max(4, dtype.bytes)
+        """How many vectors of `vector_lanes_f32` elements the registers hold."""
+        return self.vector_registers // self.registers_each(dtype)
 
     def digest(self) -> str:
         """A hash of every fact, for cache keys."""

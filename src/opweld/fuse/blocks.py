@@ -170,12 +170,13 @@ def _prices(found: Joining, weights: Load | None, expected: Expected, target: Ta
     Weights are read by every iteration of the block, and once where the contraction is a kernel of its own."""
     space = found.middle.members[0].space
     assert space is not None
-    size = 4.0 * expected.product((*space.rows, *space.columns))
+    each = float(found.middle.members[0].tensors[-1].dtype.bytes)
+    size = each * expected.product((*space.rows, *space.columns))
     cores = target.cores
     trips = 2 + (4 if found.first else 0)
     apart = len(found.regions) * LAUNCH + trips * traffic(size, target) / cores
     rows = max(1, expected(space.rows[found.row]))
-    inside = 4.0 * expected.product(space.columns) * min(rows, 32) * 2
+    inside = each * expected.product(space.columns) * min(rows, 32) * 2
     together = LAUNCH + trips * size / max(1.0, inside) * traffic(inside, target) / cores
     # Fewer, longer iterations: with too few of them, cores wait.
     iterations = expected.product(space.rows) / min(rows, 32)

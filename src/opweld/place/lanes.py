@@ -16,7 +16,7 @@ from opweld.schedule.cost import COPY, GATHER, SCATTER, Product, best_height, co
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim
-from opweld.tensor.expr import Expr, Load, loads
+from opweld.tensor.expr import Load, Reduce, loads
 from opweld.tensor.program import Tensor
 
 WIDEST = 4
@@ -88,9 +88,9 @@ def choose_lanes(
     pair = factors(node) if kind is Kind.CONTRACTION else None
     stored = _stored(tensor, place, memory)
     if pair is not None:
-        found = _of_contraction(own, pair, tensor, node.axes, stored, memory, expected, target)
+        found = _of_contraction(own, pair, node, stored, memory, expected, target)
     else:
-        found = _of_window(own, node.body, node.axes, stored, memory, expected, target)
+        found = _of_window(own, node, stored, memory, expected, target)
     found = [candidate for candidate in found if candidate.axis in axes]
     if not found:
         return Lanes(None, 1)
@@ -107,7 +107,7 @@ def choose_lanes(
     )
     lane = next(c for c in found if c.axis.name == chosen)
     rows = None if lane.across is None else [a for a in own if a in axes_in(lane.across) and a is not lane.axis]
-    vectors = _choose_vectors(tensor, lane, rows, node.axes, expected, target, ledger, field)
+    vectors = _choose_vectors(tensor, lane, rows, node, expected, target, ledger, field)
     return Lanes(lane.axis, vectors, lane.along, lane.across)
 
 
@@ -125,8 +125,7 @@ def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Axis | No
 def _of_contraction(
     own: list[Axis],
     pair: tuple[Load, Load],
-    tensor: Tensor,
-    reduced: tuple[Axis, ...],
+    node: Reduce,
     stored: Axis | None,
     memory: Memory,
     expected: Expected,
@@ -147,13 +146,12 @@ def _of_contraction(
             product = Product(
                 extent + spare,
                 longest,
-                expected.product(a.extent for a in reduced),
+                expected.product(a.extent for a in node.axes),
                 max(1, elements // max(1, extent * longest)),
+                node.dtype,
                 target,
             )
-            seconds = min(
-                contraction(product, v, best_height(product, v, target)).seconds for v in _counts(extent, target)
-            )
+            seconds = min(contraction(product, v, best_height(product, v)).seconds for v in _counts(extent, target))
             why = "one factor alone runs along it"
             if along.tensor in memory.constants:
                 why = "the weights run along it, and are packed so when the model is compiled"
@@ -180,8 +178,7 @@ def _by_columns(across: Load, rows: Sequence[Axis], memory: Memory) -> bool:
 
 def _of_window(
     own: list[Axis],
-    body: Expr,
-    reduced: tuple[Axis, ...],
+    node: Reduce,
     stored: Axis | None,
     memory: Memory,
     expected: Expected,
@@ -190,8 +187,9 @@ def _of_window(
     """Any axis: operands that it does not walk contiguously are gathered, constants are stored as it wants them."""
     found: list[Candidate] = []
     elements = expected.product(axis.extent for axis in own)
-    taps = expected.product(axis.extent for axis in reduced)
-    sites = loads(body)
+    taps = expected.product(axis.extent for axis in node.axes)
+    sites = loads(node.body)
+    each = target.registers_each(node.dtype)
     for axis in reversed(own):
         extent = max(1, expected(axis.extent))
         vectors = elements // extent * padded(extent, target.vector_lanes_f32) / target.vector_lanes_f32
@@ -200,10 +198,10 @@ def _of_window(
             for site in sites
             if axis in axes_in(site) and site.tensor not in memory.constants and not memory.contiguous(site, axis)
         ]
-        cycles = vectors * taps * (1 + GATHER * target.vector_lanes_f32 * len(gathered))
+        cycles = vectors * taps * (each + GATHER * target.vector_lanes_f32 * len(gathered))
         # Along an axis that slides, vectors are not aligned, and taps beyond the edges are masked.
-        if any(axis in axes_in(site) and _mixed(site, axis, reduced) for site in sites):
-            cycles += 0.5 * vectors * taps
+        if any(axis in axes_in(site) and _mixed(site, axis, node.axes) for site in sites):
+            cycles += 0.5 * vectors * taps * each
         if stored is not None and stored is not axis:
             cycles += SCATTER * elements
         found.append(Candidate(axis, cycles / core_of(target).hertz, "operands lie contiguously along it"))
@@ -222,7 +220,7 @@ def _choose_vectors(
     tensor: Tensor,
     lane: Candidate,
     rows: list[Axis] | None,
-    reduced: tuple[Axis, ...],
+    node: Reduce,
     expected: Expected,
     target: Target,
     ledger: Ledger,
@@ -239,12 +237,13 @@ def _choose_vectors(
         product = Product(
             extent if known else max(extent, 4 * target.vector_lanes_f32),
             row,
-            expected.product(axis.extent for axis in reduced),
+            expected.product(axis.extent for axis in node.axes),
             1,
+            node.dtype,
             target,
         )
         prices = {
-            count: contraction(product, count, best_height(product, count, target)).seconds * _breadth(count)
+            count: contraction(product, count, best_height(product, count)).seconds * _breadth(count)
             for count in counts
         }
     chosen = ledger.decide(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from opweld.target import Target
+from opweld.tensor.dtype import DType
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,14 @@ def misses(streams: int, held: float, target: Target) -> float:
 
 @dataclass(frozen=True)
 class Product:
-    """A contraction as the register tile sees it: how many lanes, rows and reduced elements there are, and how many
-    times all of that is repeated."""
+    """A contraction as the register tile sees it: how many lanes, rows and reduced elements there are, how many times
+    all of that is repeated, and the dtype of its sums."""
 
     lane: int
     row: int
     reduced: int
     repeats: int
+    dtype: DType
     target: Target
 
 
@@ -141,6 +143,7 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
 
     A tile of few accumulators waits for each of them; a tail of rows or lanes costs what its tile would."""
     core = core_of(product.target)
+    each = product.target.registers_each(product.dtype)
     whole, rest = divmod(max(1, product.row), height)
     columns, tail = divmod(-(-max(1, product.lane) // product.target.vector_lanes_f32), vectors)
     arithmetic = waiting = 0.0
@@ -148,8 +151,8 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
         for wide, count in ((vectors, columns), (tail, 1 if tail else 0)):
             if not tiles or not count:
                 continue
-            registers = rows * wide
-            busy = max(registers / core.products, (rows + wide) / core.loads)
+            registers = rows * wide * each
+            busy = max(registers / core.products, (rows + wide * each) / core.loads)
             step = max(busy, core.latency)
             amount = tiles * count * product.repeats
             arithmetic += amount * (busy * product.reduced + ITERATION + registers)
@@ -164,16 +167,16 @@ def contraction(product: Product, vectors: int, height: int) -> Cost:
     return Cost(arithmetic / hertz, waiting / hertz)
 
 
-def best_height(product: Product, vectors: int, target: Target) -> int:
+def best_height(product: Product, vectors: int) -> int:
     """Rows of the register tile: as many as registers hold beside one row of lanes and one broadcast, or fewer where
     that leaves a better tail."""
-    heights = range(most_rows(vectors, target), 0, -1)
+    heights = range(most_rows(vectors, product.dtype, product.target), 0, -1)
     return min(heights, key=lambda height: contraction(product, vectors, height).seconds)
 
 
-def most_rows(vectors: int, target: Target) -> int:
-    """The highest register tile that does not spill."""
-    room = max(1, (target.vector_registers - vectors - 1) // vectors)
+def most_rows(vectors: int, dtype: DType, target: Target) -> int:
+    """The highest register tile of sums of a dtype that does not spill."""
+    room = max(1, (target.registers(dtype) - vectors - 1) // vectors)
     return min(room, 14 if vectors == 2 else 16)
 
 

@@ -8,33 +8,27 @@ from opweld.errors import OptionError
 from opweld.schedule.cost import most_rows
 from opweld.schedule.schedule import NO_AXIS, MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
 from opweld.target import Target
+from opweld.tensor.dtype import DType
 
 WIDEST = 4
 """Vectors that a tile has at most."""
 
 
-def verify_member(schedule: MemberSchedule, axes: Collection[str], target: Target, recurrent: bool = False) -> None:
-    """Raises OptionError for a schedule that a member over these axes cannot have; `one` stands for no axis.
-
-    recurrent: whether the member is a part of a recurrence."""
-    _check(schedule, "lane", schedule.lane, (*axes, NO_AXIS))
-    if not 1 <= schedule.vectors <= WIDEST:
-        raise OptionError(f"schedule: {schedule.name} has vectors={schedule.vectors}, expected 1 to {WIDEST}")
-    if isinstance(schedule, ReductionSchedule):
-        _verify_tile(schedule, axes, target, recurrent)
-    elif isinstance(schedule, MapSchedule):
-        if schedule.chunk < 0 or not 0 <= schedule.inner <= len(axes):
-            words = f"chunk={schedule.chunk} inner={schedule.inner}"
-            raise OptionError(f"schedule: {schedule.name} has {words}, expected none below 0, inner to {len(axes)}")
-        if schedule.chunk and schedule.inner:
-            raise OptionError("schedule: map has chunk and inner, expected one of them to be 0")
+def verify_map(schedule: MapSchedule, axes: Collection[str]) -> None:
+    """Raises OptionError for a schedule that elementwise work over these axes cannot have; `one` stands for no axis."""
+    _verify_lanes(schedule, axes)
+    if schedule.chunk < 0 or not 0 <= schedule.inner <= len(axes):
+        words = f"chunk={schedule.chunk} inner={schedule.inner}"
+        raise OptionError(f"schedule: {schedule.name} has {words}, expected none below 0, inner to {len(axes)}")
+    if schedule.chunk and schedule.inner:
+        raise OptionError("schedule: map has chunk and inner, expected one of them to be 0")
 
 
-def verify_rows(schedule: RowSchedule, axes: Collection[str], tensors: int, target: Target) -> None:
+def verify_rows(schedule: RowSchedule, axes: Collection[str], tensors: int) -> None:
     """The same for passes over a row of so many tensors."""
     if schedule.lane == NO_AXIS:
         raise OptionError(f"schedule: rows has lane={NO_AXIS}, expected one of {', '.join(axes)}")
-    verify_member(schedule, axes, target)
+    _verify_lanes(schedule, axes)
     for position in schedule.kept:
         if not 0 <= position < tensors:
             raise OptionError(f"schedule: rows has kept={position}, expected positions from 0 to {tensors - 1}")
@@ -45,16 +39,28 @@ def orders(recurrent: bool) -> tuple[str, ...]:
     return ("rows", "lanes", "turns") if recurrent else ("rows", "lanes")
 
 
-def _verify_tile(schedule: ReductionSchedule, axes: Collection[str], target: Target, recurrent: bool) -> None:
+def verify_reduction(
+    schedule: ReductionSchedule, axes: Collection[str], dtype: DType, target: Target, recurrent: bool = False
+) -> None:
+    """The same for a contraction or window whose accumulators are of a dtype.
+
+    recurrent: whether it is a part of a recurrence."""
+    _verify_lanes(schedule, axes)
     _check(schedule, "row", schedule.row, (*axes, NO_AXIS))
     _check(schedule, "order", schedule.order, orders(recurrent))
     _check(schedule, "taps", schedule.taps, ("loop", "written"))
     if schedule.row == schedule.lane != NO_AXIS:
         raise OptionError(f"schedule: {schedule.name} has {schedule.row} as lane and row, expected two axes")
-    most = 1 if schedule.row == NO_AXIS else most_rows(schedule.vectors, target)
+    most = 1 if schedule.row == NO_AXIS else most_rows(schedule.vectors, dtype, target)
     if not 1 <= schedule.height <= most:
         why = "without a row axis" if schedule.row == NO_AXIS else f"in the registers beside {schedule.vectors} vectors"
         raise OptionError(f"schedule: {schedule.name} has height={schedule.height}, expected 1 to {most} {why}")
+
+
+def _verify_lanes(schedule: MemberSchedule, axes: Collection[str]) -> None:
+    _check(schedule, "lane", schedule.lane, (*axes, NO_AXIS))
+    if not 1 <= schedule.vectors <= WIDEST:
+        raise OptionError(f"schedule: {schedule.name} has vectors={schedule.vectors}, expected 1 to {WIDEST}")
 
 
 def _check(schedule: MemberSchedule, field: str, value: str, choices: Collection[str]) -> None:

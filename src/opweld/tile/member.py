@@ -14,11 +14,11 @@ from opweld.errors import OptionError
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
 from opweld.schedule.schedule import MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
-from opweld.schedule.verify import verify_member, verify_rows
+from opweld.schedule.verify import verify_map, verify_reduction, verify_rows
 from opweld.target import Target
 from opweld.tensor.dim import Axis
 from opweld.tile.members.map import axis_names, choose_map, schedule_map
-from opweld.tile.members.reduction import choose_reduction, schedule_reduction
+from opweld.tile.members.reduction import choose_reduction, reduction_of, schedule_reduction
 from opweld.tile.members.rowwise import RowWork, choose_rows, schedule_rows
 from opweld.tile.nest import Nest
 from opweld.tile.tile import Loop, Scratch, Statement
@@ -69,7 +69,7 @@ class MapMember:
         """See `Member`."""
         if not isinstance(schedule, MapSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than map")
-        verify_member(schedule, axis_names(self.nest), target)
+        verify_map(schedule, axis_names(self.nest))
         return Made(*schedule_map(self.nest, self.buffer, schedule, target))
 
 
@@ -93,7 +93,8 @@ class ReductionMember:
         """See `Member`."""
         if not isinstance(schedule, ReductionSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than {self.kind.value}")
-        verify_member(schedule, axis_names(self.nest), target, self.time is not None)
+        dtype = reduction_of(self.nest).dtype
+        verify_reduction(schedule, axis_names(self.nest), dtype, target, self.time is not None)
         return Made(*schedule_reduction(self.nest, self.buffer, schedule, target, self.time))
 
 
@@ -114,5 +115,5 @@ class RowMember:
         if not isinstance(schedule, RowSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than rows")
         axes = [axis.name for axis in (*self.work.rows.columns, *self.work.rows.rows)]
-        verify_rows(schedule, axes, len(self.work.tensors), target)
+        verify_rows(schedule, axes, len(self.work.tensors))
         return Made(*schedule_rows(self.work, schedule, target))

@@ -169,6 +169,7 @@ class _Walker:
         self.accesses: list[Access] = []
         self.core = core_of(target)
         self.lanes = target.vector_lanes_f32
+        self.registers_each = target.registers_each
         self._expected = expected
         self.names: dict[str, int] = {}
 
@@ -283,7 +284,7 @@ class _Use:
             names[statement.name] = mask
             self._plain += frame.copies(mask)
         elif isinstance(statement, Accumulate):
-            wide = _registers(statement.value)
+            wide = self._walker.registers_each(statement.value.dtype)
             mask = names.get(statement.name, 0) | self._masks[statement.value]
             self._plain += frame.copies(mask) * wide * (3 if statement.kind.startswith("arg") else 1)
             self._sums[statement.name] += 1
@@ -299,7 +300,7 @@ class _Use:
     def _store(self, statement: Store) -> None:
         frame = self._frame
         mask = frame.mask(statement.offset)
-        copies = frame.copies(mask) * _registers(statement.value)
+        copies = frame.copies(mask) * self._walker.registers_each(statement.value.dtype)
         self.accesses.append(self._access(statement.buffer, statement.offset))
         self._plain += GUARD * copies * len(statement.guards)
         if mask & LANE and frame.lane is not None and statement.offset.coefficient(frame.lane) is not ONE:
@@ -326,7 +327,7 @@ class _Use:
             mask |= self._masks.get(operand, 0)
         for dim in dims_of(node):
             mask |= frame.mask(dim)
-        copies = frame.copies(mask) * _registers(node)
+        copies = frame.copies(mask) * self._walker.registers_each(node.dtype)
         if isinstance(node, Load):
             self._load(node, mask, copies)
         elif isinstance(node, Unary | Binary) and not free:
@@ -373,8 +374,3 @@ class _Use:
 
 def _lane_of(over: Sequence[Axis], frame: _Frame) -> bool:
     return any(axis is not frame.row for axis in over)
-
-
-def _registers(node: Expr) -> int:
-    """Vector registers that as many elements take as a register has of float32."""
-    return max(1, node.dtype.bytes // 4)

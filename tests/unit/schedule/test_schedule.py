@@ -12,15 +12,15 @@ from opweld.errors import OptionError
 from opweld.schedule.schedule import (
     LoopSchedule,
     MapSchedule,
-    MemberSchedule,
     ReductionSchedule,
     RowSchedule,
     Schedule,
     WindowSchedule,
     parse_schedule,
 )
-from opweld.schedule.verify import verify_member, verify_rows
+from opweld.schedule.verify import verify_map, verify_reduction, verify_rows
 from opweld.target import Target
+from opweld.tensor.dtype import DType
 
 V3 = Target.of("x86-64-v3")
 
@@ -120,23 +120,37 @@ def test_the_parser_says_what_is_wrong(text: str, message: str) -> None:
     ],
     ids=str,
 )
-def test_what_a_member_cannot_have(schedule: MemberSchedule, message: str) -> None:
+def test_what_a_member_cannot_have(schedule: MapSchedule | ReductionSchedule, message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
-        verify_member(schedule, ("i0", "i1"), V3)
+        verify(schedule)
+
+
+def verify(schedule: MapSchedule | ReductionSchedule, dtype: DType = DType.F32) -> None:
+    """Over two axes, for AVX2."""
+    if isinstance(schedule, MapSchedule):
+        verify_map(schedule, ("i0", "i1"))
+    else:
+        verify_reduction(schedule, ("i0", "i1"), dtype, V3)
 
 
 def test_what_a_row_cannot_have() -> None:
-    verify_rows(RowSchedule("c0", 1, (0, 2)), ("c0", "r0"), 3, V3)
+    verify_rows(RowSchedule("c0", 1, (0, 2)), ("c0", "r0"), 3)
     with pytest.raises(OptionError, match="lane=one"):
-        verify_rows(RowSchedule("one", 1), ("c0",), 3, V3)
+        verify_rows(RowSchedule("one", 1), ("c0",), 3)
     with pytest.raises(OptionError, match="kept=3, expected positions from 0 to 2"):
-        verify_rows(RowSchedule("c0", 1, (3,)), ("c0",), 3, V3)
+        verify_rows(RowSchedule("c0", 1, (3,)), ("c0",), 3)
 
 
 @pytest.mark.parametrize("schedule", [MapSchedule("one", 4, 16), ReductionSchedule("i1", 2, "i0", 6)], ids=str)
-def test_what_a_member_can_have(schedule: MemberSchedule) -> None:
-    verify_member(schedule, ("i0", "i1"), V3)
+def test_what_a_member_can_have(schedule: MapSchedule | ReductionSchedule) -> None:
+    verify(schedule)
+
+
+def test_sums_of_wide_elements_leave_room_for_fewer_rows() -> None:
+    verify(ReductionSchedule("i1", 2, "i0", 2), DType.F64)
+    with pytest.raises(OptionError, match="height=6, expected 1 to 2 in the registers beside 2 vectors"):
+        verify(ReductionSchedule("i1", 2, "i0", 6), DType.F64)
 
 
 def test_a_recurrence_may_turn() -> None:
-    verify_member(ReductionSchedule("i0", 1, order="turns"), ("i0", "i1"), V3, recurrent=True)
+    verify_reduction(ReductionSchedule("i0", 1, order="turns"), ("i0", "i1"), DType.F32, V3, recurrent=True)

@@ -42,6 +42,11 @@ output y = result
 """
 
 
+def of_doubles(text: str) -> str:
+    """A program that computes in float64 what it did in float32."""
+    return text.replace("f32", "f64")
+
+
 def convolution(c: int, o: int, h: Size, w: Size, stride: int = 1, n: Size = 1, head: str = "") -> str:
     """Two 3x3 convolutions with bias and relu between them: padded in the middle, channels first at both ends."""
     height = f"(({h} - 1) // {stride}) + 1" if stride > 1 else h
@@ -438,6 +443,7 @@ PROGRAMS = {
     "dense": dense(17, 7, 33),
     "product": product(5, 19, 6),
     "product_transposed": product(7, 11, 3, transposed=True),
+    "product_of_doubles": of_doubles(product(9, 35, 6)),
     "convolution": convolution(3, 10, 5, 7),
     "convolution_strided": convolution(5, 6, 9, 7, stride=2),
     "separable": separable(3, 10, 5, 7),

@@ -9,12 +9,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opweld.schedule.schedule import ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import Axis, Symbol, as_dim, mod
+from opweld.tensor.dtype import DType
 from opweld.tile.instances import possible_counts
 from opweld.tile.text import print_kernel
 from tests.unit.tile import programs
-from tests.unit.tile.pipeline import check
+from tests.unit.tile.pipeline import check, compile_text
 from tests.unit.tile.programs import PROGRAMS
 
 TARGETS = {name: Target.of(name) for name in ("x86-64-v3", "x86-64-v4", "aarch64")}
@@ -55,6 +57,18 @@ def test_row_tails(extent: int) -> None:
     check(programs.softmax(2, extent))
     check(programs.softmax(3, extent, axis=0))
     check(programs.layer_norm(2, extent))
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64], ids=repr)
+def test_tiles_fit_the_registers(dtype: DType, target: Target) -> None:
+    """Sums, a row of the operand along the lanes, and a broadcast element of the other."""
+    text = programs.product(256, 256, 256)
+    compiled = compile_text(programs.of_doubles(text) if dtype is DType.F64 else text, target)
+    (tile,) = (m for plan in compiled.plans for m in plan.schedule.members if isinstance(m, ReductionSchedule))
+    each = target.registers_each(dtype)
+    taken = tile.vectors * (tile.height + 1) * each + 1
+    assert target.vector_registers // 2 < taken <= target.vector_registers
 
 
 def test_a_long_map_is_split_into_chunks() -> None:

@@ -43,16 +43,17 @@ def choose_block(region: Region, choice: Choice) -> int:
     columns = max(1, choice.expected.product(block.space.columns))
     target = choice.target
     core = core_of(target)
+    dtype = region.members[0].tensors[-1].dtype
     prices: dict[str, float] = {}
     for height in HEIGHTS:
         if height > 1 and extent.constant is not None and height > extent.constant:
             continue
         blocks = -(-rows // height)
-        work = Product(columns, height, columns, 1, target)
-        seconds = contraction(work, 2, best_height(work, 2, target)).seconds
+        work = Product(columns, height, columns, 1, dtype, target)
+        seconds = contraction(work, 2, best_height(work, 2)).seconds
         # Both other operands pass through the second-level cache once for each block.
-        seconds += 2 * 4 * columns * target.vector_bytes / core.l2_bytes / core.hertz
-        if 2 * 4 * height * columns > target.l2_bytes // 2:
+        seconds += 2 * dtype.bytes * columns * target.vector_bytes / core.l2_bytes / core.hertz
+        if 2 * dtype.bytes * height * columns > target.l2_bytes // 2:
             seconds *= 1.5
         # The last iterations leave cores without work.
         prices[str(height)] = blocks * seconds * (1 + target.cores / (2 * blocks * max(1, outside)))

@@ -12,6 +12,8 @@ first.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import Product, contraction, most_rows
@@ -82,7 +84,9 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
             alone.append(axis)
             continue
         shape = _product(nest, node, axis, choice)
-        heights = range(1, most_rows(vectors, choice.target) + 1) if kind is Kind.CONTRACTION else (WINDOW_ROWS,)
+        heights = (
+            range(1, most_rows(vectors, node.dtype, choice.target) + 1) if kind is Kind.CONTRACTION else (WINDOW_ROWS,)
+        )
         seconds = min(contraction(shape, vectors, height).seconds for height in heights)
         seconds *= 1.0 if _slides(node, axis) else 1.25
         prices[axis_name(nest, axis)] = seconds * (1 - 0.001 * nest.axes.index(axis))
@@ -103,12 +107,12 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
     rows = choice.expected(row.extent)
     total = choice.expected.product(axis.extent for axis in nest.axes)
     reduced = choice.expected.product(axis.extent for axis in node.axes)
-    return Product(lane, rows, reduced, max(1, total // max(1, lane * rows)), choice.target)
+    return Product(lane, rows, reduced, max(1, total // max(1, lane * rows)), node.dtype, choice.target)
 
 
 def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int, choice: Choice) -> int:
     extent = row.extent.constant
-    most = most_rows(vectors, choice.target)
+    most = most_rows(vectors, node.dtype, choice.target)
     if extent is not None:
         most = min(most, extent)
     if kind is Kind.WINDOW:
@@ -119,7 +123,7 @@ def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int
     prices: dict[str, float] = {}
     for height in range(1, most + 1):
         # How an unknown number of rows will divide is unknown: many are assumed.
-        rows = shape if extent is not None else Product(shape.lane, 20 * height, shape.reduced, 1, shape.target)
+        rows = shape if extent is not None else replace(shape, row=20 * height, repeats=1)
         seconds = contraction(rows, vectors, height).seconds
         # Of equals the highest tile: it reads the operand along the lanes the least often.
         prices[str(height)] = (seconds if extent is not None else seconds / height) * (1 - 1e-4 * height)
