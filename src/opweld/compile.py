@@ -148,7 +148,6 @@ def compile(
     model: ModelSource,
     *,
     target: str = "native",
-    precision: str = "fp32",
     level: str = "all",
     threads: SupportsIndex = 0,
     dims: Mapping[str, SupportsIndex] | None = None,
@@ -166,7 +165,6 @@ def compile(
     Args:
         model: the path of an ONNX file, its bytes, or an onnx.ModelProto.
         target: the machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64.
-        precision: fp32, where every value is computed in the type that the model gives it.
         level: how much to optimise: none, basic, extended or all.
         threads: at most so many a run, 0 for all processors of the machine it runs on.
         dims: sizes for symbolic dims of the inputs, which become constants of the compiled model.
@@ -187,7 +185,6 @@ def compile(
     """
     options = Options.of(
         target=target,
-        precision=precision,
         level=level,
         threads=threads,
         dims={} if dims is None else dims,

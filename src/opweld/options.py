@@ -21,7 +21,6 @@ from opweld.interface import Specialisation
 from opweld.rules import LEVELS
 
 TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
-PRECISIONS = ("fp32",)
 MAX_THREADS = 1024
 DEFAULT_CACHE_LIMIT = 20 << 30
 _BYTES = re.compile(r"(\d+(?:\.\d*)?)\s*([kKMGT])?i?B?")
@@ -38,7 +37,6 @@ class CompileOptions(TypedDict, total=False):
     """The keyword arguments that stand for `Options`, for functions that pass them on."""
 
     target: str
-    precision: str
     level: str
     threads: SupportsIndex
     dims: Mapping[str, SupportsIndex]
@@ -57,7 +55,6 @@ class Options:
 
     Attributes:
         target: the machine to compile for, one of `TARGETS`.
-        precision: one of `PRECISIONS`; `fp32` computes every value in the type that the model gives it.
         level: how much to optimise, one of `LEVELS`; `none` compiles one kernel a node.
         threads: at most so many a run, 0 for all processors of the machine it runs on. No stage reads it: a compiled
             model serves any number.
@@ -74,7 +71,6 @@ class Options:
     """
 
     target: str = "native"
-    precision: str = "fp32"
     level: str = "all"
     threads: int = 0
     dims: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
@@ -89,7 +85,6 @@ class Options:
 
     def __post_init__(self) -> None:
         _check_choice("target", self.target, TARGETS)
-        _check_choice("precision", self.precision, PRECISIONS)
         _check_choice("level", self.level, LEVELS)
         _set(self, "threads", _count("threads", self.threads, 0, MAX_THREADS))
         _set(self, "dims", _sizes("dims", "dim", self.dims, 0))
@@ -116,7 +111,6 @@ class Options:
         """A hash of all options that change what is compiled; `threads` does not."""
         fixed = {
             "target": self.target,
-            "precision": self.precision,
             "level": self.level,
             "dims": dict(self.dims),
             "disable": sorted(set(self.disable)),

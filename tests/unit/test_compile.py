@@ -83,7 +83,6 @@ def test_options_reach_the_compiler(file: Path, tmp_path: Path) -> None:
     model = opweld.compile(
         file,
         target="x86-64-v3",
-        precision="fp32",
         level="basic",
         threads=np.int64(1),
         dims={"batch": np.int32(2)},
@@ -94,8 +93,6 @@ def test_options_reach_the_compiler(file: Path, tmp_path: Path) -> None:
     assert (manifest.target, manifest.level, model.session.threads) == ("x86-64-v3", "basic", 1)
     with pytest.raises(AssumptionError):
         model.run({"x": FEEDS["x"][:1]})
-    with pytest.raises(OptionError, match="precision is 'int8', expected one of fp32"):
-        opweld.compile(file, precision="int8")
     with pytest.raises(OptionError, match="no dim"):
         opweld.compile(file, dims={"other": 1})
 
