@@ -141,7 +141,7 @@ def _of_contraction(
             rows = [a for a in own if a is not axis and a in axes_in(across)]
             extent = expected(axis.extent)
             # Any size may come where none is known: on average half of the last vector is wasted.
-            spare = target.vector_lanes_f32 // 2 if axis.extent.constant is None else 0
+            spare = target.vector_lanes_f32 // 2 if expected.known(axis.extent) is None else 0
             longest = max((expected(a.extent) for a in rows), default=1)
             product = Product(
                 extent + spare,
@@ -227,15 +227,14 @@ def _choose_vectors(
     field: tuple[str, str],
 ) -> int:
     extent = expected(lane.axis.extent)
-    known = lane.axis.extent.constant is not None
-    counts = _counts(extent, target) if known else range(1, WIDEST + 1)
+    counts = range(1, WIDEST + 1) if lane.axis.extent.constant is None else _counts(extent, target)
     if rows is None:
         # A window shares its loads between taps, not between vectors: two hide the latency.
         prices = {count: (2 * abs(count - 2) + 1) * 1e-9 for count in counts}
     else:
         row = expected.product(axis.extent for axis in rows)
         product = Product(
-            extent if known else max(extent, 4 * target.vector_lanes_f32),
+            max(extent, WIDEST * target.vector_lanes_f32) if expected.known(lane.axis.extent) is None else extent,
             row,
             expected.product(axis.extent for axis in node.axes),
             1,

@@ -128,7 +128,9 @@ def misses(streams: int, held: float, target: Target) -> float:
 @dataclass(frozen=True)
 class Product:
     """A contraction as the register tile sees it: how many lanes, rows and reduced elements there are, how many times
-    all of that is repeated, and the dtype of its sums."""
+    all of that is repeated, and the dtype of its sums.
+
+    `pieces`: rows that do not fill a tile are computed 4, 2 and 1 at a time, as those of a symbolic number are."""
 
     lane: int
     row: int
@@ -136,18 +138,20 @@ class Product:
     repeats: int
     dtype: DType
     target: Target
+    pieces: bool = False
 
 
 def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, float]:
     """(cycles of arithmetic, cycles of waiting) of a contraction by tiles of `height` rows of `vectors` vectors.
 
-    A tile of few accumulators waits for each of them; a tail of rows or lanes costs what its tile would."""
+    A tile of few accumulators waits for each of them; a tail of rows or lanes costs what its tile or pieces would."""
     core = core_of(product.target)
     each = product.target.registers_each(product.dtype)
     whole, rest = divmod(max(1, product.row), height)
     columns, tail = divmod(-(-max(1, product.lane) // product.target.vector_lanes_f32), vectors)
+    tails = ((4, rest // 4), (2, rest // 2 % 2), (1, rest % 2)) if product.pieces else ((rest, 1 if rest else 0),)
     arithmetic = waiting = 0.0
-    for rows, tiles in ((height, whole), (rest, 1 if rest else 0)):
+    for rows, tiles in ((height, whole), *tails):
         for wide, count in ((vectors, columns), (tail, 1 if tail else 0)):
             if not tiles or not count:
                 continue

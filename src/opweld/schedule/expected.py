@@ -19,10 +19,11 @@ LONGEST = 1 << 16
 
 
 class Expected:
-    """Evaluates sizes at the expected values of their symbols."""
+    """Evaluates sizes at the expected values of their symbols. `told` are those whose value a user said."""
 
-    def __init__(self, symbols: Mapping[Symbol, int] | None = None) -> None:
+    def __init__(self, symbols: Mapping[Symbol, int] | None = None, told: Iterable[Symbol] = ()) -> None:
         self._values: dict[Atom, int] = dict[Atom, int]((symbols or {}).items())
+        self._told = frozenset(told)
 
     def __call__(self, size: Dim) -> int:
         """The expected value of a size, at least zero; where it depends on a loop, that of its beginning."""
@@ -33,6 +34,10 @@ class Expected:
         axes = axes_of(size)
         values = self._values | dict.fromkeys(axes, 0) if axes else self._values
         return max(0, size.evaluate(values))
+
+    def known(self, size: Dim) -> int | None:
+        """The value of a size that is fixed, or that a user said is to be expected; None where any may come."""
+        return self(size) if symbols_of(size) <= self._told and not axes_of(size) else None
 
     def product(self, sizes: Iterable[Dim]) -> int:
         """The expected value of a product of sizes."""
@@ -46,10 +51,12 @@ def expected_sizes(program: TensorProgram, hints: Mapping[str, int] | None = Non
     """The expected sizes of a program's symbols; a hint is the size of the dim, not of its quotient.
 
     Where lengths leave a value without elements, as windows longer than a signal do, longer ones are expected."""
+    hints = hints or {}
+    told = [source.symbol for source in program.symbols if dim_name(source) in hints]
     extents = {dim for _, shape in program.signatures.values() for dim in shape if dim.constant is None}
     length = LENGTH
     while True:
-        expected = Expected({s.symbol: _size(s, program, hints or {}, length) for s in program.symbols})
+        expected = Expected({s.symbol: _size(s, program, hints, length) for s in program.symbols}, told)
         if length >= LONGEST or all(expected(extent) for extent in extents):
             return expected
         length *= 2

@@ -20,14 +20,14 @@ CHUNKS = (16, 64)
 """Lane tiles that a grid iteration may do of a long axis."""
 
 LONG = 1 << 16
-"""What a dynamic lane axis is taken for at least: a long one in a single iteration would leave cores without work."""
+"""What a lane axis is taken for at least whose size nobody knows: a long one in a single iteration would leave cores
+without work."""
 
 
 def choose_map(nest: Nest, choice: Choice) -> MapSchedule:
     """How an elementwise nest is computed, through the ledger."""
     lane = _choose_lane(nest, choice)
-    extent = None if lane is None else lane.extent.constant
-    fill = 1 if lane is None else vectors_for(extent, choice.target)
+    fill = 1 if lane is None else vectors_for(choice.expected.known(lane.extent), choice.target)
     vectors = int(
         choice.preferred(
             "schedule.vectors",
@@ -87,7 +87,7 @@ def _choose_grain(nest: Nest, lane: Axis | None, vectors: int, choice: Choice) -
     outer = [axis for axis in nest.axes if axis is not lane]
     lanes = choice.target.vector_lanes_f32
     extent = 1 if lane is None else max(1, choice.expected(lane.extent))
-    if lane is not None and lane.extent.constant is None:
+    if lane is not None and choice.expected.known(lane.extent) is None:
         extent = max(extent, LONG)
     tile_count = -(-extent // (lanes * vectors))
     dear = sum(isinstance(n, Unary | Binary) and is_dear(n.op) for n in walk(nest.body))

@@ -12,8 +12,6 @@ first.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import Product, contraction, most_rows
@@ -107,7 +105,8 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
     rows = choice.expected(row.extent)
     total = choice.expected.product(axis.extent for axis in nest.axes)
     reduced = choice.expected.product(axis.extent for axis in node.axes)
-    return Product(lane, rows, reduced, max(1, total // max(1, lane * rows)), node.dtype, choice.target)
+    repeats = max(1, total // max(1, lane * rows))
+    return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=row.extent.constant is None)
 
 
 def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int, choice: Choice) -> int:
@@ -122,11 +121,8 @@ def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int
     shape = _product(nest, node, row, choice)
     prices: dict[str, float] = {}
     for height in range(1, most + 1):
-        # How an unknown number of rows will divide is unknown: many are assumed.
-        rows = shape if extent is not None else replace(shape, row=20 * height, repeats=1)
-        seconds = contraction(rows, vectors, height).seconds
         # Of equals the highest tile: it reads the operand along the lanes the least often.
-        prices[str(height)] = (seconds if extent is not None else seconds / height) * (1 - 1e-4 * height)
+        prices[str(height)] = contraction(shape, vectors, height).seconds * (1 - 1e-4 * height)
     return int(choice.cheapest("schedule.height", prices, "accumulators fill the registers, and few tiles are partial"))
 
 
