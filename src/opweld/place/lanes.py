@@ -12,10 +12,21 @@ from dataclasses import dataclass
 
 from opweld.fuse.region import Kind, Member, addressed, axes_in, factors, reductions
 from opweld.ledger import Alternative, Ledger
-from opweld.schedule.cost import COPY, GATHER, SCATTER, Product, best_height, contraction, core_of, misses, padded
+from opweld.schedule.cost import (
+    COPY,
+    GATHER,
+    SCATTER,
+    Product,
+    best_height,
+    contraction,
+    core_of,
+    misses,
+    most_rows,
+    padded,
+)
 from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.dim import ONE, Axis, Dim
+from opweld.tensor.dim import ONE, Axis, Dim, product
 from opweld.tensor.expr import Load, Reduce, loads
 from opweld.tensor.program import Tensor
 
@@ -31,12 +42,14 @@ class Lanes:
         axis: one of the tensor's own axes; None where all of them have extent one.
         vectors: from one to `WIDEST`.
         along: the operand of a contraction that runs along the lanes. across: the one that is the same in all lanes.
+        once: whether a single tile holds all rows, so that each element of `along` is read once, and not worth a copy.
     """
 
     axis: Axis | None
     vectors: int
     along: Load | None = None
     across: Load | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +121,8 @@ def choose_lanes(
     lane = next(c for c in found if c.axis.name == chosen)
     rows = None if lane.across is None else [a for a in own if a in axes_in(lane.across) and a is not lane.axis]
     vectors = _choose_vectors(tensor, lane, rows, node, expected, target, ledger, field)
-    return Lanes(lane.axis, vectors, lane.along, lane.across)
+    once = rows is not None and _once(rows, vectors, node, expected, target)
+    return Lanes(lane.axis, vectors, lane.along, lane.across, once)
 
 
 def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Axis | None:
@@ -143,7 +157,7 @@ def _of_contraction(
             # Any size may come where none is known: on average half of the last vector is wasted.
             spare = target.vector_lanes_f32 // 2 if expected.known(axis.extent) is None else 0
             longest = max((expected(a.extent) for a in rows), default=1)
-            product = Product(
+            shape = Product(
                 extent + spare,
                 longest,
                 expected.product(a.extent for a in node.axes),
@@ -151,22 +165,35 @@ def _of_contraction(
                 node.dtype,
                 target,
             )
-            seconds = min(contraction(product, v, best_height(product, v)).seconds for v in _counts(extent, target))
+            counts = _counts(extent, target)
+            seconds = min(contraction(shape, v, best_height(shape, v)).seconds for v in counts)
             why = "one factor alone runs along it"
             if along.tensor in memory.constants:
                 why = "the weights run along it, and are packed so when the model is compiled"
             elif not memory.contiguous(along, axis):
-                copied = expected.product(a.extent for a in axes_in(along))
-                seconds += COPY * copied / core_of(target).hertz
-                why = "one factor alone runs along it, and is copied so"
+                once = any(_once(rows, v, node, expected, target) for v in counts)
+                moved = expected.product(a.extent for a in axes_in(along))
+                seconds += (GATHER if once else COPY) * moved / core_of(target).hertz
+                why = f"one factor alone runs along it, and is {'gathered' if once else 'copied'} so"
             if stored is not None and stored is not axis:
-                seconds += SCATTER * elements / core_of(target).hertz
-            columns = product.reduced if _by_columns(across, rows, memory) else 1
+                seconds += _scattered(elements, extent, target) / core_of(target).hertz
+            columns = shape.reduced if _by_columns(across, rows, memory) else 1
             held = across.dtype.bytes * expected.product(memory.shapes[across.tensor])
             seconds += misses(columns, held, target)
             found.append(Candidate(axis, seconds, why, along, across))
     # Of equals the last axis: readers, as softmax, mostly walk along it.
     return sorted(found, key=lambda c: -own.index(c.axis))
+
+
+def _once(rows: Sequence[Axis], vectors: int, node: Reduce, expected: Expected, target: Target) -> bool:
+    """Whether a tile holds all rows. It counts those of one axis; where any number may come, many are assumed."""
+    count = expected.known(product(axis.extent for axis in rows))
+    return len(rows) <= 1 and count is not None and count <= most_rows(vectors, node.dtype, target)
+
+
+def _scattered(elements: int, extent: int, target: Target) -> float:
+    """Cycles to store elements one by one, from vectors along an axis: lanes that do not exist cost as much."""
+    return SCATTER * elements / max(1, extent) * padded(max(1, extent), target.vector_lanes_f32)
 
 
 def _by_columns(across: Load, rows: Sequence[Axis], memory: Memory) -> bool:
@@ -203,7 +230,7 @@ def _of_window(
         if any(axis in axes_in(site) and _mixed(site, axis, node.axes) for site in sites):
             cycles += 0.5 * vectors * taps * each
         if stored is not None and stored is not axis:
-            cycles += SCATTER * elements
+            cycles += _scattered(elements, extent, target)
         found.append(Candidate(axis, cycles / core_of(target).hertz, "operands lie contiguously along it"))
     return found
 
@@ -233,7 +260,7 @@ def _choose_vectors(
         prices = {count: (2 * abs(count - 2) + 1) * 1e-9 for count in counts}
     else:
         row = expected.product(axis.extent for axis in rows)
-        product = Product(
+        shape = Product(
             max(extent, WIDEST * target.vector_lanes_f32) if expected.known(lane.axis.extent) is None else extent,
             row,
             expected.product(axis.extent for axis in node.axes),
@@ -242,8 +269,7 @@ def _choose_vectors(
             target,
         )
         prices = {
-            count: contraction(product, count, best_height(product, count)).seconds * _breadth(count)
-            for count in counts
+            count: contraction(shape, count, best_height(shape, count)).seconds * _breadth(count) for count in counts
         }
     chosen = ledger.decide(
         rule="schedule.vectors",

@@ -67,7 +67,7 @@ class _Packer:
             name = self._pack_constant(tensor, lanes, old, known[lanes.across.tensor].address(lanes.across.indices))
             new = load(name, old.dtype, old.indices, old.guards, old.fill)
         elif copies:
-            new = self._copy(tensor, lanes.axis, old)
+            new = self._copy(tensor, lanes, old)
         return tensor.body if new is None else substitute_loads(tensor.body, lambda n: new if n is old else None)
 
     # ------------------------------------------------------------------------------------------------------ constants
@@ -133,8 +133,10 @@ class _Packer:
 
     # -------------------------------------------------------------------------------------------------------- copies
 
-    def _copy(self, tensor: Tensor, lane: Axis, node: Load) -> Expr | None:
+    def _copy(self, tensor: Tensor, lanes: Lanes, node: Load) -> Expr | None:
         """The load of a copy with lanes innermost; None where the operand is read as it lies."""
+        lane = lanes.axis
+        assert lane is not None
         storage = self._storages[node.tensor]
         free = not node.guards or inside_halo(node, storage, self._shapes.get(node.tensor, ()))
         if storage.address(node.indices).coefficient(lane) is ONE and free:
@@ -148,8 +150,8 @@ class _Packer:
             site=tensor.origin,
             subject=(tensor.name, node.tensor),
             alternatives=(Alternative("strided", 0), Alternative("copy", size.constant or str(size))),
-            prefer="copy",
-            reason="its lanes are not neighbours in memory, and each is read once for every row",
+            prefer="strided" if lanes.once and free else "copy",
+            reason=f"its lanes are not neighbours in memory; each is read once{'' if lanes.once else ' for every row'}",
         )
         if choice == "strided":
             return None

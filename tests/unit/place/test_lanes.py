@@ -1,0 +1,48 @@
+"""Which axis the lanes of a contraction run along, and what becomes of an operand that is no neighbour along it."""
+
+from __future__ import annotations
+
+from opweld.schedule.schedule import ReductionSchedule
+from opweld.target import Target
+from tests.unit.tile import programs
+from tests.unit.tile.pipeline import Compiled, check, compile_text
+
+V4 = Target.of("x86-64-v4")
+
+
+def strided(c: int, o: int, length: int) -> str:
+    """A 1-D convolution of windows of nine with stride 2, for any batch."""
+    steps = (length - 9) // 2 + 1
+    return f"""program strided
+{programs.symbols(N="0 of x")}
+input x f32[N, {c}, {length}]
+constant w f32[{o}, {c}, 9]
+tensor result f32[i0: N, i1: {o}, i2: {steps}] from "Conv"
+  over r0: {c}, r1: 9
+  = sum<r0, r1>(mul(x[i0, r0, 2*i2 + r1], w[i1, r0, r1]))
+output y = result
+"""
+
+
+def lane_of(made: Compiled) -> str:
+    """The lane axis of the only contraction."""
+    (tile,) = (m for plan in made.plans for m in plan.schedule.members if isinstance(m, ReductionSchedule))
+    return tile.lane
+
+
+def test_lanes_that_do_not_exist_are_stored_too() -> None:
+    """Six channels of 16 lanes: gathering along space costs less than vectors of which most is empty. Measured with
+    AVX-512: 0.45 ms along channels, 0.34 ms along space."""
+    assert lane_of(compile_text(strided(4, 6, 43844), V4)) == "i2"
+
+
+def test_what_is_read_once_is_not_copied() -> None:
+    made = compile_text(strided(4, 6, 43844), V4)
+    (pack,) = (d for d in made.ledger if d.rule == "place.pack" and "copy" in {a.name for a in d.alternatives})
+    assert (pack.taken, made.names) == ("strided", ["contraction"])
+    check(strided(4, 6, 77), {"N": 2}, V4)
+
+
+def test_what_each_tile_of_rows_reads_is_copied() -> None:
+    made = compile_text(programs.product(64, 640, 64, transposed=True), V4)
+    assert made.names == ["map", "contraction"]
