@@ -9,6 +9,7 @@ from opweld import target as target_module
 from opweld.build.toolchain import clang_flags, gcc_flags
 from opweld.errors import OptionError
 from opweld.options import TARGETS, available_cores
+from opweld.schedule.cost import CORES
 from opweld.target import KIB, MIB, Target, detect
 from opweld.tensor.dtype import DType
 
@@ -43,6 +44,10 @@ def test_wide_elements_take_more_registers() -> None:
     found = Target.of("x86-64-v4")
     assert [found.lanes(dtype) for dtype in (DType.I8, DType.BF16, DType.F32, DType.F64)] == [64, 32, 16, 8]
     assert [found.registers(dtype) for dtype in (DType.I8, DType.F32, DType.F64)] == [32, 32, 16]
+
+
+def test_every_target_has_figures_of_its_core() -> None:
+    assert set(CORES) == set(TARGETS) - {"native"}
 
 
 def test_half_an_avx512_is_avx2() -> None:
