@@ -25,13 +25,11 @@ from opweld.schedule.cost import (
     padded,
 )
 from opweld.schedule.expected import Expected
+from opweld.schedule.schedule import WIDEST
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, product
 from opweld.tensor.expr import Load, Reduce, loads
 from opweld.tensor.program import Tensor
-
-WIDEST = 4
-"""Vectors that a tile has at most."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, blocked, dense
 from opweld.target import Target
+from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim
 from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
 from opweld.tensor.program import Tensor
@@ -163,21 +164,9 @@ class _Packer:
 
 def _nesting(node: Load, lane: int, reduce: Reduce, rows: Dim) -> tuple[int, ...]:
     """The other dims of the constant, outermost first: axes of the result, then reduced axes as the rows nest them."""
-    loops = nested_by_stride(reduce.axes, rows)
+    loops = by_stride(reduce.axes, rows)
 
     def depth(position: int) -> int:
         return max((i + 1 for i, axis in enumerate(loops) if node.indices[position].depends_on(axis)), default=0)
 
     return tuple(sorted((p for p in range(len(node.indices)) if p != lane), key=lambda p: (depth(p), p)))
-
-
-def nested_by_stride(axes: tuple[Axis, ...], address: Dim) -> tuple[Axis, ...]:
-    """Reduced axes from the widest step through memory to the narrowest."""
-
-    def step(axis: Axis) -> int:
-        stride = address.coefficient(axis)
-        if stride is None or stride.constant is None:
-            return 1 << 40
-        return abs(stride.constant)
-
-    return tuple(sorted(axes, key=lambda axis: (-step(axis), axes.index(axis))))

@@ -31,6 +31,9 @@ from opweld.errors import OptionError
 NO_AXIS = "one"
 """The name of an axis that is not there: a lane or row of extent one."""
 
+WIDEST = 4
+"""Vectors that a tile has at most: so much independent work hides the latency of loads, sums and functions."""
+
 
 def _decided(rule: str, default: Any = dataclasses.MISSING, absent: Any = None) -> Any:
     """A field whose value is decided by a rule of the ledger; `absent` (or the default) where nothing is to decide."""

@@ -6,12 +6,9 @@ from collections.abc import Collection
 
 from opweld.errors import OptionError
 from opweld.schedule.cost import most_rows
-from opweld.schedule.schedule import NO_AXIS, MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
+from opweld.schedule.schedule import NO_AXIS, WIDEST, MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
 from opweld.target import Target
 from opweld.tensor.dtype import DType
-
-WIDEST = 4
-"""Vectors that a tile has at most."""
 
 
 def verify_map(schedule: MapSchedule, axes: Collection[str]) -> None:

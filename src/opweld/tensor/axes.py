@@ -1,4 +1,7 @@
-"""Splits axes that indices take apart: y with y // 2 and y % 2 becomes 2 * y' + dy, and the divisions are gone."""
+"""Splits axes that indices take apart, and orders them by their steps through memory.
+
+y with y // 2 and y % 2 becomes 2 * y' + dy, and the divisions are gone.
+"""
 
 from __future__ import annotations
 
@@ -60,3 +63,17 @@ def replace_reduced(body: Expr, old: tuple[Axis, ...], new: tuple[Axis, ...], ma
         return reduce(node.kind, axes, substitute(node.body, mapping))
 
     return transform(body, rewrite)
+
+
+def by_stride(axes: Sequence[Axis], address: Dim) -> tuple[Axis, ...]:
+    """Axes from the widest step through memory to the narrowest; symbolic steps count as wide."""
+
+    def step(axis: Axis) -> float:
+        stride = address.coefficient(axis)
+        if stride is None:
+            return 1e30
+        if stride.constant is not None:
+            return abs(stride.constant)
+        return 1e12 * max(len(monomial) for monomial, _ in stride.terms) + abs(stride.terms[0][1])
+
+    return tuple(sorted(axes, key=lambda axis: (-step(axis), axes.index(axis))))

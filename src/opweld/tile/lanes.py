@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from opweld.schedule.schedule import WIDEST
 from opweld.target import Target
 from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, ceildiv, minimum
 from opweld.tile.tile import Loop, Statement, Tile
@@ -47,5 +48,5 @@ def chunked(axis: Axis, width: int, count: int, body: Body) -> tuple[Axis, tuple
 
 
 def vectors_for(extent: int | None, target: Target) -> int:
-    """Vectors that fill an axis, up to four: so much independent work hides the latency of loads and functions."""
-    return 4 if extent is None else max(1, min(4, -(-extent // target.vector_lanes_f32)))
+    """Vectors that fill an axis, up to `WIDEST`."""
+    return WIDEST if extent is None else max(1, min(WIDEST, -(-extent // target.vector_lanes_f32)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from opweld.place.halo import inside_halo
 from opweld.place.storage import Storage
-from opweld.tensor.axes import replace_reduced, split
+from opweld.tensor.axes import by_stride, replace_reduced, split
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim
 from opweld.tensor.expr import (
     Expr,
@@ -78,20 +78,6 @@ def nest_of(
     part = next((axis for axis in own if mark.coefficient(axis) is ONE), None)
     nest = join_axes(Nest(own, store, body, part, "" if lane is None else lane.name))
     return replace(nest, axes=by_stride(nest.axes, nest.store))
-
-
-def by_stride(axes: Sequence[Axis], address: Dim) -> tuple[Axis, ...]:
-    """Axes from the widest step through memory to the narrowest; symbolic steps count as wide."""
-
-    def step(axis: Axis) -> float:
-        stride = address.coefficient(axis)
-        if stride is None:
-            return 1e30
-        if stride.constant is not None:
-            return abs(stride.constant)
-        return 1e12 * max(len(monomial) for monomial, _ in stride.terms) + abs(stride.terms[0][1])
-
-    return tuple(sorted(axes, key=lambda axis: (-step(axis), axes.index(axis))))
 
 
 def join_axes(nest: Nest) -> Nest:

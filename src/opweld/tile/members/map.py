@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from opweld.errors import OptionError
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import DEAR, GATHER, ITERATION, SCATTER, core_of
-from opweld.schedule.schedule import NO_AXIS, MapSchedule
+from opweld.schedule.schedule import NO_AXIS, WIDEST, MapSchedule
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.expr import Binary, Unary, loads, substitute, walk
@@ -31,7 +31,7 @@ def choose_map(nest: Nest, choice: Choice) -> MapSchedule:
     vectors = int(
         choice.preferred(
             "schedule.vectors",
-            [str(count) for count in (1, 2, 3, 4)],
+            [str(count) for count in range(1, WIDEST + 1)],
             str(fill),
             "independent vectors hide the latency of loads and functions",
         )

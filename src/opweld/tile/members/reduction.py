@@ -18,12 +18,13 @@ from opweld.schedule.cost import Product, contraction, most_rows
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
 from opweld.schedule.verify import orders
 from opweld.target import Target
+from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, mod, nonnegative, product, row_major
 from opweld.tensor.expr import Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
 from opweld.tensor.operators import REDUCTIONS, neutral
 from opweld.tile.lanes import tile_at
 from opweld.tile.members.map import axis_name, axis_of
-from opweld.tile.nest import Nest, by_stride
+from opweld.tile.nest import Nest
 from opweld.tile.tile import Accumulate, Declare, Loop, Statement, Store, substitute_statements
 
 WRITTEN = 7

@@ -19,8 +19,9 @@ from opweld.fuse.rows import RowSpace
 from opweld.place.storage import Storage, dense
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import GATHER, SCATTER, core_of
-from opweld.schedule.schedule import RowSchedule
+from opweld.schedule.schedule import WIDEST, RowSchedule
 from opweld.target import Target
+from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, ceildiv, product
 from opweld.tensor.expr import (
     Binary,
@@ -41,7 +42,7 @@ from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Tensor
 from opweld.tile.lanes import tile_at, tiles, vectors_for
 from opweld.tile.members.reduction import flat_position, initial_of
-from opweld.tile.nest import by_stride, resolve
+from opweld.tile.nest import resolve
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
 
 
@@ -126,7 +127,8 @@ def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> Ro
     lane = work.rows.named(choice.cheapest("schedule.lane", prices, reason))
     fill = str(vectors_for(choice.expected.known(lane.extent), choice.target))
     reason = "independent vectors hide the latency of loads and functions"
-    vectors = int(choice.preferred("schedule.vectors", ("1", "2", "3", "4"), fill, reason))
+    counts = [str(count) for count in range(1, WIDEST + 1)]
+    vectors = int(choice.preferred("schedule.vectors", counts, fill, reason))
     kept: list[int] = []
     for position, tensor in enumerate(work.tensors):
         readers = len(work.passes_that_read(tensor))
