@@ -105,9 +105,6 @@ def choose_lanes(
     found = [candidate for candidate in found if candidate.axis in axes]
     if not found:
         return Lanes(None, 1)
-    if all(axis.extent.constant == 1 for axis in node.axes):
-        # What reduces single elements is computed as a map, which chooses lanes of its own.
-        field = ("", "")
     chosen = ledger.decide(
         rule="schedule.lane",
         site=tensor.origin,

@@ -12,7 +12,7 @@ from functools import partial
 
 from opweld.errors import OptionError
 from opweld.fuse.pieces import pieces_of
-from opweld.fuse.region import Kind, Region, reductions
+from opweld.fuse.region import Kind, Region
 from opweld.fuse.region import Member as RegionMember
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
@@ -259,8 +259,6 @@ class _Works:
             return [Work("map", (self._map(tensor, storage),), _alone, flops(tensor), moved)]
         lanes = self._placed.lanes[tensor.name]
         nest = nest_of(tensor.axes, member.place, tensor.body, storage, storages, self._shapes, lanes.axis)
-        if not reductions(nest.body):
-            return [Work("map", (MapMember(nest, storage.root, "map"),), _alone, count, moved)]
         made = ReductionMember(nest, storage.root, member.kind, lanes.vectors)
         return [Work(member.kind.value, (made,), _alone, count, moved)]
 

@@ -203,6 +203,21 @@ output y = y
     assert print_kernel(item.kernel).count("sum a0") == 1
 
 
+def test_a_window_with_one_tap_left_is_a_map() -> None:
+    """Of one channel: nothing is summed, and lanes are asked for once."""
+    text = """program tap
+input x f32[5, 1]
+constant w f32[16, 1, 3]
+tensor y f32[i0: 5, i1: 16] from "Conv"
+  over r0: 1, r1: 3
+  = sum<r0, r1>(mul(x[i0, r0 if r1 - 1 >= 0, 1 - r1 >= 0 else 0.0], w[i1, r0, r1]))
+output y = y
+"""
+    compiled = check(text)
+    assert compiled.names == ["map"]
+    assert [d.rule for d in compiled.ledger].count("schedule.lane") == 1
+
+
 def test_what_turns_out_unused_is_not_computed() -> None:
     """Both sides of the choice are the same view, so nobody needs the comparison."""
     text = """program same
