@@ -68,10 +68,13 @@ class Model:
         *,
         source: Path | bytes | onnx.ModelProto | None = None,
         options: Options | None = None,
+        verify: bool = False,
     ) -> None:
-        """Opens an artifact; `source` and `options` say what it was compiled from, where that is known."""
+        """Opens an artifact; `source` and `options` say what it was compiled from, where that is known. `verify`: as
+        for `load`."""
         self.path = path.absolute()
-        self.session = Session(path, threads=threads)
+        self.session = Session(path, threads=threads, verify=verify)
+        self._verify = verify
         self.inputs: tuple[TensorInfo, ...] = self.session.manifest.inputs
         self.outputs: tuple[TensorInfo, ...] = self.session.manifest.outputs
         # Absolute, for a process that changes its folder, and for those that the model is sent to.
@@ -140,7 +143,7 @@ class Model:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._source is None:
-            return (_loaded, (self.path, self.session.threads))
+            return (_loaded, (self.path, self.session.threads, self._verify))
         return (_compiled, (self._source, self._options))
 
 
@@ -203,15 +206,22 @@ def _compiled(source: Path | bytes | onnx.ModelProto, options: Options, progress
     return Model(compile_model(source, options, progress), options.threads, source=source, options=options)
 
 
-def load(path: str | os.PathLike[str], threads: SupportsIndex | None = None) -> Model:
+def load(path: str | os.PathLike[str], threads: SupportsIndex | None = None, *, verify: bool = False) -> Model:
     """Opens a saved artifact. Needs neither onnx nor a compiler.
 
-    threads: at most so many a run; 0 for all processors of this machine; what the artifact says where None."""
-    return _loaded(Path(path), None if threads is None else Options.of(threads=threads).threads)
+    Args:
+        path: the folder.
+        threads: at most so many a run; 0 for all processors of this machine; what the artifact says where None.
+        verify: compare what is loaded with its digests, not only its sizes: damaged code may do anything when it runs.
+            A file is read for it once, and again when it has changed.
+
+    Raises ArtifactError when the artifact is missing, damaged, of another format, or for another processor.
+    """
+    return _loaded(Path(path), None if threads is None else Options.of(threads=threads).threads, verify)
 
 
-def _loaded(path: Path, threads: int | None) -> Model:
-    return Model(path, threads)
+def _loaded(path: Path, threads: int | None, verify: bool) -> Model:
+    return Model(path, threads, verify=verify)
 
 
 def explain(model: ModelSource, **options: Unpack[CompileOptions]) -> str:

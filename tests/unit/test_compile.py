@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opweld
-from opweld.errors import AssumptionError, InputError, MissingModelError, ModelError, OptionError
+from opweld.errors import ArtifactError, AssumptionError, InputError, MissingModelError, ModelError, OptionError
 from opweld.interface import TensorInfo
 
 
@@ -118,6 +118,26 @@ def test_saved_models_are_loaded(file: Path, tmp_path: Path) -> None:
         model.verify()
     with pytest.raises(InputError, match="dim 0 must be at least 1"):  # there is nothing to compile anew
         model.run({"x": FEEDS["x"][:0]})
+
+
+@pytest.mark.parametrize("name", ["module.so", "runtime.so", "weights.bin"])
+def test_flipped_bytes_are_found_before_they_run(file: Path, tmp_path: Path, name: str) -> None:
+    saved = opweld.compile(file).save(tmp_path / "m.opweld")
+    model = opweld.load(saved, verify=True)
+    check(model)
+    copy = pickle.dumps(model)
+    data = bytearray((saved / name).read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 64] = bytes(255 - byte for byte in data[middle : middle + 64])
+    (saved / name).unlink()  # what is loaded keeps its own
+    (saved / name).write_bytes(data)
+    for opening in (
+        lambda: opweld.load(saved, verify=True),
+        lambda: opweld.InferenceSession(saved, verify=True),
+        lambda: pickle.loads(copy),
+    ):
+        with pytest.raises(ArtifactError, match=f"{name} has another content than when it was written"):
+            opening()
 
 
 def test_an_empty_batch_is_answered(file: Path) -> None:

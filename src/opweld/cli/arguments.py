@@ -93,6 +93,9 @@ JsonOption = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout alone.", show_default=False),
 ]
+VerifyFilesOption = Annotated[
+    bool, typer.Option("--verify-files", help="Compare the files of an artifact with their digests before they run.")
+]
 SeedOption = Annotated[int, typer.Option(metavar="N", help="Seed of made-up inputs.")]
 
 

@@ -61,9 +61,10 @@ class Opened:
         return dict(zip(names, self.session.run_tensors(feeds), strict=True))
 
 
-def open_model(model: Path, options: Options) -> Opened:
-    """Opens an artifact, or compiles an ONNX file with a progress bar and opens the result."""
-    session = Session(_artifact(model, options), threads=options.threads or None)
+def open_model(model: Path, options: Options, *, verify: bool = False) -> Opened:
+    """Opens an artifact, its files compared with their digests where `verify`, or compiles an ONNX file with a progress
+    bar and opens the result."""
+    session = Session(_artifact(model, options), threads=options.threads or None, verify=verify)
 
     def compile(dims: Mapping[str, int]) -> Path:
         return _artifact(model, replace(options, dims={**options.dims, **dims}))

@@ -28,6 +28,7 @@ def run(
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
+    verify_files: arguments.VerifyFilesOption = False,
     json: arguments.JsonOption = None,
 ) -> None:
     """Run a model on inputs from files, or on random ones.
@@ -54,7 +55,7 @@ def run(
         length=length,
         constant=constant,
     )
-    opened = open_model(model, options)
+    opened = open_model(model, options, verify=verify_files)
     feeds = opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
     outputs = opened.run(feeds)
     files: dict[str, str] = {}

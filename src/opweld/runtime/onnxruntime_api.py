@@ -154,6 +154,7 @@ class InferenceSession:
         enable_fallback: bool = True,
         disabled_optimizers: Iterable[str] | None = None,
         read_config_from_model: bool = False,
+        verify: bool = False,
         **options: Unpack[CompileOptions],
     ) -> None:
         """Opens an artifact, or compiles a model; what was compiled before is opened from the cache.
@@ -165,6 +166,8 @@ class InferenceSession:
             enable_fallback: without effect, as there is no other provider to fall back to.
             disabled_optimizers: names of onnxruntime's optimisers; opweld has none of them, and warns.
             read_config_from_model: not supported where true.
+            verify: compare the files of an artifact with their digests, as `opweld.load` does; those of models are in
+                any case.
             options: further options of `opweld.compile`.
 
         Raises ModelError, UnsupportedError, ArtifactError, OptionError.
@@ -180,6 +183,7 @@ class InferenceSession:
         self._model_path = None if isinstance(path_or_bytes, bytes) else _path_of(path_or_bytes)
         self._source = path_or_bytes if isinstance(path_or_bytes, bytes) else Path(_path_of(path_or_bytes))
         self._chosen = Options.of(**{**self._options.compile_options(), **options})
+        self._verify = verify
         self._open()
         if isinstance(self._source, Path):
             self._source = self._source.absolute()  # for a process that changes its folder, and for others
@@ -188,7 +192,7 @@ class InferenceSession:
         threads = self._chosen.threads or None
         self._session: Session | SpecialisedSessions
         try:
-            self._session = Session(self._folder({}), threads=threads)
+            self._session = Session(self._folder({}), threads=threads, verify=self._verify)
         except UnspecifiedError:
             from opweld.compile import declaration_of  # running an artifact imports no compiler
 
@@ -226,7 +230,7 @@ class InferenceSession:
         return compile_model(model, chosen)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("_options", "_chosen", "_source", "_model_path")}
+        return {name: getattr(self, name) for name in ("_options", "_chosen", "_source", "_model_path", "_verify")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -123,6 +123,17 @@ def test_compile_then_run_the_artifact(model: Path, tmp_path: Path) -> None:
     assert np.allclose(y, np.maximum(x @ weights["w"] + weights["b"], 0), atol=1e-6)
 
 
+def test_damaged_files_are_found_where_asked(model: Path, tmp_path: Path) -> None:
+    artifact = tmp_path / "small.opweld"
+    assert opweld("compile", model, "-o", artifact).returncode == 0
+    assert opweld("run", artifact, "--verify-files").returncode == 0
+    weights = artifact / "weights.bin"
+    weights.write_bytes(bytes(255 - byte for byte in weights.read_bytes()))
+    answer = opweld("run", artifact, "--verify-files")
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert "weights.bin has another content than when it was written" in answer.stderr
+
+
 def test_an_artifact_names_threads_only_where_the_user_did(model: Path, tmp_path: Path) -> None:
     """Whatever was compiled before: the number of threads is no part of what the cache holds."""
     for given, expected in (([], 0), (["--threads", "2"], 2), ([], 0)):
