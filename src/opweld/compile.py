@@ -57,8 +57,8 @@ class Model:
 
     Attributes:
         path: the artifact folder. session: what runs it.
-        inputs, outputs: name, dtype and shape of each tensor, as the model declares them, in its order; a sequence x
-            is x[0], x[1], and so on.
+        inputs, outputs: name, dtype and shape of each tensor, in the model's order, with the sizes that were fixed and
+            inferred; a sequence x is x[0], x[1], and so on.
     """
 
     def __init__(

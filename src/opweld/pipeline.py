@@ -73,7 +73,7 @@ def generate(
         )
 
     segments = _segments(flow, compiled_variant)
-    description = describe(graph, found)
+    description = describe(graph, found, options.dims)
     module = _module(description, flow, segments, weights.size, target)
     sources = stage("render", backend_of(target).render, module, target)
     return Generated(description, module, sources, schedules)

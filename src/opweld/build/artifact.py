@@ -64,7 +64,7 @@ class Manifest:
     Attributes:
         opweld: version of the compiler. target, level: what the model was compiled for, and how far.
         threads: default number of threads, 0 for all processors of the machine that it runs on.
-        inputs, outputs: tensors of compiled code, as the model declares them, in its order.
+        inputs, outputs: tensors of compiled code, in the model's order; outputs with the shapes that were inferred.
         metadata: what the model says about itself.
         structure: how callers see inputs and outputs where some are no tensors; None where all are.
         variants: the compiled variants, tried in this order.

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import onnx_ir as ir
 
+from opweld.frontend.interface import interface_of, name_of
 from opweld.frontend.onnx import STRUCTURE
 from opweld.frontend.segment import Variant
-from opweld.interface import ModelMetadata, Structure, TensorInfo
-from opweld.ops.fact import Fact
+from opweld.interface import Argument, ModelMetadata, Structure, Tensor, TensorInfo, Text
+from opweld.tensor.dim import Dim
+
+Shape: TypeAlias = tuple[int | str, ...]
+"""Sizes, and names of dims that vary; "" for a dim without name."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """Inputs and outputs as declared, metadata, the number of nodes with bodies of control flow included, and how
-    callers see inputs and outputs where some are no tensors."""
+    """Inputs and outputs, metadata, the number of nodes with bodies of control flow included, and how callers see
+    inputs and outputs where some are no tensors."""
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
@@ -27,13 +31,29 @@ class Description:
     structure: Structure | None
 
 
-def describe(model: ir.Model, segments: Sequence[Sequence[Variant]]) -> Description:
-    """The description of a loaded model. Element types are those that are computed: models may leave an output's out,
-    or err in it."""
+def describe(
+    model: ir.Model, segments: Sequence[Sequence[Variant]], dims: Mapping[str, int] | None = None
+) -> Description:
+    """The description of a loaded model, of which `dims` were fixed.
+
+    Inputs are as declared but for these dims. Element types of outputs are those that are computed, as models may leave
+    them out, or err in them; so are sizes. A size that varies has the name that is declared, else that of the dim of an
+    input that it equals, as onnxruntime infers it."""
     graph = model.graph
-    structure = cast("Structure | None", model.meta[STRUCTURE])
-    first = segments[0][0]
-    last = next(variant for own in segments for variant in own if variant.ending.next is None)
+    fed = interface_of(graph, dims or {}).facts
+    ends = [variant for own in segments for variant in own if variant.ending.next is None]
+    inputs = tuple(
+        TensorInfo(value.name or "", str(fed[value].dtype.numpy), _fixed(value, fed[value].shape))
+        for value in graph.inputs
+    )
+    outputs = tuple(
+        TensorInfo(
+            value.name or "",
+            str(ends[0].facts[ends[0].resolve(value)].dtype.numpy),
+            _merged(_declared(value), _inferred(value, ends, graph.inputs)),
+        )
+        for value in graph.outputs
+    )
     metadata = ModelMetadata(
         producer=model.producer_name or "",
         graph=graph.name or "",
@@ -43,20 +63,84 @@ def describe(model: ir.Model, segments: Sequence[Sequence[Variant]]) -> Descript
         version=model.model_version or 0,
         custom=dict(model.metadata_props),
     )
-    return Description(
-        tuple(_info(value, first.facts[value]) for value in graph.inputs),
-        tuple(_info(value, last.facts[last.resolve(value)]) for value in graph.outputs),
-        metadata,
-        sum(1 for _ in graph.all_nodes()),
-        structure,
+    structure = cast("Structure | None", model.meta[STRUCTURE])
+    if structure is not None:
+        structure = replace(
+            structure,
+            inputs=_with_shapes(structure.inputs, inputs),
+            outputs=_with_shapes(structure.outputs, outputs),
+        )
+    return Description(inputs, outputs, metadata, sum(1 for _ in graph.all_nodes()), structure)
+
+
+def _declared(value: ir.Value) -> Shape | None:
+    if value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else (dim.value or "") for dim in value.shape)
+
+
+def _fixed(value: ir.Value, fed: Sequence[Dim]) -> Shape | None:
+    """What is declared of an input, with the sizes that were fixed."""
+    declared = _declared(value)
+    if declared is None:
+        return None
+    return tuple(name if dim.constant is None else dim.constant for name, dim in zip(declared, fed, strict=True))
+
+
+def _inferred(value: ir.Value, ends: Sequence[Variant], inputs: Sequence[ir.Value]) -> Shape | None:
+    """The sizes of an output and the names of those that vary, "" where there is none; None where its rank varies.
+
+    What a dim may be called is what all variants in which the model ends agree on."""
+    common: list[list[int | str]] | None = None
+    for variant in ends:
+        names = _names(variant, inputs)
+        found: list[list[int | str]] = [
+            [*([] if dim.constant is None else [dim.constant]), *names.get(dim, ())]
+            for dim in variant.facts[variant.resolve(value)].shape
+        ]
+        if common is None:
+            common = found
+        elif len(common) != len(found):
+            return None
+        else:
+            common = [[name for name in mine if name in own] for mine, own in zip(common, found, strict=True)]
+    return None if common is None else tuple(next(iter(names), "") for names in common)
+
+
+def _names(variant: Variant, inputs: Sequence[ir.Value]) -> dict[Dim, list[str]]:
+    """The declared names of the inputs' dims by what they are in a variant."""
+    names: dict[Dim, list[str]] = {}
+    for value in inputs:
+        fact = variant.facts.get(value)
+        for declared, dim in zip(value.shape or (), fact.shape if fact is not None else (), strict=False):
+            name = name_of(declared)
+            if name is not None:
+                names.setdefault(dim, []).append(name)
+    return names
+
+
+def _merged(declared: Shape | None, inferred: Shape | None) -> Shape | None:
+    """The shape of an output: sizes that are computed, then what is declared, then names that are inferred."""
+    if declared is None or inferred is None or len(declared) != len(inferred):
+        return declared if inferred is None else inferred
+    return tuple(
+        size if isinstance(size, int) or not known or (isinstance(known, int) and known < 0) else known
+        for known, size in zip(declared, inferred, strict=True)
     )
 
 
-def _info(value: ir.Value, fact: Fact) -> TensorInfo:
-    shape: tuple[int | str, ...] | None = None
-    if value.shape is not None:
-        shape = tuple(dim if isinstance(dim, int) else (dim.value or "") for dim in value.shape)
-    return TensorInfo(value.name or "", str(fact.dtype.numpy), shape)
+def _with_shapes(arguments: Sequence[Argument], tensors: Sequence[TensorInfo]) -> tuple[Argument, ...]:
+    """The arguments that are tensors with the shapes of these."""
+    shapes = {info.name: info.shape for info in tensors}
+
+    def shaped(argument: Argument) -> Argument:
+        match argument.form:
+            case Tensor(name) | Text(name) if name in shapes:
+                return replace(argument, shape=shapes[name])
+            case _:
+                return argument
+
+    return tuple(map(shaped, arguments))
 
 
 def external_files(model: Any) -> tuple[str, ...]:

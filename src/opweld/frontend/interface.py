@@ -95,21 +95,17 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int]) -> Interface:
             if isinstance(declared, int) and declared >= 0:
                 shape.append(as_dim(declared))
                 continue
-            label = "" if isinstance(declared, int) else (declared.value or "").strip()
-            anonymous = label in ANONYMOUS
-            symbol = None if anonymous else named.get(label)
+            label = name_of(declared)
+            symbol = None if label is None else named.get(label)
             if symbol is None:
-                symbol = Symbol(
-                    found.fresh(f"{value.name}_{position}" if anonymous else label, (value.name, position, False))
-                )
-                named[label] = symbol
-                known.append(repr(symbol.name if anonymous else label))
-            fixed = next(
-                (size for key, size in dims.items() if key in (symbol.name, None if anonymous else label)), None
-            )
+                origin = (value.name, position, False)
+                symbol = Symbol(found.fresh(f"{value.name}_{position}" if label is None else label, origin))
+                if label is not None:
+                    named[label] = symbol
+                known.append(repr(symbol.name if label is None else label))
+            fixed = next((size for key, size in dims.items() if key in (symbol.name, label)), None)
             if fixed is not None:
-                wanted.pop(label, None)
-                wanted.pop(symbol.name, None)
+                wanted = {key: size for key, size in wanted.items() if key not in (label, symbol.name)}
                 shape.append(as_dim(fixed))
                 continue
             found.origins.setdefault(symbol, (value.name, position, False))
@@ -120,6 +116,12 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int]) -> Interface:
             f"no dim is called {next(iter(wanted))!r}; the dynamic dims of this model are {', '.join(known) or 'none'}"
         )
     return found
+
+
+def name_of(declared: int | ir.SymbolicDim) -> str | None:
+    """The name of a dim that varies; None where it has none."""
+    label = "" if isinstance(declared, int) else (declared.value or "").strip()
+    return None if label in ANONYMOUS else label
 
 
 def check_interface(graph: ir.Graph) -> None:

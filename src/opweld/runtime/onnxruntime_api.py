@@ -411,7 +411,11 @@ def _chrome_events(trace: list[tuple[int, Profile]]) -> list[dict[str, object]]:
 
 def _node_arg(info: TensorInfo | Argument) -> NodeArg:
     kind = info.type if isinstance(info, Argument) else type_name(info.dtype)
-    return NodeArg(info.name, kind, [None if dim == "" else dim for dim in info.shape or ()])
+    return NodeArg(info.name, kind, [_dim(dim) for dim in info.shape or ()])
+
+
+def _dim(dim: int | str) -> int | str | None:
+    return None if dim == "" or (isinstance(dim, int) and dim < 0) else dim
 
 
 def _path_of(model: object) -> str:

@@ -7,6 +7,7 @@ from onnx import helper
 
 from opweld.frontend import load, variants
 from opweld.frontend.description import describe
+from opweld.frontend.explore import segments
 from opweld.interface import TensorInfo
 from tests.unit.frontend.models import model_of, node
 
@@ -22,7 +23,7 @@ def test_outputs_have_the_element_type_that_is_computed(declared: int | None) ->
     loaded = load(model)
     found = describe(loaded, [variants(loaded)])
     assert found.inputs == (TensorInfo("x", "float32", ("n", 3)),)
-    assert found.outputs == (TensorInfo("y", "int64", None if declared is None else (2,)),)
+    assert found.outputs == (TensorInfo("y", "int64", (2,)),)
 
 
 def test_outputs_of_bodies_and_inputs_passed_through_are_described() -> None:
@@ -36,3 +37,21 @@ def test_outputs_of_bodies_and_inputs_passed_through_are_described() -> None:
     found = describe(loaded, [variants(loaded)])
     assert [info.dtype for info in found.outputs] == ["float32", "float32"]
     assert found.nodes == 3
+
+
+def test_a_name_holds_where_every_end_of_the_model_has_it() -> None:
+    """What differs by the branch that is taken has no name, what does not has."""
+
+    def body(made: onnx.NodeProto) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, None)
+        return helper.make_graph([made], made.op_type, [], [out])
+
+    same = body(helper.make_node("Relu", ["x"], ["b"]))
+    twice = body(helper.make_node("Concat", ["x", "x"], ["b"], axis=0))
+    branch = helper.make_node("If", ["c"], ["y"], then_branch=same, else_branch=twice)
+    model = model_of([branch], {"x": ["n", "m"]}, ["y"])
+    model.graph.input.append(helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
+    loaded = load(model)
+    assert describe(loaded, segments(loaded)).outputs[0].shape == ("", "m")
+    fixed = load(model)
+    assert describe(fixed, segments(fixed, {"m": 4}), {"m": 4}).outputs[0].shape == ("", 4)

@@ -462,3 +462,70 @@ def test_dims_are_fixed_by_what_they_denote(affine: bytes) -> None:
     assert [value.shape for value in (*session.get_inputs(), *session.get_outputs())] == [[2, 3], [2, 2]]
     with pytest.raises(InputError, match=r"expected shape \[2, 3\]"):
         session.run(None, {"x": np.ones((1, 3), np.float32)})
+
+
+def shapes_of(session: Any) -> list[list[Any]]:
+    return [value.shape for value in (*session.get_inputs(), *session.get_outputs())]
+
+
+@pytest.mark.parametrize(
+    "kind, name", [("name", "batch"), ("denotation", "DATA_BATCH")], ids=["by name", "by denotation"]
+)
+@pytest.mark.parametrize("declared", [["batch", 2], None])
+def test_fixed_dims_are_shown_as_onnxruntime_shows_them(kind: str, name: str, declared: list[Any] | None) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, declared)],
+        [numpy_helper.from_array(np.ones((3, 2), np.float32), "w")],
+    )
+    graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    found: list[list[list[Any]]] = []
+    for module in (onnxruntime, opweld):
+        options = module.SessionOptions()
+        getattr(options, f"add_free_dimension_override_by_{kind}")(name, 2)
+        found.append(shapes_of(module.InferenceSession(model, options)))
+    assert found == [[[2, 3], [2, 2]]] * 2
+
+
+@pytest.mark.parametrize(
+    "nodes, given, declared",
+    [
+        ([("Relu", "x", "y")], ["n", 4], None),
+        ([("Relu", "x", "y")], [None, 4], None),
+        ([("Relu", "x", "y")], [-1, 4], None),
+        ([("Relu", "x", "y")], ["n", 4], [None, None]),
+        ([("Relu", "x", "y")], ["n", 4], ["a", "b"]),
+        ([("Concat", "x x", "y", {"axis": 0})], ["n", 4], None),
+        ([("Transpose", "x", "y")], ["n", "m"], None),
+        ([("ReduceSum", "x", "y", {"keepdims": 0})], ["n", 4], None),
+    ],
+)
+def test_shapes_that_a_model_leaves_out_are_those_that_onnxruntime_infers(
+    nodes: list[Any], given: list[Any], declared: list[Any] | None
+) -> None:
+    graph = helper.make_graph(
+        [helper.make_node(op, ins.split(), [out], **(more[0] if more else {})) for op, ins, out, *more in nodes],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, declared)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    assert shapes_of(InferenceSession(model)) == shapes_of(onnxruntime.InferenceSession(model))
+
+
+def test_sequences_have_no_shape_and_tensors_beside_them_have() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("SequenceConstruct", ["x", "y"], ["s"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+            helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    for session in (InferenceSession(model), onnxruntime.InferenceSession(model)):
+        assert shapes_of(session) == [["n", 4], ["n", 4], []]
