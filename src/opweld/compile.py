@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
-from opweld.errors import ArtifactError, AssumptionError, MissingModelError, ModelError, OptionError
+from opweld.errors import ArtifactError, AssumptionError, MissingModelError, ModelError, ModelTypeError, OptionError
 from opweld.explanation import explain_text
 from opweld.interface import ModelMetadata, Structure, TensorInfo
 from opweld.ledger import Ledger, printable
@@ -268,14 +268,14 @@ def overridden(
 
 
 def _source_of(model: object) -> Path | bytes | onnx.ModelProto:
-    """The model as a path, bytes or a ModelProto. Raises OptionError for anything else."""
+    """The model as a path, bytes or a ModelProto. Raises ModelTypeError for anything else."""
     if isinstance(model, str | os.PathLike):
         return Path(cast("str | os.PathLike[str]", model))
     if isinstance(model, bytes | bytearray | memoryview):
         return bytes(cast("bytes | bytearray", model))
     if not hasattr(model, "SerializeToString"):
         kind = type(model).__name__
-        raise OptionError(f"model is of type {kind}, expected the path of an ONNX file, its bytes, or a ModelProto")
+        raise ModelTypeError(f"model is of type {kind}, expected the path of an ONNX file, its bytes, or a ModelProto")
     return cast("onnx.ModelProto", model)
 
 

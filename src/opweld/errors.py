@@ -66,3 +66,7 @@ class ArtifactError(OpweldError):
 
 class OptionError(OpweldError, ValueError):
     """An option or environment variable has a value that opweld does not know."""
+
+
+class ModelTypeError(OptionError, TypeError):
+    """What should be a model is an object of another type."""

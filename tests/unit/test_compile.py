@@ -58,6 +58,8 @@ def test_every_form_of_a_model_is_compiled(proto: onnx.ModelProto, file: Path) -
 def test_what_is_no_model_is_refused(model: Any) -> None:
     with pytest.raises(OptionError, match="expected the path of an ONNX file, its bytes, or a ModelProto"):
         opweld.compile(model)
+    with pytest.raises(TypeError):
+        opweld.compile(model)
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -10,12 +10,16 @@ from opweld.errors import InputError
 from opweld.runtime.bind import Array
 from opweld.runtime.library import MAX_RANK
 
+_NUMBERS: Final = "biuf"
+"""Kinds of numpy dtypes: bools, integers and floats."""
+
 
 def prepare(name: str, value: object, dtype: np.dtype[Any]) -> Array:
     """`value` as a C-contiguous, aligned array of exactly `dtype`, in native byte order.
 
     Arrays must have the right dtype already: a silent conversion would hide a mistake. Python numbers and lists have no
-    dtype of their own; they become `dtype` where no value changes its kind.
+    dtype of their own; they become `dtype` where it has their values: any numbers as floats, whole ones as integers, 0
+    and 1 as bools.
 
     Raises InputError naming the input.
     """
@@ -37,10 +41,10 @@ def _from_python(name: str, value: object, dtype: np.dtype[Any]) -> Array:
         raise InputError(f"input {name!r}: {type(value).__name__} does not convert to an array: {error}") from error
     if isinstance(value, (np.generic, np.ndarray)) or hasattr(value, "__array__"):
         return array
-    if array.size == 0 or (array.dtype.kind == dtype.kind and np.can_cast(array.dtype, dtype, "same_kind")):
-        with np.errstate(over="ignore"):
+    if array.size == 0 or (array.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS):
+        with np.errstate(over="ignore", invalid="ignore"):
             converted = array.astype(dtype)
-        if dtype.kind not in "iu" or np.array_equal(converted, array):
+        if dtype.kind == "f" or np.array_equal(converted, array):
             return converted
     raise InputError(f"input {name!r}: expected an array of dtype {dtype}, got {type(value).__name__} of {array.dtype}")
 

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any, Final, Unpack, cast
 
 from opweld.build import artifact
-from opweld.errors import AssumptionError, InputError, OptionError, RunError, UnspecifiedError, UnsupportedError
+from opweld.errors import (
+    AssumptionError,
+    InputError,
+    ModelTypeError,
+    OptionError,
+    RunError,
+    UnspecifiedError,
+    UnsupportedError,
+)
 from opweld.interface import Argument, Specialisation, TensorInfo
 from opweld.options import CompileOptions, Options
 from opweld.runtime.bind import Array
@@ -420,7 +428,7 @@ def _dim(dim: int | str) -> int | str | None:
 
 def _path_of(model: object) -> str:
     if not isinstance(model, str | os.PathLike):
-        raise OptionError(f"a model cannot be loaded from {type(model).__name__}; give a path, or bytes")
+        raise ModelTypeError(f"a model cannot be loaded from {type(model).__name__}; give a path, or bytes")
     return os.fspath(cast("str | os.PathLike[str]", model))
 
 

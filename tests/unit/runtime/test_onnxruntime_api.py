@@ -364,8 +364,10 @@ def test_errors_are_those_that_callers_of_onnxruntime_catch(inference: Inference
         InferenceSession(b"")
     with pytest.raises(errors.Fail):
         InferenceSession(b"")
-    with pytest.raises(OptionError, match="cannot be loaded from int"):
-        InferenceSession(5)  # pyright: ignore[reportArgumentType]
+    for kind in (OptionError, TypeError):  # theirs is a TypeError
+        for wrong in (5, None, [b""], np.zeros(3)):
+            with pytest.raises(kind, match="cannot be loaded from"):
+                InferenceSession(wrong)  # pyright: ignore[reportArgumentType]
 
 
 def _is_error(module: types.ModuleType, name: str) -> bool:
