@@ -29,6 +29,7 @@ from opweld.interface import Argument, Specialisation, TensorInfo
 from opweld.options import CompileOptions, Options
 from opweld.runtime.bind import Array
 from opweld.runtime.fitted import FittedSessions
+from opweld.runtime.inner_session import InnerSession
 from opweld.runtime.io_binding import IOBinding, OrtDevice, OrtValue, type_name
 from opweld.runtime.profile import Profile
 from opweld.runtime.session import Session
@@ -147,10 +148,25 @@ class ModelMetadata:
     custom_metadata_map: dict[str, str]
 
 
+_STATE: Final = (
+    "_sess_options",
+    "_sess_options_initial",
+    "_enable_fallback",
+    "_chosen",
+    "_source",
+    "_model_path",
+    "_verify",
+)
+"""The attributes of a session that the others follow from."""
+
+
 class InferenceSession:
     """A compiled model, with onnxruntime's methods. Any number of threads may run it at the same time.
 
-    Sessions pickle: the copy opens the same artifact, or compiles the same model, which the cache then holds."""
+    Sessions pickle: the copy opens the same artifact, or compiles the same model, which the cache then holds.
+
+    What onnxruntime's sessions keep in attributes that begin with an underscore is here by the same names, as far as it
+    has a meaning: programs read it."""
 
     def __init__(
         self,
@@ -180,17 +196,18 @@ class InferenceSession:
 
         Raises ModelError, UnsupportedError, ArtifactError, OptionError.
         """
-        self._options = SessionOptions.of(sess_options)
+        self._sess_options = SessionOptions.of(sess_options)
+        self._sess_options_initial = None if sess_options is None else self._sess_options
+        self._enable_fallback = bool(enable_fallback)
         check_providers(providers, provider_options)
         if disabled_optimizers:
             names = ", ".join(sorted(disabled_optimizers))
             warnings.warn(f"disabled_optimizers: opweld has no {names}; see its option disable", stacklevel=2)
         if read_config_from_model:
             raise OptionError("read_config_from_model: opweld takes options from its caller only")
-        # As onnxruntime's sessions have it: programs look there for what lies beside the model.
         self._model_path = None if isinstance(path_or_bytes, bytes) else _path_of(path_or_bytes)
         self._source = path_or_bytes if isinstance(path_or_bytes, bytes) else Path(_path_of(path_or_bytes))
-        self._chosen = Options.of(**{**self._options.compile_options(), **options})
+        self._chosen = Options.of(**{**self._sess_options.compile_options(), **options})
         self._verify = verify
         self._open()
         if isinstance(self._source, Path):
@@ -206,15 +223,28 @@ class InferenceSession:
 
             structure, metadata = declaration_of(self._source)
             self._session = SpecialisedSessions(structure, metadata, self._folder, threads)
-            self._metadata, interface = metadata, structure
+            interface = structure
         else:
-            self._metadata, manifest = self._session.manifest.metadata, self._session.manifest
+            manifest = self._session.manifest
+            metadata = manifest.metadata
             interface = manifest.structure or manifest
             is_artifact = self._session.folder == self._source
             self._fitted = FittedSessions(self._session, None if is_artifact else self._folder)
-        self._inputs = [_node_arg(value) for value in interface.inputs]
-        self._outputs = [_node_arg(value) for value in interface.outputs]
-        self._positions = {node.name: i for i, node in enumerate(self._outputs)}
+        self._inputs_meta = [_node_arg(value) for value in interface.inputs]
+        self._outputs_meta = [_node_arg(value) for value in interface.outputs]
+        self._overridable_initializers: list[NodeArg] = []
+        self._model_meta = ModelMetadata(
+            producer_name=metadata.producer,
+            graph_name=metadata.graph,
+            domain=metadata.domain,
+            description=metadata.description,
+            graph_description=metadata.graph_description,
+            version=metadata.version,
+            custom_metadata_map=dict(metadata.custom),
+        )
+        self._providers = self._fallback_providers = [PROVIDER]
+        self._provider_options: dict[str, dict[str, str]] = {PROVIDER: {}}
+        self._positions = {node.name: i for i, node in enumerate(self._outputs_meta)}
         self._trace: list[tuple[int, Profile]] = []
         self._trace_lock = threading.Lock()
         self._opened_ns = time.monotonic_ns()
@@ -230,7 +260,7 @@ class InferenceSession:
         chosen = replace(self._chosen, dims={**self._chosen.dims, **dims})
         if known is not None:
             chosen = chosen.specialised(known)
-        own = self._options
+        own = self._sess_options
         if own.initializers or own.denotations:
             from opweld.compile import overridden
 
@@ -238,7 +268,7 @@ class InferenceSession:
         return compile_model(model, chosen)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("_options", "_chosen", "_source", "_model_path", "_verify")}
+        return {name: getattr(self, name) for name in _STATE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -254,7 +284,7 @@ class InferenceSession:
         if run_options is not None:
             _check_run(run_options)
         session = self._session
-        run = self._profiled_run if self._options.enable_profiling else Session.run
+        run = self._profiled_run if self._sess_options.enable_profiling else Session.run
         if isinstance(session, SpecialisedSessions):
             outputs = run(session.session_for(input_feed), input_feed)
         else:
@@ -324,40 +354,31 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in the model's order."""
-        return list(self._inputs)
+        return list(self._inputs_meta)
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs, in the model's order."""
-        return list(self._outputs)
+        return list(self._outputs_meta)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """None: weights are compiled in."""
-        return []
+        return list(self._overridable_initializers)
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says about itself."""
-        data = self._metadata
-        return ModelMetadata(
-            producer_name=data.producer,
-            graph_name=data.graph,
-            domain=data.domain,
-            description=data.description,
-            graph_description=data.graph_description,
-            version=data.version,
-            custom_metadata_map=dict(data.custom),
-        )
+        return self._model_meta
 
     def get_session_options(self) -> SessionOptions:
         """The options that the session was made with."""
-        return self._options
+        return self._sess_options
 
     def get_providers(self) -> list[str]:
         """What the session runs on."""
-        return [PROVIDER]
+        return list(self._providers)
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """Options of what the session runs on: none."""
-        return {PROVIDER: {}}
+        return {name: dict(options) for name, options in self._provider_options.items()}
 
     def set_providers(
         self, providers: Providers | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
@@ -366,10 +387,20 @@ class InferenceSession:
         check_providers(providers, provider_options)
 
     def enable_fallback(self) -> None:
-        """Without effect: there is no other provider to fall back to."""
+        """Without effect on runs: there is no other provider to fall back to."""
+        self._enable_fallback = True
 
     def disable_fallback(self) -> None:
-        """Without effect: there is no other provider to fall back to."""
+        """Without effect on runs: there is no other provider to fall back to."""
+        self._enable_fallback = False
+
+    @property
+    def _sess(self) -> InnerSession:
+        return InnerSession(self)
+
+    @property
+    def _model_bytes(self) -> bytes | None:
+        return self._source if isinstance(self._source, bytes) else None
 
     # ---- profiling ----
 
@@ -387,11 +418,11 @@ class InferenceSession:
     def end_profiling(self) -> str:
         """Writes the kernels of all runs since the last call to a file for chrome://tracing; returns its path, which is
         empty where `SessionOptions.enable_profiling` was not set."""
-        if not self._options.enable_profiling:
+        if not self._sess_options.enable_profiling:
             return ""
         with self._trace_lock:
             trace, self._trace = self._trace, []
-        path = Path(f"{self._options.profile_file_prefix}{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
+        path = Path(f"{self._sess_options.profile_file_prefix}{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
         path.write_text(json.dumps(_chrome_events(trace)), encoding="utf-8")
         return str(path)
 

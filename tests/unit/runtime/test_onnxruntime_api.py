@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import pickle
@@ -531,3 +532,39 @@ def test_sequences_have_no_shape_and_tensors_beside_them_have() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
     for session in (InferenceSession(model), onnxruntime.InferenceSession(model)):
         assert shapes_of(session) == [["n", 4], ["n", 4], []]
+
+
+def test_what_programs_read_of_sessions_is_there(affine: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(affine)
+    for model in (affine, str(path)):
+        theirs: Any = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        session: Any = pickle.loads(pickle.dumps(InferenceSession(model)))
+        for name in ("_model_path", "_model_bytes", "_providers", "_provider_options", "_fallback_providers",
+                     "_enable_fallback", "_overridable_initializers", "_sess_options_initial"):  # fmt: skip
+            assert getattr(session, name) == getattr(theirs, name), name
+        for name in ("_inputs_meta", "_outputs_meta"):
+            assert [v.name for v in getattr(session, name)] == [v.name for v in getattr(theirs, name)]
+        assert session._model_meta.graph_name == theirs._model_meta.graph_name == "g"
+        assert session._sess_options is session.get_session_options()
+        feeds = {"x": np.ones((2, 3), np.float32)}
+        for inner in (session._sess, theirs._sess):
+            assert inner.run(["y"], feeds, None)[0].tolist() == [[6, 9], [6, 9]]
+            assert [value.name for value in (*inner.inputs_meta, *inner.outputs_meta)] == ["x", "y"]
+            assert inner.get_providers() == ["CPUExecutionProvider"]
+            assert inner.model_meta.graph_name == "g"
+        session.disable_fallback()
+        assert not session._enable_fallback
+    options = SessionOptions()
+    assert InferenceSession(affine, options)._sess_options_initial is options  # pyright: ignore[reportPrivateUsage]
+
+
+def test_inner_modules_are_those_that_onnxruntime_has() -> None:
+    for name in ("_pybind_state", "onnxruntime_inference_collection", "onnxruntime_validation"):
+        module = importlib.import_module(f"opweld.capi.{name}")
+        theirs = importlib.import_module(f"onnxruntime.capi.{name}")
+        assert getattr(capi, name) is module
+        assert {n for n in vars(module) if not n.startswith("_") and n != "annotations"} & {*vars(theirs)}
+    assert capi._pybind_state.InvalidArgument is InputError  # pyright: ignore[reportPrivateUsage]
+    assert capi.onnxruntime_inference_collection.InferenceSession is InferenceSession
+    assert capi.onnxruntime_validation.get_package_name_and_version_info()[0] == "onnxruntime"

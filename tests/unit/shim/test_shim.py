@@ -104,6 +104,16 @@ def test_nobody_gets_it_who_did_not_ask() -> None:
     assert python("-c", code).stdout.startswith("onnxruntime.")
 
 
+def test_inner_modules_are_those_of_opweld() -> None:
+    code = "import opweld.shim; opweld.shim.install(); from importlib import import_module as load; print([" + (
+        "vars(load('onnxruntime.capi.' + n))[name] is vars(load('opweld.capi.' + n))[name] for n, name in "
+        "(('_pybind_state', 'Fail'), ('onnxruntime_inference_collection', 'InferenceSession'), "
+        "('onnxruntime_validation', 'get_package_name_and_version_info'), ('onnxruntime_pybind11_state', 'Fail'))])"
+    )
+    answer = python("-c", code)
+    assert answer.stdout == f"{[True] * 4}\n", answer.stderr
+
+
 def test_a_wrong_command_line_is_told() -> None:
     assert "usage: python -m opweld.shim SCRIPT" in python("-m", "opweld.shim", "--help").stdout
     empty = python("-m", "opweld.shim")

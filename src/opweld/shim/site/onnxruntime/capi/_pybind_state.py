@@ -1,3 +1,3 @@
-"""See `opweld.capi.onnxruntime_pybind11_state`."""
+"""See `opweld.capi._pybind_state`."""
 
-from opweld.capi.onnxruntime_pybind11_state import *  # noqa: F403
+from opweld.capi._pybind_state import *  # noqa: F403

@@ -1,6 +1,3 @@
-"""Where sessions are defined."""
+"""See `opweld.capi.onnxruntime_inference_collection`."""
 
-from opweld.runtime.onnxruntime_api import InferenceSession as InferenceSession
-from opweld.runtime.onnxruntime_api import IOBinding as IOBinding
-from opweld.runtime.onnxruntime_api import OrtDevice as OrtDevice
-from opweld.runtime.onnxruntime_api import OrtValue as OrtValue
+from opweld.capi.onnxruntime_inference_collection import *  # noqa: F403

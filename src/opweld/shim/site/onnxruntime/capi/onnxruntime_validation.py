@@ -1,10 +1,3 @@
-"""What package this is."""
+"""See `opweld.capi.onnxruntime_validation`."""
 
-from __future__ import annotations
-
-from opweld.runtime.onnxruntime_api import API_VERSION
-
-
-def get_package_name_and_version_info() -> tuple[str, str, str]:
-    """Name of the package, its version, and that of CUDA, which is none."""
-    return "onnxruntime", API_VERSION, ""
+from opweld.capi.onnxruntime_validation import *  # noqa: F403

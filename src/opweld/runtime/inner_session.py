@@ -1,0 +1,26 @@
+"""What onnxruntime's sessions keep in `_sess`, for programs that reach for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opweld.runtime.onnxruntime_api import InferenceSession
+
+
+class InnerSession:
+    """A session by the names that its compiled part has in onnxruntime."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self.run = session.run
+        self.run_async = session.run_async
+        self.run_with_iobinding = session.run_with_iobinding
+        self.end_profiling = session.end_profiling
+        self.get_profiling_start_time_ns = session.get_profiling_start_time_ns
+        self.get_providers = session.get_providers
+        self.get_provider_options = session.get_provider_options
+        self.inputs_meta = session.get_inputs()
+        self.outputs_meta = session.get_outputs()
+        self.overridable_initializers = session.get_overridable_initializers()
+        self.model_meta = session.get_modelmeta()
+        self.session_options = session.get_session_options()
