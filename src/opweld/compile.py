@@ -121,13 +121,15 @@ class Model:
             atol: tolerance of the difference itself.
 
         Returns the comparison: `passed`, `error`, one entry an output. Raises OptionError for a model that was loaded:
-        an artifact does not hold the graph that it was made from. UnsupportedError when there is no reference.
+        an artifact does not hold the graph that it was made from; and for a tolerance that is no number of at least 0.
+        UnsupportedError when there is no reference.
         """
         if self._source is None:
             raise OptionError(f"{self.path} cannot be verified: it was loaded, and holds no ONNX graph; compile anew")
-        from opweld.verify.check import check_outputs
+        from opweld.verify.check import check_outputs, check_tolerances
         from opweld.verify.inputs import fitting_inputs
 
+        check_tolerances(rtol=rtol, atol=atol)
         if feeds is None:
             feeds, _ = fitting_inputs(self.inputs, self.session.check, given={}, dims={})
         session = self.session
@@ -199,6 +201,8 @@ def compile(
         ranks={} if ranks is None else ranks,
         constants={} if constants is None else constants,
     )
+    if progress is not None and not callable(cast(object, progress)):
+        raise OptionError(f"progress is {progress!r}, expected a function of a text and two numbers")
     return _compiled(_source_of(model), options, progress)
 
 

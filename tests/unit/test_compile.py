@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opweld
-from opweld.errors import ArtifactError, InputError, MissingModelError, ModelError, OptionError
+from opweld.errors import ArtifactError, AssumptionError, InputError, MissingModelError, ModelError, OptionError
 from opweld.interface import TensorInfo
 
 
@@ -119,8 +119,6 @@ def test_saved_models_are_loaded(file: Path, tmp_path: Path) -> None:
         opweld.load(saved, threads="two")  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="it was loaded"):
         model.verify()
-    with pytest.raises(InputError, match="dim 0 must be at least 1"):  # there is nothing to compile anew
-        model.run({"x": FEEDS["x"][:0]})
 
 
 @pytest.mark.parametrize("name", ["module.so", "runtime.so", "weights.bin"])
@@ -147,6 +145,24 @@ def test_an_empty_batch_is_answered(file: Path) -> None:
     assert opweld.compile(file).run({"x": FEEDS["x"][:0]})["y"].shape == (0, 2)
 
 
+def test_an_artifact_says_what_answers_an_empty_batch(file: Path, tmp_path: Path) -> None:
+    """There is nothing to compile anew; but what it says is true."""
+    saved, empty = opweld.compile(file).save(tmp_path / "m.opweld"), {"x": FEEDS["x"][:0]}
+    session = opweld.InferenceSession(saved)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", empty["x"])
+    binding.bind_output("y")
+    for run in (
+        lambda: opweld.load(saved).run(empty),
+        lambda: session.run(None, empty),
+        lambda: session.run_with_iobinding(binding),
+    ):
+        with pytest.raises(AssumptionError, match=r"at least 1.* run the ONNX model itself, .* dims=\{'batch': 0\}"):
+            run()
+    fixed = opweld.compile(file, dims={"batch": 0}).save(tmp_path / "0.opweld")
+    assert opweld.load(fixed).run(empty)["y"].shape == (0, 2)
+
+
 def test_verify_compares_with_the_model_itself(proto: onnx.ModelProto, file: Path) -> None:
     for model in (opweld.compile(file), opweld.compile(proto), opweld.compile(proto.SerializeToString())):
         found = model.verify(FEEDS)
@@ -155,6 +171,19 @@ def test_verify_compares_with_the_model_itself(proto: onnx.ModelProto, file: Pat
     assert opweld.compile(file).verify().passed
     x = np.random.default_rng(0).random((64, 3), np.float32)
     assert not opweld.compile(file).verify({"x": x}, rtol=0).passed, "rounding is not nothing"
+
+
+@pytest.mark.parametrize("value", ["a", -1, float("nan"), True, [1e-3]])
+@pytest.mark.parametrize("name", ["rtol", "atol"])
+def test_tolerances_that_are_none_are_refused(file: Path, name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=f"{name} is .*, expected a number of at least 0"):
+        opweld.compile(file).verify(FEEDS, **{name: value})
+
+
+def test_progress_must_be_a_function(file: Path) -> None:
+    opweld.compile(file)
+    with pytest.raises(OptionError, match="progress is 3, expected a function"):
+        opweld.compile(file, progress=3)  # pyright: ignore[reportArgumentType]
 
 
 def test_models_pickle(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

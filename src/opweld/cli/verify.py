@@ -42,8 +42,9 @@ def verify(
     --atol say otherwise. Exit status 1 when an output is outside. Noise is a poor input for a detector: give real ones.
     """
     from opweld.cli.open import open_model
-    from opweld.verify.check import check_outputs
+    from opweld.verify.check import check_outputs, check_tolerances
 
+    check_tolerances(rtol=rtol, atol=atol)
     options = arguments.options(
         level=level,
         threads=threads,

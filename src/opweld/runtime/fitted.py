@@ -56,7 +56,7 @@ class FittedSessions:
         were compiled, and which would fit."""
         sizes = symbolic_sizes(self._session.manifest.inputs, feeds)
         if not sizes or self._compile is None:
-            raise self._advised(feeds, str(error)) from error
+            raise self._advised(feeds, f"{error}{_remedy(sizes)}") from error
         few = {dim: size for dim, size in sizes.items() if size <= 1}
         reason: OpweldError = error
         for dims in (few, sizes) if few and few != sizes else (sizes,):
@@ -88,6 +88,17 @@ class FittedSessions:
             if len(self._made) > MAX_SESSIONS:
                 self._made.popitem(last=False)
         return made
+
+
+def _remedy(sizes: Mapping[str, int]) -> str:
+    """What somebody can do who has an artifact and feeds it nothing."""
+    empty = {dim: 0 for dim, size in sizes.items() if size == 0}
+    if not empty:
+        return ""
+    return (
+        f". An artifact has no code for sizes of 0: run the ONNX model itself, which compiles it when it is fed, or what "
+        f"was compiled with dims={empty}"
+    )
 
 
 def symbolic_sizes(inputs: Sequence[Declared], feeds: Mapping[str, Any]) -> dict[str, int]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opweld.errors import UnsupportedError
+import numpy as np
+
+from opweld.errors import OptionError, UnsupportedError
 from opweld.verify.compare import SCALE_TOLERANCE, Array, Comparison, compare, relative_error
 from opweld.verify.reference import float64_outputs, onnxruntime_outputs
 
@@ -55,8 +57,9 @@ def check_outputs(
         rtol: tolerance as a part of each output's scale; by dtype and by ONNX Runtime's error where None.
         atol: tolerance of the difference itself.
 
-    Raises UnsupportedError when there is neither reference.
+    Raises OptionError for a tolerance that is none, UnsupportedError when there is neither reference.
     """
+    check_tolerances(rtol=rtol, atol=atol)
     notes: list[str] = []
     peer: list[Array] | None = None
     try:
@@ -81,6 +84,14 @@ def check_outputs(
         for i, (name, output, right) in enumerate(zip(names, outputs, reference, strict=True))
     )
     return Check(comparisons, "float64", tuple(notes))
+
+
+def check_tolerances(**tolerances: Any) -> None:
+    """Raises OptionError naming the tolerance that is neither None nor a number of at least 0."""
+    for name, value in tolerances.items():
+        is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        if value is not None and not (is_number and value >= 0):
+            raise OptionError(f"{name} is {value!r}, expected a number of at least 0")
 
 
 def _require_agreement(names: Sequence[str], reference: Sequence[Array], peer: Sequence[Array] | None) -> None:
