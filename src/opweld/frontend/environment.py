@@ -12,7 +12,7 @@ from opweld.frontend.infer import Trace
 from opweld.frontend.interface import Interface
 from opweld.frontend.segment import Variant
 from opweld.frontend.values import free_symbols, values_read
-from opweld.tensor.dim import Dim, Symbol, symbols_of
+from opweld.tensor.dim import Dim, FloorDiv, Mod, Symbol, atoms_of, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.flow import LAST, Ending, Stack
 from opweld.tensor.program import Guard, SymbolSource
@@ -59,14 +59,19 @@ class Found:
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """What has to be checked before it is chosen."""
+        """What has to be checked before it is chosen; that a size is not zero before what is divided by it."""
         made = (*self.trace.assumptions.guards(), *self.trace.guards.values())
+        made = sorted(made, key=lambda guard: _divides_by_sizes(guard.dim))
         return tuple(guard for guard in made if (guard.kind, guard.dim) not in self.before)
 
     @property
     def stated(self) -> frozenset[Stated]:
         """What holds once it was chosen."""
         return self.before | {(guard.kind, guard.dim) for guard in self.guards}
+
+
+def _divides_by_sizes(dim: Dim) -> bool:
+    return any(isinstance(atom, FloorDiv | Mod) and atom.right.constant is None for atom in atoms_of(dim))
 
 
 def finished(graph: ir.Graph, segments: Sequence[Sequence[Found]]) -> list[list[Variant]]:

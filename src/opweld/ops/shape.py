@@ -75,6 +75,8 @@ def infer_reshape(scope: Inference, node: ir.Node) -> list[Fact]:
     total = product(fact.shape)
     if open_position is not None:
         rest = product(dim for position, dim in enumerate(dims) if position != open_position)
+        if rest is not ZERO and not nonnegative(rest - 1):
+            scope.at_least(rest, 1, node, "-1 stands beside dims that are not 0")
         dims[open_position] = ZERO if rest is ZERO else floordiv(total, rest)
     if not any(dim is ZERO for dim in dims) or total.constant is not None:
         scope.same(product(dims), total, node, "the new shape has as many elements as the input")

@@ -33,7 +33,11 @@ class Expected:
             self._values.setdefault(symbol, LENGTH)
         axes = axes_of(size)
         values = self._values | dict.fromkeys(axes, 0) if axes else self._values
-        return max(0, size.evaluate(values))
+        try:
+            return max(0, size.evaluate(values))
+        except ZeroDivisionError:
+            # What is expected may lie outside of the guards: a part of nothing.
+            return 0
 
     def known(self, size: Dim) -> int | None:
         """The value of a size that is fixed, or that a user said is to be expected; None where any may come."""
@@ -50,25 +54,29 @@ class Expected:
 def expected_sizes(program: TensorProgram, hints: Mapping[str, int] | None = None) -> Expected:
     """The expected sizes of a program's symbols; a hint is the size of the dim, not of its quotient.
 
-    Where lengths leave a value without elements, as windows longer than a signal do, longer ones are expected."""
+    Where sizes leave a value without elements, others are expected: of a first dim that is no batch, as of what is left
+    of it after its first element, a length; of lengths, as where windows are longer than a signal, longer ones."""
     hints = hints or {}
     told = [source.symbol for source in program.symbols if dim_name(source) in hints]
     extents = {dim for _, shape in program.signatures.values() for dim in shape if dim.constant is None}
     length = LENGTH
     while True:
-        expected = Expected({s.symbol: _size(s, program, hints, length) for s in program.symbols}, told)
-        if length >= LONGEST or all(expected(extent) for extent in extents):
+        for batch in (BATCH, length):
+            expected = Expected({s.symbol: _size(s, program, hints, batch, length) for s in program.symbols}, told)
+            if all(expected(extent) for extent in extents):
+                return expected
+        if length >= LONGEST:
             return expected
         length *= 2
 
 
-def _size(source: SymbolSource, program: TensorProgram, hints: Mapping[str, int], length: int) -> int:
+def _size(source: SymbolSource, program: TensorProgram, hints: Mapping[str, int], batch: int, length: int) -> int:
     size = hints.get(dim_name(source))
     if size is None:
         rank = next(len(value.shape) for value in program.inputs if value.name == source.input)
         size = length
         if not source.by_value and source.position == 0 and rank > 1:
-            size = BATCH
+            size = batch
         elif not source.by_value and source.position >= 2 and rank >= 4:
             size = IMAGE
     return max(size // source.divisor, source.symbol.least or 0)

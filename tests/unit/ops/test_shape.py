@@ -3,9 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import opweld
 from opweld.errors import AssumptionError, ModelError, UnsupportedError
 from opweld.ops.shape import reshaped_indices
 from opweld.tensor.dim import Axis, FloorDiv, Mod, Symbol, as_dim, atoms_of
@@ -185,3 +187,35 @@ def test_a_dim_that_might_be_empty_is_kept_beside_an_open_one() -> None:
         x = normal(2, frames, 4, 8)
         wanted = x[:, 6:].reshape(2, frames - 6, 32) @ constants["w"]
         np.testing.assert_allclose(run(programs, {"x": x})["y0"], wanted, rtol=1e-5, atol=1e-5)
+
+
+def _all_but_the_first_as(order: list[str]) -> onnx.ModelProto:
+    """x[1:], reshaped to one less than the rows of x and -1."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["sizes"], end=1),
+        helper.make_node("Sub", ["sizes", "one"], ["fewer"]),
+        helper.make_node("Slice", ["x", "one", "end"], ["cut"]),
+        helper.make_node("Concat", order, ["shape"], axis=0),
+        helper.make_node("Reshape", ["cut", "shape"], ["y0"]),
+    ]
+    constants = {"one": ints(1), "end": ints(1000), "open": ints(-1)}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [helper.make_tensor_value_info("y0", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("order", [["fewer", "open"], ["open", "fewer"]])
+def test_nothing_is_divided_by_a_dim_that_is_empty_for_a_batch_of_one(order: list[str]) -> None:
+    model = _all_but_the_first_as(order)
+    module = opweld.compile(model)
+    for n in (2, 5):
+        x = normal(n, 8)
+        wanted = x[1:].reshape([-1 if name == "open" else n - 1 for name in order])
+        np.testing.assert_array_equal(next(iter(module.run({"x": x}).values())), wanted)
+    with pytest.raises(AssumptionError, match="-1 stands beside"):
+        run(programs_of(model), {"x": normal(1, 8)})
