@@ -279,7 +279,7 @@ def _pads(scope: Inference | Lowering, node: ir.Node, rank: int) -> list[tuple[D
 
 @infers("Pad")
 def infer_pad(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Every dim with its pads added. A reflection must fit into the axis."""
+    """Every dim with its pads added. A reflection must fit into what negative pads leave of the axis."""
     fact = scope.fact(required(node, 0))
     if not _is_known(scope, node, 3):
         return _pad_by_fed_axes(scope, node)
@@ -294,11 +294,12 @@ def infer_pad(scope: Inference, node: ir.Node) -> list[Fact]:
             raise ModelError(f"{describe(node)}: the padded value must be one number, got shape {list(value.shape)}")
     shape: list[Dim] = []
     for axis, (dim, (before, after)) in enumerate(zip(fact.shape, _pads(scope, node, fact.rank), strict=True)):
-        for pad in (before, after):
-            if mode == "reflect" and pad is not ZERO:
-                scope.at_least(dim - 1 - pad, 0, node, f"axis {axis} is longer than its reflection")
-            elif mode in ("edge", "wrap") and pad is not ZERO:
-                scope.at_least(dim, 1, node, f"padded axis {axis} is not empty")
+        left = _left(dim, before, after)
+        padded = [pad for pad in (before, after) if mode != "constant" and not nonnegative(-pad)]
+        for pad in padded if mode == "reflect" else ():
+            scope.at_least(left - 1 - pad, 0, node, f"axis {axis} is longer than its reflection")
+        if padded and mode != "reflect":
+            scope.at_least(left, 1, node, f"padded axis {axis} is not empty")
         total = dim + before + after
         if not nonnegative(total):
             scope.at_least(total, 0, node, f"axis {axis} after cropping")
@@ -330,8 +331,7 @@ def lower_pad(scope: Lowering, node: ir.Node) -> None:
             ]
             return scope.load(x, inside, guards, fill)
         if mode == "wrap":
-            around = zip(inside, fact.shape, pads, strict=True)
-            return scope.load(x, [i if pad == (ZERO, ZERO) else mod(i, dim) for i, dim, pad in around])
+            return scope.load(x, [_wrapped(i, dim, *pad) for i, dim, pad in zip(inside, fact.shape, pads, strict=True)])
         nearest = _clamped if mode == "edge" else _reflected
         return scope.load(x, [nearest(i, dim, *pad) for i, dim, pad in zip(inside, fact.shape, pads, strict=True)])
 
@@ -381,3 +381,15 @@ def _clamped(i: Dim, dim: Dim, before: Dim, after: Dim) -> Dim:
 def _reflected(i: Dim, dim: Dim, before: Dim, after: Dim) -> Dim:
     i = i if nonnegative(-before) else maximum(i, -i)
     return i if nonnegative(-after) else minimum(i, (dim - 1) * 2 - i)
+
+
+def _wrapped(i: Dim, dim: Dim, before: Dim, after: Dim) -> Dim:
+    """What negative pads leave is repeated."""
+    if nonnegative(-before) and nonnegative(-after):
+        return i
+    first = -minimum(before, ZERO)
+    return mod(i - first, _left(dim, before, after)) + first
+
+
+def _left(dim: Dim, before: Dim, after: Dim) -> Dim:
+    return dim + minimum(before, ZERO) + minimum(after, ZERO)

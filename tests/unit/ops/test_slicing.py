@@ -110,6 +110,28 @@ def test_pad_with_a_value_on_some_axes_and_cropping() -> None:
     )
 
 
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+@pytest.mark.parametrize("constant", [(), (1,)])
+def test_negative_pads_crop_before_others_repeat(mode: str, constant: tuple[int, ...]) -> None:
+    def padded(x: np.ndarray, pads: np.ndarray) -> np.ndarray:
+        before, after = (int(pad) for pad in pads)
+        cropped = x[max(-before, 0) : len(x) + min(after, 0)]
+        return np.pad(cropped, (max(before, 0), max(after, 0)), mode=mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    for before, after in ((-1, 3), (2, -2), (-2, 2), (-1, -2)):
+        feeds = [np.arange(6, dtype=np.float32), ints(before, after)]
+        check("Pad", feeds, constant=constant, reference=padded, mode=mode)
+        check("Pad", feeds, constant=constant, dims={0: ["n"]}, reference=padded, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
+def test_what_is_repeated_is_left_after_cropping(mode: str) -> None:
+    with pytest.raises(ModelError, match=r"reflection|not empty"):
+        programs_of(make_model("Pad", [normal(6), ints(-6, 3)], constant=(1,), mode=mode))
+    with pytest.raises(ModelError, match="reflection"):
+        programs_of(make_model("Pad", [normal(6), ints(-2, 4)], constant=(1,), mode="reflect"))
+
+
 def test_a_reflection_longer_than_its_axis_is_refused() -> None:
     model = make_model("Pad", [normal(3), ints(0, 3)], constant=(1,), mode="reflect")
     with pytest.raises(ModelError, match="reflection"):
