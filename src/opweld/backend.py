@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from opweld.compile import Model, compile
-from opweld.errors import InputError, OptionError, UnspecifiedError, UnsupportedError
+from opweld.errors import InputError, OptionError, UnspecifiedError, UnsupportedError, in_line
 from opweld.frontend.check import NEWEST_OPSET
 from opweld.runtime.onnxruntime_api import InferenceSession
 
@@ -115,7 +115,7 @@ class OpweldBackend(Backend):
         names = [name for name in node.input if name]
         arrays = [np.asarray(array) for array in cast("Sequence[Any]", inputs)]
         if len(names) != len(arrays):
-            raise InputError(f"node of {node.op_type}: expected {len(names)} inputs, got {len(arrays)}")
+            raise InputError(f"node of {in_line(node.op_type)}: expected {len(names)} inputs, got {len(arrays)}")
         outputs = [name for name in node.output if name]
         described = [_describe(n, dtype, shape) for n, (dtype, shape) in zip(outputs, outputs_info or (), strict=False)]
         graph = onnx.helper.make_graph(

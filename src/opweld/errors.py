@@ -8,6 +8,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
+def in_line(text: str) -> str:
+    """`printable` for a name that stands in a line without quotes: it does not end the line."""
+    return printable(text).replace("\n", "\\n")
+
+
 class OpweldError(Exception):
     """Root of all errors that opweld raises on purpose. Its message is safe to print."""
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from opweld.errors import ModelError, OpweldError, printable
 from opweld.frontend import load, variants
+from opweld.ops.operands import describe
+from opweld.ops.registry import required_attribute
 from tests.unit.frontend.models import model_of, node
 
 HOSTILE = "\x1b[31mred\x07\r\x9b\u202e\u2066\ud800"
@@ -25,3 +28,20 @@ def test_names_of_a_model_are_escaped() -> None:
         with pytest.raises(OpweldError) as raised:
             variants(load(model_of([evil], {"x": [3]}, ["y"])))
         assert str(raised.value).isprintable() and "\\x1b" in str(raised.value)
+
+
+@pytest.mark.parametrize("domain", ["", "somebody's\nerror: "])
+def test_an_operator_does_not_end_a_line(domain: str) -> None:
+    evil = node("Add\nerror: \x0b\x85\u2028all is lost", ["x"], "y")
+    evil.domain = domain
+    with pytest.raises(OpweldError) as raised:
+        variants(load(model_of([evil], {"x": [3]}, ["y"])))
+    assert str(raised.value).isprintable() and r"Add\nerror: \x0b\x85\u2028all" in str(raised.value)
+
+
+def test_a_node_is_described_in_one_line() -> None:
+    broken = ir.Node("", "Concat\n", [], name="a\nb")
+    assert describe(broken) == r"node 'a\nb' (Concat\n)"
+    with pytest.raises(ModelError) as raised:
+        required_attribute(broken, "axis")
+    assert str(raised.value).startswith(describe(broken))

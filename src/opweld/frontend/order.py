@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 
 import onnx
 
-from opweld.errors import ModelError
+from opweld.errors import ModelError, in_line
 
 
 def sort_nodes(graph: onnx.GraphProto, outer: Sequence[Set[str]] = ()) -> None:
@@ -41,7 +41,7 @@ def sort_nodes(graph: onnx.GraphProto, outer: Sequence[Set[str]] = ()) -> None:
 
 def title_of(node: onnx.NodeProto) -> str:
     """The node as error messages name it."""
-    return f"node {node.name[:200]!r} ({node.op_type[:100]})"
+    return f"node {node.name[:200]!r} ({in_line(node.op_type[:100])})"
 
 
 def bodies_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

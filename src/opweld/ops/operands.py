@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError, UnsupportedError, in_line
 from opweld.ops.fact import ELEMENT_LIMIT, Elements, Fact
 from opweld.ops.registry import Inference, Lowering, UnknownElementsError
 from opweld.tensor.dim import Dim, as_dim
@@ -17,7 +17,7 @@ from opweld.tensor.dtype import DType
 
 def describe(node: ir.Node) -> str:
     """The node as error messages name it."""
-    return f"node {node.name!r} ({node.op_type})"
+    return f"node {node.name!r} ({in_line(node.op_type)})"
 
 
 def given(node: ir.Node, position: int) -> ir.Value | None:

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError, UnsupportedError, in_line
 from opweld.ops.fact import Fact
 from opweld.tensor.dim import ONE, Axis, Dim, DimLike
 from opweld.tensor.dtype import DType
@@ -205,7 +205,7 @@ def _find(table: Mapping[tuple[str, str], _Function], node: ir.Node) -> _Functio
     if found is None:
         qualified = f"{domain}::{node.op_type}" if domain else node.op_type
         raise UnsupportedError(
-            f"node {node.name!r}: operator {qualified} is not supported yet. "
+            f"node {node.name!r}: operator {in_line(qualified)} is not supported yet. "
             f"Write it with other operators before export, or run this model with another runtime."
         )
     return found
@@ -221,7 +221,7 @@ def required_attribute(node: ir.Node, name: str) -> Any:
     """The value of an attribute that the operator must have; ModelError otherwise."""
     found = node.attributes.get(name)
     if found is None:
-        raise ModelError(f"node {node.name!r} ({node.op_type}): attribute {name!r} is missing")
+        raise ModelError(f"node {node.name!r} ({in_line(node.op_type)}): attribute {name!r} is missing")
     return found.value
 
 
