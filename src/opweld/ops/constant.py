@@ -19,6 +19,9 @@ from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, maximum, nonnegat
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Scalar, binary, cast, const, index, select, unary
 
+LONGEST = 1 << 53
+"""Elements that no range has that data tells: more than memory holds, and what float64 counts."""
+
 
 @infers("Constant")
 def infer_constant(scope: Inference, node: ir.Node) -> list[Fact]:
@@ -168,28 +171,55 @@ def infer_range_length(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("RangeLength", domain=DOMAIN)
 def lower_range_length(scope: Lowering, node: ir.Node) -> None:
-    """ceil((limit - start) / delta), at least 0; a range that never arrives is empty."""
-    start, limit, delta = (cast(scope.load(required(node, i), ()), DType.F64) for i in range(3))
+    """ceil((limit - start) / delta), at least 0; -1 for a range without end, or with more elements than `LONGEST`."""
+    dtype = scope.fact(required(node, 0)).dtype
+    parts = _wide(scope, node, 3)
+    length = _float_length(*parts) if dtype.is_float else _integer_length(*parts)
+    define(scope, node.outputs[0], lambda _: length)
+
+
+def _float_length(start: Expr, limit: Expr, delta: Expr) -> Expr:
     length = unary("ceil", binary("div", binary("sub", limit, start), delta))
-    nothing = const(0.0, DType.F64)
-    usable = binary("and", binary("gt", length, nothing), binary("lt", length, const(2.0**53, DType.F64)))
-    define(scope, node.outputs[0], lambda _: select(usable, length, nothing))
+    # Not so for NaN, which is what 0 / 0 is.
+    ends = binary("lt", unary("abs", length), const(float(LONGEST), DType.F64))
+    return select(ends, binary("max", length, const(0.0, DType.F64)), const(-1.0, DType.F64))
+
+
+def _integer_length(start: Expr, limit: Expr, delta: Expr) -> Expr:
+    """In unsigned integers, which hold any distance of two signed ones."""
+    nothing = const(0, DType.I64)
+    forwards = binary("gt", delta, nothing)
+    near, far = select(forwards, start, limit), select(forwards, limit, start)
+    distance = cast(binary("sub", far, near), DType.U64)
+    step = cast(select(forwards, delta, unary("neg", delta)), DType.U64)
+    one = const(1, DType.U64)
+    length = binary("add", binary("div", binary("sub", distance, one), binary("max", step, one)), one)
+    ends = binary("and", binary("ne", delta, nothing), binary("lt", length, const(LONGEST, DType.U64)))
+    counted = select(ends, cast(length, DType.I64), const(-1, DType.I64))
+    stays = binary("and", binary("ne", delta, nothing), binary("le", far, near))
+    return select(stays, nothing, counted)
+
+
+def _wide(scope: Lowering, node: ir.Node, count: int) -> list[Expr]:
+    """The first inputs, scalars, as int64 or float64."""
+    wide = DType.F64 if scope.fact(required(node, 0)).dtype.is_float else DType.I64
+    return [cast(scope.load(required(node, position), ()), wide) for position in range(count)]
 
 
 @infers("Ramp", domain=DOMAIN)
 def infer_ramp(scope: Inference, node: ir.Node) -> list[Fact]:
     """As long as was computed."""
     (count,) = required_dims(scope, node, 2, "the length of the range")
-    scope.at_least(count, 0, node, "the length of the range")
+    scope.at_least(count, 0, node, "the range has an end, which its step leads to, and memory can hold it")
     return [Fact(scope.fact(required(node, 0)).dtype, (count,))]
 
 
 @lowers("Ramp", domain=DOMAIN)
 def lower_ramp(scope: Lowering, node: ir.Node) -> None:
     """start + position * delta, rounded once"""
-    start, delta = (cast(scope.load(required(node, i), ()), DType.F64) for i in range(2))
+    start, delta = _wide(scope, node, 2)
 
     def body(at: Indices) -> Expr:
-        return binary("add", start, binary("mul", cast(index(at[0]), DType.F64), delta))
+        return binary("add", start, binary("mul", cast(index(at[0]), start.dtype), delta))
 
     define(scope, node.outputs[0], body)

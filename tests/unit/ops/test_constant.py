@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from opweld.errors import ModelError
+import opweld
+from opweld.errors import AssumptionError, ModelError
 from opweld.tensor.dim import as_dim
-from tests.unit.ops.one_node import check, make_model, programs_of, run
+from opweld.tensor.flow import interpret_flow
+from tests.unit.ops.one_node import check, feeds_of, flow_of, make_model, programs_of, run
 
 
 def ints(*values: int) -> np.ndarray:
@@ -62,6 +64,29 @@ def test_a_range_that_data_tells(dtype: type) -> None:
     bounds = [(0, 5, 1), (2, -7, -2), (3, 3, 1), (4, 1, 2), (1, 10, 3)]
     every = [[np.array(value, dtype) for value in values] for values in bounds]
     check("Range", every[0], more=every[1:])
+
+
+def _fed_range(*bounds: float, dtype: type = np.int64) -> tuple[opweld.Model, dict[str, np.ndarray]]:
+    operands = [np.array(bound, dtype) for bound in bounds]
+    return opweld.compile(make_model("Range", operands)), feeds_of(operands, ())
+
+
+def test_a_range_between_any_two_integers_is_counted_exactly() -> None:
+    top, bottom = 2**63 - 1, -(2**63)
+    for bounds in ((top - 2, top, 1), (bottom + 5, bottom, -2), (bottom, top, 2**62), (top, bottom, bottom), (1, 0, 1)):
+        model, feeds = _fed_range(*bounds)
+        assert next(iter(model.run(feeds).values())).tolist() == list(range(*bounds))
+        assert interpret_flow(flow_of(make_model("Range", list(feeds.values()))), feeds)["y0"].tolist() == list(
+            range(*bounds)
+        )
+
+
+@pytest.mark.parametrize("bounds", [(-(2**62), 2**62, 1), (0, 5, 0), (5, 0, 0), (0, 0, 0), (0, 2**60, 3)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_a_range_without_end_is_no_empty_one(bounds: tuple[int, int, int], dtype: type) -> None:
+    model, feeds = _fed_range(*bounds, dtype=dtype)
+    with pytest.raises(AssumptionError, match=r"the_Range.*the range has an end"):
+        model.run(feeds)
 
 
 @pytest.mark.parametrize(
