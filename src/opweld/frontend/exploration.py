@@ -5,7 +5,7 @@ That last pass needs none, so it sees every node under all of them; what needs n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -17,6 +17,7 @@ from opweld.frontend.infer import Again, Fork, Prelude, Trace
 from opweld.frontend.interface import Interface
 from opweld.frontend.values import is_unknown
 from opweld.ops.fact import Fact
+from opweld.tensor.dim import ZERO, Dim
 
 MAX_VARIANTS = 16
 MAX_VISITS = 64
@@ -53,6 +54,7 @@ class Exploration:
     def __init__(self, start: Start) -> None:
         self.start = start
         self.by_value: dict[ir.Value, None] = {}
+        self.assumptions = start.assumptions
         self.todo: list[Assumptions] = []
         self.optional: list[Assumptions] = []
         self.found: list[tuple[Trace, Interface]] = []
@@ -62,19 +64,28 @@ class Exploration:
     def run(self) -> list[tuple[Trace, Interface]]:
         """All of them, the likeliest first. Raises ModelError or UnsupportedError where there is none."""
         while True:
-            self.todo, self.optional, self.found, self.errors = [self.start.assumptions], [], [], []
+            self.todo, self.optional, self.found, self.errors = [self.assumptions], [], [], []
             try:
                 while self.todo:
                     self._settle(self.todo.pop())
                 while self.optional and len(self.found) < MAX_VARIANTS:
                     self._try(self.optional.pop(0))
             except _ByValue as demand:
-                self.by_value |= dict.fromkeys(sorted(demand.values, key=lambda value: value.name or ""))
+                for value in sorted(demand.shapes, key=lambda value: value.name or ""):
+                    self._track(value, demand.shapes[value])
                 continue
             break
         if not self.found:
             raise self.errors[0]
         return self.found
+
+    def _track(self, value: ir.Value, shape: Sequence[Dim]) -> None:
+        """Looks at the elements of a value, of which there are as many as the operator assumed that needs them."""
+        self.by_value[value] = None
+        for declared, dim in zip(self.start.known[value].shape, shape, strict=True):
+            left = self.assumptions.rewrite(declared - dim)
+            if left is not ZERO:
+                self.assumptions = self.assumptions.equal(left, f"the elements of {value.name!r} decide shapes")
 
     def _try(self, assumptions: Assumptions) -> None:
         """The variants under assumptions that no other variant needs: none, where they would be too many."""
@@ -91,11 +102,16 @@ class Exploration:
     def _settle(self, assumptions: Assumptions) -> None:
         """Infers until a pass makes no assumption, and keeps the variant, or the error that ended it."""
         start = self.start
-        interface = start.interface.tracking(self.by_value, start.known)
+        shaped = {value: _reshaped(start.known[value], self.assumptions) for value in self.by_value}
+        interface = start.interface.tracking(self.by_value, shaped)
         known = {**start.known, **{value: interface.facts[value] for value in self.by_value}}
-        trackable = {value for value in start.there if value not in self.by_value and is_unknown(known[value])}
         self.assumed = 0
         while True:
+            trackable = {
+                value
+                for value in start.there
+                if value not in self.by_value and is_unknown(_reshaped(known[value], assumptions))
+            }
             trace = Trace(assumptions, self._extended, aliases=start.aliases, trackable=trackable, before=start.prelude)
             try:
                 _check_consistent(assumptions)
@@ -157,7 +173,11 @@ class Exploration:
         if trace.current is not None:
             wanted = trace.unknown_elements(trace.current, error).given
             if wanted:
-                raise _ByValue(wanted)
+                raise _ByValue({value: trace.fact(value).shape for value in wanted})
+
+
+def _reshaped(fact: Fact, assumptions: Assumptions) -> Fact:
+    return replace(fact, shape=tuple(map(assumptions.rewrite, fact.shape)))
 
 
 class _ContradictionError(ModelError):
@@ -175,6 +195,6 @@ def _check_consistent(assumptions: Assumptions) -> None:
 
 
 class _ByValue(Exception):  # noqa: N818 - control flow, no error
-    def __init__(self, values: Set[ir.Value]) -> None:
+    def __init__(self, shapes: Mapping[ir.Value, Sequence[Dim]]) -> None:
         super().__init__()
-        self.values = values
+        self.shapes = shapes

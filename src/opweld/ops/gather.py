@@ -116,8 +116,9 @@ def lower_gather_nd(scope: Lowering, node: ir.Node) -> None:
 def infer_one_hot(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape of the indices with an axis of size depth; the dtype of the two values."""
     indices, values = scope.fact(required(node, 0)), scope.fact(required(node, 2))
-    if values.rank != 1 or values.shape[0].constant != 2:
+    if values.rank != 1 or values.shape[0].constant not in (2, None):
         raise ModelError(f"{describe(node)}: expected two values (off, on), got shape {list(values.shape)}")
+    scope.same(values.shape[0], as_dim(2), node, "there are two values, off and on")
     if scope.fact(required(node, 1)).dtype.is_float:
         return _hot_as_cast(scope, node)
     (depth,) = required_dims(scope, node, 1, "the depth")

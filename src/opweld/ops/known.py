@@ -7,7 +7,7 @@ import onnx_ir as ir
 from opweld.errors import ModelError
 from opweld.ops.operands import describe, elements_of, given
 from opweld.ops.registry import Inference, Lowering, UnknownElementsError
-from opweld.tensor.dim import Dim
+from opweld.tensor.dim import Dim, as_dim
 
 
 def known_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: str) -> tuple[Dim, ...] | None:
@@ -27,6 +27,14 @@ def known_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: 
             "sizes, or fix some of those (--dim NAME=N).",
         )
     return tuple(elements.flat)
+
+
+def require_length(scope: Inference, node: ir.Node, position: int, length: int, what: str) -> None:
+    """Assumes of a 1-D input of a symbolic length that it has the length that the operator fixes."""
+    value = given(node, position)
+    shape = () if value is None else scope.fact(value).shape
+    if len(shape) == 1 and shape[0].constant is None:
+        scope.same(shape[0], as_dim(length), node, f"{what}: {length} of them")
 
 
 def required_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: str) -> tuple[Dim, ...]:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.emitted import Indices, define
 from opweld.ops.fact import Fact
-from opweld.ops.known import known_dims, required_dims
+from opweld.ops.known import known_dims, require_length, required_dims
 from opweld.ops.operands import describe, elements_of, given, normalize_axis, require_rank, require_same_dtype, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
 from opweld.tensor.dim import ONE, ZERO, Dim, ceildiv, floordiv, maximum, minimum, mod, nonnegative
@@ -94,6 +94,7 @@ def infer_split(scope: Inference, node: ir.Node) -> list[Fact]:
     fact = scope.fact(required(node, 0))
     axis = normalize_axis(attribute(node, "axis", 0), fact.rank, node)
     extent, count = fact.shape[axis], len(node.outputs)
+    require_length(scope, node, 1, count, "the sizes of the parts")
     sizes = known_dims(scope, node, 1, "the sizes of the parts")
     if sizes is None:
         if attribute(node, "num_outputs", count) != count:
@@ -187,6 +188,7 @@ def lower_expand(scope: Lowering, node: ir.Node) -> None:
 def infer_tile(scope: Inference, node: ir.Node) -> list[Fact]:
     """Every dim times its number of repeats."""
     fact = scope.fact(required(node, 0))
+    require_length(scope, node, 1, fact.rank, "the repeats")
     repeats = required_dims(scope, node, 1, "the repeats")
     if len(repeats) != fact.rank:
         raise ModelError(f"{describe(node)}: {len(repeats)} repeats are given for an input of rank {fact.rank}")

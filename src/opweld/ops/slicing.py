@@ -14,7 +14,7 @@ from opweld.ops.emitted import Indices, define, define_each
 from opweld.ops.expansion import DOMAIN, Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.indices import from_the_front
-from opweld.ops.known import required_dims
+from opweld.ops.known import require_length, required_dims
 from opweld.ops.operands import (
     describe,
     elements_of,
@@ -283,6 +283,8 @@ def infer_pad(scope: Inference, node: ir.Node) -> list[Fact]:
     fact = scope.fact(required(node, 0))
     if not _is_known(scope, node, 3):
         return _pad_by_fed_axes(scope, node)
+    axes = known_integers(scope, node, 3, "the axes")
+    require_length(scope, node, 1, 2 * (fact.rank if axes is None else len(axes)), "the pads")
     mode = attribute(node, "mode", "constant")
     if mode not in ("constant", "edge", "reflect", "wrap"):
         raise ModelError(f"{describe(node)}: pad mode {mode!r} is not defined")

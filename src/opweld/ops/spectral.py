@@ -121,6 +121,13 @@ def _parts(node: ir.Node, x: Fact) -> int:
     return parts
 
 
+def _decide_parts(scope: Inference, node: ir.Node, x: Fact) -> None:
+    """Whether the numbers of a symbolic last axis are real or complex hangs on its size."""
+    parts = x.shape[-1]
+    if parts.constant is None and not scope.decide(parts - 1, "zero", node, "the numbers are real"):
+        scope.same(parts, as_dim(2), node, "a complex number has two parts")
+
+
 @infers("DFT")
 def infer_dft(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape with the length along the axis, or the half of it and one; one or two parts at the end."""
@@ -128,6 +135,7 @@ def infer_dft(scope: Inference, node: ir.Node) -> list[Fact]:
     fed = by_fed_axes(scope, node, 2, x.rank)
     if fed is not None:
         return fed
+    _decide_parts(scope, node, x)
     axis, transform = _transform(scope, node)
     scope.at_least(transform.length, 1, node, "the length of a transform")
     return [Fact(x.dtype, (*x.shape[:axis], transform.outputs, *x.shape[axis + 1 : -1], as_dim(transform.parts_out)))]
@@ -169,6 +177,8 @@ def infer_stft(scope: Inference, node: ir.Node) -> list[Fact]:
     signal = require_float(require_rank(scope.fact(required(node, 0)), 2, node, 3), node)
     (step,), window = required_dims(scope, node, 1, "the step"), given(node, 2)
     scope.at_least(step, 1, node, "the step from frame to frame")
+    if signal.rank == 3:
+        _decide_parts(scope, node, signal)
     _, frames, transform = _frames(scope, node)
     scope.at_least(transform.length, 1, node, "the length of a frame")
     scope.at_least(signal.shape[1] - transform.length, 0, node, "a frame fits into the signal")

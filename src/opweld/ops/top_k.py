@@ -11,7 +11,7 @@ from opweld.errors import ModelError
 from opweld.ops.emitted import Emitted, Indices, define
 from opweld.ops.fact import Fact
 from opweld.ops.keys import emit_keys
-from opweld.ops.known import required_dims
+from opweld.ops.known import require_length, required_dims
 from opweld.ops.operands import describe, normalize_axis, require_rank, required, wanted
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import Value, product
@@ -24,6 +24,7 @@ def infer_top_k(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape with k along the axis, for the values and their int64 indices."""
     fact = require_rank(scope.fact(required(node, 0)), 1, node)
     axis = normalize_axis(attribute(node, "axis", -1), fact.rank, node)
+    require_length(scope, node, 1, 1, "k")
     counts = required_dims(scope, node, 1, "k")
     if len(counts) != 1:
         raise ModelError(f"{describe(node)}: k must be one number")

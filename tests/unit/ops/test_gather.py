@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opweld.errors import ModelError, OpweldError
+from opweld.errors import AssumptionError, ModelError, OpweldError
 from opweld.tensor.dim import Value, atoms_of
 from opweld.tensor.expr import dims_of, walk
 from opweld.tensor.program import Tensor, TensorProgram
@@ -92,3 +92,11 @@ def test_one_hot_of_a_depth_that_is_a_float(dtype: type) -> None:
     check("OneHot", [x, np.array([6.5], dtype), values], more=more, reference=_hot)
     programs = check("OneHot", [x, np.array(6.0, dtype), values], constant=(1, 2), reference=_hot)
     assert programs[0].symbols == ()
+
+
+def test_there_is_a_value_off_and_one_on() -> None:
+    dims: dict[int, list[int | str]] = {0: ["n"], 2: ["v"]}
+    inputs = [np.array([0, 2]), np.array(3), np.array([0.0, 1.0], np.float32)]
+    programs = check("OneHot", inputs, constant=(1,), dims=dims)
+    with pytest.raises(AssumptionError, match="x2"):
+        run(programs, {"x0": inputs[0], "x2": np.zeros(3, np.float32)})

@@ -160,3 +160,9 @@ def test_an_operator_that_moves_nothing_makes_no_tensor() -> None:
         (program,) = programs_of(make_model(op_type, operands, constant=(1, 2, 3), **attributes))
         assert not [item for item in program.items if isinstance(item, Tensor)]
         assert program.outputs == (("y0", "x0"),)
+
+
+def test_there_are_as_many_repeats_and_parts_as_the_operator_says() -> None:
+    x = normal(2, 6)
+    check("Tile", [x, ints(1, 2)], dims={0: ["n", 6], 1: ["K"]}, more=[[x, ints(3, 1)]])
+    check("Split", [x, ints(2, 4)], outputs=2, axis=1, dims={1: ["K"]}, more=[[x, ints(5, 1)]])

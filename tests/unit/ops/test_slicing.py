@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opweld.errors import AssumptionError, ModelError, OpweldError
+from opweld.errors import AssumptionError, InputError, ModelError, OpweldError
 from opweld.ops.slicing import span_of
 from opweld.tensor.dim import Symbol, as_dim
 from opweld.tensor.flow import interpret_flow
@@ -184,3 +184,13 @@ def test_fed_bounds_may_lie_beside_the_axis() -> None:
     bounds = ((1, 5), (-20, 3), (4, 99), (8, 9))
     feeds = [[normal(7), ints(start), ints(end)] for start, end in bounds]
     check("Slice", feeds[0], more=feeds[1:])
+
+
+def test_there_are_two_pads_for_each_axis() -> None:
+    x = normal(4, 5)
+    programs = check("Pad", [x, ints(1, 0, 0, 2)], dims={0: ["n", 5], 1: ["K"]}, more=[[x, ints(0, 1, 2, 0)]])
+    with pytest.raises(InputError, match="x1"):
+        run(programs, {"x0": x, "x1": ints(1, 1)})
+    check("Pad", [x, ints(1, 2), None, ints(1)], constant=(3,), dims={1: ["K"]})
+    shared = programs_of(make_model("Pad", [x, ints(1, 0, 0, 2)], dims={0: ["K", 5], 1: ["K"]}))
+    assert [program.inputs[0].shape[0].constant for program in shared] == [4], "one name is one size"

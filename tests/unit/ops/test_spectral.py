@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opweld.errors import ModelError
-from tests.unit.ops.one_node import check, make_model, normal, programs_of
+from opweld.errors import AssumptionError, ModelError
+from tests.unit.ops.one_node import check, make_model, normal, programs_of, run
 
 LENGTHS = [1, 2, 5, 8]
 
@@ -142,3 +142,24 @@ def test_mel_weights(edges: tuple[float, float]) -> None:
     inputs = [scalar(8), scalar(64), scalar(8192), low, high]
     check("MelWeightMatrix", inputs, constant=(0, 1, 2, 3, 4))
     check("MelWeightMatrix", inputs, more=[[scalar(3), scalar(16), scalar(8192), low, high]])
+
+
+def test_whether_numbers_are_complex_hangs_on_a_symbolic_axis() -> None:
+    dims: dict[int, list[int | str]] = {0: ["b", "n", "c"]}
+    axis = np.array(1)
+    programs = check(
+        "DFT", [normal(2, 8, 1), None, axis], constant=(2,), dims=dims, more=[[normal(1, 6, 2), None, axis]]
+    )
+    assert len(programs) == 2
+    with pytest.raises(AssumptionError):
+        run(programs, {"x0": normal(1, 8, 3)})
+    frames = [None, np.array(8)]
+    step = np.array(4)
+    check(
+        "STFT",
+        [normal(1, 18, 1), step, *frames],
+        constant=(1, 3),
+        dims=dims,
+        more=[[normal(1, 20, 2), step, *frames]],
+        onesided=0,
+    )

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.ops.one_node import check, integers, normal
+from opweld.errors import AssumptionError
+from tests.unit.ops.one_node import check, integers, normal, run
 
 K = np.array([3], np.int64)
 
@@ -34,3 +35,11 @@ def test_infinities_and_nan() -> None:
 
 def test_k_is_fed() -> None:
     check("TopK", [normal(2, 8), K], outputs=2, more=[[normal(2, 8), np.array([8], np.int64)]])
+
+
+def test_k_is_one_number_where_nothing_says_so() -> None:
+    programs = check(
+        "TopK", [normal(5), np.array([2])], outputs=2, dims={0: ["n"], 1: ["K"]}, more=[[normal(7), np.array([7])]]
+    )
+    with pytest.raises(AssumptionError, match="x1"):
+        run(programs, {"x0": normal(5), "x1": np.array([2, 2])})
