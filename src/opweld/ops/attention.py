@@ -36,9 +36,11 @@ def emit_heads(scope: Lowering, shape: tuple[Dim, Dim, Dim, Dim], body: Body, hi
     return Heads(emit(scope, shape, body, hint), shape)
 
 
-def attend(scope: Lowering, queries: Heads, keys: Heads, values: Heads, scale: float, adjust: Adjust) -> Heads:
-    """softmax(adjust(scale * q k^T)) v. Heads of keys and values are shared by as many heads of queries as there are
-    more of them."""
+def attend(
+    scope: Lowering, queries: Heads, keys: Heads, values: Heads, scale: float, adjust: Adjust, sink: Body | None = None
+) -> Heads:
+    """softmax(adjust(scale * q k^T)) v, with a sink of each (batch, head, query) where there is one. Heads of keys and
+    values are shared by as many heads of queries as there are more of them."""
     batch, heads, length, size = queries.shape
     shared = heads // keys.shape[1]
     total, width = keys.shape[2], values.shape[3]
@@ -50,7 +52,7 @@ def attend(scope: Lowering, queries: Heads, keys: Heads, values: Heads, scale: f
 
     scores = emit(scope, (batch, heads, length, total), product, "scores")
     rows = rows_of(scope, (batch, heads, length, total), lambda at: adjust(mul(scores.at(at), scale), at), (3,))
-    weigh = softmax_of(rows)
+    weigh = softmax_of(rows, sink)
     weights = rows.per_element(weigh, "weights")
 
     def mixed(at: Indices) -> Expr:

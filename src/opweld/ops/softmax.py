@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from opweld.ops.arithmetic import div, sub, where
+from opweld.ops.arithmetic import add, div, larger, sub, where
 from opweld.ops.emitted import Body, define
 from opweld.ops.fact import Fact
 from opweld.ops.operands import normalize_axis, require_float, required
@@ -36,11 +36,20 @@ def lower_softmax(scope: Lowering, node: ir.Node) -> None:
     define(scope, node.outputs[0], softmax_of(_rows(scope, node)))
 
 
-def softmax_of(rows: Rows) -> Body:
-    """An element of each row's softmax: e / sum(e) with e = exp(x - max(x))"""
+def softmax_of(rows: Rows, sink: Body | None = None) -> Body:
+    """An element of each row's softmax: e / sum(e) with e = exp(x - max(x)). A sink is one more x of each row, which
+    takes part and has no place in the result."""
     largest = rows.total("max", rows.element, "max")
+    if sink is not None:
+        most = largest
+        largest = rows.per_row(lambda row: larger(most.at(row), sink(row)), "max_with_sink")
     powers = rows.per_element(lambda i: unary("exp", sub(rows.element(i), largest.at(rows.row(i)))), "exp")
     total = rows.total("sum", powers.at, "total")
+    if sink is not None:
+        inner = total
+        total = rows.per_row(
+            lambda row: add(inner.at(row), unary("exp", sub(sink(row), largest.at(row)))), "total_with_sink"
+        )
     return lambda i: div(powers.at(i), total.at(rows.row(i)))
 
 

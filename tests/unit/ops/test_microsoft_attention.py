@@ -124,9 +124,18 @@ def test_windows_and_caps() -> None:
     check_runtime("GroupQueryAttention", grouped(9, 1), constant=(6,), local_window_size=4, scale=0.2, **GROUPED)
 
 
+@pytest.mark.parametrize("past", [0, 6])
+def test_a_softmax_beside_a_sink(past: int) -> None:
+    inputs = grouped(past, 1 if past else 5)
+    check_runtime("GroupQueryAttention", inputs, constant=(6,), smooth_softmax=1, **GROUPED)
+    check_runtime("GroupQueryAttention", inputs, constant=(6,), smooth_softmax=1, local_window_size=3, **GROUPED)
+    sinks = [*inputs, None, None, None, None, np.array([-9, 0.5, 2, 30], np.float32)]
+    check_runtime("GroupQueryAttention", sinks, constant=(6,), **GROUPED)
+
+
 def test_attention_that_is_not_supported_says_why() -> None:
     with pytest.raises(UnsupportedError, match="packed queries, keys and values"):
         flow_of(runtime_model("MultiHeadAttention", [normal(2, 5, 2, 3, 4)], MICROSOFT, num_heads=2))
-    with pytest.raises(UnsupportedError, match="smooth_softmax=1 is not supported"):
+    with pytest.raises(UnsupportedError, match="qk_output=1 is not supported"):
         inputs = grouped(0, 5)
-        flow_of(runtime_model("GroupQueryAttention", inputs, MICROSOFT, constant=(6,), smooth_softmax=1, **GROUPED))
+        flow_of(runtime_model("GroupQueryAttention", inputs, MICROSOFT, constant=(6,), qk_output=1, **GROUPED))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from tests.unit.ops.one_node import Array, normal
-from tests.unit.ops.runtime_node import check_runtime
+from opweld.errors import UnsupportedError
+from tests.unit.ops.one_node import Array, flow_of, normal
+from tests.unit.ops.runtime_node import MICROSOFT, check_runtime, runtime_model
 
 
 def small(dtype: Any, *shape: int, seed: int = 0) -> Array:
@@ -94,6 +95,29 @@ def test_weights_of_few_bits(depth: int, bits: int, zeros: str) -> None:
     inputs = [normal(2, 3, depth), weights, scales, points[zeros]]
     check_runtime("MatMulNBits", inputs, constant=(1, 2, 3), dims={0: [2, "m", depth]}, **options)
     check_runtime("MatMulNBits", [*inputs[:3], None, None, normal(n)], constant=(1, 2), **options)
+
+
+@pytest.mark.parametrize("depth", [96, 40])
+@pytest.mark.parametrize("padded", [False, True])
+def test_rows_of_weights_in_groups_that_are_named(depth: int, padded: bool) -> None:
+    n, block = 6, 32
+    blocks = -(-depth // block)
+    named = np.random.default_rng(0).integers(0, blocks, blocks * block if padded else depth).astype(np.int32)
+    inputs = [normal(3, depth), small(np.uint8, n, blocks, block // 2), np.abs(normal(n, blocks))]
+    for zero in (8 + normal(n, blocks), None):
+        check_runtime(
+            "MatMulNBits",
+            [*inputs, zero, named, normal(n)],
+            constant=(1, 2, 3, 4),
+            tolerance=1e-5,
+            K=depth,
+            N=n,
+            bits=4,
+            block_size=block,
+        )
+    packed = [*inputs, small(np.uint8, n, -(-blocks // 2)), named]
+    with pytest.raises(UnsupportedError, match="packed zero points beside g_idx"):
+        flow_of(runtime_model("MatMulNBits", packed, MICROSOFT, constant=(1, 2, 3, 4), K=depth, N=n, block_size=block))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

@@ -20,7 +20,7 @@ from opweld.ops.quantize import quantized
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
 from opweld.ops.rows import rows_of
 from opweld.ops.softmax import softmax_of
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, as_dim, product
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Value, as_dim, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, binary, cast, const, index, reduce, select, unary
 
@@ -171,8 +171,8 @@ def infer_nbits(scope: Inference, node: ir.Node) -> list[Fact]:
     """[..., K] -> [..., N]; weights are bytes [N, blocks, block_size * bits / 8] with a scale for each block."""
     x = require_rank(scope.fact(required(node, 0)), 1, node)
     n, k, bits, block = _nbits(node)
-    if given(node, 4) is not None or attribute(node, "weight_prepacked", 0):
-        raise UnsupportedError(f"{describe(node)}: reordered weights (g_idx, prepacked) are not supported yet.")
+    if attribute(node, "weight_prepacked", 0):
+        raise UnsupportedError(f"{describe(node)}: prepacked weights are not supported yet.")
     if not x.dtype.is_float:
         raise ModelError(f"{describe(node)}: expected a floating-point input, got {x.dtype!r}")
     scope.same(x.shape[-1], as_dim(k), node, "the input has K columns")
@@ -187,6 +187,13 @@ def infer_nbits(scope: Inference, node: ir.Node) -> list[Fact]:
             scope.same(product(scope.fact(value).shape), as_dim(size), node, f"input {position} has {size} elements")
     if scope.fact(required(node, 1)).dtype is not DType.U8:
         raise ModelError(f"{describe(node)}: the weights must be uint8")
+    if (groups := given(node, 4)) is not None:
+        length = require_rank(scope.fact(groups), 1, node, 1).shape[0]
+        if length.constant != blocks * block:
+            scope.same(length, as_dim(k), node, "there is a group of each row")
+        if zeros is not None and scope.fact(zeros).dtype is DType.U8:
+            # ONNX Runtime takes them all for the middle of the range.
+            raise UnsupportedError(f"{describe(node)}: packed zero points beside g_idx are not supported.")
     return [Fact(x.dtype, (*x.shape[:-1], as_dim(n)))]
 
 
@@ -202,14 +209,19 @@ def _nbits(node: ir.Node) -> tuple[int, int, int, int]:
 
 @lowers("MatMulNBits", domain=MICROSOFT)
 def lower_nbits(scope: Lowering, node: ir.Node) -> None:
-    """sum over k of x[..., k] * (q[n, k] - zero[n, block]) * scale[n, block]"""
+    """sum over k of x[..., k] * (q[n, k] - zero[n, group]) * scale[n, group]. The group of k is its block, or what
+    g_idx names."""
     x, bias = required(node, 0), given(node, 5)
     n, k, bits, block = _nbits(node)
     dtype, blocks = scope.fact(x).dtype, -(-k // block)
 
+    groups = given(node, 4)
+
     def weight(at: Indices) -> Expr:
         row, column = at
         group = column // block
+        if groups is not None:
+            group = Value(cast(scope.load(groups, (column,)), DType.I64), as_dim(blocks)).dim
         whole = row * (blocks * block) + column
         number = _field(scope, required(node, 1), whole, bits)
         scale = cast(_flat(scope, required(node, 2), row * blocks + group), DType.F32)

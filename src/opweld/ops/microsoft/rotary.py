@@ -132,6 +132,9 @@ def infer_group_query(scope: Inference, node: ir.Node) -> list[Fact]:
             facts.append(fact)
             for a, b in zip(fact.shape, (batch, as_dim(kv_heads), past, size), strict=True):
                 scope.same(a, b, node, "the caches have the sizes of keys and values")
+    if (sink := given(node, 11)) is not None:
+        facts.append(require_rank(scope.fact(sink), 1, node, 1))
+        scope.same(facts[-1].shape[0], as_dim(heads), node, "there is a sink of each head")
     dtype = require_same_dtype(facts, node)
     total = required_dims(scope, node, 6, "the total length")[0]
     scope.at_least(total - length, 0, node, "the total length has the new places")
@@ -150,11 +153,9 @@ def infer_group_query(scope: Inference, node: ir.Node) -> list[Fact]:
 
 def _check_variants(node: ir.Node) -> None:
     """UnsupportedError for what CPUs are seldom asked for."""
-    refuse_inputs(node, 11, 12, 13, 14, 15)
-    for name, usual in (("smooth_softmax", 0), ("qk_output", 0), ("sliding_window_cache", 0), ("causal", 1)):
-        if int(attribute(node, name, usual)) != usual and not (
-            name == "smooth_softmax" and attribute(node, name, 0) < 0
-        ):
+    refuse_inputs(node, 12, 13, 14, 15)
+    for name, usual in (("qk_output", 0), ("sliding_window_cache", 0), ("causal", 1)):
+        if int(attribute(node, name, usual)) != usual:
             raise UnsupportedError(f"{describe(node)}: {name}={attribute(node, name, usual)} is not supported yet.")
     if (given(node, 1) is None) != (given(node, 2) is None) or (given(node, 3) is None) != (given(node, 4) is None):
         raise ModelError(f"{describe(node)}: keys and values go together")
@@ -214,11 +215,21 @@ def lower_group_query(scope: Lowering, node: ir.Node) -> None:
         return _seen(scope, node, score, at, binary("add", past(at[0]), index(at[2])))
 
     asked = emit_heads(scope, (batch, as_dim(heads), length, size), queries, "queries")
-    mixed = attend(scope, asked, keys, values, scale_of(node, size), adjust)
+    mixed = attend(scope, asked, keys, values, scale_of(node, size), adjust, _sink(scope, node))
     define(scope, node.outputs[0], lambda at: merged(mixed, at))
     for position, whole in ((1, keys), (2, values)):
         if (present := wanted(node, position)) is not None:
             define(scope, present, whole.at)
+
+
+def _sink(scope: Lowering, node: ir.Node) -> Body | None:
+    """A score besides those of the keys: of each head, or zero for a smooth softmax."""
+    sink = given(node, 11)
+    if sink is not None:
+        return lambda row: cast(scope.load(sink, (row[1],)), DType.F32)
+    if int(attribute(node, "smooth_softmax", 0)) > 0:
+        return lambda row: const(0.0, DType.F32)
+    return None
 
 
 def _turned(scope: Lowering, node: ir.Node, element: Body, past: Past, size: Dim) -> Body:
