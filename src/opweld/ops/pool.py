@@ -28,7 +28,14 @@ def infer_pool(scope: Inference, node: ir.Node) -> list[Fact]:
     """[N, C, spatial...] -> [N, C, places...], and where the largest elements are"""
     x = require_rank(scope.fact(required(node, 0)), 3, node)
     windows = windows_of(node, x.shape[2:], kernel_shape(node, x.rank - 2))
-    places = require_room(scope, node, windows)
+    require_room(scope, node, [window for window in windows if window.room.constant is None])
+    places = tuple(window.out for window in windows)
+    for window, place in zip(windows, places, strict=True):
+        if window.room.constant is not None and not nonnegative(place):
+            raise ModelError(
+                f"{describe(node)}: a window that reaches over {window.reach} must fit its padded input of "
+                f"{window.room + window.reach}, or lack less than two strides"
+            )
     _check_windows(node, windows, places)
     shape = (*x.shape[:2], *places)
     return [Fact(x.dtype, shape), Fact(DType.I64, shape)][: len(node.outputs)]

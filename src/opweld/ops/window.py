@@ -31,10 +31,28 @@ class Window:
         return (self.kernel - 1) * self.dilation + 1
 
     @property
+    def room(self) -> Dim:
+        """How far the window can move; negative where it does not fit its padded input."""
+        return self.size + self.before + self.after - self.reach
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the last place may hang over the end: with `ceil`, or as the only one of a window that is known not
+        to fit."""
+        return self.ceil or self._lacking > 0
+
+    @property
+    def _lacking(self) -> int:
+        return max(-(self.room.constant or 0), 0)
+
+    @property
     def out(self) -> Dim:
         """How many places the window takes. With `ceil`, the last may hang over the end, but must start on an element
-        or on the padding before it."""
-        room = self.size + self.before + self.after - self.reach
+        or on the padding before it. Where the window is known not to fit, ONNX rounds its negative room towards zero:
+        what lacks less than a stride leaves one place."""
+        room = self.room
+        if self._lacking:
+            return as_dim(1 - self._lacking // self.stride)
         if not self.ceil:
             return floordiv(room, self.stride) + 1
         return minimum(ceildiv(room, self.stride) + 1, floordiv(self.size + self.before - 1, self.stride) + 1)
@@ -47,7 +65,7 @@ class Window:
         """What must be >= 0 for the tap to be on an element; only ends that a window can cross are guarded."""
         at = self.tap(place, k)
         low = () if self.before is ZERO else (at,)
-        return low if self.after is ZERO and not self.ceil else (*low, self.size - 1 - at)
+        return low if self.after is ZERO and not self.hangs else (*low, self.size - 1 - at)
 
     def reached(self, extent: Dim) -> tuple[int, Dim]:
         """(first, count) of the taps that are on an element at any of `extent` places, as far as sizes are known."""
@@ -61,7 +79,7 @@ class Window:
 
     def taps(self, place: Dim, with_padding: bool) -> Dim:
         """How many taps of the window at a place are on elements, or on elements and padding."""
-        if not self.ceil and (with_padding or (self.before is ZERO and self.after is ZERO)):
+        if not self.hangs and (with_padding or (self.before is ZERO and self.after is ZERO)):
             return self.kernel
         start = place * self.stride - self.before
         end = self.size + self.after if with_padding else self.size
@@ -107,9 +125,8 @@ def windows_of(node: ir.Node, sizes: Sequence[Dim], kernel: Sequence[Dim]) -> li
 def require_room(scope: Inference, node: ir.Node, windows: Sequence[Window]) -> tuple[Dim, ...]:
     """The output dims, under the assumption that every window fits its padded input at least once."""
     for window in windows:
-        room = window.size + window.before + window.after - window.reach
         # A last window that may hang over the end may do so as the only one.
-        room = room + (window.stride - 1 if window.ceil else 0)
+        room = window.room + (window.stride - 1 if window.ceil else 0)
         scope.at_least(room, 0, node, f"the window of {describe(node)} must fit its padded input")
     return tuple(window.out for window in windows)
 

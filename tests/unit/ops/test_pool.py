@@ -200,3 +200,26 @@ def test_a_window_without_end_is_refused() -> None:
         programs_of(make_model("AveragePool", [x], kernel_shape=kernel, pads=[99_999] * 4))
     with pytest.raises(UnsupportedError, match="--dim"):
         programs_of(make_model("MaxPool", [x], dims={0: [1, 1, "h", "w"]}, kernel_shape=kernel, pads=[50_000] * 4))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("ceil", [0, 1])
+def test_a_window_that_is_known_not_to_fit_has_as_many_places_as_in_onnx_runtime(op: str, ceil: int) -> None:
+    pads = [] if op == "LpPool" else [(0, 1), (1, 1)]
+    for size, kernel, stride in ((2, 3, 3), (1, 3, 3), (1, 3, 2), (2, 3, 1), (5, 7, 2), (5, 7, 4), (2, 5, 4)):
+        for before, after in [(0, 0), *pads]:
+            options: dict[str, Any] = {"kernel_shape": [kernel], "strides": [stride], "ceil_mode": ceil}
+            options |= {"pads": [before, after]}
+            for counted in (0, 1) if op == "AveragePool" else ():
+                options["count_include_pad"] = counted
+                check(
+                    op, [normal(1, 2, size)], reference=onnxruntime_of(op, [normal(1, 2, size)], **options), **options
+                )
+            arrays = [normal(1, 2, size)]
+            check(op, arrays, reference=onnxruntime_of(op, arrays, **options), **options)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_a_window_that_lacks_more_is_refused(op: str) -> None:
+    with pytest.raises(ModelError, match="must fit"):
+        programs_of(make_model(op, [normal(1, 2, 1)], kernel_shape=[7], strides=[2]))
