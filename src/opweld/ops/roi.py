@@ -6,7 +6,7 @@ import math
 
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.ops.arithmetic import accumulator, add, apply, count, div, larger, mul, smaller, sub, where
 from opweld.ops.emitted import Body, Emitted, Indices, define, emit
 from opweld.ops.fact import Fact
@@ -16,7 +16,7 @@ from opweld.ops.operands import describe, require_float, require_rank, require_s
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
 from opweld.tensor.dim import Axis, Dim, Value, as_dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, binary, cast, const, reduce, unary
+from opweld.tensor.expr import Expr, at_least_zero, binary, cast, const, reduce, select, unary
 
 MODES = ("avg", "max")
 COORDINATES = ("half_pixel", "output_half_pixel")
@@ -38,11 +38,6 @@ def infer_roi_align(scope: Inference, node: ir.Node) -> list[Fact]:
             f"{describe(node)}: mode {mode!r}, coordinates {coordinates!r}, {samples} samples, "
             f"output {sizes}: not defined"
         )
-    if not samples:
-        raise UnsupportedError(
-            f"{describe(node)}: sampling_ratio 0, where the size of a region decides how often it is sampled, is not "
-            "supported yet. Export with a fixed sampling_ratio, such as 2."
-        )
     for size in x.shape[2:]:
         scope.at_least(size, 1, node, "an image is not empty")
     return [Fact(require_same_dtype([x, regions], node), (regions.shape[0], x.shape[1], *map(as_dim, sizes)))]
@@ -51,6 +46,9 @@ def infer_roi_align(scope: Inference, node: ir.Node) -> list[Fact]:
 @lowers("RoiAlign")
 def lower_roi_align(scope: Lowering, node: ir.Node) -> None:
     """The mean, or the largest part, of samples that lie evenly in a bin, each a mix of four pixels."""
+    if not int(attribute(node, "sampling_ratio", 0)):
+        _align_by_size(scope, node)
+        return
     x, images = required(node, 0), required(node, 2)
     fact, out = scope.fact(x), scope.fact(node.outputs[0]).shape
     samples, dtype = as_dim(int(attribute(node, "sampling_ratio", 0))), accumulator(fact.dtype)
@@ -79,21 +77,51 @@ def lower_roi_align(scope: Lowering, node: ir.Node) -> None:
 
 def _samples(scope: Lowering, node: ir.Node, axis: int, bins: Dim, samples: Dim, dtype: DType) -> Emitted:
     """[R, bins, samples]: where along one axis (0 is height) the samples of each region lie, in pixels."""
-    regions, scale = required(node, 1), float(attribute(node, "spatial_scale", 1.0))
-    half_pixel = attribute(node, "coordinate_transformation_mode", "half_pixel") == "half_pixel"
-
-    def corner(region: Dim, position: int) -> Expr:
-        scaled = mul(cast(scope.load(regions, (region, as_dim(position))), dtype), scale)
-        return sub(scaled, 0.5) if half_pixel else scaled
 
     def body(i: Indices) -> Expr:
-        start, end = corner(i[0], 1 - axis), corner(i[0], 3 - axis)
-        extent = sub(end, start) if half_pixel else larger(sub(end, start), 1)
+        start, extent = _reach(scope, node, axis, i[0], dtype)
         size = div(extent, count(bins, dtype))
         within = div(mul(add(count(i[2], dtype), 0.5), size), count(samples, dtype))
         return add(add(start, mul(count(i[1], dtype), size)), within)
 
-    return emit(scope, (scope.fact(regions).shape[0], bins, samples), body, "sample")
+    return emit(scope, (scope.fact(required(node, 1)).shape[0], bins, samples), body, "sample")
+
+
+def _reach(scope: Lowering, node: ir.Node, axis: int, region: Dim, dtype: DType) -> tuple[Expr, Expr]:
+    """Where a region begins along an axis (0 is height), and how far it reaches, in pixels."""
+    regions, scale = required(node, 1), float(attribute(node, "spatial_scale", 1.0))
+    half_pixel = attribute(node, "coordinate_transformation_mode", "half_pixel") == "half_pixel"
+
+    def corner(position: int) -> Expr:
+        scaled = mul(cast(scope.load(regions, (region, as_dim(position))), dtype), scale)
+        return sub(scaled, 0.5) if half_pixel else scaled
+
+    start, end = corner(1 - axis), corner(3 - axis)
+    return start, sub(end, start) if half_pixel else larger(sub(end, start), 1)
+
+
+def _align_by_size(scope: Lowering, node: ir.Node) -> None:
+    """How often a bin is sampled hangs on the size of its region: a function over memory looks."""
+    x, images = required(node, 0), required(node, 2)
+    fact, out = scope.fact(x), scope.fact(node.outputs[0]).shape
+    dtype = accumulator(fact.dtype)
+
+    def reach(i: Indices) -> Expr:
+        (top, height), (left, width) = (_reach(scope, node, axis, i[0], dtype) for axis in (0, 1))
+        found = width
+        for position, part in ((2, height), (1, left), (0, top)):
+            found = select(at_least_zero(position - i[1]), part, found)
+        return found
+
+    reaches = emit(scope, (out[0], as_dim(4)), reach, "reach")
+    wide = (
+        scope.tensor(x)
+        if fact.dtype is dtype
+        else emit(scope, fact.shape, lambda i: cast(scope.load(x, i), dtype), "wide").name
+    )
+    numbers = (*fact.shape, *out[2:], int(attribute(node, "mode", "avg") == "max"))
+    (bins,) = scope.extern("align", [reaches.name, scope.tensor(images), wide], [(dtype, out)], numbers, out[0])
+    define(scope, node.outputs[0], Emitted(bins, dtype).at)
 
 
 def _is_near(place: Expr, size: Dim) -> Expr:

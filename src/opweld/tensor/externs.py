@@ -299,6 +299,65 @@ def _couple(operands: Sequence[Array], results: Sequence[Array], numbers: Number
             p /= 1 + change
 
 
+# ------------------------------------------------------------------------------------------------------------- regions
+
+
+def _align_parts(numbers: Numbers) -> tuple[Any, ...]:
+    """Where a region begins and how far it reaches, in rows and columns; its image; all images; the bins."""
+    images, channels, height, width, rows, columns, _ = numbers
+    return 4, 1, images * channels * height * width, channels * rows * columns
+
+
+def _align_work(numbers: Numbers) -> Any:
+    """Some four samples of four pixels in each bin."""
+    return numbers[1] * numbers[4] * numbers[5] * 40
+
+
+def _align(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
+    """The mean, or the largest part, of the samples of each bin of a region: as many along an axis as a bin has pixels,
+    rounded up. Each is a mix of the four pixels around it; those more than a pixel outside count as zero."""
+    (place, image, x), (out,), (images, channels, height, width, rows, columns, largest) = operands, results, numbers
+    if not 0 <= image[0] < images:
+        raise OpweldError(f"an index is out of range: image {image[0]} of {images}")
+    pixels = x.reshape(images, channels, height, width)[image[0]]
+    bins = out.reshape(channels, rows, columns)
+    along_rows, count_rows = _samples(place[0], place[2], rows, height)
+    along_columns, count_columns = _samples(place[1], place[3], columns, width)
+    count = max(count_rows * count_columns, 1)
+    for row, column in itertools.product(range(rows), range(columns)):
+        total = np.zeros(channels, x.dtype)
+        taken = 0
+        for (y, v), (x_, u) in itertools.product(along_rows[row], along_columns[column]):
+            terms = [
+                pixels[:, at, to] * (a * b)
+                for at, a in ((y, 1 - v), (min(y + 1, height - 1), v))
+                for to, b in ((x_, 1 - u), (min(x_ + 1, width - 1), u))
+            ]
+            if not largest:
+                total += sum(terms)
+            else:
+                most = np.maximum.reduce(terms)
+                total = np.maximum(total, most) if taken else most
+            taken += 1
+        if largest:
+            bins[:, row, column] = np.maximum(total, 0) if taken < count_rows * count_columns else total
+        else:
+            bins[:, row, column] = total / total.dtype.type(count)
+
+
+def _samples(start: Any, extent: Any, bins: int, size: int) -> tuple[list[list[tuple[int, Any]]], int]:
+    """For each bin (the pixel before, how far behind it) of the samples near the image; how many there are in all."""
+    kind = start.dtype.type
+    step = extent / kind(bins)
+    count = max(int(np.ceil(step)), 0) if np.isfinite(step) else 0
+    places: list[list[tuple[int, Any]]] = []
+    for at in range(bins):
+        found = [start + kind(at) * step + (kind(i) + kind(0.5)) * step / kind(count) for i in range(count)]
+        inside = [min(max(place, kind(0)), kind(size - 1)) for place in found if -1 <= place <= size]
+        places.append([(int(place), place - kind(int(place))) for place in inside])
+    return places, count
+
+
 EXTERNS: dict[str, Function] = {
     "order": Function(_order_parts, _order_work, _order),
     "unique": Function(_unique_parts, _unique_work, _unique, lambda numbers: ((DType.I64, numbers[0]),)),
@@ -311,6 +370,7 @@ EXTERNS: dict[str, Function] = {
     "couple": Function(
         _couple_parts, _couple_work, _couple, lambda numbers: ((DType.F32, numbers[0] * (numbers[0] + 1)),)
     ),
+    "align": Function(_align_parts, _align_work, _align, tables=1),
     "nonzero": Function(_nonzero_parts, lambda numbers: numbers[0] * 2, _nonzero),
     "suppress": Function(_suppress_parts, _suppress_work, _suppress, lambda numbers: ((DType.I64, numbers[1]),)),
 }

@@ -288,6 +288,82 @@ OPW_EXTERN void opw_extern_suppress_f32(const float *place, const float *scores,
 OPW_DEFINE_TREES(f32, float)
 OPW_DEFINE_TREES(f64, double)
 
+/* ----------------------------------------------------------------------------------------------------------- regions */
+
+/* Samples of a bin are at most a pixel apart and at least half of one, unless there is a single one. Those before the
+ * image are passed over at once, and those behind it end the bin: a region costs what lies on the image, however large
+ * it says to be. Nor does one without end count on where `element` has no next number. */
+#define OPW_DEFINE_ALIGN(T, element)                                                                                   \
+    typedef struct {                                                                                                   \
+        element start, step, count;                                                                                    \
+        int64_t size;                                                                                                  \
+    } opw_axis_##T;                                                                                                    \
+    OPW_EXTERN opw_axis_##T opw_axis_of_##T(element start, element extent, int64_t bins, int64_t size) {               \
+        element step = extent / (element)bins;                                                                         \
+        bool finite = step > 0 && step - step == 0;                                                                    \
+        return (opw_axis_##T){start, step, finite ? (element)__builtin_ceil((double)step) : 0, size};                  \
+    }                                                                                                                  \
+    OPW_EXTERN element opw_sample_##T(opw_axis_##T axis, int64_t bin, element i) {                                     \
+        return axis.start + (element)bin * axis.step + (i + (element)0.5) * axis.step / axis.count;                    \
+    }                                                                                                                  \
+    OPW_EXTERN element opw_first_sample_##T(opw_axis_##T axis, int64_t bin) {                                          \
+        double before = (-1.0 - opw_sample_##T(axis, bin, 0)) * axis.count / axis.step - 2;                            \
+        return before > 0 ? (element)__builtin_floor(before) : 0;                                                      \
+    }                                                                                                                  \
+    /* The pixel before a place that is near the image; `part` is how far behind it the place is. */                   \
+    OPW_EXTERN int64_t opw_pixel_##T(element place, int64_t size, element *part) {                                     \
+        element inside = OPW_MIN(OPW_MAX(place, 0), (element)(size - 1));                                              \
+        int64_t pixel = (int64_t)inside;                                                                               \
+        *part = inside - (element)pixel;                                                                               \
+        return pixel;                                                                                                  \
+    }                                                                                                                  \
+    OPW_EXTERN void opw_extern_align_##T(const element *place, const int64_t *image, const element *x, element *out,   \
+                                         int64_t images, int64_t channels, int64_t height, int64_t width,              \
+                                         int64_t rows, int64_t columns, int64_t largest, int64_t *error) {             \
+        if (*image < 0 || *image >= images) {                                                                          \
+            *error = OPW_BAD_INDEX;                                                                                    \
+            return;                                                                                                    \
+        }                                                                                                              \
+        const element *pixels = x + *image * channels * height * width;                                                \
+        opw_axis_##T down = opw_axis_of_##T(place[0], place[2], rows, height);                                         \
+        opw_axis_##T across = opw_axis_of_##T(place[1], place[3], columns, width);                                     \
+        int64_t bins = rows * columns;                                                                                 \
+        element all = down.count * across.count, counted = OPW_MAX(all, 1);                                            \
+        for (int64_t bin = 0; bin < bins; bin++) {                                                                     \
+            int64_t row = bin / columns, column = bin % columns;                                                       \
+            element taken = 0;                                                                                         \
+            for (int64_t c = 0; c < channels; c++) out[c * bins + bin] = 0;                                            \
+            for (element i = opw_first_sample_##T(down, row); i < down.count && i + 1 > i; i++) {                      \
+                element y = opw_sample_##T(down, row, i), v, u;                                                        \
+                if (!(y <= (element)height)) break;                                                                    \
+                if (!(y >= -1)) continue;                                                                              \
+                int64_t top = opw_pixel_##T(y, height, &v), low = OPW_MIN(top + 1, height - 1);                        \
+                for (element j = opw_first_sample_##T(across, column); j < across.count && j + 1 > j; j++) {           \
+                    element at = opw_sample_##T(across, column, j);                                                    \
+                    if (!(at <= (element)width)) break;                                                                \
+                    if (!(at >= -1)) continue;                                                                         \
+                    int64_t left = opw_pixel_##T(at, width, &u), right = OPW_MIN(left + 1, width - 1);                 \
+                    element a = (1 - v) * (1 - u), b = (1 - v) * u, c_ = v * (1 - u), d = v * u;                       \
+                    for (int64_t c = 0; c < channels; c++) {                                                           \
+                        const element *plane = pixels + c * height * width;                                            \
+                        element *sum = out + c * bins + bin;                                                           \
+                        element e = a * plane[top * width + left], f = b * plane[top * width + right];                 \
+                        element g = c_ * plane[low * width + left], h = d * plane[low * width + right];                \
+                        element most = OPW_MAX(OPW_MAX(e, f), OPW_MAX(g, h));                                          \
+                        *sum = !largest ? *sum + (e + f + g + h) : taken > 0 ? OPW_MAX(*sum, most) : most;             \
+                    }                                                                                                  \
+                    taken++;                                                                                           \
+                }                                                                                                      \
+            }                                                                                                          \
+            for (int64_t c = 0; c < channels; c++) {                                                                   \
+                element sum = out[c * bins + bin];                                                                     \
+                out[c * bins + bin] = !largest ? sum / counted : taken < all ? OPW_MAX(sum, 0) : sum;                  \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+OPW_DEFINE_ALIGN(f32, float)
+OPW_DEFINE_ALIGN(f64, double)
+
 /* ---------------------------------------------------------------------------------------------------- probabilities */
 
 /* `scratch` is a matrix and how steep the sum that is made least rises with the probability of each class. */
