@@ -96,8 +96,8 @@ def _remedy(sizes: Mapping[str, int]) -> str:
     if not empty:
         return ""
     return (
-        f". An artifact has no code for sizes of 0: run the ONNX model itself, which compiles it when it is fed, or what "
-        f"was compiled with dims={empty}"
+        ". An artifact has no code for sizes of 0: run the ONNX model itself, which compiles it when it is fed, or what"
+        f" was compiled with dims={empty}"
     )
 
 

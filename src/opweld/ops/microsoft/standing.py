@@ -45,7 +45,7 @@ class _Form(Expansion):
         """A result in units of a scale, of the type of its zero point, or of an input where that is absent."""
         point = given(self._written, zero)
         dtype = self._scope.fact(required(self._written, like)).dtype
-        chosen = {} if point is not None else {"output_dtype": dtype.onnx}
+        chosen: dict[str, Any] = {} if point is not None else {"output_dtype": dtype.onnx}
         return self.emit("QuantizeLinear", value, required(self._written, scale), point, **chosen)[0]
 
     def attributes(self, *without: str) -> dict[str, Any]:
