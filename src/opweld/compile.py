@@ -26,6 +26,7 @@ from opweld.explanation import explain_text
 from opweld.interface import ModelMetadata, Structure, TensorInfo
 from opweld.ledger import Ledger, printable
 from opweld.options import CompileOptions, Environment, Options
+from opweld.rules import REWRITES
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.schedule.file import parse_schedules
@@ -251,7 +252,9 @@ def optimize(
     from opweld.rewrite.optimize import optimize_model
 
     options = Options(level=level, disable=tuple(disable), pins=pins or {})
-    made = optimize_model(_source_of(model), lambda: Ledger(options.disable, level=options.level, pins=options.pins))
+    made = optimize_model(
+        _source_of(model), lambda: Ledger(options.disable, level=options.level, pins=options.pins, rules=REWRITES)
+    )
     return onnx_ir.to_proto(made.model)
 
 

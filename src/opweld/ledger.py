@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from opweld.errors import ArtifactError, OptionError
 from opweld.given import Given
-from opweld.rules import LEVELS, RULES, allowed, stage_of
+from opweld.rules import LEVELS, RULES, Rule, allowed, stage_of
 
 Amount = int | str | None
 """A number of bytes or FLOPs: an integer, an expression over symbolic dims as text, or None where nobody counted."""
@@ -150,6 +150,7 @@ class Ledger:
         given: what a schedules file says; a pin is stronger.
         prefix: grant only the first `prefix` wishes for something better than a baseline; None grants all.
         grants: whether to grant wish number n (from 0); None grants all.
+        rules: the kinds of decisions that there can be, which `disable` may name whether they are met or not.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class Ledger:
         pins: Mapping[str, str] | None = None,
         given: Given | None = None,
         grants: Callable[[int], bool] | None = None,
+        rules: Mapping[str, Rule] = RULES,
     ) -> None:
         if prefix is not None and prefix < 0:
             raise ValueError(f"prefix is {prefix}, expected a count of decisions")
@@ -172,6 +174,7 @@ class Ledger:
         self._given = given
         self._grants = grants
         self._prefix = prefix
+        self._rules = rules
         self._wishes = 0
         self._variant = ""
         self._labels: Mapping[str, str] = {}
@@ -288,7 +291,7 @@ class Ledger:
         misspelt, or of another model.
 
         To be called when everything is decided."""
-        known = {*self._by_id, *RULES, *map(stage_of, RULES), *(d.rule for d in self._decisions)}
+        known = {*self._by_id, *self._rules, *map(stage_of, self._rules), *(d.rule for d in self._decisions)}
         for option, names in (("disable", self._disable), ("pin", self._pins)):
             unknown = sorted(set(names) - (set(self._by_id) if option == "pin" else known))
             if unknown:

@@ -27,28 +27,6 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {
-    "rewrite.redundant": Rule("basic", "as written", "its input is read instead"),
-    "rewrite.target": Rule("basic", "computed", "stored, with 0 and -1 for what is not known"),
-    "rewrite.transposes": Rule("basic", "as written", "two transpositions are one, or none"),
-    "rewrite.reshapes": Rule("basic", "as written", "two reshapes are one, or none"),
-    "rewrite.casts": Rule("basic", "as written", "two casts are one, or none"),
-    "rewrite.split_concat": Rule("basic", "as written", "what was split is read instead"),
-    "rewrite.concat_slice": Rule("basic", "as written", "the part is read instead"),
-    "rewrite.fold": Rule("basic", "as written", "computed now"),
-    "rewrite.equal_nodes": Rule("basic", "computed", "shared"),
-    "rewrite.equal_tensors": Rule("basic", "stored", "shared"),
-    "rewrite.dead": Rule("basic", "kept", "removed"),
-    "rewrite.batch_normalization": Rule("basic", "as written", "in the weights of the product before it"),
-    "rewrite.bias": Rule("basic", "as written", "in the bias of the product before it"),
-    "rewrite.scale": Rule("basic", "as written", "in the weights of the product before it"),
-    "rewrite.padding": Rule("basic", "as written", "padding of the convolution after it"),
-    "rewrite.gemm": Rule("extended", "as written", "one Gemm"),
-    "rewrite.gelu": Rule("extended", "as written", "one node"),
-    "rewrite.swish": Rule("extended", "as written", "one node"),
-    "rewrite.mish": Rule("extended", "as written", "one node"),
-    "rewrite.hard_swish": Rule("extended", "as written", "one node"),
-    "rewrite.hard_sigmoid": Rule("extended", "as written", "HardSigmoid"),
-    "rewrite.one_slope": Rule("basic", "as written", "LeakyRelu"),
     "fuse.view": Rule("basic", "copy", "index arithmetic in the users"),
     "fuse.chain": Rule("basic", "separate", "computed inside the user"),
     "fuse.epilogue": Rule("basic", "separate", "computed on the accumulators"),
@@ -80,6 +58,33 @@ RULES: dict[str, Rule] = {
 }
 
 
+REWRITES: dict[str, Rule] = {
+    "rewrite.redundant": Rule("basic", "as written", "its input is read instead"),
+    "rewrite.target": Rule("basic", "computed", "stored, with 0 and -1 for what is not known"),
+    "rewrite.transposes": Rule("basic", "as written", "two transpositions are one, or none"),
+    "rewrite.reshapes": Rule("basic", "as written", "two reshapes are one, or none"),
+    "rewrite.casts": Rule("basic", "as written", "two casts are one, or none"),
+    "rewrite.split_concat": Rule("basic", "as written", "what was split is read instead"),
+    "rewrite.concat_slice": Rule("basic", "as written", "the part is read instead"),
+    "rewrite.fold": Rule("basic", "as written", "computed now"),
+    "rewrite.equal_nodes": Rule("basic", "computed", "shared"),
+    "rewrite.equal_tensors": Rule("basic", "stored", "shared"),
+    "rewrite.dead": Rule("basic", "kept", "removed"),
+    "rewrite.batch_normalization": Rule("basic", "as written", "in the weights of the product before it"),
+    "rewrite.bias": Rule("basic", "as written", "in the bias of the product before it"),
+    "rewrite.scale": Rule("basic", "as written", "in the weights of the product before it"),
+    "rewrite.padding": Rule("basic", "as written", "padding of the convolution after it"),
+    "rewrite.gemm": Rule("extended", "as written", "one Gemm"),
+    "rewrite.gelu": Rule("extended", "as written", "one node"),
+    "rewrite.swish": Rule("extended", "as written", "one node"),
+    "rewrite.mish": Rule("extended", "as written", "one node"),
+    "rewrite.hard_swish": Rule("extended", "as written", "one node"),
+    "rewrite.hard_sigmoid": Rule("extended", "as written", "HardSigmoid"),
+    "rewrite.one_slope": Rule("basic", "as written", "LeakyRelu"),
+}
+"""Decisions about ONNX graphs, which `opweld optimize` takes and compiling does not."""
+
+
 def stage_of(rule: str) -> str:
     """The part of a rule's name before the first dot: `fuse` of `fuse.epilogue`."""
     return rule.partition(".")[0]
@@ -88,5 +93,6 @@ def stage_of(rule: str) -> str:
 def allowed(rule: str, level: str, first: str = "") -> bool:
     """Whether a level takes more than the baseline of a rule; a rule that is not in the table always may. `first`: the
     first level at which one decision may, where it is another than the rule's."""
-    first = first or (RULES[rule].level if rule in RULES else LEVELS[0])
+    known = RULES.get(rule) or REWRITES.get(rule)
+    first = first or (LEVELS[0] if known is None else known.level)
     return LEVELS.index(first) <= LEVELS.index(level)

@@ -10,6 +10,7 @@ import typer
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.ledger import Ledger, printable
+from opweld.rules import REWRITES
 
 if TYPE_CHECKING:
     from opweld.rewrite.optimize import Optimized
@@ -55,7 +56,7 @@ def optimize(
         raise OptionError(f"--for {runtime!r}: expected {' or '.join(RUNTIMES)}")
     done = optimize_model(
         model,
-        lambda: Ledger(options.disable, level=options.level, pins=options.pins),
+        lambda: Ledger(options.disable, level=options.level, pins=options.pins, rules=REWRITES),
         contributed=runtime == "onnxruntime",
     )
     files = save(done, output)

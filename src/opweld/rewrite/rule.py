@@ -42,7 +42,7 @@ class Rule:
     """A rewrite of one idea. It holds no state; what it needs to know of the graph the scope answers.
 
     Attributes:
-        name: `rewrite.something`, a key of `rules.RULES`.
+        name: `rewrite.something`, a key of `rules.REWRITES`.
         operators: of the default domain, at whose nodes it looks: the last node of what it replaces.
     """
 

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 from opweld.ledger import Decision, Ledger
 from opweld.rewrite.optimize import Optimized, optimize_model
+from opweld.rules import REWRITES
 from opweld.verify.reference import float64_outputs
 
 Array = NDArray[Any]
@@ -33,7 +34,7 @@ def normal(*shape: int, seed: int = 0) -> Array:
 def rewritten(model: onnx.ModelProto, feeds: Mapping[str, Array] | None = None, **options: Any) -> Optimized:
     """The rewritten model. It passes ONNX's checker, gives what the model gave, in float64, and has nothing left to be
     rewritten."""
-    made = optimize_model(model, lambda: Ledger(**options))
+    made = optimize_model(model, lambda: Ledger(**options, rules=REWRITES))
     proto = ir.serde.serialize_model(made.model)
     onnx.checker.check_model(proto, full_check=True)
     assert [value.name for value in proto.graph.input] == [
@@ -48,7 +49,7 @@ def rewritten(model: onnx.ModelProto, feeds: Mapping[str, Array] | None = None, 
             scale = float(np.max(np.abs(before), initial=0)) if before.dtype.kind == "f" else 0
             # Weights that were combined are rounded to float32 once more.
             np.testing.assert_allclose(after, before, rtol=0, atol=1e-6 * scale)
-    again = optimize_model(proto, lambda: Ledger(**options))
+    again = optimize_model(proto, lambda: Ledger(**options, rules=REWRITES))
     assert kinds(again) == kinds(made), "rewriting the result changes it again"
     return made
 
