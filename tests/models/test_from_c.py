@@ -48,7 +48,7 @@ def test_same_bytes_from_c(model: Served, program: Path, tmp_path: Path, threads
         answer = run(program, model, example, place, threads)
         if example.label in model.refused:
             assert answer.returncode == 1
-            assert model.refused[example.label]["text"].startswith(answer.stderr.removeprefix("run_model: ").strip())
+            assert answer.stderr.removeprefix("run_model: ").strip() in model.refused[example.label]["text"]
             continue
         assert answer.returncode == 0, f"{example.label}: {answer.stderr}"
         outputs = [np.load(line) for line in answer.stdout.splitlines()]
