@@ -27,6 +27,13 @@ ROUNDING = {np.dtype(np.float16): 2.0**-10, np.dtype(np.float32): 2.0**-23, np.d
 """The relative error of one rounding, twice over."""
 
 
+SUMS = frozenset((
+    "Conv", "ConvTranspose", "MatMul", "Gemm", "Resize", "ReduceSum", "ReduceMean", "AveragePool", "GlobalAveragePool",
+    "Einsum", "CumSum", "Sum", "Mean", "LpPool",
+))  # fmt: skip
+"""Operators whose result is a sum of any number of terms."""
+
+
 class Step:
     """A node that can be run on float64 values."""
 
@@ -68,12 +75,21 @@ def widened(values: Array) -> Array:
 
 
 def disturbed(values: Array, dtype: np.dtype[Any], random: np.random.Generator) -> Array:
-    """Values off by up to a rounding of the dtype that they have in the model, infinite beyond its range."""
+    """Values off by up to a rounding of the dtype that they have in the model, infinite beyond its range and zero below
+    half of its least."""
     if values.dtype.kind != "f" or dtype not in ROUNDING:
         return values
-    least = np.finfo(dtype).smallest_subnormal * (values != 0)
+    least = float(np.finfo(dtype).smallest_subnormal) * (values != 0)
     moved = values * (1 + ROUNDING[dtype] * random.uniform(-1, 1, values.shape)) + least * random.uniform(-1, 1)
+    moved = np.where(np.abs(moved) < least / 2, np.copysign(0.0, moved), moved)
     return np.where(np.abs(moved) > np.finfo(dtype).max, np.copysign(np.inf, moved), moved)
+
+
+def signs_open(values: Array, random: np.random.Generator) -> Array:
+    """Values whose zeros have any sign: that of a sum hangs on its order, and on whether it has products with zero."""
+    if values.dtype.kind != "f":
+        return values
+    return np.where(values == 0, np.copysign(0.0, random.uniform(-1, 1, values.shape)), values)
 
 
 def evaluate(
@@ -98,6 +114,8 @@ def evaluate(
             operands = rounded | step.exact(values)
         results = step.run(operands)
         for name, result in zip((n for n in step.node.output if n), results, strict=True):
-            exact = random is None or step.node.op_type == "Constant"
-            values[name] = result if exact or random is None else disturbed(result, dtypes[name], random)
+            if random is not None and step.node.op_type != "Constant":
+                result = disturbed(result, dtypes[name], random)
+                result = signs_open(result, random) if step.node.op_type in SUMS else result
+            values[name] = result
     return values

@@ -116,3 +116,19 @@ def test_reduction_leaves_what_is_needed(seed: int, tmp_path: Path) -> None:
     reduced = _Reducer(Finding(seed, "all", 1, 0, "wrong"), Allergic({}), tmp_path).run(start)
     assert [node.op_type for node in reduced.model.graph.node] == ["Erf"]
     assert sorted(set(reduced.feeds[0][reduced.model.graph.input[0].name].shape))[-1] == 3
+
+
+def test_what_rounds_to_zero_and_the_sign_of_a_sum_are_noise() -> None:
+    """Half of the least float16 is a tie; -0 + 0 is 0, where a product with zero is left out it is -0."""
+    least = np.full(4, 2.0**-24, np.float16)
+    text = """g (float16[4] x) => (bool[4] y)
+        { f = Constant<value_float: float = 0.5>() h = Cast<to = 10>(f) a = Mul(x, h) y = Cast<to = 9>(a) }"""
+    judge = Judge(case(text, x=least))
+    assert judge.verdict(0, [np.zeros(4, bool)])[0] != "wrong"
+    assert judge.verdict(0, [np.ones(4, bool)])[0] != "wrong"
+    text = """g (float[2, 2] x) => (float[2] y) <float one = {1}>
+        { axes = Constant<value = int64[1] {1}>() a = ReduceSum<keepdims = 0>(x, axes) y = Div(one, a) }"""
+    judge = Judge(case(text, x=np.array([[-0.0, -0.0], [1, 1]], np.float32)))
+    for sign in (-1, 1):
+        assert judge.verdict(0, [np.array([sign * np.inf, 0.5], np.float32)])[0] != "wrong"
+    assert judge.verdict(0, [np.array([np.inf, -0.5], np.float32)])[0] == "wrong"
