@@ -19,7 +19,7 @@ from opweld.frontend.assume import Assumptions, primitive
 from opweld.frontend.segment import resolved
 from opweld.frontend.types import check_types
 from opweld.frontend.values import initial_facts, is_unknown, values_read
-from opweld.ops.elements import COMPARING, TELLING, evaluate_elements, from_array, make, static_shape, to_array
+from opweld.ops.elements import COMPARING, MOVING, TELLING, evaluate_elements, from_array, make, static_shape, to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
 from opweld.ops.ratio import Ratio
@@ -318,13 +318,22 @@ class Trace:
                     found.given.add(value)
                 continue
             parents = self._unknown_parents(maker)
-            fed = all(parent not in self._made for parent in parents)
+            fed = all(map(self._is_fed, parents))
             if parents and (maker.op_type in TELLING or (maker.op_type in COMPARING and fed)):
                 found.links[maker] = None
                 stack.extend(parents)
             else:
                 found.roots.add(value)
         return found
+
+    def _is_fed(self, value: ir.Value) -> bool:
+        """Whether a value is there before the segment begins, or such a value's elements in another place or type."""
+        while (maker := self._made.get(value)) is not None:
+            parents = self._unknown_parents(maker)
+            if maker.op_type not in MOVING or len(parents) != 1:
+                return False
+            (value,) = parents
+        return True
 
     def _unknown_parents(self, maker: ir.Node) -> list[ir.Value]:
         parents = [self.resolved(parent) for parent in maker.inputs if parent is not None]

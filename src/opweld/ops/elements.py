@@ -261,9 +261,10 @@ _MOVES: dict[str, Callable[..., list[Elements] | None]] = {
     "Unsqueeze": _reshape,
 }
 
-TELLING = frozenset(
-    (*_MOVES, "Cast", "CastLike", "Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Min", "Max", "Where")
-)
+MOVING = frozenset((*_MOVES, "Cast"))
+"""Operators whose elements are those of their input."""
+
+TELLING = MOVING.union(("CastLike", "Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Min", "Max", "Where"))
 """Operators whose elements follow from those of their integer inputs."""
 
 COMPARING = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor"))

@@ -4,12 +4,15 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from opweld import frontend
 from opweld.errors import AssumptionError, ModelError
+from opweld.frontend.explore import segments
+from opweld.frontend.onnx import load
 from opweld.tensor.flow import interpret_flow
 from opweld.tensor.program import TensorProgram
 from tests.unit.ops.one_node import flow_of, normal, programs_of, run
@@ -152,3 +155,14 @@ def test_many_conditions_on_data_do_not_multiply() -> None:
         x = normal(3, seed=seed)
         (expected,) = np.asarray(ReferenceEvaluator(model).run(None, {"x": x}))[None]
         np.testing.assert_allclose(interpret_flow(flow, {"x": x})[last], np.asarray(expected).reshape(-1), rtol=1e-6)
+
+
+def test_a_condition_on_what_is_fed_is_a_variant_however_it_is_moved() -> None:
+    """No segment, whose values are laid out as it runs: a rate that is fed is a number of each call."""
+    text = """g (float[n] x, int64 rate) => (float[n] y) {
+        one = Constant<value = int64[1] {1}>() zero = Constant<value = int64 {0}>() r = Reshape(rate, one)
+        s = Gather(r, zero) w = Constant<value = int64 {16000}>() c = Equal(s, w)
+        y = If(c) <then_branch = t () => (float[n] u) { u = Neg(x) }, else_branch = e () => (float[n] v) { v = Abs(x) }>
+    }"""
+    found = segments(load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')))
+    assert [len(own) for own in found] == [2]
