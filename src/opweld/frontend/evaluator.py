@@ -174,3 +174,8 @@ def _widen_tensor(tensor: onnx.TensorProto) -> None:
     if tensor.data_type in _NARROW:
         wide = numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name)
         tensor.CopyFrom(wide)
+
+
+def widen_array(values: Array) -> Array:
+    """float16 and float32 in float64, everything else as it is."""
+    return values.astype(np.float64) if values.dtype in (np.dtype(np.float32), np.dtype(np.float16)) else values

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from opweld.frontend.evaluator import evaluator, widen_model
+from opweld.frontend.evaluator import evaluator, widen_array, widen_model
 from opweld.rewrite.scope import Array, Scope
 
 STEPPED = frozenset((
@@ -72,7 +72,7 @@ class Evaluator:
         return None if fact is None or fact.dtype.numpy.kind not in "fiub" else fact.dtype.numpy
 
     def _computed(self, node: onnx.NodeProto, feeds: Mapping[str, Array]) -> list[Any] | None:
-        wide = {name: _widened(array) for name, array in feeds.items()}
+        wide = {name: widen_array(array) for name, array in feeds.items()}
         unknown = onnx.TensorProto.UNDEFINED
         graph = helper.make_graph(
             [node],
@@ -91,7 +91,3 @@ class Evaluator:
         except Exception:  # noqa: BLE001 - the evaluator raises whatever NumPy does: then the node is left as it is
             return None
         return [np.asarray(array) for array in found]
-
-
-def _widened(array: Array) -> Array:
-    return array.astype(np.float64) if array.dtype in (np.dtype(np.float32), np.dtype(np.float16)) else array

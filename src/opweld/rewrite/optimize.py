@@ -132,9 +132,7 @@ def _correct(scope: Scope) -> None:
 
 def _size(model: ir.Model) -> int:
     """Bytes of the model's file, nearly: of its tensors, and of its nodes."""
-    total = 0
-    for graph in (model.graph, *model.graph.subgraphs()):
-        total += sum(int(v.const_value.nbytes) for v in graph.initializers.values() if v.const_value is not None)
+    total = sum(int(tensor.nbytes) for tensor in stored_tensors(model))
     for owner in (model.graph, *(function.graph for function in model.functions.values())):
         total += sum(ir.serde.serialize_node(node).ByteSize() for node in owner)
     return total
@@ -147,17 +145,16 @@ def _opened(model: str | Path | bytes | onnx.ModelProto) -> ir.Model:
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ModelError(f"the graph is malformed: {str(error)[:300]}") from error
     if path is not None:
-        for tensor in _external(opened):
-            tensor.base_dir = path.parent
+        for tensor in stored_tensors(opened):
+            if isinstance(tensor, ir.ExternalTensor):
+                tensor.base_dir = path.parent
     return opened
 
 
-def _external(model: ir.Model) -> list[ir.ExternalTensor]:
-    found: list[ir.ExternalTensor] = []
-    for graph in (model.graph, *model.graph.subgraphs()):
-        tensors = [value.const_value for value in graph.initializers.values()]
-        found += [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
-    return found
+def stored_tensors(model: ir.Model) -> list[ir.TensorProtocol]:
+    """The tensors that a model holds, those of bodies included."""
+    graphs = (model.graph, *model.graph.subgraphs())
+    return [v.const_value for graph in graphs for v in graph.initializers.values() if v.const_value is not None]
 
 
 def operators(model: ir.Model) -> Counter[str]:

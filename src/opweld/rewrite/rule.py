@@ -52,3 +52,11 @@ class Rule:
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """What could stand in the node's place; None where the rule has nothing to say."""
         raise NotImplementedError
+
+
+def handed_on(node: ir.Node, source: ir.Value, scope: Scope, reason: str, *nodes: ir.Node) -> Proposal | Refusal:
+    """That `source` is read where the node's output is; a refusal where the output is a name of the model's."""
+    output = node.outputs[0]
+    if not scope.replaceable(output, source):
+        return Refusal("it names an output of the model", {"output": output.name or ""})
+    return Proposal(reason, lambda: scope.replace(output, source), nodes, scope.traffic(output))

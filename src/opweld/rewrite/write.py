@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from opweld.errors import ModelError, OptionError
-from opweld.rewrite.optimize import Optimized
+from opweld.rewrite.optimize import Optimized, stored_tensors
 
 INLINE_LIMIT = 2_000_000_000
 """Bytes; protobuf holds no file of more."""
@@ -20,9 +20,7 @@ def save(optimized: Optimized, path: Path) -> list[Path]:
     """Writes a model, whole or not at all, and returns the files. Raises OptionError when it cannot be written, and
     ModelError when ONNX's checker finds fault with it."""
     model = optimized.model
-    tensors = [
-        v.const_value for graph in _graphs(model) for v in graph.initializers.values() if v.const_value is not None
-    ]
+    tensors = stored_tensors(model)
     beside = (
         any(isinstance(t, ir.ExternalTensor) for t in tensors) or sum(int(t.nbytes) for t in tensors) > INLINE_LIMIT
     )
@@ -41,7 +39,3 @@ def save(optimized: Optimized, path: Path) -> list[Path]:
     except OSError as error:
         raise OptionError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
     return files
-
-
-def _graphs(model: ir.Model) -> tuple[ir.Graph, ...]:
-    return (model.graph, *model.graph.subgraphs())

@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 
 from opweld.errors import UnsupportedError
-from opweld.frontend.evaluator import evaluator, widen_model
+from opweld.frontend.evaluator import evaluator, widen_array, widen_model
 from opweld.runtime.structure import flattened
 
 Array = NDArray[Any]
@@ -39,11 +39,7 @@ def float64_outputs(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> 
 def _widen_fed(values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [_widen_fed(value) for value in cast("Sequence[Any]", values)]
-    return None if values is None else _widen_array(values)
-
-
-def _widen_array(values: Array) -> Array:
-    return values.astype(np.float64) if values.dtype in (np.dtype(np.float32), np.dtype(np.float16)) else values
+    return None if values is None else widen_array(values)
 
 
 def onnxruntime_outputs(model: Path, feeds: Mapping[str, Any], *, optimised: bool = False) -> list[Array]:

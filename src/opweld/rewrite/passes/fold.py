@@ -10,6 +10,7 @@ import onnx_ir as ir
 from opweld.ledger import Alternative, Ledger
 from opweld.ops.elements import to_array
 from opweld.rewrite.evaluate import Evaluator
+from opweld.rewrite.passes.merge import OWN_ANSWER
 from opweld.rewrite.scope import Array, Scope, nbytes
 
 NAME = "rewrite.fold"
@@ -21,10 +22,7 @@ SMALL = 256
 LARGEST = 1 << 26
 """Elements of a value that is computed on the way: what is larger is not computed."""
 
-NOT_FOLDED = frozenset((
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
-    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "If", "Loop", "Scan",
-))  # fmt: skip
+NOT_FOLDED = OWN_ANSWER.union(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "If", "Loop", "Scan"))
 """Operators that give another answer each time, that say how a value is stored, and those with bodies."""
 
 

@@ -4,6 +4,7 @@ Weights are combined in float64 and rounded once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,6 +150,15 @@ class BatchNormalization(Rule):
         )
 
 
+def _with_stored(node: ir.Node, scope: Scope) -> Iterator[tuple[ir.Node, Array]]:
+    """The product and the stored numbers that a node combines; what is subtracted or divided by comes second."""
+    orders = ((0, 1),) if node.op_type in ("Sub", "Div") else ((0, 1), (1, 0))
+    for data, other in orders:
+        made, values = scope.maker(operand(node, data), *_CONVOLUTIONS, "Gemm"), scope.constant(operand(node, other))
+        if made is not None and values is not None:
+            yield made, values
+
+
 class Shift(Rule):
     """A number added to each channel of a convolution, or column of a Gemm, is its bias."""
 
@@ -157,11 +167,7 @@ class Shift(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        for data, other in ((0, 1), (1, 0)):
-            made = scope.maker(operand(node, data), *_CONVOLUTIONS, "Gemm")
-            values = scope.constant(operand(node, other))
-            if made is None or values is None or (node.op_type == "Sub" and data == 1):
-                continue
+        for made, values in _with_stored(node, scope):
             found = linear(made, scope)
             if found is None or isinstance(found, Refusal):
                 return found
@@ -186,11 +192,7 @@ class Scale(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        for data, other in ((0, 1), (1, 0)):
-            made = scope.maker(operand(node, data), *_CONVOLUTIONS, "Gemm")
-            values = scope.constant(operand(node, other))
-            if made is None or values is None or (node.op_type == "Div" and data == 1):
-                continue
+        for made, values in _with_stored(node, scope):
             found = linear(made, scope)
             if found is None or isinstance(found, Refusal):
                 return found

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import onnx_ir as ir
 
-from opweld.rewrite.rule import Proposal, Refusal, Rule
+from opweld.rewrite.rule import Proposal, Refusal, Rule, handed_on
 from opweld.rewrite.scope import Scope, attribute, operand
 
 _MOVES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -46,10 +46,7 @@ class Transposes(Rule):
         outer, inner = (list(order) if order is not None else [*range(rank)][::-1] for order in (outer, inner))
         order, output = [inner[axis] for axis in outer], node.outputs[0]
         if order == list(range(rank)):
-            if not scope.replaceable(output, source):
-                return Refusal("it names an output of the model", {"output": output.name or ""})
-            reason = "the second transposition undoes the first"
-            return Proposal(reason, lambda: scope.replace(output, source), (first,), scope.traffic(output))
+            return handed_on(node, source, scope, "the second transposition undoes the first", first)
 
         def apply() -> None:
             scope.replace(output, scope.add(node, "Transpose", [source], perm=order))
@@ -73,10 +70,7 @@ class Reshapes(Rule):
         if shape is None:
             return None
         if shape == scope.shape(source):
-            if not scope.replaceable(output, source):
-                return Refusal("it names an output of the model", {"output": output.name or ""})
-            reason = "the second gives the shape back that the first changed"
-            return Proposal(reason, lambda: scope.replace(output, source), (first,), scope.traffic(output))
+            return handed_on(node, source, scope, "the second gives the shape back that the first changed", first)
         sizes = [dim.constant for dim in shape]
         if sizes.count(None) > 1:
             return Refusal("more than one size is not known", {"shape": "x".join(map(str, shape))}, (first,))
@@ -115,10 +109,7 @@ class Casts(Rule):
                 "the type between cannot hold all numbers", {"from": before.name, "to": between.name}, (first,)
             )
         if after == before:
-            if not scope.replaceable(output, source):
-                return Refusal("it names an output of the model", {"output": output.name or ""})
-            reason = f"{between.name} holds all numbers of {before.name}"
-            return Proposal(reason, lambda: scope.replace(output, source), (first,), scope.traffic(output))
+            return handed_on(node, source, scope, f"{between.name} holds all numbers of {before.name}", first)
 
         def apply() -> None:
             scope.replace(output, scope.add(node, "Cast", [source], to=int(after)))
@@ -139,16 +130,13 @@ class SplitConcat(Rule):
             return None
         if any(part is not made for part, made in zip(node.inputs, split.outputs, strict=True)):
             return None
-        source, output = split.inputs[0], node.outputs[0]
+        source = split.inputs[0]
         shape = scope.shape(source)
         axes = {int(attribute(split, "axis", 0)), int(attribute(node, "axis", 1))}
         axes = {axis % len(shape) for axis in axes} if shape else axes
         if len(axes) > 1:
             return Refusal("it joins along another axis", {"axes": ", ".join(map(str, sorted(axes)))}, (split,))
-        if not scope.replaceable(output, source):
-            return Refusal("it names an output of the model", {"output": output.name or ""})
-        reason = "the parts are joined as they were split"
-        return Proposal(reason, lambda: scope.replace(output, source), (split,), scope.traffic(output))
+        return handed_on(node, source, scope, "the parts are joined as they were split", split)
 
 
 class ConcatSlice(Rule):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from opweld.rewrite.rule import Proposal, Refusal, Rule
+from opweld.rewrite.rule import Proposal, Refusal, Rule, handed_on
 from opweld.rewrite.scope import Scope, attribute, operand
 
 Check = Callable[[ir.Node, Scope], bool | Refusal]
@@ -29,19 +29,10 @@ class Redundant(Rule):
             if isinstance(answer, Refusal):
                 return answer
             if answer:
-                return self._handed_on(node, source, scope)
+                if any(other.uses() or other.is_graph_output() for other in node.outputs[1:]):
+                    return Refusal("another output of the node is read", {"output": node.outputs[1].name or ""})
+                return handed_on(node, source, scope, f"{node.op_type} hands on its input")
         return None
-
-    @staticmethod
-    def _handed_on(node: ir.Node, source: ir.Value, scope: Scope) -> Proposal | Refusal:
-        output = node.outputs[0]
-        if any(other.uses() or other.is_graph_output() for other in node.outputs[1:]):
-            return Refusal("another output of the node is read", {"output": node.outputs[1].name or ""})
-        if not scope.replaceable(output, source):
-            return Refusal("it names an output of the model", {"output": output.name or ""})
-        return Proposal(
-            f"{node.op_type} hands on its input", lambda: scope.replace(output, source), saved=scope.traffic(output)
-        )
 
 
 def _always(node: ir.Node, scope: Scope) -> bool:
