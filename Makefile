@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 SMALL  := $(VENV)/.ready-for-demo
 READY  := $(VENV)/.ready
 
-.PHONY: demo test models check clean
+.PHONY: demo test models check clean chromium
 .DELETE_ON_ERROR:
 
 demo: $(SMALL)
@@ -20,8 +20,14 @@ demo: $(SMALL)
 test: $(READY)
 	$(BIN)/python -m pytest -n auto -m "not models and not slow"
 
-models: $(READY)
+models: $(READY) chromium
 	$(BIN)/python -m pytest -m "models or slow"
+
+# The page of `opweld report` is tested in a browser: installed where that is ours to do; without one, the tests skip.
+chromium:
+	@command -v chromium >/dev/null || test "$$(id -u)" -ne 0 \
+	  || { timeout 120 apt-get update -qq && timeout 300 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } \
+	  || echo 'no chromium: the tests of the report page are skipped' >&2
 
 check: $(READY)
 	$(BIN)/ruff check

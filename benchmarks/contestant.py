@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("feeds", type=Path, help="an npz file")
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--disable", action="append", default=[], help="of opweld: a rule that stays at its baseline")
     options = parser.parse_args()
     feeds = dict(np.load(options.feeds))
-    run = _open(options.runtime, options.model, feeds, options.threads)
+    run = _open(options.runtime, options.model, feeds, options.threads, options.disable)
     run()
     print("ready", flush=True)
     for line in sys.stdin:
@@ -32,11 +33,13 @@ def main() -> int:
     return 0
 
 
-def _open(runtime: str, model: Path, feeds: dict[str, Any], threads: int) -> Callable[[], object]:
+def _open(
+    runtime: str, model: Path, feeds: dict[str, Any], threads: int, disable: Sequence[str]
+) -> Callable[[], object]:
     if runtime == "opweld":
         import opweld
 
-        compiled = opweld.compile(str(model), threads=threads)
+        compiled = opweld.compile(str(model), threads=threads, disable=disable)
         return lambda: compiled.run(feeds)
     from opweld.cli.peers import prepare
 

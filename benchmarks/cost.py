@@ -101,9 +101,8 @@ def predictions(model: str) -> list[tuple[str, str, Mapping[str, float], float]]
     weights = weights_of(made.placed)
     schedules = [str(plan.schedule) for plan in made.plans for _ in plan.works]
     found: list[tuple[str, str, Mapping[str, float], float]] = []
-    for item in made.kernels:
-        cost = predict(item.kernel, target, Expected(sizes), weights)
-        schedule = "" if item.kernel.name.endswith("_halo") else schedules.pop(0)
+    for item, schedule in zip(made.kernels, schedules, strict=True):
+        cost = predict(item.kernel, target, Expected(sizes), weights).cost
         found.append((item.kernel.name, schedule, asdict(cost), cost.running))
     return found
 

@@ -57,14 +57,23 @@ class Row:
 class Contestant:
     """A process that runs one model in one runtime, see `benchmarks.contestant`."""
 
-    def __init__(self, name: str, source: Path, runtime: str, model: Path, feeds: Path, threads: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: Path,
+        runtime: str,
+        model: Path,
+        feeds: Path,
+        threads: int,
+        disable: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.blocks: list[list[float]] = []
         variables = os.environ | {"PYTHONPATH": os.pathsep.join((str(source / "src"), str(REPOSITORY)))}
         # By its path: as a module it would put this tree before the other revision's.
         program = [sys.executable, str(REPOSITORY / "benchmarks" / "contestant.py"), runtime, str(model), str(feeds)]
         self._process = subprocess.Popen(
-            [*program, "--threads", str(threads)],
+            [*program, "--threads", str(threads), *(f"--disable={rule}" for rule in disable)],
             env=variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -93,6 +102,13 @@ class Contestant:
         """Ends the process."""
         self._process.kill()
         self._process.wait()
+
+    def ratio_to(self, other: Contestant) -> tuple[float, float, float]:
+        """(low, ratio, high): this one's median by the other's, between the quartiles of blocks that follow one
+        another."""
+        pairs = [statistics.median(a) / statistics.median(b) for a, b in zip(self.blocks, other.blocks, strict=True)]
+        low, _, high = statistics.quantiles(pairs, n=4) if len(pairs) > 1 else (pairs[0],) * 3
+        return low, self.median / other.median, high
 
     @property
     def median(self) -> float:
@@ -142,9 +158,8 @@ def compare(model: str, sources: dict[str, Path], peers: Sequence[str], threads:
 
 
 def _ratio(other: Contestant, mine: Contestant) -> Ratio:
-    pairs = [statistics.median(a) / statistics.median(b) for a, b in zip(other.blocks, mine.blocks, strict=True)]
-    low, _, high = statistics.quantiles(pairs, n=4) if len(pairs) > 1 else (pairs[0],) * 3
-    return Ratio(other.name, other.median * 1e3, other.median / mine.median, low, high)
+    low, ratio, high = other.ratio_to(mine)
+    return Ratio(other.name, other.median * 1e3, ratio, low, high)
 
 
 def main() -> int:

@@ -1,4 +1,6 @@
-"""Every test run has a cache of its own: it finds nothing that another left, and touches nothing of the user's."""
+"""Every test run has a cache of its own: it finds nothing that another left, and touches nothing of the user's.
+
+No property fails because a shared machine was slow."""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -17,6 +20,8 @@ _CACHE = pytest.StashKey[Path]()
 def pytest_configure(config: pytest.Config) -> None:
     for name in ("OPWELD_DEBUG", "OPWELD_DUMP", "OPWELD_CC"):
         os.environ.pop(name, None)
+    settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("shared")
     config.stash[_CACHE] = Path(tempfile.mkdtemp(prefix="opweld-tests-"))
     os.environ["OPWELD_CACHE"] = str(config.stash[_CACHE])
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opweld import capi as capi
     from opweld.compile import Model as Model
+    from opweld.compile import analyze as analyze
     from opweld.compile import compile as compile
     from opweld.compile import explain as explain
     from opweld.compile import load as load
@@ -53,6 +54,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Model": "opweld.compile",
     "OpweldError": "opweld.errors",
+    "analyze": "opweld.compile",
     "compile": "opweld.compile",
     "explain": "opweld.compile",
     "load": "opweld.compile",

@@ -21,7 +21,7 @@ from opweld.tile.kernels import realise, schedule
 
 
 def _fuse(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> Regions:
-    return join_blocks(partition(program, ledger), expected, target, ledger)
+    return join_blocks(partition(program, expected, target, ledger), expected, target, ledger)
 
 
 def _build_c(sources: Mapping[str, str], out: Path, target: Target, progress: Callable[[int, int], None]) -> None:

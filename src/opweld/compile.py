@@ -18,15 +18,24 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, Unpack, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from opweld import extensions
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
-from opweld.errors import ArtifactError, AssumptionError, MissingModelError, ModelError, ModelTypeError, OptionError
+from opweld.errors import (
+    ArtifactError,
+    AssumptionError,
+    MissingModelError,
+    ModelError,
+    ModelTypeError,
+    OptionError,
+    UnsupportedError,
+)
 from opweld.explanation import explain_text
 from opweld.interface import ModelMetadata, Structure, TensorInfo
 from opweld.ledger import Ledger, printable
 from opweld.options import CompileOptions, Environment, Options
-from opweld.rules import REWRITES
+from opweld.record import Record
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.schedule.file import parse_schedules
@@ -35,6 +44,11 @@ from opweld.target import Target
 if TYPE_CHECKING:
     import onnx
 
+    from opweld.account.account import Account
+    from opweld.account.regions import Form, Kept
+    from opweld.analysis.analysis import Analysis
+    from opweld.rewrite import Pass, Rule
+    from opweld.rewrite.optimize import Optimized
     from opweld.verify.check import Check
 
 Array = np.ndarray[Any, Any]
@@ -236,26 +250,89 @@ def explain(model: ModelSource, **options: Unpack[CompileOptions]) -> str:
     return explain_text(Ledger.loads((folder / artifact.LEDGER).read_text(encoding="utf-8")), schedules)
 
 
+def analyze(
+    model: ModelSource, *, sizes: Mapping[str, int] | None = None, **options: Unpack[CompileOptions]
+) -> Analysis:
+    """What a model costs, node by node and kernel by kernel, before and after it is compiled: parameters, operations,
+    bytes, memory, as numbers and as formulas of the symbolic sizes. `model` as for `compile`, or an artifact's folder.
+
+    `sizes` are those of symbolic dims, the others are as expected. What kernels are bound by is said where `opweld
+    machine` measured this machine. `frame()` of the answer makes a pandas.DataFrame."""
+    from opweld.analysis.analysis import analysis_of
+    from opweld.analysis.foreseen import foreseen
+    from opweld.analysis.machine import Machine
+
+    for name, size in (sizes or {}).items():
+        if not isinstance(cast(object, size), int) or size < 1:
+            raise OptionError(f"sizes: {name!r} is {size!r}, expected a positive whole number")
+    chosen, source = Options.of(**options), _source_of(model)
+    folder = source if isinstance(source, Path) and source.is_dir() else compile_model(source, chosen)
+    account = account_of(folder)
+    found, plan = foreseen(Session(folder, threads=chosen.threads or None), account, sizes or {})
+    return analysis_of(account, found, Machine.remembered(), plan, threads=chosen.threads or 1)
+
+
+def account_of(folder: Path) -> Account:
+    """What compiling left in an artifact. Raises ArtifactError where it cannot be read."""
+    from opweld.account.account import Account
+
+    names = (artifact.LEDGER, artifact.SCHEDULES, artifact.GRAPH)
+    try:
+        ledger, schedules, graph = ((folder / name).read_text(encoding="utf-8") for name in names)
+        given = parse_schedules(schedules, str(folder / artifact.SCHEDULES))
+        return Account(Ledger.loads(ledger), given, Record.loads(graph))
+    except (OSError, UnicodeDecodeError, OptionError) as error:
+        raise ArtifactError(f"cannot read the decisions of {folder} ({error}); compile the model again") from error
+
+
 def optimize(
     model: ModelSource,
     *,
     level: str = "all",
     disable: Sequence[str] = (),
     pins: Mapping[str, str] | None = None,
+    rules: Iterable[Rule | Pass | type[Rule | Pass]] = (),
+    keep_regions: bool | Form = False,
 ) -> onnx.ModelProto:
     """An ONNX model that gives the same as `model` with less: at its opset, with its inputs, outputs, metadata.
 
     `model` is a path, bytes or a ModelProto, left untouched; `level`, `disable` and `pins` are as in `compile`.
-    Raises ModelError for whatever is malformed or unsafe, OptionError for a wrong option."""
-    import onnx_ir
-
-    from opweld.rewrite.optimize import optimize_model
+    `rules`: rules and passes (`opweld.rewrite.Rule`, `Pass`) beside opweld's own and those of installed packages.
+    `keep_regions`: says on each node which kernel of `compile` computes it, as metadata that graph viewers show; with
+    "functions", the nodes of each fused kernel are a function too. See docs/guides/optimize.md.
+    Raises ModelError for whatever is malformed or unsafe, OptionError for a wrong option, RuleError for a rule that
+    fails, UnsupportedError where regions are to be kept of a model that cannot be compiled."""
+    from opweld.rewrite.optimize import optimize_as_asked
+    from opweld.rewrite.write import message
 
     options = Options(level=level, disable=tuple(disable), pins=pins or {})
-    made = optimize_model(
-        _source_of(model), lambda: Ledger(options.disable, level=options.level, pins=options.pins, rules=REWRITES)
-    )
-    return onnx_ir.to_proto(made.model)
+    form = "metadata" if keep_regions is True else keep_regions
+    if form not in (False, "metadata", "functions"):
+        raise OptionError(f"keep_regions is {keep_regions!r}, expected True, False, 'metadata' or 'functions'")
+    done = optimize_as_asked(_source_of(model), options, rules=rules)
+    if form:
+        keep_regions_of(done, form)
+    return message(done)
+
+
+def keep_regions_of(optimized: Optimized, form: Form, progress: Progress | None = None) -> Kept:
+    """Writes into a rewritten model which of its nodes `compile` puts into one kernel; the model is changed.
+
+    Raises UnsupportedError for a model that cannot be compiled."""
+    from opweld.account.regions import keep_regions
+    from opweld.pipeline import foresee
+    from opweld.rewrite.write import save
+    from opweld.tensor.intern import compilation
+
+    target = Target.of("native")
+    with temporary_folder() as folder, compilation():
+        path = folder / "model.onnx"
+        save(optimized, path)
+        try:
+            account = foresee(path, Options(), target, progress)
+        except (ModelError, UnsupportedError) as error:
+            raise UnsupportedError(f"there are no regions to keep, as the model cannot be compiled: {error}") from error
+    return keep_regions(optimized.model, account, target.name, form)
 
 
 def declaration_of(model: Path | bytes | onnx.ModelProto) -> tuple[Structure, ModelMetadata]:
@@ -343,7 +420,8 @@ def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target
         content = hashlib.sha256(model).hexdigest()
     else:
         content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
-    parts = (content, options.digest(), target.digest(), __version__, Compiler.find().version, sources_digest())
+    sources = sources_digest(), extensions.digest()
+    parts = (content, options.digest(), target.digest(), __version__, Compiler.find().version, *sources)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

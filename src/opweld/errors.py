@@ -49,6 +49,15 @@ class UnspecifiedError(UnsupportedError):
         self.option, self.name = option, name
 
 
+class OperatorError(OpweldError):
+    """An operator of another package failed."""
+
+
+class RuleError(OpweldError):
+    """A rule of another package failed: it raised, answered with what is no answer, or left a graph that is none. The
+    model is as it was."""
+
+
 class InputError(OpweldError, ValueError):
     """A feed is missing, unknown, or has the wrong dtype, rank or shape."""
 

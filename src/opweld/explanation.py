@@ -73,8 +73,9 @@ def describe(decision: Decision) -> list[str]:
 
 
 def describe_field(decision: Decision) -> list[str]:
-    """A decision behind a field of a schedule, on one line."""
-    head = f"{decision.id} {decision.part}: {decision.rule} {printable(decision.taken)}"
+    """A decision on one line, its rule named and its site not: what stands behind a field of a schedule."""
+    part = f"{decision.part}: " if decision.part else ""
+    head = f"{decision.id} {part}{decision.rule} {printable(decision.taken)}"
     return ["; ".join((head, *_notes(decision), *_others(decision), printable(decision.reason, 200)))]
 
 

@@ -13,7 +13,7 @@ import difflib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -85,8 +85,9 @@ class Decision:
 
     @property
     def near_miss(self) -> bool:
-        """Whether a better alternative was there and its predicate failed."""
-        return not self.fired and len(self.alternatives) > 1 and bool(self.failed)
+        """Whether there were other alternatives, and none was legal."""
+        names = [a.name for a in self.alternatives]
+        return not self.fired and len(names) > 1 and len(_legal(names, self.preferred, self.failed)) == 1
 
     @property
     def saved_bytes(self) -> int | None:
@@ -150,6 +151,8 @@ class Ledger:
         given: what a schedules file says; a pin is stronger.
         prefix: grant only the first `prefix` wishes for something better than a baseline; None grants all.
         grants: whether to grant wish number n (from 0); None grants all.
+        granted: the ids of the decisions whose wishes are granted; None grants all. Of a ledger that has some, names
+            that meet no decision are no error, and a pin that is not legal is a baseline: decisions hang on others.
         rules: the kinds of decisions that there can be, which `disable` may name whether they are met or not.
     """
 
@@ -162,6 +165,7 @@ class Ledger:
         pins: Mapping[str, str] | None = None,
         given: Given | None = None,
         grants: Callable[[int], bool] | None = None,
+        granted: Collection[str] | None = None,
         rules: Mapping[str, Rule] = RULES,
     ) -> None:
         if prefix is not None and prefix < 0:
@@ -171,8 +175,9 @@ class Ledger:
         self._level = level
         self._disable = frozenset(disable)
         self._pins = dict(pins or {})
-        self._given = given
+        self.given = given
         self._grants = grants
+        self._granted = granted
         self._prefix = prefix
         self._rules = rules
         self._wishes = 0
@@ -237,7 +242,9 @@ class Ledger:
         region, part = self.label(field[0]), field[1]
         said = self._said(identity, rule, region, part, names[0])
         taken = wanted
-        if said is not None:
+        if said is not None and self._granted is not None and said[0] not in legal:
+            taken = names[0]
+        elif said is not None:
             taken = _pinned(*said, rule, names, legal, failed or {})
         elif wanted != names[0] and not self._wish(identity, rule, level):
             taken = names[0]
@@ -265,11 +272,11 @@ class Ledger:
         """What the user said that a decision must be, and where; None where it is free."""
         if identity in self._pins:
             return self._pins[identity], f"pin {identity}={self._pins[identity]}"
-        if self._given is None:
+        if self.given is None:
             return None
         if part:
-            return self._given.field(self._variant, region, part, rule, baseline)
-        return self._given.decision(self._variant, identity, baseline)
+            return self.given.field(self._variant, region, part, rule, baseline)
+        return self.given.decision(self._variant, identity, baseline)
 
     def _identify(self, rule: str, subject: str) -> str:
         text = "\0".join((rule, self._variant, subject)).encode("utf-8", "surrogatepass")
@@ -282,15 +289,23 @@ class Ledger:
         """Whether something better than a baseline is granted."""
         number = self._wishes
         self._wishes += 1
-        if self._disable & {identity, rule, stage_of(rule)} or not allowed(rule, self._level, level):
+        if identity in self._disable or not self.allows(rule, level):
+            return False
+        if self._granted is not None and identity not in self._granted:
             return False
         return (self._prefix is None or number < self._prefix) and (self._grants is None or self._grants(number))
+
+    def allows(self, rule: str, level: str = "") -> bool:
+        """Whether decisions of a rule may take more than their baseline: it is not disabled, nor of a higher level."""
+        return not self._disable & {rule, stage_of(rule)} and allowed(rule, self._level, level, self._rules)
 
     def check_names(self) -> None:
         """Raises OptionError when a pin, an entry of `disable` or a line of the schedules file met no decision: it is
         misspelt, or of another model.
 
         To be called when everything is decided."""
+        if self._granted is not None:
+            return
         known = {*self._by_id, *self._rules, *map(stage_of, self._rules), *(d.rule for d in self._decisions)}
         for option, names in (("disable", self._disable), ("pin", self._pins)):
             unknown = sorted(set(names) - (set(self._by_id) if option == "pin" else known))
@@ -298,8 +313,8 @@ class Ledger:
                 close = difflib.get_close_matches(unknown[0], sorted(known), 3, 0.6)
                 hint = f"did you mean {', '.join(close)}?" if close else "`opweld explain` lists every decision"
                 raise OptionError(f"{option} {unknown[0]!r}: no such decision, rule or stage; {hint}")
-        if self._given is not None:
-            self._given.check_decisions({d.id: d.rule for d in self._decisions if not d.part})
+        if self.given is not None:
+            self.given.check_decisions({d.id: d.rule for d in self._decisions if not d.part})
 
     @property
     def wishes(self) -> int:

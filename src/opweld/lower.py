@@ -86,7 +86,19 @@ class _Lowering:
             outputs=outputs,
             symbols=self.variant.symbols,
             guards=self.variant.guards,
+            values=self._values(items),
         )
+
+    def _values(self, items: Sequence[Item]) -> dict[str, str]:
+        """The graph's names of what items compute; of a tensor that is several values, the first one's; of what a
+        body makes for the graph around it, the graph's."""
+        computed = {name for item in items for name in item_outputs(item)}
+        outside = ((alias, self._names.get(self.variant.resolve(alias))) for alias in self.variant.aliases)
+        found: dict[str, str] = {}
+        for value, name in (*outside, *self._names.items()):
+            if name in computed and value.name:
+                found.setdefault(name, value.name)
+        return found
 
     def _needed(self, outputs: Sequence[ir.Value]) -> set[ir.Node]:
         """The nodes that values depend on, not counting values whose elements are known."""

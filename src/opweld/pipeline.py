@@ -4,18 +4,20 @@ A stage is called through `stage`, by which it can be seen: its text, its checks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from opweld import __version__
+from opweld.account.account import Account
 from opweld.backends import backend_of
 from opweld.build import artifact
 from opweld.build.cache import Cache
-from opweld.build.weights import WeightsFile
+from opweld.build.weights import NoWeights, Weights, WeightsFile
 from opweld.frontend import explore, onnx
 from opweld.frontend.description import Description, describe, external_files
+from opweld.frontend.recorded import explored_nodes
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
@@ -25,8 +27,12 @@ from opweld.place.layout import place
 from opweld.place.pack import pack
 from opweld.place.placed import Placed
 from opweld.place.reuse import reuse
+from opweld.record import FileNode, Record, SymbolEntry, VariantEntry
+from opweld.rewrite.added import added, kinds
+from opweld.rewrite.optimize import hoist
+from opweld.rules import COMPILED
 from opweld.runtime.build import build_runtime
-from opweld.runtime.library import public_headers
+from opweld.runtime.library import module_headers, public_headers
 from opweld.schedule.expected import Expected, check_hints, expected_sizes
 from opweld.schedule.file import parse_schedules, print_schedules
 from opweld.schedule.schedule import Schedule
@@ -39,27 +45,33 @@ from opweld.tensor.simplify import simplify_flow
 from opweld.tile.assemble import assemble
 from opweld.tile.kernels import Plan, Scheduled, schedules_of
 from opweld.tile.module import Module, Segment, Variant
+from opweld.tile.recorded import costed_nodes, recorded_variant
 
 if TYPE_CHECKING:
     from opweld.compile import Progress
 
 
 def generate(
-    model: Any, options: Options, target: Target, ledger: Ledger, weights: WeightsFile, stage: Stage = plain
+    model: Any, options: Options, target: Target, ledger: Ledger, weights: Weights, stage: Stage = plain
 ) -> Generated:
     """The stages between a model and the sources of its module; constants go into the weights file on the way."""
     graph = stage("load", onnx.load, model, options.specialisation)
+    graph = stage("rewrite", hoist, graph, ledger)
     found = stage("explore", explore.segments, graph, options.dims)
     flow = stage("lower", to_flow, found)
+    before = _costed(flow)
+    if any(decision.fired for decision in ledger):  # rewriting is all that was decided yet
+        before |= _costed(stage("costs", _unwritten, model, options))
     flow = stage("simplify", simplify_flow, flow)
     check_hints([program for segment in flow.segments for program in segment.programs], options.dim_hints)
     schedules: dict[tuple[str, str], Schedule] = {}
+    entries: dict[str, VariantEntry] = {}
 
     def compiled_variant(program: TensorProgram, inputs: Sequence[str]) -> Variant:
         expected = stage("expect", expected_sizes, program, options.dim_hints)
         made = compile_program(program, target, ledger, expected, stage)
         schedules.update(schedules_of(made.program, made.plans, ledger))
-        return stage(
+        variant = stage(
             "assemble",
             assemble,
             program.name,
@@ -71,12 +83,33 @@ def generate(
             ledger,
             inputs,
         )
+        own = before[program.name]
+        storages = made.placed.storages
+        entries[program.name] = recorded_variant(own, program, variant, made.kernels, storages, expected, ledger)
+        return variant
 
     segments = _segments(flow, compiled_variant)
     description = describe(graph, found, options.dims)
     module = _module(description, flow, segments, weights.size, target)
     sources = stage("render", backend_of(target).render, module, target)
-    return Generated(description, module, sources, schedules)
+    nodes = explored_nodes(cast("tuple[FileNode, ...]", graph.meta[onnx.NODES]), found)
+    outputs = description.outputs if description.structure is None else description.structure.outputs
+    parameters = cast("Mapping[str, tuple[int, int]]", graph.meta[onnx.PARAMETERS])
+    record = Record(
+        nodes, tuple(value.name for value in outputs), _recorded(segments, entries, description), parameters
+    )
+    return Generated(description, module, sources, schedules, record)
+
+
+def _unwritten(model: Any, options: Options) -> Flow:
+    """The programs of a model that nothing was rewritten in, for what its nodes cost."""
+    graph = onnx.load(model, options.specialisation)
+    return to_flow(explore.segments(graph, options.dims))
+
+
+def _costed(flow: Flow) -> dict[str, VariantEntry]:
+    """What the nodes of each variant cost, by its name."""
+    return {program.name: costed_nodes(program) for segment in flow.segments for program in segment.programs}
 
 
 def compile_program(
@@ -91,28 +124,45 @@ def compile_program(
     program = stage("outputs", own_outputs, program)
     regions = stage("fuse", backend.fuse, program, expected, target, ledger)
     placed = stage("place", place, regions, expected, target, ledger)
-    placed = stage("pack", pack, placed, target, ledger)
-    placed = stage("reuse", reuse, placed, ledger)
+    placed = stage("pack", pack, placed, expected, target, ledger)
+    placed = stage("reuse", reuse, placed, expected, target, ledger)
     plans = stage("schedule", backend.schedule, placed, expected, target, ledger)
     plans, kernels = stage("realise", backend.realise, placed, plans, expected, target, ledger)
     return Compiled(program, regions, placed, plans, kernels)
 
 
-def build_artifact(
-    model: Any, options: Options, target: Target, workspace: Path, cache: Cache, progress: Progress | None = None
-) -> Built:
-    """Runs every stage, compiles the sources, and writes the artifact into the workspace."""
-    environment = Environment.read()
-    stage = Reported(Watched(environment.dump, environment.debug), progress)
+def ledger_of(options: Options, granted: Collection[str] | None = None) -> Ledger:
+    """An empty ledger that decides as the options say; `granted` as for `Ledger`."""
     given = None if options.schedules is None else parse_schedules(options.schedules_text, str(options.schedules))
-    ledger = Ledger(options.disable, level=options.level, pins=options.pins, given=given)
+    table = {**COMPILED, **kinds(added())}
+    return Ledger(options.disable, level=options.level, pins=options.pins, given=given, granted=granted, rules=table)
+
+
+def build_artifact(
+    model: Any,
+    options: Options,
+    target: Target,
+    workspace: Path,
+    cache: Cache,
+    progress: Progress | None = None,
+    *,
+    ledger: Ledger | None = None,
+    stage: Stage = plain,
+) -> Built:
+    """Runs every stage, compiles the sources, and writes the artifact into the workspace.
+
+    `ledger`: an empty one, which decides; that of the options where None. `stage` runs the stages, watched."""
+    environment = Environment.read()
+    reported = Reported(Watched(environment.dump, environment.debug, stage), progress)
+    if ledger is None:
+        ledger = ledger_of(options)
     images, shared, runtime = workspace / "weights.bin", workspace / "module.so", workspace / "runtime.so"
     with WeightsFile(images) as weights:
-        made = generate(model, options, target, ledger, weights, stage)
+        made = generate(model, options, target, ledger, weights, reported)
     ledger.check_names()
-    if given is not None:
-        given.check_regions({at: dict(schedule.fields()) for at, schedule in made.schedules.items()})
-    backend_of(target).build(made.sources, shared, target, stage.compiled)
+    if ledger.given is not None:
+        ledger.given.check_regions({at: dict(schedule.fields()) for at, schedule in made.schedules.items()})
+    backend_of(target).build(made.sources, shared, target, reported.compiled)
     build_runtime(runtime, target)
     folder = workspace / "model.opweld"
     artifact.write(
@@ -123,10 +173,19 @@ def build_artifact(
         weights=images,
         ledger_json=ledger.dumps(),
         schedules=print_schedules(made.schedules, ledger),
-        sources=made.sources,
+        graph_json=made.record.dumps(),
+        sources={**module_headers(), **made.sources},
         headers=public_headers(),
     )
     return Built(folder, {name: cache.file_digest(Path(model).parent / name) for name in external_files(model)})
+
+
+def foresee(model: Any, options: Options, target: Target, progress: Progress | None = None) -> Account:
+    """What compiling would leave, found without a C compiler and without packing weights."""
+    ledger = ledger_of(options)
+    made = generate(model, options, target, ledger, NoWeights(), Reported(plain, progress))
+    ledger.check_names()
+    return Account(ledger, parse_schedules(print_schedules(made.schedules, ledger)), made.record)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +207,7 @@ class Generated:
     module: Module
     sources: Mapping[str, str]
     schedules: Mapping[tuple[str, str], Schedule]
+    record: Record
 
 
 @dataclass(frozen=True)
@@ -168,6 +228,27 @@ def _segments(flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Var
         variants = tuple(compiled(program, inputs) for program in segment.programs)
         own = tuple(dead[number, position] for position in range(len(variants)))
         made.append(Segment(inputs, variants, segment.endings, own))
+    return tuple(made)
+
+
+def _recorded(
+    segments: Sequence[Segment], entries: Mapping[str, VariantEntry], description: Description
+) -> tuple[VariantEntry, ...]:
+    """The variants of all segments, each with the number of its own, and the dims by the names that the model has."""
+    shapes = {info.name: info.shape or () for info in description.inputs}
+
+    def named(symbol: SymbolEntry) -> SymbolEntry:
+        shape = shapes.get(symbol.input, ())
+        known = not symbol.by_value and symbol.position < len(shape)
+        dim = shape[symbol.position] if known else ""
+        return replace(symbol, dim=dim if isinstance(dim, str) else "")
+
+    made: list[VariantEntry] = []
+    for number, own in enumerate(segments):
+        for variant, ending in zip(own.variants, own.endings, strict=True):
+            entry = entries[variant.name]
+            symbols = {name: named(symbol) for name, symbol in entry.symbols.items()}
+            made.append(replace(entry, segment=number, next=ending.next, symbols=symbols))
     return tuple(made)
 
 

@@ -84,14 +84,15 @@ class Reported:
 class Watched:
     """Writes the text of what each stage makes to a numbered file of a folder, and verifies it, as is asked for."""
 
-    def __init__(self, dump: Path | None, debug: bool) -> None:
+    def __init__(self, dump: Path | None, debug: bool, stage: Stage = plain) -> None:
         self._dump = dump
         self._debug = debug
+        self._stage = stage
         self._number = 0
 
     def __call__(self, name: str, run: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a stage. What is wrong with its result is found when its text is there."""
-        value = run(*args, **kwargs)
+        value = self._stage(name, run, *args, **kwargs)
         form = FORMS.get(name)
         if form is not None and self._dump is not None:
             for file, text in form.texts(value, *args):

@@ -22,6 +22,7 @@ MIB = 1024 * KIB
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_NUMBERS = ("cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant", "CPU revision")
 
 # What /proc/cpuinfo and __builtin_cpu_supports call the same thing, for every feature that generated code may use.
 _V3_FEATURES = {"avx2": "avx2", "fma": "fma", "f16c": "f16c", "bmi1": "bmi", "bmi2": "bmi2"}
@@ -139,6 +140,25 @@ def detect(machine: str, flags: frozenset[str], caches: dict[int, int], cores: i
         features=(*generic.features, *present),
         triple=generic.triple if c_library == "gnu" else generic.triple.partition("-gnu")[0] + "-musl",
     )
+
+
+@cache
+def processor_name() -> str:
+    """What this processor calls itself. Virtual machines give one name to many kinds, so it ends with their numbers."""
+    return _read_name(_CPUINFO)
+
+
+def _read_name(path: Path) -> str:
+    """The name, family, model and stepping of the first processor that /proc/cpuinfo lists; on Arm, which has no names
+    there, who made it and which part it is."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "unknown"
+    lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    first = {key.strip(): value.strip() for key, _, value in lines}
+    numbers = (f"{key.lower().removeprefix('cpu ')} {first[key]}" for key in _NUMBERS if key in first)
+    return ", ".join(filter(None, (first.get("model name", ""), *numbers))) or "unknown"
 
 
 def _read_flags(path: Path) -> frozenset[str]:

@@ -24,6 +24,8 @@ from opweld.target import Target
 from opweld.tensor.intern import compilation
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.text import parse_program, print_program
+from opweld.tile.launches import parse_launches, print_launches
+from opweld.tile.module import Variant
 
 pytestmark = pytest.mark.models
 
@@ -43,6 +45,10 @@ def check(made: object) -> bool:
         placed = parse_placed(text)
         verify_placed(placed)
         assert print_placed(placed) == text
+    elif isinstance(made, Variant):
+        text = print_launches(made)
+        kernels = {launch.kernel.name: launch.kernel for launch in made.launches}
+        assert print_launches(parse_launches(text, kernels)) == text
     else:
         return False
     return True
@@ -62,4 +68,4 @@ def test_every_text_of_a_real_model_comes_back(name: str, level: str) -> None:
     options, target = Options(level=level), Target.of("x86-64-v3")
     with compilation(), WeightsFile(Path(os.devnull)) as weights:
         pipeline.generate(fetch.path(name), options, target, Ledger(level=level), weights, checked)
-    assert set(met) == {"outputs", "fuse", "place", "pack", "reuse"}
+    assert set(met) == {"outputs", "fuse", "place", "pack", "reuse", "assemble"}

@@ -136,13 +136,13 @@ def same_up_to_zero_sign_and_last_bits(a: np.ndarray[Any, Any], b: np.ndarray[An
 
 
 @given(FLOATS)
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 def test_simplification_keeps_every_value(body: Expr) -> None:
     assert same_up_to_zero_sign_and_last_bits(values(body), values(simplify(body))), simplify(body)
 
 
 @given(FLOATS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_simplification_is_idempotent(body: Expr) -> None:
     once = simplify(body)
     assert simplify(once) is once
@@ -154,7 +154,7 @@ def program(body: Expr) -> TensorProgram:
 
 
 @given(FLOATS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_text_brings_programs_back(body: Expr) -> None:
     before = program(body)
     verify(before)
@@ -168,7 +168,7 @@ def test_text_brings_programs_back(body: Expr) -> None:
 
 
 @given(FLOATS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_simplified_programs_verify_and_stay(body: Expr) -> None:
     once = simplify_program(program(body))
     verify(once)

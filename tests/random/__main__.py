@@ -53,10 +53,8 @@ def main() -> int:
             from tests.random.reduce import reduce_finding
 
             for finding in {f.seed: f for f in bad}.values():
-                print(
-                    reduce_finding(finding, variables, Path(tempfile.gettempdir()) / f"opweld-reduced-{finding.seed}"),
-                    flush=True,
-                )
+                kept = Path(tempfile.gettempdir()) / f"opweld-reduced-{finding.seed}"
+                print(reduce_finding(finding, given.generator, variables, kept), flush=True)
     _print_table(counts, levels)
     if given.refusals:
         for (outcome, what), count in whats.most_common():

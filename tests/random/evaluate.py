@@ -62,6 +62,12 @@ class Step:
         """The other operands, as they are."""
         return {name: values[name] for name in self._inputs if name not in self.rounded}
 
+    def magnitudes(self, values: Mapping[str, Array]) -> list[Array]:
+        """Of a sum: the same of the magnitudes of what is summed."""
+        return self.run(
+            {name: np.abs(a) if name in self.rounded and a.dtype.kind == "f" else a for name, a in values.items()}
+        )
+
     def run(self, values: Mapping[str, Array]) -> list[Array]:
         """The node's outputs. Raises whatever NumPy does when the operands do not fit."""
         with np.errstate(all="ignore"):
@@ -85,6 +91,36 @@ def disturbed(values: Array, dtype: np.dtype[Any], random: np.random.Generator) 
     return np.where(np.abs(moved) > np.finfo(dtype).max, np.copysign(np.inf, moved), moved)
 
 
+def nearest(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Values rounded to the dtype that they have in the model."""
+    if values.dtype.kind != "f" or dtype not in ROUNDING:
+        return values
+    with np.errstate(all="ignore"):
+        return values.astype(dtype).astype(np.float64)
+
+
+def accumulated(result: Array, terms: Array, dtype: np.dtype[Any], random: np.random.Generator) -> Array:
+    """A sum off by up to a rounding of all its terms together: partial sums are rounded too, in whichever order they
+    are made. `terms` is the sum of their magnitudes; those of 16 bits are added up in float32."""
+    if result.dtype.kind != "f" or dtype not in ROUNDING:
+        return result
+    rounding = min(ROUNDING[dtype], ROUNDING[np.dtype(np.float32)]) / 2
+    return result + np.nan_to_num(np.abs(terms) * rounding * random.uniform(-1, 1, result.shape), posinf=0, neginf=0)
+
+
+def nothing_times_nan(step: Step, operands: Mapping[str, Array], result: Array, random: np.random.Generator) -> Array:
+    """A Resize, NaN by chance where a neighbour may be no number: whoever mixes it in with weight zero gets NaN."""
+    (x,) = step.rounded
+    near = ~np.isfinite(operands[x])
+    if not near.any():
+        return result
+    for axis in range(near.ndim):
+        padded = np.pad(near, [(int(a == axis),) * 2 for a in range(near.ndim)])
+        near = np.logical_or.reduce([padded.take(range(at, at + near.shape[axis]), axis) for at in range(3)])
+    (touched,) = step.run({**operands, x: near.astype(np.float64)})
+    return np.where((touched != 0) & (random.random(result.shape) < 0.5), np.nan, result)
+
+
 def signs_open(values: Array, random: np.random.Generator) -> Array:
     """Values whose zeros have any sign: that of a sum hangs on its order, and on whether it has products with zero."""
     if values.dtype.kind != "f":
@@ -97,6 +133,8 @@ def evaluate(
     known: Mapping[str, Array],
     dtypes: Mapping[str, np.dtype[Any]],
     random: np.random.Generator | None = None,
+    *,
+    rounded_once: bool = False,
 ) -> dict[str, Array]:
     """Every value of a graph in float64, from its inputs and initializers.
 
@@ -105,6 +143,7 @@ def evaluate(
         known: inputs and initializers by name.
         dtypes: what each value is in the model.
         random: where given, operands and results are disturbed by roundings.
+        rounded_once: results are rounded to what they are in the model, and nothing else happens to them.
     """
     values = {name: widened(array) for name, array in known.items()}
     for step in steps:
@@ -113,9 +152,14 @@ def evaluate(
             rounded = {n: disturbed(values[n], dtypes[n], random) for n in step.rounded}
             operands = rounded | step.exact(values)
         results = step.run(operands)
-        for name, result in zip((n for n in step.node.output if n), results, strict=True):
+        sums = random is not None and step.node.op_type in SUMS
+        terms = step.magnitudes(operands) if sums else results
+        for name, result, term in zip((n for n in step.node.output if n), results, terms, strict=True):
             if random is not None and step.node.op_type != "Constant":
+                result = accumulated(result, term, dtypes[name], random) if sums else result
+                if step.node.op_type == "Resize" and result.dtype.kind == "f":
+                    result = nothing_times_nan(step, operands, result, random)
                 result = disturbed(result, dtypes[name], random)
-                result = signs_open(result, random) if step.node.op_type in SUMS else result
-            values[name] = result
+                result = signs_open(result, random) if sums else result
+            values[name] = nearest(result, dtypes[name]) if rounded_once else result
     return values

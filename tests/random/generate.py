@@ -58,8 +58,8 @@ def case_of(seed: int) -> Case:
         graph.attempt(chance.choices(functions, weights)[0])
         if graph.chance(0.03):
             graph.attempt(lambda g: _source(g, tuple(choices[0]), ranks))
-    if not graph.nodes:
-        graph.node("Identity", graph.pick(lambda v: True))
+    if not graph.nodes and not graph.attempt(lambda g: g.node("Identity", g.pick(lambda v: True))):
+        graph.node("Identity", graph.input((2, 3)))  # what was there is larger than values of nodes may be
     outputs = _outputs(graph)
     feeds = tuple(graph.feeds(choice) for choice in range(len(choices)))
     return Case(seed, graph.model(outputs), feeds, tuple(choices))

@@ -23,19 +23,20 @@ from onnx import helper, numpy_helper
 
 from tests.random.evaluate import Step, evaluate
 from tests.random.generate import Case
-from tests.random.generate import case_of as generated
 from tests.random.judge import Finding, dtypes_of
 from tests.random.kept import save_case
 from tests.random.net import Worker
+from tests.random.worker import drawn
 
 Array = NDArray[Any]
 
 
-def reduce_finding(finding: Finding, variables: dict[str, str], folder: Path) -> str:
-    """Reduces the graph of a finding, writes the result into the folder, and returns a report with the model as text.
+def reduce_finding(finding: Finding, generator: str, variables: dict[str, str], folder: Path) -> str:
+    """Reduces the graph that the generator drew for a finding, writes the result into the folder, and returns a report
+    with the model as text.
 
     `variables` are those of the worker processes, see `net.Worker`."""
-    case = generated(finding.seed)
+    case = drawn(finding.seed, generator)
     worker = Worker(variables)
     try:
         with tempfile.TemporaryDirectory(prefix="opweld-reduce-") as scratch:

@@ -132,3 +132,29 @@ def test_what_rounds_to_zero_and_the_sign_of_a_sum_are_noise() -> None:
     for sign in (-1, 1):
         assert judge.verdict(0, [np.array([sign * np.inf, 0.5], np.float32)])[0] != "wrong"
     assert judge.verdict(0, [np.array([np.inf, -0.5], np.float32)])[0] == "wrong"
+
+
+def test_what_every_rounding_decides_is_noise_whatever_chance_draws() -> None:
+    """The largest probability is 0.99998; there is no float16 between it and 1."""
+    text = """g (float16[3] x) => (int64 y)
+        { p = Softmax<axis = 0>(x) f = Floor(p) y = ArgMax<axis = 0, keepdims = 0>(f) }"""
+    for most, answer, verdict in ((10.71, 0, "right"), (10.71, 2, "noise"), (5.0, 2, "wrong")):
+        judge = Judge(case(text, x=np.array([0, -30, most], np.float16)))
+        assert judge.verdict(0, [np.array(answer)])[0] == verdict
+
+
+def test_the_order_of_a_long_sum_is_noise() -> None:
+    judge = Judge(case("g (float[16000] x) => (float[1] y) { y = ReduceSum(x) }", x=normal(16000)))
+    one_by_one = np.cumsum(normal(16000), dtype=np.float32)[-1:]
+    assert judge.verdict(0, [one_by_one])[0] in ("right", "noise")
+    assert judge.verdict(0, [one_by_one + np.float32(0.05)])[0] == "wrong"
+
+
+def test_a_neighbour_that_is_no_number_may_count_with_weight_zero() -> None:
+    """The middle of 3 elements lies on the second: some mix it with the third, which is NaN, some with the first."""
+    text = """g (float[1, 1, 3] x) => (float[1, 1, 1] y)
+        <int64[3] s = {1, 1, 1}> { y = Resize<mode = "linear">(x, , , s) }"""
+    for last, wrong in ((np.nan, False), (3, True)):
+        judge = Judge(case(text, x=np.array([[[1, 2, last]]], np.float32)))
+        assert judge.verdict(0, [np.full((1, 1, 1), 2, np.float32)])[0] == "right"
+        assert (judge.verdict(0, [np.full((1, 1, 1), np.nan, np.float32)])[0] == "wrong") == wrong

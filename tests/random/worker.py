@@ -37,7 +37,7 @@ def main() -> None:
         # Nobody handles the signal: a hang ends the process. Processor time, for a machine may be busy with other work.
         signal.setitimer(signal.ITIMER_PROF, HANG_S)
         say(note="generating")
-        case = load_case(job["folder"]) if "folder" in job else _drawn(job["seed"], job.get("generator", OURS))
+        case = load_case(job["folder"]) if "folder" in job else drawn(job["seed"], job.get("generator", OURS))
         judge = Judge(case)
         say(nodes=len(case.model.graph.node))
         for level in job["levels"]:
@@ -46,7 +46,8 @@ def main() -> None:
         say(done=True)
 
 
-def _drawn(seed: int, generator: str) -> Case:
+def drawn(seed: int, generator: str) -> Case:
+    """The case of a seed of one of the generators."""
     if generator == OURS:
         return case_of(seed)
     from tests.random import smith

@@ -63,7 +63,7 @@ def test_every_stage_is_measured(shape: str) -> None:
     first, *after = records
     assert first["nodes"] >= 40
     names = [record["stage"] for record in after]
-    assert names[:2] == ["load", "explore"] and names[-1] == "render"
+    assert names[:3] == ["load", "rewrite", "explore"] and names[-1] == "render"
     assert all(record["seconds"] >= 0 and record["kilobytes"] >= first["kilobytes"] for record in after)
 
 

@@ -16,19 +16,24 @@ SOURCE = Path(opweld.__file__).parent
 # Each stage may import from itself and from what stands above it, never from below.
 ORDER = (
     ("errors",),
+    ("typed",),
+    ("extensions",),
     ("interface",),
     ("rules",),
     ("options",),
     ("target",),
     ("given",),
     ("ledger",),
+    ("record",),
     ("explanation",),
     ("tensor",),
     ("ops",),
+    ("operators",),
     ("frontend",),
     ("rewrite",),
     ("lower",),
     ("schedule",),
+    ("account",),
     ("fuse",),
     ("place",),
     ("tile",),
@@ -36,10 +41,12 @@ ORDER = (
     ("build",),
     ("runtime",),
     ("verify",),
+    ("analysis",),
     ("backends",),
     ("stages",),
     ("pipeline",),
     ("compile",),
+    ("report",),
     ("backend", "cli", "capi", "shim", "__main__"),
 )
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
@@ -48,7 +55,7 @@ RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 ONNX_READERS = ("frontend", "rewrite", "verify", "backend", "cli")
 
 # What running an artifact needs: these import NumPy and the standard library only.
-LIGHT = ("errors.py", "build/artifact.py", "runtime")
+LIGHT = ("errors.py", "typed.py", "build/artifact.py", "runtime")
 
 # A session of an ONNX file compiles it first, and an artifact is opened without: that import is inside a function.
 ENTRIES = {(Path("runtime/onnxruntime_api.py"), "compile")}

@@ -217,3 +217,15 @@ def test_about_finds_the_decisions_of_a_node() -> None:
     wish(ledger, "a")
     wish(ledger, "b")
     assert [d.site for d in ledger.about("b")] == [("b",)]
+
+
+def test_what_is_granted_by_id_comes_true_and_nothing_else() -> None:
+    probe = Ledger()
+    for site in "abc":
+        wish(probe, site)
+    first, _, last = (decision.id for decision in probe)
+    ledger = Ledger(["misspelt"], granted=[first, last], pins={"gone": "fuse"})
+    assert [wish(ledger, site) for site in "abcd"] == ["fuse", "split", "fuse", "split"]
+    ledger.check_names()  # what a name meant may not come up where something is refused
+    unlike = Ledger(granted=[], pins={first: "weld"})
+    assert wish(unlike, "a") == "split", "nor be what it was"

@@ -105,3 +105,26 @@ def test_flags_are_read_from_cpuinfo(tmp_path: Path) -> None:
     file.write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\nprocessor\t: 1\nflags\t\t: fpu\n")
     assert target_module._read_flags(file) == {"fpu", "avx2", "fma"}
     assert target_module._read_flags(tmp_path / "absent") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: Fast 9000: 2 GHz\nstepping\t: 1\n\n"
+            "processor\t: 1\nmodel name\t: Slow 1\n",
+            "Fast 9000: 2 GHz, family 26, model 2, stepping 1",
+        ),
+        (
+            "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x1\nCPU part\t: 0xd0c\nCPU revision\t: 1\n",
+            "implementer 0x41, part 0xd0c, variant 0x1, revision 1",
+        ),
+        ("", "unknown"),
+    ],
+)
+def test_a_processor_is_named_with_its_numbers(tmp_path: Path, text: str, name: str) -> None:
+    file = tmp_path / "cpuinfo"
+    assert target_module._read_name(file) == "unknown"
+    file.write_text(text)
+    assert target_module._read_name(file) == name
+    assert target_module.processor_name() == target_module.processor_name() != ""

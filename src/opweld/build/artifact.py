@@ -10,16 +10,15 @@ import json
 import os
 import shutil
 import tempfile
-import types
-import typing
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from opweld.build.cache import Cache
 from opweld.build.workspace import remove_left
 from opweld.errors import ArtifactError
+from opweld.typed import AGAIN, typed
 from opweld.interface import ModelMetadata, Structure, TensorInfo
 
 FORMAT: Final = 1
@@ -29,6 +28,7 @@ RUNTIME: Final = "runtime.so"
 WEIGHTS: Final = "weights.bin"
 LEDGER: Final = "ledger.json"
 SCHEDULES: Final = "schedules.txt"
+GRAPH: Final = "graph.json"
 SOURCES: Final = "source"
 HEADERS: Final = "include"
 
@@ -37,7 +37,6 @@ _OLD: Final = ".opweld-old-"
 """Names of what is about to take the place of an artifact, and of what has lost it."""
 
 _MAX_MANIFEST_BYTES = 64 << 20
-_AGAIN = "compile the model again"
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Manifest:
         nodes: of the optimised graph. kernels: distinct compiled functions.
         features: what the processor must have, as the isa of the module names it.
         files: size and digest of what it runs from (module.so, runtime.so, weights.bin) and of what tells how it was
-            made (ledger.json, schedules.txt); `write` fills it in.
+            made (ledger.json, schedules.txt, graph.json); `write` fills it in.
         format: version of this schema.
     """
 
@@ -100,49 +99,11 @@ class Manifest:
         try:
             data = cast(object, json.loads(text))
         except (ValueError, RecursionError) as error:
-            raise ArtifactError(f"{MANIFEST} is no JSON ({error}); {_AGAIN}") from error
+            raise ArtifactError(f"{MANIFEST} is no JSON ({error}); {AGAIN}") from error
         version = cast(dict[str, object], data).get("format") if isinstance(data, dict) else None
         if version != FORMAT:
-            raise ArtifactError(f"{MANIFEST} has format {version!r}, this opweld reads {FORMAT}; {_AGAIN}")
-        return cast(Manifest, _parse(Manifest, cast(object, data), MANIFEST))
-
-
-def _parse(kind: Any, data: object, where: str) -> Any:
-    """`data`, from JSON, as a value of the type `kind`: str, int, tuple, dict, a union or a dataclass of these."""
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(data, dict):
-            raise _mismatch(where, "an object", data)
-        given = cast(dict[str, object], data)
-        values: dict[str, Any] = {}
-        hints = typing.get_type_hints(kind)
-        for entry in dataclasses.fields(kind):
-            if entry.name in given:
-                values[entry.name] = _parse(hints[entry.name], given[entry.name], f"{where}: {entry.name}")
-            elif entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING:
-                raise ArtifactError(f"{where} lacks {entry.name!r}; {_AGAIN}")
-        return cast(type, kind)(**values)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple:
-        if not isinstance(data, list):
-            raise _mismatch(where, "a list", data)
-        return tuple(_parse(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(cast(list[object], data)))
-    if origin is dict:
-        if not isinstance(data, dict):
-            raise _mismatch(where, "an object", data)
-        items = cast(dict[str, object], data).items()
-        return {key: _parse(arguments[1], item, f"{where}[{key!r}]") for key, item in items}
-    if origin in (types.UnionType, typing.Union):
-        for choice in arguments:
-            with contextlib.suppress(ArtifactError):
-                return _parse(choice, data, where)
-        raise _mismatch(where, " or ".join(getattr(choice, "__name__", str(choice)) for choice in arguments), data)
-    if not isinstance(data, kind) or (isinstance(data, bool) and kind is int):
-        raise _mismatch(where, cast(type, kind).__name__, data)
-    return data
-
-
-def _mismatch(where: str, expected: str, data: object) -> ArtifactError:
-    return ArtifactError(f"{where} should be {expected}, but is {str(data)[:80]!r}; {_AGAIN}")
+            raise ArtifactError(f"{MANIFEST} has format {version!r}, this opweld reads {FORMAT}; {AGAIN}")
+        return typed(Manifest, cast(object, data), MANIFEST)
 
 
 # ---- writing ----
@@ -157,6 +118,7 @@ def write(
     weights: Path | Iterable[bytes | memoryview],
     ledger_json: str,
     schedules: str = "",
+    graph_json: str = "",
     sources: Mapping[str, str],
     headers: Mapping[str, str] | None = None,
 ) -> Manifest:
@@ -170,8 +132,8 @@ def write(
         manifest: what it is; `files` is filled in here.
         module_so, runtime_so: shared objects, copied.
         weights: the packed constants: a file, copied, or pieces, one after the other.
-        ledger_json, schedules, sources: what was decided, how kernels are computed, and the generated text by file
-            name.
+        ledger_json, schedules, graph_json, sources: what was decided, how kernels are computed, what became of the
+            graph's nodes, and the text of module.so by file name.
         headers: for callers in C, by file name.
 
     Raises ArtifactError when the place cannot be written, or holds something that is no artifact.
@@ -180,16 +142,18 @@ def write(
         if Path(name).name != name or name in ("", ".", ".."):
             raise ArtifactError(f"{name!r} is no name for a file of an artifact: expected letters without a path")
     with _replacing(folder) as workspace:
+        for place, texts in ((SOURCES, sources), (HEADERS, headers or {})):
+            (workspace / place).mkdir()
+            for name, text in texts.items():
+                (workspace / place / name).write_text(text, encoding="utf-8")
+        # After the sources: debuggers warn of code that is older than its text.
         _copy(module_so, workspace / MODULE)
         _copy(runtime_so, workspace / RUNTIME)
         _write_weights(weights, workspace / WEIGHTS)
         (workspace / LEDGER).write_text(ledger_json, encoding="utf-8")
         (workspace / SCHEDULES).write_text(schedules, encoding="utf-8")
-        for place, texts in ((SOURCES, sources), (HEADERS, headers or {})):
-            (workspace / place).mkdir()
-            for name, text in texts.items():
-                (workspace / place / name).write_text(text, encoding="utf-8")
-        files = {name: _describe(workspace / name) for name in (MODULE, RUNTIME, WEIGHTS, LEDGER, SCHEDULES)}
+        (workspace / GRAPH).write_text(graph_json, encoding="utf-8")
+        files = {name: _describe(workspace / name) for name in (MODULE, RUNTIME, WEIGHTS, LEDGER, SCHEDULES, GRAPH)}
         manifest = dataclasses.replace(manifest, files=files)
         (workspace / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
@@ -299,12 +263,12 @@ def read(folder: Path, *, verify: bool = False) -> Manifest:
         raise ArtifactError(f"{folder} {what}; an artifact is a folder that `opweld compile MODEL -o {folder}` writes")
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:
-            raise ArtifactError(f"{path} is too large for a manifest; {_AGAIN}")
+            raise ArtifactError(f"{path} is too large for a manifest; {AGAIN}")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ArtifactError(f"{folder} has no {MANIFEST}: it is no artifact, or damaged; {_AGAIN}") from error
+        raise ArtifactError(f"{folder} has no {MANIFEST}: it is no artifact, or damaged; {AGAIN}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"cannot read {path} ({error}); {_AGAIN}") from error
+        raise ArtifactError(f"cannot read {path} ({error}); {AGAIN}") from error
     try:
         manifest = Manifest.from_json(text)
     except ArtifactError as error:
@@ -322,13 +286,13 @@ def remember(folder: Path, cache: Cache) -> None:
 
 def _check_file(path: Path, expected: FileInfo | None, verify: bool) -> None:
     if expected is None:
-        raise ArtifactError(f"{path.parent / MANIFEST} does not describe {path.name}; {_AGAIN}")
+        raise ArtifactError(f"{path.parent / MANIFEST} does not describe {path.name}; {AGAIN}")
     try:
         size = path.stat().st_size
         actual = FileInfo(size, Cache.open().file_digest(path) if verify else expected.sha256)
     except OSError as error:
-        raise ArtifactError(f"cannot read {path}: {error.strerror}; {_AGAIN}") from error
+        raise ArtifactError(f"cannot read {path}: {error.strerror}; {AGAIN}") from error
     if actual.bytes != expected.bytes:
-        raise ArtifactError(f"{path} has {actual.bytes} bytes, expected {expected.bytes}: it is damaged; {_AGAIN}")
+        raise ArtifactError(f"{path} has {actual.bytes} bytes, expected {expected.bytes}: it is damaged; {AGAIN}")
     if actual.sha256 != expected.sha256:
-        raise ArtifactError(f"{path} has another content than when it was written: it is damaged; {_AGAIN}")
+        raise ArtifactError(f"{path} has another content than when it was written: it is damaged; {AGAIN}")

@@ -6,6 +6,7 @@ Layout under the root (`OPWELD_CACHE`, or `~/.cache/opweld`):
     shared/ab/KEY-DIGEST.so   the runtime, linked
     models/ab/KEY/             a folder entry, renamed into place when complete
     digests/ab/KEY             size, time of change, inode and digest of a big file seen before
+    machines/ab/KEY            what a machine's ceilings were measured to be
     zig/                       the C compiler's own cache
     pruned                     empty; its time of change is that of the last `prune_at_times`
 
@@ -35,7 +36,7 @@ from opweld.build.workspace import make_folder, remove_left, remove_orphans
 from opweld.errors import OpweldError
 from opweld.options import Environment
 
-KINDS = ("models", "objects", "shared", "digests")
+KINDS = ("models", "objects", "shared", "digests", "machines")
 """The folders of entries."""
 
 _IN_USE_S = 600
@@ -118,6 +119,20 @@ class Cache:
                 shutil.rmtree(staging, ignore_errors=True)
 
         return self._publish(kind, key, place_folder)
+
+    def find_text(self, kind: str, key: str) -> str | None:
+        """The text stored under `key`, or None. The caller checks what it says."""
+        for root in self._roots():
+            path = root / kind / key[:2] / key
+            with contextlib.suppress(OSError, ValueError):
+                text = path.read_text(encoding="utf-8")
+                _touch(path)
+                return text
+        return None
+
+    def publish_text(self, kind: str, key: str, text: str) -> Path:
+        """Puts a text into the cache under `key`, in the place of one that lies there, and returns where it lies."""
+        return self._publish(kind, key, lambda place: _write_then_rename(text.encode(), place))
 
     def discard(self, kind: str, key: str) -> None:
         """Removes the folder entry under `key`, as far as that is allowed."""

@@ -21,6 +21,7 @@ from functools import cache as remember
 from importlib import metadata, util
 from pathlib import Path
 
+from opweld.build.artifact import SOURCES
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
 from opweld.errors import ToolchainError
@@ -35,7 +36,7 @@ BASE_FLAGS = (
     "-fwrapv",
     "-fno-math-errno",
     "-fvisibility=hidden",
-    "-g0",  # zig's default holds the folder's name, so that equal sources give unequal objects
+    "-g1",  # functions and lines, for debuggers and profilers; code is the same as without, compiling takes 4% longer
 )
 """Flags of every object. No fast-math: NaN and infinity are values."""
 
@@ -222,8 +223,10 @@ def _key(compiler: Compiler, flags: Sequence[str], headers: Mapping[str, str], t
 
 def _compile(compiler: Compiler, flags: Sequence[str], workspace: Path, name: str, cache: Cache) -> Path:
     out = workspace / (name[:-2] + ".o")
-    # Relative names, so that diagnostics and objects are the same in every workspace.
-    _run((*compiler.command, *flags, "-c", name, "-o", out.name), workspace, name, cache)
+    # Relative names, so that diagnostics and objects are the same in every workspace; lines are those of the sources
+    # that an artifact keeps.
+    place = f"-fdebug-prefix-map={workspace.resolve()}={SOURCES}"
+    _run((*compiler.command, *flags, place, "-c", name, "-o", out.name), workspace, name, cache)
     return out
 
 

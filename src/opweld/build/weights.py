@@ -6,12 +6,35 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 ALIGNMENT = 64
 """Bytes; a packed operand that straddles cache lines costs a tenth of the speed."""
+
+
+class Weights(Protocol):
+    """What takes the images of an artifact's constants. `size`: bytes so far."""
+
+    size: int
+
+    def put(self, name: str, image: Callable[[], np.ndarray[Any, Any]]) -> int:
+        """Takes an image; returns where it is."""
+        ...
+
+
+class NoWeights:
+    """Takes images and makes none of them: for whoever wants to know what would be computed, and how."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._places = 0
+
+    def put(self, name: str, image: Callable[[], np.ndarray[Any, Any]]) -> int:
+        """Nowhere: a number that no other has."""
+        self._places += 1
+        return self._places
 
 
 class WeightsFile:

@@ -96,7 +96,31 @@ JsonOption = Annotated[
 VerifyFilesOption = Annotated[
     bool, typer.Option("--verify-files", help="Compare the files of an artifact with their digests before they run.")
 ]
+RtolOption = Annotated[
+    float | None, typer.Option(metavar="X", help="Tolerance as a part of each output's scale.", show_default=False)
+]
+AtolOption = Annotated[
+    float | None, typer.Option(metavar="X", help="Tolerance of the difference itself.", show_default=False)
+]
 SeedOption = Annotated[int, typer.Option(metavar="N", help="Seed of made-up inputs.")]
+
+
+_DIGITS = 12
+"""Of a size: no memory holds more."""
+
+
+def distinct(model: Path, **files: Path | None) -> None:
+    """Raises OptionError where two files that are to be written are one, or one is the model."""
+    taken: dict[str, str] = {}
+    for name, file in files.items():
+        if file is None:
+            continue
+        place = "-" if str(file) == "-" else str(file.resolve())
+        if place in taken:
+            raise OptionError(f"--{name} and --{taken[place]} are the same: {file}")
+        if place == str(model.resolve()):
+            raise OptionError(f"--{name} {file} is the model itself; give it another name")
+        taken[place] = name
 
 
 def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
@@ -116,8 +140,8 @@ def sizes(texts: list[str] | None, option: str = "--dim") -> dict[str, int]:
     """The `--dim NAME=N` texts as numbers. Raises OptionError on one that is no positive whole number."""
     dims: dict[str, int] = {}
     for name, value in pairs(texts, option).items():
-        if not value.isascii() or not value.isdigit() or int(value) < 1:
-            raise OptionError(f"{option} {name}={value}: expected a positive whole number")
+        if not value.isascii() or not value.isdigit() or len(value) > _DIGITS or int(value) < 1:
+            raise OptionError(f"{option} {name}={value[:40]}: expected a positive whole number, up to {_DIGITS} digits")
         dims[name] = int(value)
     return dims
 

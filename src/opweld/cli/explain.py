@@ -6,24 +6,31 @@ from typing import Annotated
 
 import typer
 
+from opweld.account.data import account_json
+from opweld.account.node import decisions_about, node_text, nodes_called
+from opweld.account.summary import summary_text
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.explanation import explain_text
 from opweld.ledger import Ledger, printable
-from opweld.rules import RULES, stage_of
+from opweld.rules import COMPILED, stage_of
 
 
 def explain(
     model: arguments.AnyModelArgument,
     node: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only the decisions about this graph node.", show_default=False)
+        str | None,
+        typer.Option(metavar="NAME", help="Follow this node of the graph to its kernel.", show_default=False),
     ] = None,
     rule: Annotated[
         str | None,
         typer.Option(metavar="RULE", help="Only decisions of this rule, or of this stage.", show_default=False),
     ] = None,
-    ids: Annotated[bool, typer.Option("--ids", help="List the decisions behind each kernel's schedule too.")] = False,
-    near_misses: Annotated[int, typer.Option(metavar="N", help="How many near misses to list.")] = 20,
+    everything: Annotated[bool, typer.Option("--all", help="List every decision and every kernel.")] = False,
+    ids: Annotated[
+        bool, typer.Option("--ids", help="As --all, with the decisions behind each kernel's schedule.")
+    ] = False,
+    near_misses: Annotated[int, typer.Option(metavar="N", help="How many near misses to list.")] = 10,
     target: arguments.TargetOption = "native",
     level: arguments.LevelOption = "all",
     dim: arguments.FixedDimOption = None,
@@ -35,21 +42,23 @@ def explain(
     constant: arguments.ConstantOption = None,
     json: arguments.JsonOption = None,
 ) -> None:
-    """Print what was decided by stage and rule, how each kernel is computed, then the near misses, dearest first.
+    """Print a summary: what became of the nodes, what fusion saves, how much it covers, and what nearly was fused.
 
     \b
     opweld explain model.onnx
-    opweld explain model.onnx --node /layer3/conv1/Conv   why was this node (not) fused? how is it computed?
+    opweld explain model.onnx --all                       every decision by stage and rule, and every kernel
+    opweld explain model.onnx --node /layer3/conv1/Conv   what became of this node? why was it (not) fused?
     opweld explain model.onnx --rule schedule.height      one kind of decision, with what each way would take
     opweld explain model.onnx --ids                       the decisions behind every kernel
-    opweld explain model.onnx --json - | jq '.[].rule'
+    opweld explain model.onnx --json - | jq '.decisions[].rule'
     opweld bench model.onnx --disable ID                  what is that decision worth?
     opweld bench model.onnx --pin ID=ALTERNATIVE          what would another choice do?
 
     Each decision has an id, which --disable and --pin of the other commands take. --node and --rule list the decisions
-    behind schedules as --ids does. The schedules are also in the artifact, as schedules.txt; see --schedules.
+    behind schedules as --ids does. The schedules are also in the artifact, as schedules.txt; see --schedules. What
+    --json writes is described by docs/explain.schema.json.
     """
-    from opweld.cli.open import read_decisions
+    from opweld.cli.open import read_account
 
     options = arguments.options(
         target=target,
@@ -62,19 +71,25 @@ def explain(
         length=length,
         constant=constant,
     )
-    ledger, made = read_decisions(model, options)
+    account = read_account(model, options)
+    found = list(account.record.nodes) if node is None else nodes_called(account, node)
+    decisions = list(account.ledger)
     if node is not None:
-        ledger = Ledger.of(ledger.about(node))
-        if not len(ledger):
-            raise OptionError(f"--node {node!r}: no decision is about a node of that name")
+        decisions = list({d.id: d for one in found for d in decisions_about(account, one)}.values())
     if rule is not None:
-        if rule not in {*RULES, *map(stage_of, RULES)}:
-            raise OptionError(f"--rule {rule!r}: no such rule or stage; the rules are {', '.join(RULES)}")
-        ledger = Ledger.of([d for d in ledger if rule in (d.rule, d.stage)])
+        rules = list(dict.fromkeys((*COMPILED, *account.ledger.counts())))  # packages may add some
+        if rule not in {*rules, *map(stage_of, rules)}:
+            raise OptionError(f"--rule {rule!r}: no such rule or stage; the rules are {', '.join(rules)}")
+        decisions = [d for d in decisions if rule in (d.rule, d.stage)]
     if json is not None:
-        show.write_json(ledger.to_json(), json)
+        show.write_json(account_json(account, str(model), found, decisions), json)
         if str(json) == "-":
             return
-    fired = sum(d.fired for d in ledger)
-    print(f"{printable(str(model))}: {len(ledger)} decisions, {fired} took more than their baseline")
-    print(explain_text(ledger, made, near_misses, ids or node is not None or rule is not None), end="")
+    if everything or ids or rule is not None:
+        fired = sum(d.fired for d in decisions)
+        print(f"{printable(str(model))}: {len(decisions)} decisions, {fired} took more than their baseline")
+        print(explain_text(Ledger.of(decisions), account.schedules, near_misses, ids or rule is not None), end="")
+    elif node is not None:
+        print("".join(node_text(account, one) for one in found), end="")
+    else:
+        print(summary_text(account, str(model), near_misses), end="")

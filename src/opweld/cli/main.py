@@ -8,12 +8,18 @@ from typing import Annotated
 import typer
 
 import opweld
+from opweld.cli.analyze import analyze
 from opweld.cli.bench import bench
+from opweld.cli.bisect import bisect
 from opweld.cli.cache import app as cache
 from opweld.cli.compile import compile_command
 from opweld.cli.explain import explain
+from opweld.cli.lock import lock
+from opweld.cli.machine import machine
 from opweld.cli.operators import operators
 from opweld.cli.optimize import optimize
+from opweld.cli.profile import profile
+from opweld.cli.report import report
 from opweld.cli.run import run
 from opweld.cli.verify import verify
 from opweld.errors import OptionError, OpweldError
@@ -30,9 +36,15 @@ app = typer.Typer(
 app.command("compile")(compile_command)
 app.command("run")(run)
 app.command("bench")(bench)
+app.command("profile")(profile)
 app.command("verify")(verify)
+app.command("bisect")(bisect)
 app.command("explain")(explain)
+app.command("analyze")(analyze)
+app.command("report")(report)
+app.command("lock")(lock)
 app.command("optimize")(optimize)
+app.command("machine")(machine)
 app.command("operators")(operators)
 app.add_typer(cache, name="cache")
 
@@ -56,8 +68,14 @@ def opweld_command(
     opweld run model.opweld --input x=x.npy     run it
     opweld verify model.onnx                    is the answer right?
     opweld bench model.onnx                     is it fast?
+    opweld profile model.onnx                   where does the time go?
     opweld explain model.onnx                   what was fused, what was not, and why?
+    opweld report model.onnx -o report.html     all of it, to look at
+    opweld bisect model.onnx                    which decision makes it wrong, or slow?
+    opweld analyze model.onnx                   what does it cost, and what is each kernel bound by?
+    opweld lock model.onnx -o model.lock        which nodes are computed together? --check: are they still?
     opweld optimize model.onnx -o smaller.onnx  a smaller ONNX file for any runtime
+    opweld machine                              what can this machine do at most?
     opweld operators                            which operators compile
     opweld cache                                what compiled models take on the disk
 

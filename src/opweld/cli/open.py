@@ -11,16 +11,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from opweld.build.artifact import LEDGER, SCHEDULES
+from opweld.account.account import Account
+from opweld.build.artifact import WEIGHTS, read
 from opweld.cli import show
-from opweld.errors import ArtifactError, AssumptionError, OptionError
-from opweld.given import Given
+from opweld.errors import ArtifactError, AssumptionError, OpweldError
 from opweld.interface import TensorInfo
-from opweld.ledger import Ledger, printable
+from opweld.ledger import printable
 from opweld.options import Options
+from opweld.runtime.bind import PlanDescription
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
-from opweld.schedule.file import parse_schedules
+from opweld.target import Target
 
 Array = NDArray[Any]
 
@@ -64,10 +65,10 @@ class Opened:
 def open_model(model: Path, options: Options, *, verify: bool = False) -> Opened:
     """Opens an artifact, its files compared with their digests where `verify`, or compiles an ONNX file with a progress
     bar and opens the result."""
-    session = Session(_artifact(model, options), threads=options.threads or None, verify=verify)
+    session = Session(artifact_of(model, options), threads=options.threads or None, verify=verify)
 
     def compile(dims: Mapping[str, int]) -> Path:
-        return _artifact(model, replace(options, dims={**options.dims, **dims}))
+        return artifact_of(model, replace(options, dims={**options.dims, **dims}))
 
     return Opened(session, FittedSessions(session, None if model.is_dir() else compile))
 
@@ -77,17 +78,45 @@ def _checked(feeds: Mapping[str, Array], session: Session) -> Session:
     return session
 
 
-def read_decisions(model: Path, options: Options) -> tuple[Ledger, Given]:
-    """The ledger and the schedules of an artifact, or of an ONNX file once compiled."""
-    folder = _artifact(model, options)
+def read_account(model: Path, options: Options) -> Account:
+    """What compiling left in an artifact, or leaves of an ONNX file once compiled."""
+    from opweld.compile import account_of
+
+    return account_of(artifact_of(model, options))
+
+
+def planned(
+    model: Path, options: Options, account: Account, dims: Mapping[str, int]
+) -> tuple[Mapping[str, int], PlanDescription | None]:
+    """The sizes of a run and its plan, see `foreseen`; no plan where this machine cannot run the model."""
+    from opweld.analysis.foreseen import foreseen
+
     try:
-        ledger, schedules = ((folder / name).read_text(encoding="utf-8") for name in (LEDGER, SCHEDULES))
-        return Ledger.loads(ledger), parse_schedules(schedules, str(folder / SCHEDULES))
-    except (OSError, UnicodeDecodeError, OptionError) as error:
-        raise ArtifactError(f"cannot read the decisions of {folder} ({error}); compile the model again") from error
+        session = Session(artifact_of(model, options), threads=options.threads or None)
+    except OpweldError:
+        return dims, None
+    return foreseen(session, account, dims)
 
 
-def _artifact(model: Path, options: Options) -> Path:
+def target_of(model: Path, options: Options) -> str:
+    """The name of the target that a model is compiled for."""
+    return read(model).target if model.is_dir() else Target.of(options.target).name
+
+
+def file_bytes(model: Path) -> int:
+    """What a model takes on the disk: an ONNX file with those that its tensors lie in, the weights of an artifact."""
+    if model.is_dir():
+        try:
+            return (model / WEIGHTS).stat().st_size
+        except OSError as error:
+            raise ArtifactError(f"{model / WEIGHTS}: {error.strerror}; compile the model again") from error
+    from opweld.frontend.description import external_files
+
+    return sum((model.parent / name).stat().st_size for name in (model.name, *external_files(model)))
+
+
+def artifact_of(model: Path, options: Options) -> Path:
+    """The folder of an artifact, which is the model itself or what an ONNX file becomes, with a progress bar."""
     if model.is_dir():
         return model
     # Compiling brings in onnx and the whole compiler; opening an artifact must not.

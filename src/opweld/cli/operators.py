@@ -17,10 +17,12 @@ def operators(
     """List the operators that compile, and how few primitives they are made of.
 
     An operator is lowered to index expressions, resolved into others as a model is loaded, replaced by what ONNX
-    defines it to mean, or refused.
+    defines it to mean, or refused. Those of installed packages are listed too.
     """
     from opweld.frontend.coverage import coverage
+    from opweld.ops.registry import load_installed
 
+    load_installed()
     found = coverage()
     if json is not None:
         show.write_json(asdict(found), json)

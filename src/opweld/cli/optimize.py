@@ -9,10 +9,10 @@ import typer
 
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
-from opweld.ledger import Ledger, printable
-from opweld.rules import REWRITES
+from opweld.ledger import printable
 
 if TYPE_CHECKING:
+    from opweld.account.regions import Kept
     from opweld.rewrite.optimize import Optimized
 
 RUNTIMES = ("any", "onnxruntime")
@@ -32,6 +32,12 @@ def optimize(
     level: arguments.LevelOption = "all",
     disable: arguments.DisableOption = None,
     pin: arguments.PinOption = None,
+    keep_regions: Annotated[
+        bool, typer.Option("--keep-regions", help="Say on each node which kernel of `opweld compile` computes it.")
+    ] = False,
+    functions: Annotated[
+        bool, typer.Option("--functions", help="With --keep-regions: the nodes of a kernel are a function, too.")
+    ] = False,
     near_misses: Annotated[int, typer.Option(metavar="N", help="How many near misses to list.")] = 10,
     json: arguments.JsonOption = None,
 ) -> None:
@@ -43,10 +49,15 @@ def optimize(
     opweld optimize model.onnx -o smaller.onnx --level basic
     opweld optimize model.onnx -o smaller.onnx --disable rewrite.gemm
     opweld optimize model.onnx -o smaller.onnx --json - | jq '.decisions[].rule'
+    opweld optimize model.onnx -o seen.onnx --keep-regions             for viewers: the kernels, as metadata of nodes
+    opweld optimize model.onnx -o seen.onnx --keep-regions --functions    and as functions, a graph of kernels
 
-    The file passes ONNX's checker and is never larger. Weights are combined in float64 and rounded once.
+    The file passes ONNX's checker and is never larger, but for the regions that it is to tell of. Weights are combined
+    in float64 and rounded once.
     """
-    from opweld.rewrite.optimize import optimize_model
+    from opweld.cli.open import file_bytes
+    from opweld.compile import keep_regions_of
+    from opweld.rewrite.optimize import optimize_as_asked
     from opweld.rewrite.write import save
 
     options = arguments.options(level=level, disable=disable, pin=pin)
@@ -54,14 +65,16 @@ def optimize(
         raise OptionError(f"{str(output)!r} is the model itself; give the result another name")
     if runtime not in RUNTIMES:
         raise OptionError(f"--for {runtime!r}: expected {' or '.join(RUNTIMES)}")
-    done = optimize_model(
-        model,
-        lambda: Ledger(options.disable, level=options.level, pins=options.pins, rules=REWRITES),
-        contributed=runtime == "onnxruntime",
-    )
+    if functions and not keep_regions:
+        raise OptionError("--functions says how regions are kept; give --keep-regions too")
+    done = optimize_as_asked(model, options, contributed=runtime == "onnxruntime")
+    kept = None
+    if keep_regions:
+        with show.progress() as progress:
+            kept = keep_regions_of(done, "functions" if functions else "metadata", progress)
     files = save(done, output)
     before, after = sum(done.before.values()), sum(done.after.values())
-    sizes = _bytes(model), sum(file.stat().st_size for file in files)
+    sizes = file_bytes(model), sum(file.stat().st_size for file in files)
     if json is not None:
         data = {
             "model": str(model),
@@ -71,6 +84,7 @@ def optimize(
             "operators": {name: [done.before.get(name, 0), done.after.get(name, 0)] for name in _names(done)},
             "notes": list(done.notes),
             "decisions": done.ledger.to_json(),
+            "regions": None if kept is None else vars(kept),
         }
         show.write_json(data, json)
     if json is None or str(json) != "-":
@@ -83,16 +97,19 @@ def optimize(
         if missed:
             table = [(d.id, d.rule, printable(d.site[0]), printable(d.reason)) for d in missed]
             show.table("\nwhat was not, and why", ("id", "rule", "node", "because"), table)
+        if kept is not None:
+            print(f"\n{_regions(kept)}")
+            for name, reason in kept.refused.items():
+                print(f"note: {printable(name)} is no function: {reason}")
         for note in done.notes:
             print(f"note: {printable(note, 400)}")
 
 
+def _regions(kept: Kept) -> str:
+    several = sum(count > 1 for count in kept.kernels.values())
+    text = f"regions: nodes of {len(kept.kernels)} kernels, {several} of several nodes"
+    return f"{text}; functions: {len(kept.functions)}" if kept.functions or kept.refused else text
+
+
 def _names(done: Optimized) -> list[str]:
     return sorted({*done.before, *done.after}, key=lambda name: (-done.before.get(name, 0), name))
-
-
-def _bytes(model: Path) -> int:
-    """Of a model's file, and of the files that its tensors lie in."""
-    from opweld.frontend.description import external_files
-
-    return sum((model.parent / name).stat().st_size for name in (model.name, *external_files(model)))

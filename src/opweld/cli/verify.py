@@ -1,25 +1,38 @@
-"""`opweld verify`: is the compiled model's answer right?"""
+"""`opweld verify`: is the compiled model's answer right, and where does it go wrong?"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from opweld.cli import arguments, show
+from opweld.errors import OptionError
 from opweld.ledger import printable
+
+if TYPE_CHECKING:
+    from opweld.verify.check import Check
 
 
 def verify(
-    model: arguments.ModelArgument,
+    model: arguments.AnyModelArgument,
     values: arguments.InputOption = None,
     dim: arguments.InputDimOption = None,
-    rtol: Annotated[
-        float | None, typer.Option(metavar="X", help="Tolerance as a part of each output's scale.", show_default=False)
+    rtol: arguments.RtolOption = None,
+    atol: arguments.AtolOption = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL", help="The ONNX file to compare with: of an artifact, or another model.", show_default=False
+        ),
     ] = None,
-    atol: Annotated[
-        float | None, typer.Option(metavar="X", help="Tolerance of the difference itself.", show_default=False)
-    ] = None,
+    intermediates: Annotated[
+        bool, typer.Option("--intermediates", help="Compare every value of the graph that is in memory, too.")
+    ] = False,
+    first_bad: Annotated[
+        bool, typer.Option("--first-bad", help="Name the node of the first NaN, infinity or bad index, and no more.")
+    ] = False,
     level: arguments.LevelOption = "all",
     threads: arguments.ThreadsOption = None,
     disable: arguments.DisableOption = None,
@@ -37,6 +50,9 @@ def verify(
     opweld verify model.onnx --input x=photo.npy
     opweld verify model.onnx --dim batch=3 --rtol 1e-6
     opweld verify model.onnx --level none                 is it fusion that changes the answer?
+    opweld verify model.onnx --intermediates              where does the error begin?
+    opweld verify model.onnx --first-bad                  which node makes the first NaN?
+    opweld verify model.opweld --against model.onnx       an artifact, with the model that it was made from
 
     Tolerated is the larger of 1e-5 of an output's scale and four times ONNX Runtime's own error, unless --rtol or
     --atol say otherwise. Exit status 1 when an output is outside. Noise is a poor input for a detector: give real ones.
@@ -55,38 +71,63 @@ def verify(
         length=length,
         constant=constant,
     )
+    if model.is_dir() and against is None:
+        raise OptionError(f"{str(model)!r} is an artifact, which holds no graph: name the model with --against")
+    given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
+    if intermediates or first_bad:
+        if model.is_dir() or against is not None:
+            raise OptionError("--intermediates and --first-bad compile the model to see where its values are: name it")
+        from opweld.cli.traced import report_first_bad, report_values
+
+        if first_bad:
+            report_first_bad(model, options, given, dims, seed, json)
+        else:
+            report_values(model, options, given, dims, seed, json, rtol=rtol, atol=atol)
+        return
     opened = open_model(model, options)
-    feeds = opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
+    feeds = opened.feeds(given, dims, seed)
     outputs = opened.run(feeds)
-    check = check_outputs(
-        model, opened.session.as_declared(feeds), list(outputs), list(outputs.values()), rtol=rtol, atol=atol
-    )
+    with show.working("computing in float64"):
+        check = check_outputs(
+            against or model,
+            opened.session.as_declared(feeds),
+            list(outputs),
+            list(outputs.values()),
+            rtol=rtol,
+            atol=atol,
+        )
     if json is not None:
-        data = {
-            "model": str(model),
-            "reference": check.reference,
-            "passed": check.passed,
-            "outputs": [c.to_json() for c in check.comparisons],
-            "notes": list(check.notes),
-        }
-        show.write_json(data, json)
+        show.write_json({"model": str(model), **_data(check)}, json)
     if json is None or str(json) != "-":
-        columns = ("output", "dtype", "shape", "scale", "error", "tolerated", "ONNX Runtime", "verdict")
-        rows = [
-            (
-                printable(c.name),
-                c.dtype,
-                "x".join(map(str, c.shape)) or "scalar",
-                f"{c.scale:.3g}",
-                f"{c.error:.2e}",
-                f"{c.tolerance:.2e}",
-                "-" if c.peer_error is None else f"{c.peer_error:.2e}",
-                "right" if c.passed else "WRONG",
-            )
-            for c in check.comparisons
-        ]
-        problems = [f"{printable(c.name)}: {c.problem}" for c in check.comparisons if not c.passed]
-        title = f"{printable(str(model))}: against {check.reference}, errors as parts of the scale"
-        show.table(title, columns, rows, [*problems, *(f"note: {note}" for note in check.notes)])
+        _show(model, check)
     if not check.passed:
         raise typer.Exit(1)
+
+
+def _data(check: Check) -> dict[str, Any]:
+    return {
+        "reference": check.reference,
+        "passed": check.passed,
+        "outputs": [c.to_json() for c in check.comparisons],
+        "notes": list(check.notes),
+    }
+
+
+def _show(model: Path, check: Check) -> None:
+    columns = ("output", "dtype", "shape", "scale", "error", "tolerated", "ONNX Runtime", "verdict")
+    rows = [
+        (
+            printable(c.name),
+            c.dtype,
+            "x".join(map(str, c.shape)) or "scalar",
+            f"{c.scale:.3g}",
+            f"{c.error:.2e}",
+            f"{c.tolerance:.2e}",
+            "-" if c.peer_error is None else f"{c.peer_error:.2e}",
+            "right" if c.passed else "WRONG",
+        )
+        for c in check.comparisons
+    ]
+    problems = [f"{printable(c.name)}: {c.problem}" for c in check.comparisons if not c.passed]
+    title = f"{printable(str(model))}: against {check.reference}, errors as parts of the scale"
+    show.table(title, columns, rows, [*problems, *(f"note: {note}" for note in check.notes)])

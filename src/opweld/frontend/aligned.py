@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx
 from onnx import helper
 
-from opweld.errors import UnsupportedError
+from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend import isolated
 from opweld.frontend.order import bodies_of, title_of
 
@@ -20,7 +20,8 @@ _BINARY = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or
 
 
 def align_operands(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model of an opset below 7 with such operands unsqueezed. Raises UnsupportedError where a rank is unknown."""
+    """The model of an opset below 7 with such operands unsqueezed. Raises UnsupportedError where a rank is unknown, and
+    ModelError where there is no such axis."""
     if not _has_aligned(model.graph):
         return model
     try:
@@ -66,6 +67,8 @@ def _align_node(graph: onnx.GraphProto, node: onnx.NodeProto, axis: int, ranks: 
     whole, part = (ranks.get(operand) for operand in node.input)
     if whole is None or part is None:
         raise UnsupportedError(f"{title_of(node)}: its operand is aligned to axis {axis}, and its rank is unknown")
+    if part and not -whole <= axis <= whole:
+        raise ModelError(f"{title_of(node)}: its first operand has {whole} axes, and none is axis {axis}")
     behind = whole - part - (axis + whole if axis < 0 else axis)
     if part and behind > 0:
         axes = list(range(part, part + behind))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_resize import Resize as _Resize
 
 from opweld.errors import UnsupportedError
+from opweld.frontend.order import bodies_of
+from opweld.ops.registry import Reference, references
 
 Array = NDArray[Any]
 
@@ -50,6 +53,22 @@ class Erf(OpRun):
 
     def _run(self, x: Array) -> tuple[Array]:
         return (np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype),)
+
+
+class Resize(_Resize):
+    """Cubic weights in float64, where the coefficient of ONNX's own, a float32, makes all of them that; and corners
+    aligned with those of the result, where ONNX's own takes the length that a scale says, before it is rounded."""
+
+    op_domain = ""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> tuple[Array]:
+        x, (roi, scales, sizes) = inputs[0], (*inputs[1:], None, None, None)[:3]
+        coefficient = attributes.get("cubic_coeff_a")
+        attributes["cubic_coeff_a"] = None if coefficient is None else float(coefficient)
+        if scales is not None and attributes.get("coordinate_transformation_mode") == "align_corners":
+            scaled = [x.shape[axis] for axis in attributes.get("axes") or range(x.ndim)]
+            scales, sizes = None, (scales * np.array(scaled)).astype(np.int64)
+        return cast("Any", super())._run(x, roi, scales, sizes, **attributes)
 
 
 class Pad(OpRun):
@@ -122,13 +141,30 @@ def _cropped(
     return [max(0, c // 2 if auto == "SAME_UPPER" else c - c // 2) for c in cut], list(sizes)
 
 
-OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, Erf, Pad, ConvTranspose)
+OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, Erf, Resize, Pad, ConvTranspose)
 """What ONNX's reference evaluator gets wrong, computed right."""
 
 
 def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     """Evaluates a model in the precision that it is in; see `widen_model`."""
-    return ReferenceEvaluator(model, new_ops=list(OWN_OPERATORS))
+    used = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in _nodes(owner.node)}
+    added = [_operator(*name, compute) for name, compute in references(used).items()]
+    return ReferenceEvaluator(model, new_ops=[*OWN_OPERATORS, *added])
+
+
+def _operator(domain: str, name: str, compute: Reference) -> type[OpRun]:
+    def run(_: OpRun, *inputs: Array | None, **attributes: Any) -> tuple[Array, ...]:
+        outputs = compute(*inputs, **attributes)
+        return cast("tuple[Array, ...]", outputs) if isinstance(outputs, tuple) else (np.asarray(outputs),)
+
+    return type(name, (OpRun,), {"op_domain": domain, "_run": run})
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for body in bodies_of(node):
+            yield from _nodes(body.node)
 
 
 def widen_model(model: onnx.ModelProto) -> None:

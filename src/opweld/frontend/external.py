@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def external_extent(tensor: onnx.TensorProto, model: Path | None) -> Extent:
         raise ModelError(
             f"{title}: external data {location[:200]!r} leads out of the model's folder to {path}. {_REMEDY}"
         )
-    if not path.is_file():
+    if not os.path.isfile(path):  # also for a name that is too long, at which `Path.is_file` raises
         raise ModelError(f"{title}: external data file {location[:200]!r} does not exist in {model.parent}.")
     return _extent(title, texts, path)
 

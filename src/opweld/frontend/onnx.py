@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -18,9 +19,10 @@ from opweld.frontend.contributed import MICROSOFT, move_misplaced
 from opweld.frontend.external import external_extent
 from opweld.frontend.opset import MARK, Stripped, convert, expand_operators, inline_functions
 from opweld.frontend.order import sort_nodes
+from opweld.frontend.recorded import recorded_nodes, stored_parameters
 from opweld.frontend.sequences import form_of, resolve_sequences
 from opweld.frontend.specialise import declared, specialise
-from opweld.frontend.texts import Numbered, number_texts
+from opweld.frontend.texts import Numbered, has_texts, number_texts
 from opweld.interface import Argument, ModelMetadata, Specialisation, Structure, Tensor, Text
 from opweld.ops.registry import OPSET
 
@@ -32,6 +34,12 @@ STRUCTURE = "opweld.structure"
 
 IR_VERSION = 14
 """The IR version that belongs to `OPSET`."""
+
+NODES = "opweld.nodes"
+"""Key of `model.meta`: the nodes of the file, as FileNode; see `recorded.py`."""
+
+PARAMETERS = "opweld.parameters"
+"""Key of `model.meta`: elements and bytes of the file's parameters by name."""
 
 _NODE_NAME_LIMIT = 200
 
@@ -45,7 +53,11 @@ def load(model: str | Path | bytes | onnx.ModelProto, specialisation: Specialisa
     what must be known of inputs that are no tensors. Raises ModelError for whatever is malformed or unsafe,
     UnspecifiedError when more must be known, UnsupportedError for what is valid but not supported.
     """
-    proto, path = read_model(model)
+    return load_read(*read_model(model), specialisation)
+
+
+def load_read(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation | None = None) -> ir.Model:
+    """The same for a model that `read_model` has read, which is left untouched."""
     try:
         return _load(proto, path, specialisation or Specialisation())
     except UnicodeDecodeError as error:
@@ -75,6 +87,8 @@ def declaration_of(model: str | Path | bytes | onnx.ModelProto) -> tuple[Structu
 def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation) -> ir.Model:
     opset = check_header(proto)
     check_tensors(proto, path)
+    if has_texts(proto.graph):
+        proto = copy.deepcopy(proto)  # they become numbers in place
     numbered = number_texts(proto.graph)
     stripped = Stripped(proto)
     check_text(stripped.proto)
@@ -94,7 +108,10 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
             value.ClearField("type")
     inputs = specialise(converted.graph, specialisation)
     structure = Structure(_as_texts(inputs, numbered), _as_texts(outputs, numbered), numbered.texts)
-    return _finish(converted, stripped, path, opset, structure)
+    model = _finish(converted, stripped, path, opset, structure)
+    parameters = model.meta[PARAMETERS] = stored_parameters(proto)
+    model.meta[NODES] = recorded_nodes(proto, model, parameters)
+    return model
 
 
 def _as_texts(arguments: tuple[Argument, ...], numbered: Numbered) -> tuple[Argument, ...]:
@@ -107,11 +124,9 @@ def _as_texts(arguments: tuple[Argument, ...], numbered: Numbered) -> tuple[Argu
 
 
 def read_model(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
-    """A copy of the model, parsed and not yet checked, and where it lies. Raises ModelError when it cannot be read."""
+    """The model, parsed and not yet checked, and where it lies. Raises ModelError when it cannot be read."""
     if isinstance(model, onnx.ModelProto):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
-        return copy, None
+        return model, None
     path = None if isinstance(model, bytes) else Path(model)
     title = "the model" if path is None else f"{str(path)!r}"
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -100,7 +101,10 @@ class Stripped:
                 _copy_field(target, field.name, value)
 
     def _tensor(self, source: TensorProto, target: TensorProto) -> None:
-        if source.data_location != TensorProto.EXTERNAL and source.ByteSize() <= INLINE_BYTES + len(source.name):
+        # Asking for the size of a message costs as much as writing it.
+        few = math.prod(source.dims) <= 2 * INLINE_BYTES
+        small = few and source.ByteSize() <= INLINE_BYTES + len(source.name)
+        if source.data_location != TensorProto.EXTERNAL and small:
             target.CopyFrom(source)
             return
         target.name, target.data_type = source.name, source.data_type
@@ -202,6 +206,7 @@ def _call_definitions(model: onnx.ModelProto) -> None:
     """Makes each node of an unknown operator that has a definition a call of it, a function that the model gets."""
     nodes = list(_defined_nodes(model.graph, {}))
     for (node, _), definition in zip(nodes, _definitions(nodes), strict=True):
+        definition.attribute_proto.extend(_defaults(_schema(node)))
         definition.domain, definition.name = DEFINITIONS, f"{node.op_type}_{len(model.functions)}"
         model.functions.add().CopyFrom(definition)
         node.domain, node.op_type = definition.domain, definition.name
@@ -221,6 +226,12 @@ def _defined_nodes(
             yield node, [types.get(name, onnx.TypeProto()) for name in node.input]
         for body in bodies_of(node):
             yield from _defined_nodes(body, types)
+
+
+def _defaults(schema: Any) -> list[onnx.AttributeProto]:
+    """What the attributes of an operator are where a node has none of the name."""
+    stated = (attribute.default_value for attribute in schema.attributes.values())
+    return [default for default in stated if default.type != onnx.AttributeProto.UNDEFINED]
 
 
 def _operators(graph: onnx.GraphProto | onnx.FunctionProto) -> set[str]:
@@ -309,7 +320,36 @@ def _inlined_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     for entry in (entry for function in model.functions for entry in function.opset_import):
         if not changes and entry.domain in ("", "ai.onnx"):
             entry.version = opset
-    return isolated.inline_local_functions(model, changes)
+    defaults = {(f.domain, f.name, f.overload): list(f.attribute_proto) for f in model.functions if f.attribute_proto}
+    for nodes in (model.graph.node, *(function.node for function in model.functions)) if defaults else ():
+        _state_defaults(nodes, defaults)
+    if not changes:
+        return isolated.inline_local_functions(model, False)
+    inlined = isolated.inline_local_functions(isolated.infer_shapes(model), True)
+    _drop_repeated(inlined.graph)
+    return inlined
+
+
+def _state_defaults(nodes: Iterable[onnx.NodeProto], defaults: Mapping[_FunctionId, list[onnx.AttributeProto]]) -> None:
+    """Gives calls the attributes that they leave to their function; onnx's inliner leaves them out of its nodes."""
+    for node in nodes:
+        given = {attribute.name for attribute in node.attribute}
+        called = defaults.get((node.domain, node.op_type, node.overload), ())
+        node.attribute.extend(default for default in called if default.name not in given)
+        for body in bodies_of(node):
+            _state_defaults(body.node, defaults)
+
+
+def _drop_repeated(graph: onnx.GraphProto) -> None:
+    """Drops constants that onnx's inliner writes again before the body of each converted function that reads them."""
+    names: set[str] = set()
+    repeated: list[int] = []
+    for place, node in enumerate(graph.node):
+        if node.op_type == "Constant" and not node.domain and names.issuperset(node.output):
+            repeated.append(place)
+        names.update(node.output)
+    for place in reversed(repeated):
+        del graph.node[place]
 
 
 def _opset_of(owner: onnx.ModelProto | onnx.FunctionProto) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ def overridden(
     Raises ModelError for a bad model, OptionError naming what does not fit.
     """
     proto, _ = read_model(model)
+    proto = copy.deepcopy(proto) if proto is model else proto
     stored = {tensor.name: tensor for tensor in proto.graph.initializer}
     for name, array in initializers.items():
         if name not in stored:

@@ -82,7 +82,7 @@ def number_texts(graph: onnx.GraphProto) -> Numbered:
     """Makes every string of a graph an int64, in place, and sorts its nodes: each comes after what it reads.
 
     Raises UnsupportedError naming the node that does with strings what cannot be done with numbers."""
-    if not _has_texts(graph):
+    if not has_texts(graph):
         return Numbered()
     sort_nodes(graph)
     texts = Texts()
@@ -106,7 +106,8 @@ def _is_text(value: onnx.ValueInfoProto) -> bool:
     return value.type.tensor_type.elem_type == TensorProto.STRING
 
 
-def _has_texts(graph: onnx.GraphProto) -> bool:
+def has_texts(graph: onnx.GraphProto) -> bool:
+    """Whether strings are in a graph."""
     if any(map(_is_text, (*graph.input, *graph.output))):
         return True
     return any(t.data_type == TensorProto.STRING for t in graph.initializer) or any(
@@ -117,8 +118,8 @@ def _has_texts(graph: onnx.GraphProto) -> bool:
 
 
 def _mentions(body: onnx.GraphProto, strings: Set[str]) -> bool:
-    """Whether strings are in a body."""
-    return _has_texts(body) or any(
+    """Whether a body has strings, of its own or from around it."""
+    return has_texts(body) or any(
         not strings.isdisjoint(node.input) or any(_mentions(inner, strings) for inner in bodies_of(node))
         for node in body.node
     )

@@ -7,15 +7,16 @@ expression of the program is put into its place once, however long the chain.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from opweld.fuse.legality import inline
+from opweld.fuse.prices import Price, Work
 from opweld.fuse.region import Kind
 from opweld.fuse.views import has_value
 from opweld.fuse.web import Web, of_one_node, terms_of, too_much
 from opweld.tensor.dim import product
-from opweld.tensor.expr import Binary, Expr, Load, Unary, loads, substitute_loads, walk
-from opweld.tensor.operators import is_dear
+from opweld.tensor.expr import Expr, Load, loads, substitute_loads
 from opweld.tensor.program import Tensor
 
 
@@ -38,6 +39,7 @@ class _Forest:
         self._terms: dict[str, int] = {}
         self._operands: dict[str, set[str]] = {}
         self._origins: dict[str, tuple[str, ...]] = {}
+        self._works: dict[str, Work] = {}
         self.inlined: dict[str, Tensor] = {}
         """The tensors computed inside others; none of them has a user that is not one of these or a root."""
 
@@ -57,20 +59,23 @@ class _Forest:
             return False
         reason = "one user, elementwise: the value stays in a register"
         own = of_one_node(self._origin(source), self._origin(user))
-        failed, against = self._refusal(source, user), self._drawback(source, user)
-        if not web.joins("fuse.chain", source, user, reason, failed, own=own, against=against):
+        failed, works = self._refusal(source, user), [self._with(source, user)]
+        price = self._price(source, [user], works)
+        against = "" if price.pays else self._drawback(source, user)
+        if not web.joins("fuse.chain", source, user, reason, failed, price, own=own, against=against):
             return False
-        self._add(source, user)
+        self._add(source, user, works[0])
         return True
 
     def _copies(self, source: Tensor, users: list[Tensor]) -> bool:
         if product(source.shape).constant != 1:
             return False
         failed = next(filter(None, (self._too_much(source, user) for user in users)), dict[str, int | str]())
-        if not self._web.copies(source, users, failed):
+        works = [self._with(source, user) for user in users]
+        if not self._web.copies(source, users, failed, self._price(source, users, works)):
             return False
-        for user in users:
-            self._add(source, user, named=False)
+        for user, work in zip(users, works, strict=True):
+            self._add(source, user, work, named=False)
         return True
 
     def finish(self, root: Tensor) -> None:
@@ -78,6 +83,7 @@ class _Forest:
         whole = self._whole(root)
         if whole is not root:
             self._web.put(whole)
+            self._web.prices.keep(whole, self._work(root))
 
     def _refusal(self, source: Tensor, user: Tensor) -> dict[str, int | str]:
         web = self._web
@@ -86,12 +92,46 @@ class _Forest:
         return self._too_much(source, user)
 
     def _drawback(self, source: Tensor, user: Tensor) -> str:
-        """Why the two are better apart; empty when they are not."""
+        """Why the two take less apart, where they do."""
         if any(has_value(site) for site in self._web.sites(user, source.name)):
             return "its elements are picked by run-time values, which each of its loads would check again"
-        if product(user.shape) is not product(source.shape) and not _is_cheap(self._whole(source)):
-            return f"{product(user.shape)} elements would be computed instead of {product(source.shape)}"
-        return ""
+        return f"{product(user.shape)} elements would be computed instead of {product(source.shape)}"
+
+    # ------------------------------------------------------------------------------------------------------- prices
+
+    def _work(self, tensor: Tensor) -> Work:
+        """What a tensor takes with everything that is computed inside it."""
+        return self._works.get(tensor.name) or self._web.prices.work(tensor)
+
+    def _with(self, source: Tensor, user: Tensor) -> Work:
+        """What the user takes once it computes the source."""
+        own = self._operand_names(user)
+        shared = [name for name in self._operand_names(source) if name in own]
+        work = self._work(user)
+        return self._web.prices.inside(source.name, self._work(source), work, shared)
+
+    def _price(self, source: Tensor, users: Sequence[Tensor], together: Sequence[Work]) -> Price:
+        """What a source and its users take apart, and with the source in them. Apart, what follows a reduction element
+        by element is computed with it; of equals that is better, as nothing is computed again."""
+        prices, own = self._web.prices, self._work(source)
+        others = [prices.placed(source.name, self._work(user)) for user in users]
+        again = any(product(user.shape) is not product(source.shape) for user in users)
+        before = self._followed(source) if again else None
+        if before is None:
+            return Price(prices.seconds(own, *others), prices.seconds(*together))
+        anchor = prices.work(before)
+        ending = prices.inside(before.name, anchor, own)
+        return Price(prices.seconds(ending, *others), prices.seconds(anchor, *together), equal=False)
+
+    def _followed(self, source: Tensor) -> Tensor | None:
+        """The reduction of which the source is what is done with its result; None where there is none."""
+        for name in self._operand_names(source):
+            found = self._web.tensor(name)
+            if found is None or not self._web.reduces(found) or product(found.shape) is not product(source.shape):
+                continue
+            if self._web.kind(found) is Kind.ROWWISE or len(self._web.users(name)) == 1:
+                return found
+        return None
 
     # --------------------------------------------------------------------------------------------------- counting
 
@@ -122,7 +162,8 @@ class _Forest:
     def _origin(self, tensor: Tensor) -> tuple[str, ...]:
         return self._origins.get(tensor.name, tensor.origin)
 
-    def _add(self, source: Tensor, user: Tensor, *, named: bool = True) -> None:
+    def _add(self, source: Tensor, user: Tensor, work: Work, *, named: bool = True) -> None:
+        self._works[user.name] = work
         self._nodes[user.name] = self._nodes_with(source, user)
         self._terms[user.name] = self._terms_with(source, user)
         operands = self._operand_names(user)
@@ -168,9 +209,3 @@ class _Forest:
                 done[node] = substitute_loads(moved[node], written)
                 pending.pop()
         return substitute_loads(body, written)
-
-
-def _is_cheap(tensor: Tensor) -> bool:
-    """Whether computing an element again costs no more than loading it: at most two operations, no function."""
-    nodes = list(walk(tensor.body))
-    return len(nodes) <= 5 and not any(isinstance(node, Unary | Binary) and is_dear(node.op) for node in nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opweld.fuse.legality import covers_once, inline
+from opweld.fuse.prices import Price
 from opweld.fuse.region import Kind
 from opweld.fuse.web import Web, of_one_node, terms_of, too_much
 from opweld.tensor.expr import substitute_loads
@@ -29,11 +30,15 @@ def _with_user(web: Web, anchor: Tensor) -> Tensor | None:
         return None
     reason = "computed on the accumulators before they are stored"
     own = of_one_node(anchor.origin, user.origin)
-    if not web.joins("fuse.epilogue", anchor, user, reason, _refusal(web, anchor, user), own=own):
+    prices, before, after = web.prices, web.prices.work(anchor), web.prices.work(user)
+    work = prices.inside(anchor.name, before, after)
+    failed, price = _refusal(web, anchor, user), Price(prices.seconds(before, after), prices.seconds(work))
+    if not web.joins("fuse.epilogue", anchor, user, reason, failed, price, own=own):
         return None
     body = substitute_loads(user.body, lambda node: inline(node, anchor) if node.tensor == anchor.name else None)
     merged = replace(user, body=body, origin=tuple(dict.fromkeys((*anchor.origin, *user.origin))))
     web.put(merged)
+    prices.keep(merged, work)
     web.remove((anchor.name,))
     web.renamed(anchor.name, user.name)
     return merged

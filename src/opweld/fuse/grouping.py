@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opweld.fuse.order import Group, Order
+from opweld.fuse.prices import Price, Work
 from opweld.fuse.region import Kind, Region, is_view
 from opweld.fuse.rows import RowSpace
 from opweld.fuse.steps import fold_steps, recurrence
@@ -32,6 +33,7 @@ class Rows:
         self._space_of: dict[str, RowSpace] = {}
         self._nodes: dict[RowSpace, int] = {}
         self._operands: dict[RowSpace, set[str]] = {}
+        self._works: dict[RowSpace, Work] = {}
 
     def join(self) -> None:
         """Goes through the program once."""
@@ -65,7 +67,7 @@ class Rows:
                 return
         if self._web.kind(item) is Kind.ROWWISE:
             space = RowSpace.of(item)
-            self._count(item, space)
+            self._count(item, space, self._web.prices.work(item))
             self._pull_producers(space)
 
     def _joins(self, item: Tensor, space: RowSpace) -> bool:
@@ -81,10 +83,11 @@ class Rows:
         reads = [name for name in web.inputs(item) if self._space_of.get(name) is space]
         web.mark(reads, item.name)
         own = bool(item.origin) and all(tensor.origin == item.origin for tensor in space.tensors)
-        if not web.joins(RULE, last, item, "the row is resident", failed, bytes_of(item), own=own):
+        work, price = self._with(item, space)
+        if not web.joins(RULE, last, item, "the row is resident", failed, price, bytes_of(item), own=own):
             return False
         space.add(item)
-        self._count(item, space)
+        self._count(item, space, work)
         self._order.join(item.name, last.name)
         return True
 
@@ -108,9 +111,10 @@ class Rows:
                 failed = self._refusal(source, space)
             reason = "computed while the row is read"
             own = of_one_node(source.origin, first.origin)
-            if web.joins(RULE, source, first, reason, failed, bytes_of(source), "producer", own=own):
+            work, price = self._with(source, space)
+            if web.joins(RULE, source, first, reason, failed, price, bytes_of(source), "producer", own=own):
                 space.add_producer(source)
-                self._count(source, space)
+                self._count(source, space, work)
                 self._order.join(name, first.name)
 
     def _refusal(self, item: Tensor, space: RowSpace) -> dict[str, int | str]:
@@ -122,7 +126,26 @@ class Rows:
         obstacle = self._order.obstacle(space.anchor.name, item.name)
         return {} if obstacle is None else {"order": obstacle}
 
-    def _count(self, item: Tensor, space: RowSpace) -> None:
+    def _with(self, item: Tensor, space: RowSpace) -> tuple[Work, Price]:
+        """What a row takes with a tensor more, and beside it: together, each value is read once that either reads, and
+        what only they read is not written."""
+        web, prices = self._web, self._web.prices
+        row, own = self._works[space], prices.work(item)
+        inner = {*space.names, item.name}
+        read = [name for name in web.inputs(item) if name in self._operands[space] or name in inner]
+        read += [item.name] if item.name in self._operands[space] else []
+        between = [item.name, *(name for name in web.inputs(item) if name in inner)]
+        gone = [n for n in between if n not in web.kept and not self._read_outside(n, inner)]
+        together = replace(
+            row,
+            cycles=row.cycles + own.cycles,
+            reads=max(0.0, row.reads + own.reads - sum(map(prices.moved, read))),
+            writes=max(0.0, row.writes + own.writes - sum(map(prices.moved, gone))),
+        )
+        return together, Price(prices.seconds(row, own), prices.seconds(together))
+
+    def _count(self, item: Tensor, space: RowSpace, work: Work) -> None:
+        self._works[space] = work
         self._space_of[item.name] = space
         self._nodes[space] = self._nodes.get(space, 0) + self._web.size(item)
         self._operands.setdefault(space, set()).update(self._web.inputs(item))
@@ -132,7 +155,7 @@ class Rows:
     def _lone_region(self, item: Item) -> Region:
         """A region of one item; a tensor's axes are split where operands take them apart, so that each has its own."""
         if isinstance(item, Scan):
-            return recurrence(fold_steps(item, self._web.ledger), self._web.constants)
+            return recurrence(fold_steps(item, self._web.prices, self._web.ledger), self._web.constants)
         if isinstance(item, Extern):
             return Region((), item_outputs(item), extern=item)
         kind = self._web.kind(item)

@@ -27,12 +27,14 @@ from opweld.fuse.region import Regions
 from opweld.fuse.views import fold_views, prepared
 from opweld.fuse.web import Web
 from opweld.ledger import Ledger
+from opweld.schedule.expected import Expected
+from opweld.target import Target
 from opweld.tensor.program import TensorProgram
 
 
-def partition(program: TensorProgram, ledger: Ledger) -> Regions:
+def partition(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> Regions:
     """The regions of a program."""
-    web = Web(prepared(program), ledger)
+    web = Web(prepared(program), expected, target, ledger)
     fold_views(web)
     fold_chains(web)
     fold_epilogues(web)

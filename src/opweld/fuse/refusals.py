@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from opweld.fuse.grouping import RULE, Rows
+from opweld.fuse.prices import Price
 from opweld.fuse.region import Kind
 from opweld.fuse.web import Web, key_of
 from opweld.tensor.program import Item, Tensor
@@ -18,7 +21,12 @@ def record_rest(web: Web, rows: Rows) -> None:
             space = rows.space(name)
             if space is None or space is not rows.space(key):
                 rule, failed = _why(web, rows, source, item)
-                web.joins(rule, source, item, "", failed)
+                web.joins(rule, source, item, "", failed, _apart(web, source, item))
+
+
+def _apart(web: Web, source: Tensor, user: Item) -> Price:
+    """What two items take as two kernels; as one they cannot be."""
+    return Price(web.prices.seconds(web.prices.work(source), web.prices.work(user)), math.inf)
 
 
 def _why(web: Web, rows: Rows, source: Tensor, user: Item) -> tuple[str, dict[str, int | str]]:

@@ -6,8 +6,10 @@ from collections.abc import Container
 from dataclasses import replace
 
 from opweld.fuse.legality import inline
+from opweld.fuse.prices import Prices
 from opweld.fuse.region import Kind, Member, Region, classify, reductions
 from opweld.ledger import Alternative, Ledger
+from opweld.tensor.dim import product
 from opweld.tensor.expr import Expr, Load, loads, substitute_loads
 from opweld.tensor.program import Scan, Tensor, item_outputs
 
@@ -23,7 +25,7 @@ def recurrence(scan: Scan, constants: Container[str]) -> Region:
     return Region(tuple(members), item_outputs(scan), scan)
 
 
-def fold_steps(scan: Scan, ledger: Ledger) -> Scan:
+def fold_steps(scan: Scan, prices: Prices, ledger: Ledger) -> Scan:
     """The recurrence with chains of steps folded, each fold a decision in the ledger."""
     steps = {step.name: step for step in scan.steps}
     kept = {name for _, name in scan.stacked} | {state.update for state in scan.states}
@@ -39,13 +41,20 @@ def fold_steps(scan: Scan, ledger: Ledger) -> Scan:
             failed["users"] = len(users)
         elif reductions(users[0].body):
             failed["user"] = "a reduction"
+        price = prices.of_steps(step, users[0], scan.time.extent)
+        reason = "one user, elementwise: the value stays in a register"
+        if not price.pays:
+            reason = f"{product(users[0].shape)} elements would be computed instead of {product(step.shape)}"
         choice = ledger.decide(
             rule="fuse.chain",
             site=tuple(dict.fromkeys((*step.origin, *users[0].origin))),
             subject=(*(output for output, _ in (*scan.stacked, *scan.final)), name, users[0].name),
-            alternatives=(Alternative("separate"), Alternative("fused")),
-            prefer="separate" if failed else "fused",
-            reason="needs its operand in scratch" if failed else "one user, elementwise: the value stays in a register",
+            alternatives=(
+                Alternative("separate", seconds=price.apart),
+                Alternative("fused", seconds=None if failed else price.together),
+            ),
+            prefer="fused" if price.pays and not failed else "separate",
+            reason="needs its operand in scratch" if failed else reason,
             failed=failed,
         )
         if choice == "fused":

@@ -54,12 +54,10 @@ def _checks(view: Tensor | None) -> bool:
 def _wants_view(web: Web, tensor: Tensor) -> bool:
     assert isinstance(tensor.body, Load)
     own = is_identity(tensor) or not tensor.origin
-    if failed := too_much(terms=web.terms(tensor)):
-        return web.shows(tensor, "its index arithmetic is long already", failed)
+    against = "its index arithmetic would be done again by every user"
     if has_value(tensor.body):
-        reason = "its indices are computed at run time, and would be checked again by every user"
-        return web.shows(tensor, reason, {}, own=own, wanted=False)
-    return web.shows(tensor, "data movement is index arithmetic in its users", {}, own=own)
+        against = "its indices are computed at run time, and would be checked again by every user"
+    return web.shows(tensor, too_much(terms=web.terms(tensor)), against, own=own)
 
 
 def _look_through(item: Item, views: Mapping[str, Tensor]) -> Item:

@@ -10,12 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from opweld.fuse.pieces import is_joined
+from opweld.fuse.prices import Price, Prices
 from opweld.fuse.region import Kind, classify
 from opweld.ledger import Alternative, Ledger
 from opweld.rules import LEVELS
-from opweld.tensor.dim import Dim, FloorDiv, Max, Min, Mod, atoms_of, product
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.dim import Dim, FloorDiv, Max, Min, Mod, as_dim, atoms_of, product
 from opweld.tensor.expr import Expr, Load, Reduce, dims_of, loads, walk
-from opweld.tensor.program import Item, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs, item_outputs
 
 MOST_NODES = 256
 """Distinct expression nodes that are computed together. What is longer gains nothing from a register more, and costs
@@ -34,9 +37,11 @@ class Web:
 
     An item is replaced by a new form of itself under the same name, or removed. Its place in the order stays."""
 
-    def __init__(self, program: TensorProgram, ledger: Ledger) -> None:
+    def __init__(self, program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> None:
         self._program = program
         self.ledger = ledger
+        self.prices = Prices(program, expected, target)
+        """What items are predicted to take, alone and in each other."""
         self._kinds: dict[Tensor, Kind] = {}
         self._measures: dict[Expr, tuple[int, bool]] = {}
         self._terms: dict[Expr, int] = {}
@@ -184,10 +189,11 @@ class Web:
         user: Item,
         reason: str,
         failed: Mapping[str, int | str],
+        price: Price,
         saved: Dim | None = None,
         role: str = "",
         own: bool = False,
-        against: str = "",
+        against: str = "as two kernels they take less",
     ) -> bool:
         """Puts to the ledger whether two items are computed together, or apart, with a value in memory between them.
 
@@ -197,50 +203,60 @@ class Web:
             user: the item that would be computed with it.
             reason: what is gained.
             failed: the values of what says no; empty when nothing does.
+            price: predicted seconds, which decide where nothing says no.
             saved: bytes of memory traffic; unless given, the source is neither written nor read.
             role: what tells apart two questions about the same items.
             own: whether both come from one graph node, see `of_one_node`; then every level computes them together.
-            against: why they are better apart, although they could be together; empty when they are not.
+            against: why they take less apart, where they do.
         """
         self.mark((source.name,), key_of(user))
-        size = bytes_of(source) * 2 if saved is None else saved
         return self._decide(
             rule=rule,
             site=tuple(dict.fromkeys((*source.origin, *user.origin))),
             subject=(source.name, key_of(user), *((role,) if role else ())),
-            alternatives=(Alternative("separate", _amount(size)), Alternative("fused", 0)),
-            prefer="separate" if failed or against else "fused",
-            reason=_why_not(failed) if failed else against or reason,
+            names=("separate", "fused"),
+            size=bytes_of(source) * 2 if saved is None else saved,
+            price=price,
+            reason=reason if price.pays else against,
             failed=failed,
             own=own,
         )
 
-    def copies(self, source: Tensor, users: Sequence[Tensor], failed: Mapping[str, int | str]) -> bool:
+    def copies(self, source: Tensor, users: Sequence[Tensor], failed: Mapping[str, int | str], price: Price) -> bool:
         """Puts to the ledger whether a single element is computed again by each of its users."""
         for user in users:
             self.mark((source.name,), user.name)
+        each = "each user computes it for itself" if price.pays else "its users would compute it for each of theirs"
         return self._decide(
             rule="fuse.chain",
             site=tuple(dict.fromkeys((*source.origin, *(name for user in users for name in user.origin)))),
             subject=(source.name, "all users"),
-            alternatives=(Alternative("separate", source.dtype.bytes * (1 + len(users))), Alternative("fused", 0)),
-            prefer="separate" if failed else "fused",
-            reason=_why_not(failed) if failed else "one element: each user computes it for itself",
+            names=("separate", "fused"),
+            size=as_dim(source.dtype.bytes * (1 + len(users))),
+            price=price,
+            reason=f"one element: {each}",
             failed=failed,
         )
 
-    def shows(
-        self, view: Tensor, reason: str, failed: Mapping[str, int | str], own: bool = False, wanted: bool = True
-    ) -> bool:
-        """Puts to the ledger whether a tensor that moves data is computed, or is index arithmetic in its users, and
-        whether that is wanted where it is legal."""
+    def shows(self, view: Tensor, failed: Mapping[str, int | str], against: str, own: bool = False) -> bool:
+        """Puts to the ledger whether a tensor that moves data is computed, or is index arithmetic in its users.
+
+        An output and what an extern reads is computed in any case. against: why it takes less as a copy, where it does.
+        """
+        prices, alone = self.prices, self.prices.work(view)
+        users = self.users(view.name)
+        works = [prices.work(user) for user in users]
+        looked = [prices.inside(view.name, alone, work) for work in works]
+        stays = view.name in self.kept or any(isinstance(user, Extern) for user in users)
+        price = Price(prices.seconds(alone, *works), prices.seconds(*((alone,) if stays else ()), *looked))
         return self._decide(
             rule="fuse.view",
             site=view.origin,
             subject=(view.name,),
-            alternatives=(Alternative("copy", _amount(bytes_of(view) * 2)), Alternative("index", 0)),
-            prefer="index" if wanted and not failed else "copy",
-            reason=reason,
+            names=("copy", "index"),
+            size=bytes_of(view) * 2,
+            price=price,
+            reason="data movement is index arithmetic in its users" if price.pays else against,
             failed=failed,
             own=own,
         )
@@ -251,24 +267,29 @@ class Web:
         rule: str,
         site: Sequence[str],
         subject: Sequence[str],
-        alternatives: tuple[Alternative, Alternative],
-        prefer: str,
+        names: tuple[str, str],
+        size: Dim,
+        price: Price,
         reason: str,
         failed: Mapping[str, int | str],
         own: bool = False,
     ) -> bool:
-        """Whether the ledger takes the second of two alternatives."""
+        """Whether the ledger takes the second of two ways: nothing goes through memory between the items."""
+        apart, together = names
         choice = self.ledger.decide(
             rule=rule,
             site=site,
             subject=subject,
-            alternatives=alternatives,
-            prefer=prefer,
-            reason=reason,
+            alternatives=(
+                Alternative(apart, bytes=_amount(size), seconds=price.apart),
+                Alternative(together, bytes=0, seconds=None if failed else price.together),
+            ),
+            prefer=together if price.pays and not failed else apart,
+            reason=_why_not(failed) if failed else reason,
             failed=failed,
             level=LEVELS[0] if own else "",
         )
-        return choice == alternatives[1].name
+        return choice == together
 
 
 def of_one_node(source: Sequence[str], user: Sequence[str]) -> bool:

@@ -1,6 +1,7 @@
 """Operators: importing the package registers every family."""
 
 from opweld.ops import (
+    affine_grid,
     cache,
     cast,
     col2im,
@@ -43,6 +44,7 @@ from opweld.ops import (
 )
 
 __all__ = [
+    "affine_grid",
     "cache",
     "cast",
     "col2im",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -168,8 +169,8 @@ _KNOWN_FLOATS: dict[str, Callable[..., Any]] = {
     "Ceil": np.ceil,
     "Div": np.divide,
     "Floor": np.floor,
-    "Max": np.maximum,
-    "Min": np.minimum,
+    "Max": lambda *arrays: reduce(np.maximum, arrays),  # of one operand, too
+    "Min": lambda *arrays: reduce(np.minimum, arrays),
     "Mul": np.multiply,
     "Neg": np.negative,
     "Pow": np.power,

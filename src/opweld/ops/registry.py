@@ -13,13 +13,15 @@ Graphs arrive at opset `OPSET`, functions inlined. Facts are complete when lower
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError, in_line
+from opweld import extensions
+from opweld.errors import ModelError, OperatorError, OpweldError, UnsupportedError, in_line
 from opweld.ops.fact import Fact
 from opweld.tensor.dim import ONE, Axis, Dim, DimLike
 from opweld.tensor.dtype import DType
@@ -151,32 +153,66 @@ class Lowering(Protocol):
 
 InferFunction: TypeAlias = Callable[[Inference, ir.Node], list[Fact]]
 LowerFunction: TypeAlias = Callable[[Lowering, ir.Node], None]
+Reference: TypeAlias = Callable[..., Any]
+"""A function of NumPy arrays, None for absent ones, and of attributes by name; gives an array, or a tuple of them."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _infer: dict[tuple[str, str], InferFunction] = {}
 _lower: dict[tuple[str, str], LowerFunction] = {}
+_compute: dict[tuple[str, str], Reference] = {}
+
+_PACKAGE = __name__.partition(".")[0]
 
 
 def infers(*names: str, domain: str = "") -> Callable[[_Function], _Function]:
-    """Registers the inference of operators."""
-
-    def register(function: _Function) -> _Function:
-        for name in names:
-            _infer[domain, name] = function
-        return function
-
-    return register
+    """Registers the inference of operators. ValueError where another module has registered it."""
+    return _registers(_infer, names, domain, lambda function: function)
 
 
 def lowers(*names: str, domain: str = "") -> Callable[[_Function], _Function]:
-    """Registers the lowering of operators."""
+    """Registers the lowering of operators. ValueError where another module has registered it."""
+    return _registers(_lower, names, domain, _named)
 
+
+def computes(*names: str, domain: str) -> Callable[[_Function], _Function]:
+    """Registers what operators of another domain mean in NumPy, in the precision of what they are given, for those who
+    compare with it. ValueError where another module has registered it."""
+    return _registers(_compute, names, domain, lambda function: function)
+
+
+def _registers(
+    table: dict[tuple[str, str], Any], names: Iterable[str], domain: str, guarded: Callable[[Any], Any]
+) -> Callable[[_Function], _Function]:
     def register(function: _Function) -> _Function:
+        own = function.__module__.partition(".")[0] == _PACKAGE
         for name in names:
-            _lower[domain, name] = function
+            before = table.get((domain, name), function).__module__
+            if before != function.__module__:
+                raise ValueError(f"operator {domain}::{name} is that of {before}; {function.__module__} has it too")
+            table[domain, name] = function if own else guarded(function)
+        if not own:
+            extensions.note(function.__module__)
         return function
 
     return register
+
+
+def _named(function: LowerFunction) -> LowerFunction:
+    """A function of another package; what it raises names the node."""
+
+    @wraps(function)
+    def call(scope: Lowering, node: ir.Node) -> None:
+        try:
+            function(scope, node)
+        except OpweldError:
+            raise
+        except Exception as error:
+            raise OperatorError(
+                f"node {node.name!r} ({in_line(node.op_type)}): the operator of {function.__module__} failed: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    return call
 
 
 def inference_of(node: ir.Node) -> InferFunction:
@@ -199,14 +235,31 @@ def is_supported(domain: str, op_type: str) -> bool:
     return ("" if domain == "ai.onnx" else domain, op_type) in _infer
 
 
+def load_installed() -> None:
+    """Registers the operators of installed packages."""
+    extensions.load(extensions.OPERATORS)
+
+
+def references(operators: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Reference]:
+    """What those of some operators, by domain and name, that other packages have mean in NumPy, where these say it."""
+    wanted = set(operators)
+    if not all(is_supported(*operator) or operator[0] in ("", "ai.onnx") for operator in wanted):
+        load_installed()
+    return {operator: _compute[operator] for operator in sorted(wanted) if operator in _compute}
+
+
 def _find(table: Mapping[tuple[str, str], _Function], node: ir.Node) -> _Function:
     domain = "" if node.domain == "ai.onnx" else node.domain
     found = table.get((domain, node.op_type))
     if found is None:
+        load_installed()
+        found = table.get((domain, node.op_type))
+    if found is None:
         qualified = f"{domain}::{node.op_type}" if domain else node.op_type
         raise UnsupportedError(
             f"node {node.name!r}: operator {in_line(qualified)} is not supported yet. "
-            f"Write it with other operators before export, or run this model with another runtime."
+            f"Write it with other operators before export, install a package that has it, "
+            f"or run this model with another runtime."
         )
     return found
 
@@ -236,6 +289,7 @@ __all__ = [
     "Inference",
     "Lowering",
     "attribute",
+    "computes",
     "fresh_axes",
     "inference_of",
     "infers",

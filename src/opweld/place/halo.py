@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from opweld.fuse.region import axes_in
 from opweld.place.storage import Storage
+from opweld.schedule.cost import GUARD, core_of
+from opweld.schedule.expected import Expected
+from opweld.target import Target
 from opweld.tensor.dim import Atom, Dim, Value, lower_constant, smallest
 from opweld.tensor.expr import Const, Load
 
@@ -45,6 +49,17 @@ def inside_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
         and float(node.fill.value) == storage.fill
         and all(a <= c and b <= d for (a, b), (c, d) in zip(needed, storage.halo, strict=True))
     )
+
+
+def edge_tests(nodes: Iterable[Load], single: Mapping[Load, float], expected: Expected, target: Target) -> float:
+    """Seconds that the guards of loads take, of vectors of elements. `single`: where all lanes want the same element,
+    for how many tiles of lanes it is loaded."""
+    tests = 0.0
+    for node in nodes:
+        times = expected.product(axis.extent for axis in axes_in(node))
+        tests += len(node.guards) * times * single.get(node, 1 / target.vector_lanes_f32)
+    core = core_of(target)
+    return GUARD * tests / core.products / core.hertz
 
 
 def _overhang(dim: Dim) -> int | None:

@@ -40,14 +40,12 @@ class Lanes:
         axis: one of the tensor's own axes; None where all of them have extent one.
         vectors: from one to `WIDEST`.
         along: the operand of a contraction that runs along the lanes. across: the one that is the same in all lanes.
-        once: whether a single tile holds all rows, so that each element of `along` is read once, and not worth a copy.
     """
 
     axis: Axis | None
     vectors: int
     along: Load | None = None
     across: Load | None = None
-    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,7 @@ def choose_lanes(
     lane = next(c for c in found if c.axis.name == chosen)
     rows = None if lane.across is None else [a for a in own if a in axes_in(lane.across) and a is not lane.axis]
     vectors = _choose_vectors(tensor, lane, rows, node, expected, target, ledger, field)
-    once = rows is not None and _once(rows, vectors, node, expected, target)
-    return Lanes(lane.axis, vectors, lane.along, lane.across, once)
+    return Lanes(lane.axis, vectors, lane.along, lane.across)
 
 
 def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Axis | None:
@@ -171,7 +168,7 @@ def _of_contraction(
                 seconds += (GATHER if once else COPY) * moved / core_of(target).hertz
                 why = f"one factor alone runs along it, and is {'gathered' if once else 'copied'} so"
             if stored is not None and stored is not axis:
-                seconds += _scattered(elements, extent, target) / core_of(target).hertz
+                seconds += scattered(elements, extent, target) / core_of(target).hertz
             columns = shape.reduced if _by_columns(across, rows, memory) else 1
             held = across.dtype.bytes * expected.product(memory.shapes[across.tensor])
             seconds += misses(columns, held, target)
@@ -186,7 +183,7 @@ def _once(rows: Sequence[Axis], vectors: int, node: Reduce, expected: Expected, 
     return len(rows) <= 1 and count is not None and count <= most_rows(vectors, node.dtype, target)
 
 
-def _scattered(elements: int, extent: int, target: Target) -> float:
+def scattered(elements: int, extent: int, target: Target) -> float:
     """Cycles to store elements one by one, from vectors along an axis: lanes that do not exist cost as much."""
     return SCATTER * elements / max(1, extent) * padded(max(1, extent), target.vector_lanes_f32)
 
@@ -225,7 +222,7 @@ def _of_window(
         if any(axis in axes_in(site) and _mixed(site, axis, node.axes) for site in sites):
             cycles += 0.5 * vectors * taps * each
         if stored is not None and stored is not axis:
-            cycles += _scattered(elements, extent, target)
+            cycles += scattered(elements, extent, target)
         found.append(Candidate(axis, cycles / core_of(target).hertz, "operands lie contiguously along it"))
     return found
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from opweld.fuse.pieces import Piece, pieces_of
 from opweld.fuse.region import Kind, Region, Regions
 from opweld.ledger import Alternative, Ledger
-from opweld.place.halo import halo_of
+from opweld.place.halo import edge_tests, halo_of
 from opweld.place.orders import Orders
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, dense, slice_of
+from opweld.schedule.cost import ITERATION, core_of, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import as_dim, product
@@ -28,7 +29,7 @@ Halo = tuple[tuple[tuple[int, int], ...], float]
 def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) -> Placed:
     """Storage for every value that lives in memory, and the lanes of every reduction."""
     orders = Orders(regions, expected, target, ledger)
-    halos = _halos(orders, ledger)
+    halos = _halos(orders, expected, target, ledger)
     storages: dict[str, Storage] = {}
     program = regions.program
     for value in (*program.inputs, *program.constants):
@@ -40,7 +41,7 @@ def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) 
                 halo, fill = halos.get(name, (None, 0.0))
                 storages[name] = dense(name, orders.dtypes[name], orders.shapes[name], orders.orders[name], halo, fill)
         if region.kind is Kind.MAP:
-            _place_pieces(region.tensors[0], orders, halos, recurrent, storages, ledger)
+            _place_pieces(region.tensors[0], orders, halos, recurrent, storages, expected, target, ledger)
     constants = {value.name: value for value in program.constants}
     return Placed(program, tuple(orders.regions), storages, constants, orders.lanes)
 
@@ -52,10 +53,15 @@ def _of_recurrences(orders: Orders) -> frozenset[str]:
 # --------------------------------------------------------------------------------------------------------------- halos
 
 
-def _halos(orders: Orders, ledger: Ledger) -> dict[str, Halo]:
+def _halos(orders: Orders, expected: Expected, target: Target, ledger: Ledger) -> dict[str, Halo]:
     """How far beyond its edges each value is read, where every reader agrees on what is there."""
     made_by: dict[str, Region] = {name: region for region in orders.regions for name in region.outputs}
     found: dict[str, Halo] = {}
+    single = {
+        lanes.across: float(-(-expected(lanes.axis.extent) // (lanes.vectors * target.vector_lanes_f32)))
+        for lanes in orders.lanes.values()
+        if lanes.axis is not None and lanes.across is not None
+    }
     for name, nodes in orders.readers.items():
         guarded = [node for node in nodes if node.guards]
         maker = made_by.get(name)
@@ -73,12 +79,20 @@ def _halos(orders: Orders, ledger: Ledger) -> dict[str, Halo]:
             halo = [(max(a, c), max(b, d)) for (a, b), (c, d) in zip(halo, needed, strict=True)]
         if len(fills) > 1:
             failed["padding"] = " and ".join(map(str, sorted(fills)))
+        tested = edge_tests(guarded, single, expected, target)
+        added = expected.product(e + low + high for e, (low, high) in zip(orders.shapes[name], halo, strict=True))
+        added -= expected.product(orders.shapes[name])
+        # Edges are filled beside the value, in its phase: that is no launch that anybody waits for.
+        filled = ITERATION / core_of(target).hertz + traffic(orders.dtypes[name].bytes * added, target)
         choice = ledger.decide(
             rule="place.halo",
             site=next((tensor.origin for tensor in maker.tensors if tensor.name == name), maker.origin),
             subject=(name,),
-            alternatives=(Alternative("test-edges"), Alternative("halo")),
-            prefer="test-edges" if failed else "halo",
+            alternatives=(
+                Alternative("test-edges", seconds=tested),
+                Alternative("halo", seconds=None if failed else filled),
+            ),
+            prefer="test-edges" if failed else None,
             reason=f"readers go beyond its edges by {halo}; padding in memory spares them the test",
             failed=failed,
         )
@@ -96,6 +110,8 @@ def _place_pieces(
     halos: Mapping[str, Halo],
     recurrent: frozenset[str],
     storages: dict[str, Storage],
+    expected: Expected,
+    target: Target,
     ledger: Ledger,
 ) -> None:
     """Values whose only place is inside this concatenation are written straight into it."""
@@ -110,7 +126,10 @@ def _place_pieces(
             rule="place.slice",
             site=tensor.origin,
             subject=(tensor.name, str(number)),
-            alternatives=(Alternative("copy", amount), Alternative("slice", 0)),
+            alternatives=(
+                Alternative("copy", amount, seconds=2 * traffic(expected(size), target)),
+                Alternative("slice", 0, seconds=None if failed else 0.0),
+            ),
             prefer="copy" if failed else "slice",
             reason="the part has to be copied" if failed else "the part is written straight into the whole",
             failed=failed,

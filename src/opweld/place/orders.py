@@ -7,17 +7,19 @@ edges of one, it is first copied into a padded value of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from opweld.fuse.region import Kind, Member, Region, Regions, axes_in
+from opweld.fuse.region import Kind, Member, Region, Regions, axes_in, factors, reductions
 from opweld.ledger import Alternative, Ledger
-from opweld.place.halo import halo_of
-from opweld.place.lanes import Lanes, Memory, choose_lanes
+from opweld.place.halo import edge_tests, halo_of
+from opweld.place.lanes import Lanes, Memory, choose_lanes, scattered
 from opweld.rules import LEVELS
+from opweld.schedule.cost import COPY, GATHER, LAUNCH, LINE, REFETCH, STREAMS, core_of, traffic
 from opweld.schedule.expected import Expected
+from opweld.schedule.schedule import WIDEST
 from opweld.target import Target
-from opweld.tensor.dim import Axis, FloorDiv, Mod, product
+from opweld.tensor.dim import Axis, FloorDiv, Mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, load, loads, substitute_loads
 from opweld.tensor.program import Tensor
@@ -96,7 +98,29 @@ class Orders:
         if joined != alone:
             reason += ", just outside of it the axis that a reader walks over with it as one"
         choices = {ROW_MAJOR: natural, "lanes-innermost": joined, "lanes-alone": alone}
-        return self._decide_order(tensor.name, tensor.origin, choices, joined, reason)
+        axis = lanes.axis
+
+        def seconds(order: tuple[int, ...]) -> float:
+            return self._written(tensor, order, position, axis) + self._walked_apart(tensor, order)
+
+        return self._decide_order(tensor.name, tensor.origin, choices, joined, seconds, reason)
+
+    def _written(self, tensor: Tensor, order: tuple[int, ...], position: int, lane: Axis) -> float:
+        """Seconds to write a value whose lanes run along the axis at a position: one by one, unless it is innermost."""
+        elements = self._expected.product(tensor.shape)
+        written = traffic(tensor.dtype.bytes * self._expected.product(self.shapes[tensor.name]), self._target)
+        if order[-1] == position:
+            return written
+        return written + scattered(elements, self._expected(lane.extent), self._target) / core_of(self._target).hertz
+
+    def _walked_apart(self, tensor: Tensor, order: tuple[int, ...]) -> float:
+        """Seconds of loads that readers of an order do because their vectors end with its innermost axis."""
+        if self._joined_order(tensor, order) == order:
+            return 0.0
+        inner = max(1, self._expected(self.shapes[tensor.name][order[-1]]))
+        lanes, core = self._target.vector_lanes_f32, core_of(self._target)
+        vectors = self._expected.product(self.shapes[tensor.name]) / inner * (-(-inner // lanes) - inner / lanes)
+        return vectors / core.loads / core.hertz
 
     def _decide_order(
         self,
@@ -104,31 +128,34 @@ class Orders:
         origin: tuple[str, ...],
         choices: Mapping[str, tuple[int, ...]],
         wanted: tuple[int, ...],
+        seconds: Callable[[tuple[int, ...]], float],
         reason: str,
         level: str = "",
     ) -> tuple[int, ...]:
         """Puts to the ledger in which order the axes of a value are stored, where there is more than one.
 
-        choices: orders by name, row-major first; of equal ones the first is offered. level: see `Ledger.decide`."""
+        choices: orders by name, row-major first; of equal ones the first is offered. wanted: the one that is taken
+        unless another takes fewer seconds. level: see `Ledger.decide`."""
         orders: dict[tuple[int, ...], str] = {}
         for called, order in choices.items():
             orders.setdefault(order, called)
         if len(orders) == 1:
             return wanted
+        prices = {order: seconds(order) for order in orders}
         choice = self._ledger.decide(
             rule="place.order",
             site=origin,
             subject=(name,),
-            alternatives=[Alternative(called) for called in orders.values()],
-            prefer=orders[wanted],
+            alternatives=[Alternative(called, seconds=prices[order]) for order, called in orders.items()],
+            prefer=orders[min(prices, key=lambda order: (prices[order], order != wanted))],
             reason=reason,
             level=level,
         )
         return choices[choice]
 
     def _follow(self, tensor: Tensor) -> tuple[int, ...]:
-        """The order of elementwise work and rows: that of the largest operand, at every level, so that what is stored
-        is walked as what is read."""
+        """The order of elementwise work and rows: that of most of what they read, at every level, so that what is
+        stored is walked as what is read."""
         found = self._orders_of_inputs(tensor)
         natural = tuple(range(len(tensor.axes)))
         wanted = _largest(found.values(), natural)
@@ -136,8 +163,15 @@ class Orders:
             ROW_MAJOR: natural,
             **{f"like {self._ledger.label(name)}": order for name, (order, _) in found.items()},
         }
-        reason = "as the largest operand that spans all axes lies, the first of equals"
-        return self._decide_order(tensor.name, tensor.origin, choices, wanted, reason, LEVELS[0])
+        reason = "as most of what it reads lies, the first of equals"
+
+        def seconds(order: tuple[int, ...]) -> float:
+            inner = _innermost(order, tensor.axes)
+            walked = sum(size for own, size in found.values() if _innermost(own, tensor.axes) != inner)
+            bytes_ = tensor.dtype.bytes * self._expected.product(tensor.shape)
+            return traffic(bytes_, self._target) + GATHER * walked / core_of(self._target).hertz
+
+        return self._decide_order(tensor.name, tensor.origin, choices, wanted, seconds, reason, LEVELS[0])
 
     def _joined_order(self, tensor: Tensor, order: tuple[int, ...]) -> tuple[int, ...]:
         """Keeps together what a reader takes apart: with indices k // d and k % d, the first axis goes just outside the
@@ -194,42 +228,68 @@ class Orders:
             reason = "its storage is the caller's, and its readers go beyond its edges"
             if name in self._copies:
                 reason = "a padded copy is there already, for another reader"
+            size = self.dtypes[name].bytes * self._expected.product(self.shapes[name])
+            copied = 0.0 if name in self._copies else LAUNCH + 2 * traffic(size, self._target)
             choice = self._ledger.decide(
                 rule="place.halo",
                 site=tensor.origin,
                 subject=(name, tensor.name),
-                alternatives=(Alternative("test-edges"), Alternative("copy-with-halo")),
-                prefer="copy-with-halo",
+                alternatives=(
+                    Alternative("test-edges", seconds=self._edge_tests(tensor, node)),
+                    Alternative("copy-with-halo", seconds=copied),
+                ),
                 reason=reason,
             )
             if choice == "copy-with-halo":
                 if name not in self._copies:
-                    self._copies[name] = self._copy(node, tensor.origin)
+                    self._copies[name] = self._copy(node, tensor)
                 moved.setdefault(tensor.name, {})[name] = self._copies[name]
         return region.rewritten(lambda t: _redirected(t, moved[t.name]) if t.name in moved else t) if moved else region
 
-    def _copy(self, node: Load, origin: tuple[str, ...]) -> str:
+    def _edge_tests(self, tensor: Tensor, node: Load) -> float:
+        """Seconds that the guards of a load take. A factor whose elements serve all lanes is loaded for each tile."""
+        single: dict[Load, float] = {}
+        if node in (factors(reductions(tensor.body)[0]) or ()):
+            others = self._expected.product(axis.extent for axis in tensor.axes if axis not in axes_in(node))
+            single[node] = max(1.0, others / (WIDEST * self._target.vector_lanes_f32))
+        return edge_tests([node], single, self._expected, self._target)
+
+    def _copy(self, node: Load, reader: Tensor) -> str:
         source, name = node.tensor, f"{node.tensor}_padded"
         shape, dtype = self.shapes[source], self.dtypes[source]
         axes = tuple(Axis(f"i{p}", extent) for p, extent in enumerate(shape))
-        tensor = Tensor(name, dtype, axes, load(source, dtype, tuple(a.dim for a in axes)), origin)
+        tensor = Tensor(name, dtype, axes, load(source, dtype, tuple(a.dim for a in axes)), reader.origin)
         self.shapes[name], self.dtypes[name] = shape, dtype
-        self.orders[name] = self._order_of_copy(name, node, origin)
+        self.orders[name] = self._order_of_copy(name, node, reader)
         self.regions.append(Region.single(Kind.MAP, (tensor,), (name,)))
         return name
 
-    def _order_of_copy(self, name: str, node: Load, origin: tuple[str, ...]) -> tuple[int, ...]:
-        """Axes that slide stay in order, the others (channels) go innermost, unless they are too few to fill a vector:
-        the readers broadcast single elements, and an image of three channels is copied best as it lies."""
+    def _order_of_copy(self, name: str, node: Load, tensor: Tensor) -> tuple[int, ...]:
+        """Axes that slide stay in order, the others (channels) go innermost where they are more than a core foresees
+        walks: then each tap waits for every line. An image of a few channels is copied best as it lies."""
         natural = tuple(range(len(node.indices)))
         slides = [p for p in natural if len(axes_in(_only(node, p))) > 1]
         last = [p for p in natural if slides and p not in slides and p > 0]
-        channels = product(self.shapes[node.tensor][p] for p in last)
         choices = {ROW_MAJOR: natural, "channels-last": (*(p for p in natural if p not in last), *last)}
-        wanted, reason = choices["channels-last"], f"{channels} channels are read together"
-        if channels.constant is not None and channels.constant < self._target.vector_lanes_f32 // 2:
-            wanted, reason = natural, f"{channels} channels fill no vector, and are copied best as they lie"
-        return self._decide_order(name, origin, choices, wanted, reason, LEVELS[0])
+        channels = self._expected.product(self.shapes[name][p] for p in last)
+        taps = {axis for p in slides for axis in axes_in(_only(node, p)) if axis not in tensor.axes}
+        elements = self._expected.product(self.shapes[name])
+        copied = 2 * traffic(node.dtype.bytes * elements, self._target)
+        turned = COPY * elements
+        waited = 0.0
+        if channels > STREAMS:
+            waited = REFETCH * node.dtype.bytes * elements / LINE * self._expected.product(a.extent for a in taps)
+
+        def seconds(order: tuple[int, ...]) -> float:
+            return copied + (waited if order == natural else turned) / core_of(self._target).hertz
+
+        reason = f"{channels} channels are walked side by side, {STREAMS} of which are foreseen, or copied together"
+        return self._decide_order(name, tensor.origin, choices, natural, seconds, reason, LEVELS[0])
+
+
+def _innermost(order: Sequence[int], axes: Sequence[Axis]) -> int | None:
+    """The last axis of an order that has more than one element."""
+    return next((position for position in reversed(order) if axes[position].extent.constant != 1), None)
 
 
 def _largest(found: Iterable[tuple[tuple[int, ...], int]], natural: tuple[int, ...]) -> tuple[int, ...]:

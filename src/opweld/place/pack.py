@@ -17,22 +17,26 @@ from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, blocked, dense
+from opweld.schedule.cost import COPY, GATHER, GUARD, LAUNCH, LINE, core_of, misses, most_rows, padded, traffic
+from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
-from opweld.tensor.dim import ONE, Axis, Dim, as_dim
+from opweld.tensor.dim import ONE, Axis, Dim, as_dim, product
 from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
 from opweld.tensor.program import Tensor
 
 
-def pack(placed: Placed, target: Target, ledger: Ledger) -> Placed:
+def pack(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
     """Rewrites contractions and windows to read packed operands."""
-    return _Packer(placed, target, ledger).run()
+    return _Packer(placed, expected, target, ledger).run()
 
 
 class _Packer:
-    def __init__(self, placed: Placed, target: Target, ledger: Ledger) -> None:
+    def __init__(self, placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> None:
         self._placed = placed
+        self._expected = expected
         self._target = target
+        self._hertz = core_of(target).hertz
         self._ledger = ledger
         self._storages = dict(placed.storages)
         self._constants = dict(placed.constants)
@@ -82,12 +86,17 @@ class _Packer:
                 continue
             if self._storages[node.tensor].address(node.indices).coefficient(lane) is ONE:
                 continue
+            taps = (axis for reduce in reductions(body) for axis in reduce.axes)
+            elements = self._expected.product(axis.extent for axis in (*tensor.axes, *taps))
+            vectors = elements / self._target.vector_lanes_f32
             choice = self._ledger.decide(
                 rule="place.pack",
                 site=tensor.origin,
                 subject=(tensor.name, node.tensor, str(node.indices)),
-                alternatives=(Alternative("strided"), Alternative("lanes-innermost")),
-                prefer="lanes-innermost",
+                alternatives=(
+                    Alternative("strided", seconds=GATHER * elements / self._hertz),
+                    Alternative("lanes-innermost", seconds=vectors / core_of(self._target).loads / self._hertz),
+                ),
                 reason="the lanes of a window read neighbours",
             )
             if choice == "strided":
@@ -107,12 +116,16 @@ class _Packer:
         width = self._target.vector_lanes_f32 * lanes.vectors
         slope, others = node.indices[position].coefficient(lanes.axis), node.indices[position].without(lanes.axis)
         fits = slope is ONE and all(coefficient % width == 0 for _, coefficient in others.terms)
+        rows, blocks = self._weight_prices(tensor, lanes, node, position)
         choice = self._ledger.decide(
             rule="place.pack",
             site=tensor.origin,
             subject=(tensor.name, node.tensor),
-            alternatives=(Alternative("lanes-innermost"), Alternative("blocked")),
-            prefer="blocked" if fits else "lanes-innermost",
+            alternatives=(
+                Alternative("lanes-innermost", seconds=rows),
+                Alternative("blocked", seconds=blocks if fits else None),
+            ),
+            prefer="blocked" if fits and blocks <= rows else "lanes-innermost",
             reason=f"blocks of {width} lanes are read front to back" if fits else "blocks would straddle heads",
             failed={} if fits else {"index": str(node.indices[position])},
         )
@@ -120,6 +133,28 @@ class _Packer:
         if choice == "blocked":
             return self._repacked(constant.name, blocked("", constant.dtype, shape, order, position, width))
         return self._repacked(constant.name, dense("", constant.dtype, tuple(map(as_dim, shape)), (*order, position)))
+
+    def _weight_prices(self, tensor: Tensor, lanes: Lanes, node: Load, position: int) -> tuple[float, float]:
+        """Seconds of loading weights beside their bytes, which are the same: (lanes innermost, blocked).
+
+        Vectors of rows that are no multiple of them cross cache lines, and each step goes to another row, which nothing
+        foresees where rows lie far apart."""
+        constant, core = self._constants[node.tensor], core_of(self._target)
+        elements = self._expected.product(axis.extent for axis in axes_in(node))
+        loaded = elements / self._target.vector_lanes_f32 * self._passes(tensor, lanes) / core.loads / core.hertz
+        bytes_, width = constant.dtype.bytes, self._target.vector_bytes
+        crossing = 0.0 if constant.shape[position] * bytes_ % width == 0 else (width - bytes_) / LINE
+        steps = self._expected.product(axis.extent for axis in reductions(tensor.body)[0].axes)
+        return loaded * (1 + crossing) + misses(steps, bytes_ * elements, self._target), loaded
+
+    def _passes(self, tensor: Tensor, lanes: Lanes) -> int:
+        """How many tiles of rows read all of the operand that runs along the lanes; where any number of rows may come,
+        many are assumed."""
+        assert lanes.across is not None
+        found = [axis.extent for axis in tensor.axes if axis is not lanes.axis and axis in axes_in(lanes.across)]
+        known = self._expected.known(product(found))
+        rows = max(LENGTH, self._expected.product(found)) if known is None else known
+        return -(-rows // most_rows(lanes.vectors, tensor.dtype, self._target))
 
     def _repacked(self, source: str, storage: Storage) -> str:
         """The name of a constant's copy in this storage; `storage.root` is empty."""
@@ -146,13 +181,22 @@ class _Packer:
         size: Dim = as_dim(node.dtype.bytes)
         for axis in axes:
             size = size * axis.extent
+        elements = self._expected.product(axis.extent for axis in axes)
+        passes = self._passes(tensor, lanes)
+        # Lanes that do not exist are gathered like others.
+        extent = max(1, self._expected(lane.extent))
+        gathered = elements / extent * padded(extent, self._target.vector_lanes_f32) * passes
+        strided = (GATHER + (0 if free else GUARD * len(node.guards))) * gathered / self._hertz
+        copied = LAUNCH + COPY * elements / self._hertz + 2 * traffic(self._expected(size), self._target)
         choice = self._ledger.decide(
             rule="place.pack",
             site=tensor.origin,
             subject=(tensor.name, node.tensor),
-            alternatives=(Alternative("strided", 0), Alternative("copy", size.constant or str(size))),
-            prefer="strided" if lanes.once and free else "copy",
-            reason=f"its lanes are not neighbours in memory; each is read once{'' if lanes.once else ' for every row'}",
+            alternatives=(
+                Alternative("strided", 0, seconds=strided),
+                Alternative("copy", size.constant or str(size), seconds=copied),
+            ),
+            reason=f"its lanes are not neighbours in memory; each is read {passes} times",
         )
         if choice == "strided":
             return None

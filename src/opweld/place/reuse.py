@@ -14,11 +14,14 @@ from opweld.fuse.region import Kind, Member, Region, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage
+from opweld.schedule.cost import traffic
+from opweld.schedule.expected import Expected
+from opweld.target import Target
 from opweld.tensor.dim import Dim
 from opweld.tensor.expr import Expr, Load, loads
 
 
-def reuse(placed: Placed, ledger: Ledger) -> Placed:
+def reuse(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
     """Gives the results of elementwise work the memory of operands that die there."""
     fixed = {value.name for value in placed.program.inputs} | {name for _, name in placed.program.outputs}
     fixed |= set(placed.constants)
@@ -44,8 +47,10 @@ def reuse(placed: Placed, ledger: Ledger) -> Placed:
             site=region.origin,
             subject=(name,),
             alternatives=(
-                Alternative("own", (size.constant or str(size)) if dying else None),
-                Alternative("in-place", 0),
+                Alternative(
+                    "own", (size.constant or str(size)) if dying else None, seconds=traffic(expected(size), target)
+                ),
+                Alternative("in-place", 0, seconds=0.0 if dying else None),
             ),
             prefer="in-place" if dying else "own",
             reason=_REASON if dying else "none of its operands can be overwritten",
@@ -70,9 +75,8 @@ def _choose_operand(region: Region, dying: Sequence[str], ledger: Ledger) -> str
         rule="place.reuse",
         site=region.origin,
         subject=(region.outputs[0], "operand"),
-        alternatives=[Alternative(label) for label in names],
-        prefer=next(iter(names)),
-        reason="it is read first",
+        alternatives=[Alternative(label, seconds=0.0) for label in names],
+        reason="any is as good; it is read first",
     )
     return names[choice]
 

@@ -1,76 +1,206 @@
 """Rules over a graph until none has anything to say, each decision through the ledger.
 
 A rule is asked about a node when the node is new, or when something changed around it. What it proposes is decided
-once for each output that it is about; what it refuses is recorded when all is done, for a refusal may be overtaken."""
+once for each output that it is about; what it refuses is recorded when all is done, for a refusal may be overtaken.
+Then near misses are searched for where a rule had nothing to say (`near.py`)."""
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import onnx_ir as ir
 
+from opweld.errors import RuleError, in_line
 from opweld.ledger import Alternative, Ledger
-from opweld.rewrite.rule import Proposal, Refusal, Rule
-from opweld.rewrite.scope import Scope
+from opweld.rewrite.near import near_miss
+from opweld.rewrite.rule import Pass, Proposal, Refusal, Rule
+from opweld.rewrite.scope import Scope, qualified
 
 BASELINE = "as written"
 TAKEN = "rewritten"
 LIMIT = 32
 """Looks at a node, on average: far more than any graph needs, so that a rule that undoes another's work ends."""
 
+_Answer = TypeVar("_Answer")
 
-def rewrite(scope: Scope, rules: Sequence[Rule], ledger: Ledger) -> None:
-    """Applies rules until they have nothing more to say."""
-    by_operator: defaultdict[str, list[Rule]] = defaultdict(list)
-    for rule in rules:
-        for operator in rule.operators:
-            by_operator[operator].append(rule)
+
+def rewrite(
+    scope: Scope,
+    rules: Sequence[Rule],
+    ledger: Ledger,
+    later: Sequence[Sequence[Rule]] = (),
+    merged: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Applies rules until they have nothing more to say, then those of each of `later` beside them; whether they
+    changed anything. `merged` makes one of what became equal, and says whether anything did.
+
+    Raises RuleError for a rule that fails."""
     answers: dict[tuple[str, str], bool] = {}
-    refused: dict[tuple[str, str], tuple[ir.Node, tuple[str, ...], Refusal]] = {}
+    refused: dict[tuple[str, str], tuple[tuple[str, ...], Refusal]] = {}
     scope.changed = dict.fromkeys(scope.graph)
-    looks = LIMIT * (len(scope.changed) + 1)
+    _until_silent(scope, rules, ledger, answers, refused)
+    while merged():
+        _until_silent(scope, rules, ledger, answers, refused)
+    for more in later:
+        operators = {operator for rule in more for operator in rule.operators}
+        scope.changed = {node: None for node in scope.graph if qualified(node) in operators}
+        rules = (*rules, *more)
+        _until_silent(scope, rules, ledger, answers, refused)
+        while merged():
+            _until_silent(scope, rules, ledger, answers, refused)
+    for key, site, refusal in _near_misses(rules, {*answers, *refused}, scope, ledger):
+        refused[key] = site, refusal
+    for (name, subject), (site, refusal) in refused.items():
+        if (name, subject) not in answers:
+            _refused(name, subject, site, refusal, scope, ledger)
+    return any(answers.values())
+
+
+def _until_silent(
+    scope: Scope,
+    rules: Sequence[Rule],
+    ledger: Ledger,
+    answers: dict[tuple[str, str], bool],
+    refused: dict[tuple[str, str], tuple[tuple[str, ...], Refusal]],
+) -> None:
+    """Asks rules about what changed until they have nothing more to say. `answers` are what was decided, `refused` what
+    was not asked."""
+    by_operator = _by_operator(rules)
+    looks = LIMIT * (len(scope.graph) + 1)
     while scope.changed and looks:
         node = next(iter(scope.changed))
         del scope.changed[node]
         looks -= 1
-        if node.graph is not scope.graph or node.domain not in ("", "ai.onnx") or not node.outputs:
+        if node.graph is not scope.graph or not node.outputs:
             continue
-        for rule in by_operator[node.op_type]:
-            found = rule.look(node, scope)
+        for rule in by_operator[qualified(node)]:
+            found = _look(rule, node, scope, ledger)
             if found is None:
                 continue
             key = rule.name, node.outputs[0].name or ""
-            site = tuple(dict.fromkeys(n.name or "" for n in (node, *found.nodes)))
+            site = _site(node, found)
             if isinstance(found, Refusal):
-                refused[key] = node, site, found
+                refused[key] = site, found
                 continue
             if key not in answers:
                 refused.pop(key, None)
-                answers[key] = _decided(rule, key[1], site, found, ledger)
+                answers[key] = _decided(rule.name, key[1], site, found, scope, ledger)
             if answers[key]:
-                found.apply()
+                _guarded(rule, node, found.apply)
                 break
-    for (name, subject), (_, site, refusal) in refused.items():
-        if (name, subject) not in answers:
-            ledger.decide(
-                rule=name,
-                site=site,
-                subject=(subject,),
-                alternatives=[Alternative(BASELINE), Alternative(TAKEN)],
-                prefer=BASELINE,
-                reason=refusal.reason,
-                failed=refusal.failed or {"condition": refusal.reason},
-            )
 
 
-def _decided(rule: Rule, subject: str, site: tuple[str, ...], found: Proposal, ledger: Ledger) -> bool:
-    taken = ledger.decide(
-        rule=rule.name,
-        site=site,
-        subject=(subject,),
+def _by_operator(rules: Sequence[Rule]) -> Mapping[str, Sequence[Rule]]:
+    found: defaultdict[str, list[Rule]] = defaultdict(list)
+    for rule in rules:
+        for operator in rule.operators:
+            found[operator].append(rule)
+    return found
+
+
+def _near_misses(
+    rules: Sequence[Rule], known: Collection[tuple[str, str]], scope: Scope, ledger: Ledger
+) -> Iterator[tuple[tuple[str, str], tuple[str, ...], Refusal]]:
+    """What one thing alone keeps rules from which had nothing to say about a node; `known` is what they said."""
+    by_operator = _by_operator([rule for rule in rules if rule.formula])
+    for node in scope.graph:
+        for rule in by_operator[qualified(node)] if node.outputs else ():
+            key = rule.name, node.outputs[0].name or ""
+            if key in known or not ledger.allows(rule.name):
+                continue
+            refusal = _guarded(rule, node, functools.partial(near_miss, rule, node, scope))
+            if refusal is not None:
+                yield key, _site(node, refusal), refusal
+
+
+def run(transformer: Pass, scope: Scope, ledger: Ledger) -> bool:
+    """Runs a pass over a graph; whether it changed anything. Raises RuleError where it fails."""
+    changed = False
+    for node, found in _steps(transformer, scope, ledger):
+        subject, site = next((value.name for value in node.outputs if value.name), ""), _site(node, found)
+        if isinstance(found, Refusal):
+            _refused(transformer.name, subject, site, found, scope, ledger)
+        elif _decided(transformer.name, subject, site, found, scope, ledger):
+            _guarded(transformer, node, found.apply)
+            changed = True
+    return changed
+
+
+def _steps(transformer: Pass, scope: Scope, ledger: Ledger) -> Iterator[tuple[ir.Node, Proposal | Refusal]]:
+    try:
+        for node, found in transformer.run(scope):
+            yield node, _answer(transformer, node, found)
+    except RuleError:
+        raise
+    except Exception as error:
+        if ledger.allows(transformer.name):
+            raise RuleError(_failed(transformer, "", error)) from error
+
+
+def _look(rule: Rule, node: ir.Node, scope: Scope, ledger: Ledger) -> Proposal | Refusal | None:
+    """What a rule has to say; nothing where it fails and is not to be applied anyway."""
+    try:
+        found = _guarded(rule, node, lambda: rule.look(node, scope))
+        return None if found is None else _answer(rule, node, found)
+    except RuleError:
+        if ledger.allows(rule.name):
+            raise
+        return None
+
+
+def _answer(rule: Rule | Pass, node: ir.Node, found: object) -> Proposal | Refusal:
+    if not isinstance(found, Proposal | Refusal):
+        raise RuleError(_failed(rule, _at(node), TypeError(f"expected a Proposal or a Refusal, got {found!r}")))
+    return found
+
+
+def _guarded(rule: Rule | Pass, node: ir.Node, work: Callable[[], _Answer]) -> _Answer:
+    """The work of a rule at a node; RuleError names both where it fails."""
+    try:
+        return work()
+    except RuleError:
+        raise
+    except Exception as error:
+        raise RuleError(_failed(rule, _at(node), error)) from error
+
+
+def _at(node: ir.Node) -> str:
+    return f" at node {node.name!r} ({in_line(node.op_type)})"
+
+
+def _failed(rule: Rule | Pass, at: str, error: Exception) -> str:
+    kind = "pass" if isinstance(rule, Pass) else "rule"
+    return f"{kind} {rule.name} failed{at}: {type(error).__name__}: {error}. --disable {rule.name} goes on without it."
+
+
+def _site(node: ir.Node, found: Proposal | Refusal) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n.name or "" for n in (node, *found.nodes)))
+
+
+def _decided(rule: str, subject: str, site: tuple[str, ...], found: Proposal, scope: Scope, ledger: Ledger) -> bool:
+    taken = scope.decide(
+        ledger,
+        rule,
+        site,
+        subject,
         alternatives=[Alternative(BASELINE, bytes=found.saved), Alternative(TAKEN, bytes=0 if found.saved else None)],
-        prefer=TAKEN,
-        reason=found.reason,
+        prefer=BASELINE if found.unwanted else TAKEN,
+        reason=found.unwanted or found.reason,
     )
     return taken == TAKEN
+
+
+def _refused(rule: str, subject: str, site: tuple[str, ...], refusal: Refusal, scope: Scope, ledger: Ledger) -> None:
+    scope.decide(
+        ledger,
+        rule,
+        site,
+        subject,
+        alternatives=[Alternative(BASELINE), Alternative(TAKEN)],
+        prefer=BASELINE,
+        reason=refusal.reason,
+        failed=refusal.failed or {"condition": refusal.reason},
+    )

@@ -6,7 +6,8 @@ that it keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import onnx_ir as ir
@@ -18,10 +19,47 @@ from opweld.frontend.interface import interface_of
 from opweld.frontend.values import initial_facts, values_read
 from opweld.ops.fact import Fact
 from opweld.ops.registry import NeedsSegment
+from opweld.tensor.dim import ONE, Atom, Dim, FloorDiv, Symbol, nonnegative
+
+DEMANDING = ("Reshape", "MatMul", "Gemm", "Conv", "ConvTranspose", "Concat")
+"""Operators of which ONNX demands what `Inference.same` does; others give more where sizes differ, as Einsum does where
+one is 1, or Split where parts are of different sizes."""
 
 
 class _Certain(Trace):
-    """Inference that assumes nothing: what would need it is deferred, with all that hangs on it."""
+    """Inference that assumes nothing: what would need it is deferred, with all that hangs on it.
+
+    That two sizes be equal which an operator demands to be is no assumption: they were, wherever it has run."""
+
+    def same(self, a: Dim, b: Dim, node: ir.Node, why: str) -> Dim:
+        """One of two sizes that the node demands to be equal."""
+        try:
+            return super().same(a, b, node, why)
+        except Again:
+            if node.op_type not in DEMANDING or (node.op_type == "Reshape" and self._may_keep(node)):
+                raise
+            return min(a, b, key=lambda dim: (dim.constant is None, len(dim.terms)))
+
+    def _may_keep(self, node: ir.Node) -> bool:
+        """Whether a size of the new shape may be 0, which would say that the input's is kept."""
+        target = None if node.inputs[1] is None else self.fact(node.inputs[1]).elements
+        dims = () if target is None else target.flat
+        return not all(isinstance(dim, Dim) and (dim.constant is not None or _is_positive(dim)) for dim in dims)
+
+    def broadcast(self, shapes: Sequence[tuple[Dim, ...]], node: ir.Node) -> tuple[Dim, ...]:
+        """The shape that operands give together; a size is a new symbol where one of two may be 1."""
+        rank = max((len(shape) for shape in shapes), default=0)
+        padded = [(ONE,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+        return tuple(self._together(dims, node) for dims in zip(*padded, strict=True))
+
+    def _together(self, dims: Sequence[Dim], node: ir.Node) -> Dim:
+        large = [dim for dim in dict.fromkeys(dims) if dim is not ONE] or [ONE]
+        # A known size is that of the result: the others are equal to it, or 1.
+        known = [dim for dim in large if dim.constant is not None]
+        if len(large) > 1 and not known:
+            # The same sizes together give the same one, wherever they meet.
+            return Symbol(f"({' with '.join(sorted(map(str, large)))})", 0).dim
+        return super().broadcast([(dim,) for dim in known or large], node)[0]
 
     def _settle(self, node: ir.Node) -> None:
         if any(self.resolved(value) in self._late for value in values_read(node)):
@@ -34,9 +72,46 @@ class _Certain(Trace):
             self._defer(node)
         return None
 
+    def enter(self, body: ir.Graph) -> None:
+        """Infers a body whatever its node knows of its inputs: that may hold for one iteration, or one branch."""
+        for node in body:
+            for value in node.outputs:
+                self.facts.pop(value, None)
+                self.aliases.pop(value, None)
+                self._late.discard(value)
+        for value in body.inputs:
+            self.facts.pop(value, None)
+            self._late.add(value)
+        self.run(list(body), initial_facts(body))
 
-def certain_facts(model: ir.Model) -> Mapping[str, Fact]:
-    """The facts of the values of a loaded model (see `frontend.onnx.load`) by name."""
+    def certain(self, value: ir.Value) -> Fact | None:
+        """The fact of a value; None where it hangs on what is not certain."""
+        found = self.resolved(value)
+        return None if value in self._late or found in self._late else self.facts.get(found)
+
+
+def _is_positive(dim: Dim) -> bool:
+    """Whether a size is provably at least 1: as a whole, or as a sum of products of such sizes or quotients."""
+    if nonnegative(dim - 1):
+        return True
+    return all(count > 0 and all(map(_is_positive_factor, factors)) for factors, count in dim.terms)
+
+
+def _is_positive_factor(factor: Atom) -> bool:
+    return nonnegative(factor.dim - 1) or (isinstance(factor, FloorDiv) and nonnegative(factor.left - factor.right))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the values of a graph, by name, and of those of the bodies in it, by the first output of the
+    node that has the body, and the name of the attribute that it is."""
+
+    values: Mapping[str, Fact] = field(default_factory=dict[str, Fact])
+    bodies: Mapping[tuple[str, str], Facts] = field(default_factory=dict[tuple[str, str], "Facts"])
+
+
+def certain_facts(model: ir.Model) -> Facts:
+    """The facts of a loaded model (see `frontend.onnx.load`)."""
     interface = interface_of(model.graph, {})
 
     def refuse(assumptions: Assumptions, demand: Again | Fork) -> NoReturn:
@@ -44,9 +119,22 @@ def certain_facts(model: ir.Model) -> Mapping[str, Fact]:
 
     trace = _Certain(Assumptions(), refuse)
     trace.run(list(model.graph), {**initial_facts(model.graph), **interface.facts})
-    known = {value.name: trace.facts[trace.resolved(value)] for value in trace.facts}
-    for node in model.graph:
-        for value in node.outputs:
-            if trace.resolved(value) in trace.facts:
-                known[value.name] = trace.facts[trace.resolved(value)]
-    return {name: fact for name, fact in known.items() if name}
+    return _facts(trace, model.graph)
+
+
+def _facts(trace: _Certain, graph: ir.Graph) -> Facts:
+    made = (value for node in graph for value in node.outputs)
+    known = {value.name: trace.certain(value) for value in (*graph.inputs, *graph.initializers.values(), *made)}
+    bodies: dict[tuple[str, str], Facts] = {}
+    for owner in graph:
+        for name, body in bodies_of(owner):
+            trace.enter(body)
+            bodies[owner.outputs[0].name or "", name] = _facts(trace, body)
+    return Facts({name: fact for name, fact in known.items() if name and fact is not None}, bodies)
+
+
+def bodies_of(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """The bodies of a node, by the names of its attributes."""
+    for name, attribute in node.attributes.items():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield name, attribute.as_graph()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,33 +21,63 @@ from onnx_ir.passes.common import (
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend import onnx as frontend
-from opweld.frontend.contributed import MICROSOFT
 from opweld.ledger import Ledger
-from opweld.ops.fact import Fact
-from opweld.rewrite.engine import rewrite
-from opweld.rewrite.facts import certain_facts
+from opweld.options import Options
+from opweld.rewrite.added import Added, added, kinds
+from opweld.rewrite.engine import rewrite, run
+from opweld.rewrite.facts import Facts, certain_facts
+from opweld.rewrite.file import without_large
+from opweld.rewrite.passes.branches import take_branches
 from opweld.rewrite.passes.dead import remove_dead
+from opweld.rewrite.passes.declare import declare_sums
 from opweld.rewrite.passes.fold import fold
+from opweld.rewrite.passes.home import bring_home
 from opweld.rewrite.passes.merge import merge_nodes, merge_tensors
-from opweld.rewrite.rule import Rule
-from opweld.rewrite.rules.activations import Gelu, HardSigmoid, HardSwish, Mish, Swish
-from opweld.rewrite.rules.linear import BatchNormalization, Gemm, OneSlope, Padding, Scale, Shift
-from opweld.rewrite.rules.pairs import Casts, ConcatSlice, Reshapes, SplitConcat, Transposes
+from opweld.rewrite.rule import Pass, Rule
+from opweld.rewrite.rules.activations import Gelu, HardSigmoid, HardSwish, Mish, Swish, TanhGelu
+from opweld.rewrite.rules.attention import Attention
+from opweld.rewrite.rules.consecutive import Consecutive
+from opweld.rewrite.rules.fused import BiasGelu, FusedActivation, FusedMatMul
+from opweld.rewrite.rules.joined import Axes, Concats, Slices
+from opweld.rewrite.rules.linear import BatchNormalization, Gemm, OneSlope, Padding, Scale, ScaleBefore, Shift
+from opweld.rewrite.rules.normalization import LayerNormalization, RmsNormalization, SkipNormalization
+from opweld.rewrite.rules.pairs import Casts, ConcatSlice, Reshapes, SplitConcat, TransposedBatch, Transposes
+from opweld.rewrite.rules.places import OnePlace
 from opweld.rewrite.rules.redundant import Redundant
+from opweld.rewrite.rules.rotary import RotaryEmbedding
+from opweld.rewrite.rules.selection import Select
+from opweld.rewrite.rules.siblings import Siblings
+from opweld.rewrite.rules.sinking import Pointwise, Sinking
+from opweld.rewrite.rules.softmax import LogSoftmax, Softmax
+from opweld.rewrite.rules.states import Zeros
 from opweld.rewrite.rules.target import Target
-from opweld.rewrite.scope import Scope
+from opweld.rewrite.scope import Scope, qualified
+from opweld.rewrite.sound import check_sound
+from opweld.rules import HOISTED, REWRITES
 
 log = logging.getLogger("opweld")
 
 RULES: Sequence[Rule] = (
-    Redundant(), Target(), Transposes(), Reshapes(), Casts(), SplitConcat(), ConcatSlice(),
-    BatchNormalization(), Shift(), Scale(), Padding(), Gemm(), OneSlope(),
-    Gelu(), Swish(), Mish(), HardSwish(), HardSigmoid(),
+    Redundant(), Target(), Transposes(), TransposedBatch(), Reshapes(), Casts(), SplitConcat(), ConcatSlice(),
+    Axes(), Slices(), Concats(), Consecutive(),
+    BatchNormalization(), Shift(), Scale(), Padding(), Gemm(), OneSlope(), OnePlace(),
+    SkipNormalization(), LayerNormalization(), RmsNormalization(), Softmax(), LogSoftmax(),
+    RotaryEmbedding(), Attention(),
+    Gelu(), TanhGelu(), Swish(), Mish(), HardSwish(), HardSigmoid(),
+    Zeros(), Select(), Siblings(),
 )  # fmt: skip
 """In the order in which they are asked."""
 
+LATER: Sequence[Sequence[Rule]] = (
+    (ScaleBefore(), Sinking(), Pointwise()),
+    (FusedActivation(), FusedMatMul(), BiasGelu()),
+)
+"""Asked with those when they have nothing more to say, then the next with all of them: what they look for is easiest
+found as it was written, and a fused operator is one that no other rule looks into."""
+
 GROWTH = 100
-"""Folded values may add a part of the model's bytes, one by this, where as much goes elsewhere."""
+"""Folded values may add as many bytes as the model has, while they are put together: most go when equal ones are one.
+Where the model is larger in the end, they may add a part of its bytes, one by this; where it still is, none."""
 
 WITH_IR_4 = 4
 """The IR version since which stored tensors need not be inputs."""
@@ -59,67 +89,160 @@ class Optimized:
 
     Attributes:
         model: valid ONNX at the opset of the original, with its inputs, outputs and metadata.
+        original: the model that it was, parsed.
+        folder: where it lay, and its external data lies; None where it was no file.
         before, after: numbers of nodes by operator, those of bodies and functions included.
         notes: what could not be done, in sentences.
     """
 
     model: ir.Model
+    original: onnx.ModelProto
+    folder: Path | None
     ledger: Ledger
     before: Mapping[str, int]
     after: Mapping[str, int]
     notes: Sequence[str] = field(default_factory=list[str])
 
 
+def hoist(model: ir.Model, ledger: Ledger) -> ir.Model:
+    """A loaded model rewritten in place for compiling, by the rules of `HOISTED` and those of installed packages."""
+    users, own = added(), [rule for rule in RULES if rule.name in HOISTED]
+    looked_at = {operator for rule in (*users, *own) if isinstance(rule, Rule) for operator in rule.operators}
+    if all(isinstance(rule, Rule) for rule in users) and looked_at.isdisjoint(map(qualified, model.graph)):
+        return model  # nothing is inferred that no rule asks for
+    scope = Scope(model, certain_facts(model))
+    if _apply(scope, ledger, users, own):
+        TopologicalSortPass()(model)
+        _name(model)
+    return model
+
+
 def optimize_model(
-    model: str | Path | bytes | onnx.ModelProto, opened: Callable[[], Ledger] = Ledger, contributed: bool = False
+    model: str | Path | bytes | onnx.ModelProto,
+    opened: Callable[[], Ledger] = Ledger,
+    contributed: bool = False,
+    users: Sequence[Added] = (),
 ) -> Optimized:
     """Rewrites a model as a ledger decides, an empty one of `opened`. The original is left untouched, and is never the
-    smaller one. `contributed`: operators of com.microsoft may be written too.
+    smaller one. `contributed`: operators of com.microsoft may be written too. `users`: rules and passes beside
+    opweld's own.
 
     Raises ModelError for whatever is malformed or unsafe. Of a model with operators that opweld does not know, what
     hangs on them is left as it is, which the notes say.
     """
-    plain = _opened(model)
-    before, size = operators(plain), _size(plain)
+    proto, path = frontend.read_model(model)
+    plain = _opened(proto)
+    folder = None if path is None else path.parent.absolute()
+    before, size = operators(plain), proto.ByteSize() + _beside(plain)
     if plain.functions:
         InlinePass()(plain)
-        model = ir.serde.serialize_model(plain)  # so that inference and rules speak of the same values
+        proto = ir.serde.serialize_model(plain)  # so that inference and rules speak of the same values
     notes: list[str] = []
-    facts: Mapping[str, Fact] = {}
+    facts = Facts()
     try:
-        facts = certain_facts(frontend.load(model))
+        facts = certain_facts(frontend.load_read(proto, path))
     except UnsupportedError as error:
         notes.append(f"sizes and types are not known: {error}")
-    rewritten, ledger = _rewritten(plain.clone(), facts, opened(), size // GROWTH, contributed)
-    if _size(rewritten) > size:
-        rewritten, ledger = _rewritten(plain, facts, opened(), 0, contributed)
-    return Optimized(rewritten, ledger, before, operators(rewritten), notes)
+    for growth in (size, size // GROWTH, 0):
+        scope, ledger = _rewritten(plain.clone(), folder, facts, opened(), growth, contributed, users)
+        if _size(scope.model) <= size:
+            break
+    undo = declare_sums(scope)
+    if undo is not None and _size(scope.model) > size:
+        undo()
+    return Optimized(scope.model, proto, folder, ledger, before, operators(scope.model), notes)
+
+
+def optimize_as_asked(
+    model: Path | bytes | onnx.ModelProto, options: Options, contributed: bool = False, rules: Iterable[object] = ()
+) -> Optimized:
+    """The same by the options of a caller, with these rules and passes and those of installed packages."""
+    users = added(rules)
+    return optimize_model(model, lambda: ledger_of(options, users), contributed, users)
+
+
+def ledger_of(options: Options, users: Sequence[Added], granted: Collection[str] | None = None) -> Ledger:
+    """An empty ledger that decides about rewriting as the options say; `granted` as for `Ledger`."""
+    table = {**REWRITES, **kinds(users)}
+    return Ledger(options.disable, level=options.level, pins=options.pins, granted=granted, rules=table)
 
 
 def _rewritten(
-    model: ir.Model, facts: Mapping[str, Fact], ledger: Ledger, growth: int, contributed: bool
-) -> tuple[ir.Model, Ledger]:
+    model: ir.Model,
+    folder: Path | None,
+    facts: Facts,
+    ledger: Ledger,
+    growth: int,
+    contributed: bool,
+    users: Sequence[Added],
+) -> tuple[Scope, Ledger]:
     RemoveInitializersFromInputsPass()(model)
     model.ir_version = max(model.ir_version, WITH_IR_4)
     TopologicalSortPass()(model)
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    if folder is not None:
+        _locate(model, folder)
     scope = Scope(model, facts, contributed)
-    remove_dead(scope, ledger)
-    fold(scope, ledger, growth)
-    merge_tensors(scope, ledger)
-    merge_nodes(scope, ledger)
-    rewrite(scope, RULES, ledger)
-    if contributed:
-        model.opset_imports.setdefault(MICROSOFT, 1)  # unused ones go below
+    scope.adopt_tensors()
+    _rewrite(scope, ledger, growth, users)
+    remove_dead(scope, ledger)  # what bodies needed
+    merge_tensors(scope, ledger)  # of different bodies
     ledger.check_names()
     TopologicalSortPass()(model)
-    NameFixPass()(model)  # a node that stands for two has the name of the last
+    _name(model)
     RemoveUnusedOpsetsPass()(model)
     for value in model.graph.initializers.values():
         if not value.is_graph_output():
             value.type = value.shape = None  # the tensor says both; the file would say them twice
     _correct(scope)
-    return model, ledger
+    bring_home(model)
+    return scope, ledger
+
+
+def _rewrite(scope: Scope, ledger: Ledger, growth: int, users: Sequence[Added]) -> None:
+    """A graph, then its bodies: what is known around them is known in them."""
+    bodies = list(scope.bodies())  # their nodes may go by other names afterwards
+    known = True
+    while known:
+        remove_dead(scope, ledger)
+        _merge(scope, ledger)  # what stands there twice is folded, and stored, once
+        fold(scope, ledger, growth)
+        _merge(scope, ledger)
+        known = take_branches(scope, bodies, ledger)
+    _apply(scope, ledger, users, RULES, LATER)
+    for owner, body in bodies:
+        if owner.graph is scope.graph:
+            _rewrite(body, ledger, growth, users)
+
+
+def _apply(
+    scope: Scope, ledger: Ledger, users: Sequence[Added], own: Sequence[Rule], later: Sequence[Sequence[Rule]] = ()
+) -> bool:
+    """Users' passes and rules, and opweld's own; whether they changed anything. Users' rules are asked first: they are
+    about what opweld does not know."""
+    changed = [run(entry, scope, ledger) for entry in users if isinstance(entry, Pass)]
+    first = [*(entry for entry in users if isinstance(entry, Rule)), *own]
+    changed.append(rewrite(scope, first, ledger, later, lambda: bool(later) and merge_nodes(scope, ledger)))
+    applied = {entry.name for entry in users} & {decision.rule for decision in ledger if decision.fired}
+    if applied:
+        check_sound(scope.graph, sorted(applied))
+    return any(changed)
+
+
+def _merge(scope: Scope, ledger: Ledger) -> None:
+    if not scope.path:
+        merge_tensors(scope, ledger)
+    merge_nodes(scope, ledger)
+
+
+def _name(model: ir.Model) -> None:
+    """Names that are there twice, as that of a node that stands for two, are told apart; what had none has none."""
+    nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
+    unnamed = [node for node in nodes if not node.name]
+    absent = [value for node in nodes for value in node.outputs if not value.name]
+    NameFixPass()(model)
+    for named in (*unnamed, *absent):
+        named.name = ""
 
 
 def _correct(scope: Scope) -> None:
@@ -131,34 +254,54 @@ def _correct(scope: Scope) -> None:
 
 
 def _size(model: ir.Model) -> int:
-    """Bytes of the model's file, nearly: of its tensors, and of its nodes."""
-    total = sum(int(tensor.nbytes) for tensor in stored_tensors(model))
-    for owner in (model.graph, *(function.graph for function in model.functions.values())):
-        total += sum(ir.serde.serialize_node(node).ByteSize() for node in owner)
-    return total
+    """Bytes of the model's file and of those beside it, but for a few of each large tensor."""
+    small, large = without_large(model)
+    return small.ByteSize() + sum(int(tensor.nbytes) for tensor in large.values()) + _beside(model)
 
 
-def _opened(model: str | Path | bytes | onnx.ModelProto) -> ir.Model:
-    proto, path = frontend.read_model(model)
+def _beside(model: ir.Model) -> int:
+    """Bytes of the tensors that lie in files of their own."""
+    return sum(int(tensor.nbytes) for tensor in stored_tensors(model) if isinstance(tensor, ir.ExternalTensor))
+
+
+def _opened(proto: onnx.ModelProto) -> ir.Model:
     try:
-        opened = ir.serde.deserialize_model(proto)
+        return ir.serde.deserialize_model(proto)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ModelError(f"the graph is malformed: {str(error)[:300]}") from error
-    if path is not None:
-        for tensor in stored_tensors(opened):
-            if isinstance(tensor, ir.ExternalTensor):
-                tensor.base_dir = path.parent
-    return opened
+
+
+def _locate(model: ir.Model, folder: Path) -> None:
+    """Says where the external data of a model is, which loading has checked.
+
+    By whole paths: onnx_ir's own check refuses files with several hard links, as installers make them."""
+    for value in _stored(model):
+        tensor = value.const_value
+        if isinstance(tensor, ir.ExternalTensor):
+            value.const_value = ir.ExternalTensor(
+                folder / tensor.location,
+                tensor.offset,
+                tensor.length,
+                tensor.dtype,
+                shape=tensor.shape,
+                name=tensor.name,
+                doc_string=tensor.doc_string,
+                metadata_props=dict(tensor.metadata_props),
+            )
 
 
 def stored_tensors(model: ir.Model) -> list[ir.TensorProtocol]:
     """The tensors that a model holds, those of bodies included."""
+    return [value.const_value for value in _stored(model) if value.const_value is not None]
+
+
+def _stored(model: ir.Model) -> Iterator[ir.Value]:
     graphs = (model.graph, *model.graph.subgraphs())
-    return [v.const_value for graph in graphs for v in graph.initializers.values() if v.const_value is not None]
+    return (value for graph in graphs for value in graph.initializers.values())
 
 
 def operators(model: ir.Model) -> Counter[str]:
     """How many nodes of each operator there are, by its name, with its domain where it is not ONNX's."""
     graphs = (model.graph, *(function.graph for function in model.functions.values()))
     nodes = (node for graph in graphs for node in ir.traversal.RecursiveGraphIterator(graph))
-    return Counter(n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}::{n.op_type}" for n in nodes)
+    return Counter(map(qualified, nodes))

@@ -2,40 +2,76 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from opweld.frontend.values import values_read
+from opweld.ledger import Ledger
 from opweld.ops.elements import known_integers_of
 from opweld.ops.fact import Fact
+from opweld.rewrite.facts import Facts, bodies_of
+from opweld.rewrite.spill import spilled
 from opweld.tensor.dim import Dim, as_dim
 
 Array = NDArray[Any]
 
 
-class Scope:
-    """One graph under rewriting. `opset` is that of the default domain, `changed` are nodes to be looked at again.
-    `contributed`: operators of com.microsoft may be written too, for ONNX Runtime."""
+@dataclass
+class Asked:
+    """What a rule asked about while it looked at a node, for near misses (see `near.py`).
 
-    def __init__(self, model: ir.Model, facts: Mapping[str, Fact], contributed: bool = False) -> None:
+    Attributes:
+        nodes: those that it walked through.
+        shared: values that it wanted for itself, which others read too.
+        numbers: numbers that are others than it wanted, each with the wanted one.
+    """
+
+    nodes: dict[ir.Node, None]
+    shared: dict[ir.Value, None] = field(default_factory=dict[ir.Value, None])
+    numbers: dict[tuple[float, float], None] = field(default_factory=dict[tuple[float, float], None])
+
+
+class Scope:
+    """One graph under rewriting, the model's or a body's. `opset` is that of the default domain, `changed` are nodes to
+    be looked at again, `added` those that rules made, `path` names the bodies that it lies in. `contributed`: operators
+    of com.microsoft may be written too, for ONNX Runtime. `asked` records what a rule asks, where near misses are
+    searched for, and `alone` is a value that is taken for one that nothing else reads."""
+
+    def __init__(self, model: ir.Model, facts: Facts, contributed: bool = False) -> None:
+        self.model = model
         self.graph = model.graph
         self.contributed = contributed
         self.opsets: Mapping[str, int] = model.opset_imports
         self.opset = self.opsets.get("", 0)
         self.changed: dict[ir.Node, None] = {}
-        self._facts = dict(facts)
-        self._fresh = 0
-        self._names = {value.name for value in self._values()}
+        self.added: set[ir.Node] = set()
+        self.path: tuple[str, ...] = ()
+        self.asked: Asked | None = None
+        self.alone: ir.Value | None = None
+        self._told = facts
+        self._facts: ChainMap[str, Fact] = ChainMap({}, dict(facts.values))
+        self._names = _Names(model)
+        self._answers: dict[tuple[str, tuple[str, ...]], str] = {}
 
-    def _values(self) -> Iterable[ir.Value]:
-        yield from self.graph.inputs
-        yield from self.graph.initializers.values()
-        for node in ir.traversal.RecursiveGraphIterator(self.graph):
-            yield from node.outputs
+    def bodies(self) -> Iterator[tuple[ir.Node, Scope]]:
+        """The bodies of this graph's nodes, and the nodes, to be rewritten each by itself. What they read from around
+        them is known there too."""
+        for node in self.graph:
+            for name, body in bodies_of(node):
+                inner = copy.copy(self)
+                owner = node.outputs[0].name or ""
+                inner.graph, inner.path, inner.changed = body, (*self.path, owner, name), {}
+                inner._told = self._told.bodies.get((owner, name), Facts())
+                inner._facts = self._facts.new_child(dict(inner._told.values))
+                yield node, inner
 
     # ------------------------------------------------------------------------------------------------- what is known
 
@@ -93,14 +129,41 @@ class Scope:
 
     def only_reader(self, value: ir.Value) -> bool:
         """Whether one place reads a value, and it is no output of the model."""
-        return not value.is_graph_output() and len(value.uses()) == 1
+        only = value is self.alone or (not value.is_graph_output() and len(value.uses()) == 1)
+        if not only and self.asked is not None and value.producer() is not None:
+            self.asked.shared[value] = None
+        return only
 
     def maker(self, value: ir.Value | None, *operators: str) -> ir.Node | None:
-        """The node of this graph that makes a value, where it is one of these operators of the default domain."""
+        """The node of this graph that makes a value, where it is one of these operators, named as in `Rule.operators`;
+        any of the default domain where none is named."""
         node = None if value is None else value.producer()
-        if node is None or node.graph is not self.graph or node.domain not in ("", "ai.onnx"):
+        if node is None or node.graph is not self.graph:
             return None
-        return node if not operators or node.op_type in operators else None
+        named = qualified(node)
+        if not (named in operators if operators else named == node.op_type):
+            return None
+        if self.asked is not None:
+            self.asked.nodes[node] = None
+        return node
+
+    def wants(self, number: float | None, wanted: float, tolerance: float = 0) -> bool:
+        """Whether a number of a formula is the one that it has there, up to a tolerance, relative or not."""
+        if number is None:
+            return False
+        same = math.isclose(number, wanted, rel_tol=tolerance, abs_tol=tolerance)
+        if not same and self.asked is not None:
+            self.asked.numbers[number, wanted] = None
+        return same
+
+    # -------------------------------------------------------------------------------------------------------- decisions
+
+    def decide(self, ledger: Ledger, rule: str, site: Sequence[str], subject: str, **asked: Any) -> str:
+        """The ledger's answer to a question about this graph, see `Ledger.decide`; the same when it is asked again."""
+        key = rule, (*self.path, subject)
+        if key not in self._answers:
+            self._answers[key] = ledger.decide(rule=rule, site=site, subject=key[1], **asked)
+        return self._answers[key]
 
     # ---------------------------------------------------------------------------------------------------- how to change
 
@@ -108,31 +171,66 @@ class Scope:
         self, before: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], domain: str = "", **attributes: Any
     ) -> ir.Value:
         """Adds a node of one output before another, named after it; returns the output."""
+        return self.add_several(before, op_type, inputs, (True,), domain, **attributes)[0]
+
+    def add_several(
+        self,
+        before: ir.Node,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        wanted: Sequence[bool],
+        domain: str = "",
+        **attributes: Any,
+    ) -> Sequence[ir.Value]:
+        """Adds a node before another, named after it; returns its outputs, of which those that are not wanted are
+        absent."""
+        if domain:
+            self.model.opset_imports.setdefault(domain, 1)  # of a domain that stays unused it goes in the end
         kept = {name: value for name, value in attributes.items() if value is not None}
-        node = ir.node(
-            op_type, inputs, kept, domain=domain, outputs=[ir.Value(name=self._fresh_name(before))], name=before.name
-        )
+        outputs = [ir.Value(name=self._names.fresh(before) if named else "") for named in wanted]
+        node = ir.node(op_type, inputs, kept, domain=domain, outputs=outputs, name=before.name)
         node.metadata_props.update(before.metadata_props)
         self.graph.insert_before(before, node)
         self.changed[node] = None
-        return node.outputs[0]
+        self.added.add(node)
+        return node.outputs
 
-    def store(self, near: ir.Node, array: Array) -> ir.Value:
-        """Adds a stored tensor, named after a node."""
-        name = self._fresh_name(near)
-        tensor = ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=name)
-        value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape))
-        self.graph.register_initializer(value)
+    def tell(self, value: ir.Value, shape: Sequence[Dim], like: ir.Value) -> ir.Value:
+        """Says what is known of a value that was added: its shape, and whose type it has. Returns the value."""
+        fact = self.fact(like)
+        if fact is not None and value.name:
+            self._facts[value.name] = Fact(fact.dtype, tuple(shape))
         return value
 
-    def _fresh_name(self, near: ir.Node) -> str:
-        stem = next((value.name for value in near.outputs if value.name), "value")
-        while True:
-            self._fresh += 1
-            name = f"{stem}_opweld{self._fresh}"
-            if name not in self._names:
-                self._names.add(name)
-                return name
+    def store(self, near: ir.Node, array: Array) -> ir.Value:
+        """Adds a stored tensor to the model, named after a node; bodies see it too, so that equal ones are one."""
+        name = self._names.fresh(near)
+        tensor = ir.tensor(spilled(np.ascontiguousarray(array).reshape(array.shape)), name=name)
+        value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape))
+        self.model.graph.register_initializer(value)
+        return value
+
+    def adopt_tensors(self) -> None:
+        """Makes the tensors that bodies store the model's; but for what a body gives, which is its own."""
+        for body in self.graph.subgraphs():
+            for name, value in list(body.initializers.items()):
+                if value.is_graph_output() or value.const_value is None:
+                    continue
+                del body.initializers[name]
+                value.name = name if self._names.count(name) == 1 else self._names.other(name)
+                self.graph.register_initializer(value)
+
+    def adopt(self, node: ir.Node, before: ir.Node, inner: Scope) -> None:
+        """Puts a node of a body before another of this graph; what was known of it still is. A name that is there twice
+        is told apart."""
+        for value in node.outputs:
+            fact, name = inner.fact(value), value.name
+            if name and self._names.count(name) > 1:
+                value.name = self._names.other(name)
+            if fact is not None and value.name:
+                self._facts[value.name] = fact
+        self.graph.insert_before(before, node)
+        self.changed[node] = None
 
     def replaceable(self, old: ir.Value, new: ir.Value) -> bool:
         """Whether `new` can stand wherever `old` does: an output of the model needs a node of this graph that takes its
@@ -172,8 +270,8 @@ class Scope:
             dead = pending.pop()
             if dead.graph is not self.graph or any(v.uses() or v.is_graph_output() for v in dead.outputs):
                 continue
-            inputs = list(dict.fromkeys(value for value in dead.inputs if value is not None))
-            self.graph.remove(dead, safe=True)
+            inputs = list(dict.fromkeys(values_read(dead)))
+            self.remove(dead)
             self.changed.pop(dead, None)
             for value in inputs:
                 maker = value.producer()
@@ -181,14 +279,72 @@ class Scope:
                     pending.append(maker)
                     self.changed.setdefault(maker)
                 elif value.is_initializer() and not value.uses() and not value.is_graph_output():
-                    self.graph.initializers.pop(value.name or "", None)
+                    for owner in (self.graph, self.model.graph):
+                        if owner.initializers.get(value.name or "") is value:
+                            del owner.initializers[value.name or ""]
                 for reader in self.readers(value):
                     self.touch(reader)  # of fewer readers more may be true
+
+    def remove(self, node: ir.Node) -> None:
+        """Removes a node whose results nobody reads; what its bodies read is read there no more."""
+        for _, body in bodies_of(node):
+            for dead in list(ir.traversal.RecursiveGraphIterator(body)):
+                for position in range(len(dead.inputs)):
+                    dead.replace_input_with(position, None)
+        self.graph.remove(node, safe=True)
 
     def touch(self, node: ir.Node) -> None:
         """Has a node of this graph looked at again."""
         if node.graph is self.graph:
             self.changed[node] = None
+
+
+class _Names:
+    """The names of a model's values; new ones are none of them, in whatever body."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._taken: Counter[str | None] = Counter()
+        self._fresh = 0
+        for graph in (model.graph, *model.graph.subgraphs()):
+            self._taken.update(value.name for value in (*graph.inputs, *graph.initializers.values()))
+            self._taken.update(value.name for node in graph for value in node.outputs)
+
+    def count(self, name: str) -> int:
+        """How many values have a name; those of different bodies may share one."""
+        return self._taken[name]
+
+    def fresh(self, near: ir.Node) -> str:
+        """A name after a node's."""
+        return self.other(next((value.name for value in near.outputs if value.name), "value"))
+
+    def other(self, stem: str) -> str:
+        """A name like another one."""
+        while True:
+            self._fresh += 1
+            name = f"{stem}_opweld{self._fresh}"
+            if name not in self._taken:
+                self._taken[name] += 1
+                return name
+
+
+def operands(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
+    """The two operands of a node, and in the other order where that is the same; none where attributes say how they are
+    broadcast, as before opset 7."""
+    if "axis" in node.attributes or "broadcast" in node.attributes:
+        return
+    yield operand(node, 0), operand(node, 1)
+    if node.op_type in ("Add", "Mul"):
+        yield operand(node, 1), operand(node, 0)
+
+
+def kept(node: ir.Node, *without: str) -> dict[str, Any]:
+    """The attributes of a node, but for some."""
+    return {name: value.value for name, value in node.attributes.items() if name not in without}
+
+
+def qualified(node: ir.Node) -> str:
+    """The operator of a node as rules name it: with its domain where that is not the default one."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 
 def operand(node: ir.Node, position: int) -> ir.Value | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from opweld.errors import ModelError, OptionError
+from opweld.frontend.order import bodies_of
+from opweld.rewrite.file import checkable, pieces, serialized, without_large
 from opweld.rewrite.optimize import Optimized, stored_tensors
 
 INLINE_LIMIT = 2_000_000_000
@@ -28,14 +31,59 @@ def save(optimized: Optimized, path: Path) -> list[Path]:
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
             made = Path(folder) / path.name
-            ir.save(model, made, external_data=data)
-            try:
-                onnx.checker.check_model(str(made), full_check=True)
-            except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-                raise ModelError(f"the rewritten model is not valid ONNX: {str(error)[:500]}") from error
+            if data is None:
+                plain, large = without_large(model)
+                _check(checkable(plain, large), optimized)
+                with made.open("wb") as file:
+                    file.writelines(pieces(plain, large))
+            else:
+                ir.save(model, made, external_data=data)
+                _check(str(made), optimized)
             files = [path, *([path.with_name(data)] if data else [])]
             for file in reversed(files):
                 os.replace(Path(folder) / file.name, file)
     except OSError as error:
         raise OptionError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
     return files
+
+
+def message(optimized: Optimized) -> onnx.ModelProto:
+    """The model as protobuf's message; tensors that lie beside it are where they were, by names in its folder."""
+    made = serialized(optimized.model)
+    if optimized.folder is not None:
+        for tensor in _tensors(made.graph):
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = os.path.relpath(entry.value, optimized.folder)
+    return made
+
+
+def check(optimized: Optimized) -> None:
+    """Raises ModelError when ONNX's checker finds fault with a rewritten model, and not with what it was."""
+    _check(checkable(*without_large(optimized.model)), optimized)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The tensors that a graph and its bodies store."""
+    yield from graph.initializer
+    for node in graph.node:
+        for body in bodies_of(node):
+            yield from _tensors(body)
+
+
+def _check(model: onnx.ModelProto | str, optimized: Optimized) -> None:
+    for full in (True, False):
+        found = _fault(model, full=full)
+        if not found:
+            return
+        if not _fault(checkable(*without_large(ir.serde.deserialize_model(optimized.original))), full=full):
+            raise ModelError(f"the rewritten model is not valid ONNX: {found}")
+
+
+def _fault(model: onnx.ModelProto | str, *, full: bool) -> str:
+    """What ONNX's checker finds fault with, by inference of shapes too where it is full; empty where with nothing."""
+    try:
+        onnx.checker.check_model(model, full_check=full)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        return str(error)[:500] or "invalid"
+    return ""

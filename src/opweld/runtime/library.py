@@ -54,6 +54,11 @@ def public_headers() -> dict[str, str]:
     return {name: text for name, text in c_headers().items() if name in ("opweld.h", "opweld_abi.h")}
 
 
+def module_headers() -> dict[str, str]:
+    """The headers that generated modules include: beside them in the folder source/ of an artifact, for debuggers."""
+    return {name: text for name, text in c_headers().items() if name not in ("opweld.h", "runtime.h")}
+
+
 _POINTER = ctypes.c_void_p
 _MESSAGE = (ctypes.c_char_p, ctypes.c_size_t)
 _PROTOTYPES: Final = {

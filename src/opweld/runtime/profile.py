@@ -14,6 +14,15 @@ TIMING_FIELDS: Final = 4
 """Fields of opw_timing, each an int64: begin, end, busy, pieces."""
 
 
+@dataclass(eq=False, slots=True)
+class Clocked:
+    """What the clocks of a timed run said: `wall` nanoseconds in all, and `timings`, an opw_timing by thread and step,
+    int64 [threads, steps, TIMING_FIELDS]."""
+
+    wall: int
+    timings: npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class Part:
     """What one thread did of one step, in nanoseconds since the run began.

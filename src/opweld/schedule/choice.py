@@ -35,15 +35,21 @@ class Choice:
         """The same, for a part of the schedule: `member 0`; of that, `tensor 2`."""
         return replace(self, field=(self.field[0], " ".join(filter(None, (self.field[1], *names)))))
 
-    def cheapest(self, rule: str, seconds: Mapping[str, float], reason: str) -> str:
-        """The alternative of the fewest predicted seconds, or what a pin says; the first is the baseline."""
-        alternatives = [Alternative(name, seconds=price) for name, price in seconds.items()]
+    def cheapest(
+        self, rule: str, seconds: Mapping[str, float], reason: str, failed: Mapping[str, str] | None = None
+    ) -> str:
+        """The alternative of the fewest predicted seconds, or what a pin says; the first is the baseline.
+
+        failed: alternatives that are not legal, and so have no price, and why."""
+        refused = failed or {}
+        priced = [Alternative(name, seconds=price) for name, price in seconds.items()]
         return self.ledger.decide(
             rule=rule,
             site=self.site,
             subject=self.subject,
-            alternatives=alternatives,
+            alternatives=[*priced, *map(Alternative, refused)],
             reason=reason,
+            failed=refused,
             field=self.field,
         )
 

@@ -63,6 +63,8 @@ STREAMS = 32
 """Walks through memory that a core foresees at the same time."""
 MISS = 60
 """Cycles until a line comes from beyond the second-level cache that nothing foresaw."""
+REFETCH = 14
+"""Cycles until a line comes from the second-level cache that nothing foresaw."""
 DEAR = 10
 """Cycles of a vector function such as exp, or of a vector division."""
 FUNCTIONS = {

@@ -24,11 +24,18 @@ class Expected:
     def __init__(self, symbols: Mapping[Symbol, int] | None = None, told: Iterable[Symbol] = ()) -> None:
         self._values: dict[Atom, int] = dict[Atom, int]((symbols or {}).items())
         self._told = frozenset(told)
+        self._found: dict[Dim, int] = {}
 
     def __call__(self, size: Dim) -> int:
         """The expected value of a size, at least zero; where it depends on a loop, that of its beginning."""
         if size.constant is not None:
             return max(0, size.constant)
+        found = self._found.get(size)
+        if found is None:
+            found = self._found[size] = self._evaluated(size)
+        return found
+
+    def _evaluated(self, size: Dim) -> int:
         for symbol in symbols_of(size):
             self._values.setdefault(symbol, LENGTH)
         axes = axes_of(size)

@@ -2,7 +2,8 @@
 
 A `Schedule` has a part for each member of its region, in order. A concatenation has one for each part that is copied; a
 recurrence also has maps: for what states begin with, before; for what is stacked and for the states, after the members
-of each step; for what states end with, last.
+of each step; for what states end with, last. Maps for the padding around outputs come after all of them, one for each
+side of each axis.
 
     map          lane, vectors, chunk, inner
     contraction  lane, vectors, row, height, order, taps
@@ -47,7 +48,8 @@ class MapSchedule:
     Attributes:
         lane: the axis along which vectors run. vectors: how many of them a tile has.
         chunk: lane tiles of one grid iteration; 0 for all of them.
-        inner: how many more axes an iteration takes in, innermost first.
+        inner: how many more axes an iteration takes in, innermost first. Where one thread does all iterations, as in a
+            recurrence and around a value, neither is to decide.
     """
 
     name: ClassVar[str] = "map"

@@ -31,9 +31,13 @@ def verify_rows(schedule: RowSchedule, axes: Collection[str], tensors: int) -> N
             raise OptionError(f"schedule: rows has kept={position}, expected positions from 0 to {tensors - 1}")
 
 
+ORDERS = ("rows", "lanes", "turns")
+"""The orders of contractions and windows, the baseline first."""
+
+
 def orders(recurrent: bool) -> tuple[str, ...]:
-    """The orders that a contraction or window may have, the baseline first."""
-    return ("rows", "lanes", "turns") if recurrent else ("rows", "lanes")
+    """Those that one may have: only a recurrence comes back to where it turned."""
+    return ORDERS if recurrent else ORDERS[:2]
 
 
 def verify_reduction(

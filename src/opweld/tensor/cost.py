@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from opweld.tensor.dim import ZERO, Atom, Axis, Dim, Value, atoms_of, minimum, product
+from opweld.tensor.dim import ZERO, Atom, Axis, Dim, Value, atoms_of, minimum, nonnegative, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, Reduce, Unary, free_atoms, walk
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import is_dear
-from opweld.tensor.program import Extern, Item, Scan, Tensor, TensorProgram, item_inputs, item_outputs
+from opweld.tensor.program import Extern, Item, Scan, Tensor, TensorProgram
 
 Signatures: TypeAlias = "Mapping[str, tuple[DType, tuple[Dim, ...]]]"
 
@@ -22,29 +22,28 @@ class Count:
 
     `flops`: float additions, multiplications, comparisons and what else costs about as much.
     `special`: divisions, roots and transcendental functions, of floats.
-    `integer`: operations on integers and bools. Index arithmetic, loads, selects and conversions count nothing."""
+    `integer`: operations on integers and bools. Index arithmetic, loads, selects and conversions count nothing.
+    `macs`: products that are summed, of floats; each is two of the `flops`."""
 
     flops: Dim = ZERO
     integer: Dim = ZERO
     special: Dim = ZERO
+    macs: Dim = ZERO
 
     def __add__(self, other: Count) -> Count:
-        return Count(self.flops + other.flops, self.integer + other.integer, self.special + other.special)
+        integer, special = self.integer + other.integer, self.special + other.special
+        return Count(self.flops + other.flops, integer, special, self.macs + other.macs)
 
     def times(self, factor: Dim) -> Count:
         """The operations of this many repetitions."""
-        return Count(self.flops * factor, self.integer * factor, self.special * factor)
-
-    def evaluate(self, symbols: Mapping[Atom, int]) -> tuple[int, int, int]:
-        """(flops, integer, special) for these values of the symbols."""
-        return self.flops.evaluate(symbols), self.integer.evaluate(symbols), self.special.evaluate(symbols)
+        return Count(self.flops * factor, self.integer * factor, self.special * factor, self.macs * factor)
 
 
 def flops(subject: Expr | Item | TensorProgram) -> Count:
     """The operations that compute the subject, when each sub-expression is computed once for each combination of the
     axes it depends on: a row's maximum is counted once for the row, not once for each of its elements."""
     if isinstance(subject, Expr):
-        return sum((_node_count(node) for node in walk(subject)), Count())
+        return sum((_node_count(node) for node in _computed(subject)), Count())
     if isinstance(subject, TensorProgram):
         return sum(map(flops, subject.items), Count())
     if isinstance(subject, Tensor):
@@ -58,13 +57,29 @@ def flops(subject: Expr | Item | TensorProgram) -> Count:
 
 
 def _per_step(body: Expr, time: Axis) -> Count:
-    return sum((_node_count(node, frozenset({time})) for node in walk(body)), Count())
+    return sum((_node_count(node, frozenset({time})) for node in _computed(body)), Count())
+
+
+def _computed(body: Expr) -> list[Expr]:
+    """The nodes that compute with values; integers that no load gives are index arithmetic."""
+    found: list[Expr] = []
+    loaded: set[Expr] = set()
+    for node in walk(body):  # operands first
+        if isinstance(node, Load) or any(operand in loaded for operand in node.operands):
+            loaded.add(node)
+        elif isinstance(node, Unary | Binary) and not node.x.dtype.is_float:
+            continue
+        found.append(node)
+    return found
 
 
 def _node_count(node: Expr, without: frozenset[Atom] = frozenset()) -> Count:
     if isinstance(node, Reduce):
         repeats = _domain((free_atoms(node.body) | frozenset(node.axes)) - without)
-        return Count(flops=repeats) if node.body.dtype.is_float else Count(integer=repeats)
+        if not node.body.dtype.is_float:
+            return Count(integer=repeats)
+        summed = node.kind == "sum" and isinstance(node.body, Binary) and node.body.op == "mul"
+        return Count(flops=repeats, macs=repeats if summed else ZERO)
     if not isinstance(node, Unary | Binary):
         return Count()
     repeats = _domain(free_atoms(node) - without)
@@ -83,41 +98,28 @@ def size_in_bytes(dtype: DType, shape: tuple[Dim, ...]) -> Dim:
     return product(shape) * dtype.bytes
 
 
-def traffic(subject: Item | TensorProgram, signatures: Signatures) -> Dim:
-    """Bytes that must be read and written when each value is read once by each item that loads it, and written once.
-
-    Of a value read at run-time indices only, at most as many elements as there are reads."""
-    if isinstance(subject, TensorProgram):
-        return sum((traffic(item, signatures) for item in subject.items), ZERO)
-    written = sum((size_in_bytes(*signatures[name]) for name in item_outputs(subject)), ZERO)
-    return sum((_read_bytes(subject, name, signatures) for name in item_inputs(subject)), written)
-
-
-def _read_bytes(item: Item, name: str, signatures: Signatures) -> Dim:
+def read_bytes(item: Item, name: str, signatures: Signatures) -> Dim:
+    """The bytes of a value that an item reads: all of it, but for slices and for what run-time indices choose."""
     dtype, shape = signatures[name]
-    whole = size_in_bytes(dtype, shape)
     if isinstance(item, Extern):
-        return whole
-    bodies = [item.body] if isinstance(item, Tensor) else _scan_bodies(item)
-    accesses = [node for node in walk(*bodies) if isinstance(node, Load) and node.tensor == name]
-    if not all(_is_gather(node) for node in accesses):
-        return whole
-    read = ZERO
-    for node in accesses:
-        atoms = frozenset[Atom]().union(*(atoms_of(dim) for dim in node.indices))
-        read = read + _domain(atoms) * dtype.bytes
-    return minimum(whole, read)
+        return size_in_bytes(dtype, shape)
+    return bytes_loaded([item.body] if isinstance(item, Tensor) else _scan_bodies(item), name, dtype, shape)
+
+
+def bytes_loaded(bodies: Iterable[Expr], name: str, dtype: DType, shape: tuple[Dim, ...]) -> Dim:
+    """The bytes of a value that expressions read, at most: as many elements as there are loads, and no more than all.
+
+    Where nobody knows which is less, all; of a value that is only read at run-time indices, the lesser of both."""
+    whole, read, chosen = size_in_bytes(dtype, shape), ZERO, True
+    for node in walk(*bodies):
+        if isinstance(node, Load) and node.tensor == name:
+            atoms = frozenset[Atom]().union(*(atoms_of(dim) for dim in node.indices))
+            read = read + _domain(atoms) * dtype.bytes
+            chosen = chosen and any(isinstance(atom, Value) for atom in atoms)
+    if chosen:
+        return minimum(whole, read)
+    return read if nonnegative(whole - read) else whole
 
 
 def _scan_bodies(scan: Scan) -> list[Expr]:
     return [*(state.initial for state in scan.states), *(step.body for step in scan.steps)]
-
-
-def _is_gather(node: Load) -> bool:
-    return any(isinstance(atom, Value) for dim in node.indices for atom in atoms_of(dim))
-
-
-def intensity(count: Count, moved: Dim, symbols: Mapping[Atom, int]) -> float:
-    """Float operations, special ones included, for each byte moved."""
-    flops_count, _, special = count.evaluate(symbols)
-    return (flops_count + special) / max(1, moved.evaluate(symbols))

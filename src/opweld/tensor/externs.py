@@ -1,8 +1,8 @@
 """Functions over memory for what no expression says: orders, scattered writes, what is known by looking only.
 
-Each has a C function of the same name, and of the type of its first operand, in `runtime/c/opweld_extern.h`; what is
-here is its meaning in NumPy, and how much memory and work it needs. Operands and results are dense; `numbers` are
-sizes and switches, integers here, polynomials of the sizes while compiling.
+Each has a C function of the same name, and of the type of its first operand, in `runtime/c/opweld_extern.h` or, if it
+is of another package, in text of its own; what is here is its meaning in NumPy, and how much memory and work it needs.
+Operands and results are dense; `numbers` are sizes and switches, integers here, polynomials of sizes while compiling.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Function:
         compute: fills the flat results from the flat operands.
         scratch: (dtype, elements) of memory that a call needs for itself.
         tables: how many operands, the last ones, every row reads whole; of the others each row has its part.
+        source: C text that defines it, for a function of another package.
     """
 
     parts: Callable[[Numbers], tuple[Any, ...]]
@@ -41,10 +42,16 @@ class Function:
     compute: Callable[[Sequence[Array], Sequence[Array], Numbers], None]
     scratch: Callable[[Numbers], tuple[tuple[DType, Any], ...]] = lambda numbers: ()
     tables: int = 0
+    source: str = ""
 
     def shared(self, operands: int) -> range:
         """The positions of the tables, of so many operands."""
         return range(operands - self.tables, operands)
+
+
+def symbol(function: str, dtype: DType) -> str:
+    """The name of the C function for a type of its first operand."""
+    return f"{'' if EXTERNS[function].source else 'opw_extern_'}{function}_{dtype.short}"
 
 
 def call_extern(
@@ -374,4 +381,4 @@ EXTERNS: dict[str, Function] = {
     "nonzero": Function(_nonzero_parts, lambda numbers: numbers[0] * 2, _nonzero),
     "suppress": Function(_suppress_parts, _suppress_work, _suppress, lambda numbers: ((DType.I64, numbers[1]),)),
 }
-"""Every function by name."""
+"""Every function by name; `ops.registry.kernel` adds those of other packages."""

@@ -68,6 +68,13 @@ def parse_program(text: str, constants: Data | None = None) -> TensorProgram:
     return parser.whole(parser.program)
 
 
+def parse_size(text: str, symbols: Mapping[str, Symbol]) -> Dim:
+    """The polynomial that a text says, of these symbols. Raises OpweldError for anything else."""
+    parser = Parser(text, {})
+    parser.symbols.update(symbols)
+    return parser.whole(parser.size)
+
+
 class Parser:
     """Reads one text from its first token to its last; parsers of formats with such expressions derive from it."""
 
@@ -169,6 +176,13 @@ class Parser:
         if self.position < len(self.tokens):
             self._fail("symbol, guard, input, constant, tensor, scan, extern or output")
         return program
+
+    def size(self) -> Dim:
+        """The whole text as a polynomial."""
+        dim = self._dim()
+        if self.position < len(self.tokens):
+            self._fail("the end")
+        return dim
 
     def _program(self) -> TensorProgram:
         """A program, up to the first line that is none of it."""

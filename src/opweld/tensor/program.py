@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -147,7 +147,8 @@ class SymbolSource:
 class TensorProgram:
     """One variant of a model: valid under `guards`. `items` are in an order in which each loads only what precedes it.
 
-    `outputs` are (public name, value name): a value is an input, a constant or computed, and may be named twice."""
+    `outputs` are (public name, value name): a value is an input, a constant or computed, and may be named twice.
+    `values`: the value of the graph that each computed tensor is, of those that are one; no text has it."""
 
     name: str
     inputs: tuple[Input, ...]
@@ -156,6 +157,7 @@ class TensorProgram:
     outputs: tuple[tuple[str, str], ...]
     symbols: tuple[SymbolSource, ...] = ()
     guards: tuple[Guard, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def shape_of(self, name: str) -> tuple[Dim, ...]:
         """The shape of any value, states and stacked outputs included."""

@@ -44,10 +44,9 @@ _RESERVED = re.compile(r"([irt][0-9]+|min|max|at|index)\Z")
 def print_program(program: TensorProgram) -> str:
     """The program as text; of constants, only names, dtypes and shapes."""
     blocks = [[f"program {name_text(program.name)}"]]
-    blocks[0].extend(_symbol_line(source) for source in program.symbols)
-    blocks[0].extend(_guard_line(guard) for guard in program.guards)
-    values = [f"input {name_text(v.name)} {type_text(v.dtype, map(size_text, v.shape))}" for v in program.inputs]
-    blocks.append(values)
+    blocks[0].extend(symbol_line(source) for source in program.symbols)
+    blocks[0].extend(guard_line(guard) for guard in program.guards)
+    blocks.append([value_line("input", v.name, v.dtype, v.shape) for v in program.inputs])
     blocks.append([constant_line(constant) for constant in program.constants])
     for item in program.items:
         blocks.append(_item_lines(item))
@@ -83,7 +82,8 @@ def _symbol(symbol: Symbol) -> str:
     return _quoted(symbol.name) if _RESERVED.match(symbol.name) else name_text(symbol.name)
 
 
-def _symbol_line(source: SymbolSource) -> str:
+def symbol_line(source: SymbolSource) -> str:
+    """A symbol, and what gives its value."""
     least = "" if source.symbol.least is None else f" >= {source.symbol.least}"
     kind = "value" if source.by_value else "dim"
     divisor = "" if source.divisor == 1 else f" // {source.divisor}"
@@ -92,9 +92,15 @@ def _symbol_line(source: SymbolSource) -> str:
     return f"symbol {_symbol(source.symbol)}{least} = {origin}{reason}"
 
 
-def _guard_line(guard: Guard) -> str:
+def guard_line(guard: Guard) -> str:
+    """An assumption, and why it is made."""
     relation = {"zero": "==", "nonzero": "!=", "least": ">="}[guard.kind]
     return f"guard {size_text(guard.dim)} {relation} 0 because {_quoted(guard.reason)}"
+
+
+def value_line(keyword: str, name: str, dtype: DType, shape: Iterable[Dim]) -> str:
+    """A value with its dtype and its sizes."""
+    return f"{keyword} {name_text(name)} {type_text(dtype, map(size_text, shape))}"
 
 
 def constant_line(constant: Constant, keyword: str = "constant") -> str:
@@ -124,7 +130,7 @@ def _extern_lines(extern: Extern) -> list[str]:
     ]
     lines.extend(f"  operand {name_text(name)}" for name in extern.operands)
     for result in extern.results:
-        lines.append(f"  result {name_text(result.name)} {type_text(result.dtype, map(size_text, result.shape))}")
+        lines.append(value_line("  result", result.name, result.dtype, result.shape))
     return lines
 
 

@@ -1,12 +1,13 @@
 """Regions to tile programs: what each kernel is made of, a schedule for it through the ledger, and the statements.
 
 A region is one kernel, but for a concatenation, whose parts are copied by a kernel each, and for the small kernels that
-fill the padding around a value. The schedule of a region says how all its members are computed, in order.
+come before it and fill the padding around its outputs. The schedule of a region says how the members of all of them are
+computed, those of the padding last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,33 +17,31 @@ from opweld.fuse.region import Kind, Region
 from opweld.fuse.region import Member as RegionMember
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
-from opweld.place.storage import Storage, Term, slice_of
+from opweld.place.storage import Storage, slice_of
 from opweld.schedule.choice import Choice
 from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import LoopSchedule, MemberSchedule, Schedule
 from opweld.target import Target
-from opweld.tensor.cost import Count, flops, size_in_bytes
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, Symbol, as_dim, symbols_of
+from opweld.tensor.cost import Count, bytes_loaded, flops, size_in_bytes
+from opweld.tensor.dim import ZERO, Axis, Dim, Symbol, as_dim, symbols_of
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, const, substitute
+from opweld.tensor.expr import substitute
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.program import Extern, Tensor, TensorProgram
-from opweld.tile.lanes import tiles, vectors_for
 from opweld.tile.loops import tune_loops
-from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
+from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember, in_turn
 from opweld.tile.members.block import block_of, choose_block
+from opweld.tile.members.halo import sides_of
 from opweld.tile.members.recurrence import Compose, recurrence_of
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
-from opweld.tile.predict import predict, work_of
+from opweld.tile.predict import Prediction, predict, work_of
 from opweld.tile.tile import (
     Buffer,
     Invoke,
     Kernel,
-    Loop,
     Scratch,
     Statement,
-    Store,
     dims_of_statement,
     memory_of,
     walk_statements,
@@ -52,16 +51,20 @@ from opweld.tile.traffic import Weights
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """A kernel, what it does (`count`), the bytes it must move, and its predicted nanoseconds on one core.
+    """A kernel, what it does (`count`), the bytes it must move, those it writes among them, and its predicted
+    nanoseconds on one core: what they are made of is `prediction`, for expected sizes.
 
-    `subject` names it in decisions: a value that its region computes, and what tells it from others of the region."""
+    `subject` names it in decisions, see `Work`; `region` is the first output of its region."""
 
     kernel: Kernel
     count: Count
     bytes: Dim
+    written: Dim
     work: Dim
+    prediction: Prediction
     serial: bool = False
     subject: tuple[str, ...] = ()
+    region: str = ""
 
 
 def weights_of(placed: Placed) -> Weights:
@@ -73,17 +76,21 @@ def weights_of(placed: Placed) -> Weights:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """One kernel to be: its members in order, how their statements become one kernel, and the bytes it must move.
+    """One kernel to be: its members in order, how their statements become one kernel, and the bytes it must move, of
+    which it writes `written`.
 
-    `part` numbers the kernels of a concatenation; None elsewhere."""
+    `subject` names it in decisions: a value that it is about, and what tells it from other kernels of its region.
+    `first`: it is launched before the others, although its members come last in the schedule."""
 
     kind: str
+    subject: tuple[str, ...]
     members: tuple[Member, ...]
     compose: Compose
     count: Count
     bytes: Dim
+    written: Dim
     serial: bool = False
-    part: int | None = None
+    first: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +113,9 @@ def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger)
         made = tuple(works.of(region, rows))
         members: list[MemberSchedule] = []
         for work in made:
+            about = replace(choice, subject=work.subject)
             for member in work.members:
-                members.append(member.choose(choice.about(*_part(work)).part(f"member {len(members)}")))
+                members.append(member.choose(about.part(f"member {len(members)}")))
         plans.append(Plan(region, made, Schedule(tuple(members), rows)))
     return plans
 
@@ -117,46 +125,42 @@ def schedules_of(program: TensorProgram, plans: Iterable[Plan], ledger: Ledger) 
     return {(program.name, ledger.label(plan.region.outputs[0])): plan.schedule for plan in plans}
 
 
-def _part(work: Work) -> tuple[str, ...]:
-    """What tells the kernels of a region apart."""
-    return () if work.part is None else (f"part {work.part}",)
-
-
 def realise(
     placed: Placed, plans: Sequence[Plan], expected: Expected, target: Target, ledger: Ledger
 ) -> tuple[list[Plan], list[Scheduled]]:
     """The kernels of a placed program, in order, as its schedules say; what their innermost loops do is asked for when
     they are there, and added to the schedules. Raises OptionError for a schedule of another region."""
     dtypes = {storage.root: storage.dtype for storage in placed.storages.values()}
-    shapes = placed.shapes
     weights = weights_of(placed)
     result: list[Scheduled] = []
     complete: list[Plan] = []
 
-    def add(kernel: Kernel, count: Count, moved: Dim, serial: bool, subject: tuple[str, ...]) -> None:
-        cost = predict(kernel, target, expected, weights)
-        work = work_of(cost, count, moved, expected)
-        result.append(Scheduled(kernel, count, moved, work, serial, subject))
-
     for plan in plans:
         loops: list[LoopSchedule] = []
-        for name in plan.region.outputs:
-            storage = placed.storages[name]
-            if storage.padded and storage.root == name:
-                made = Made((), _halo(storage, shapes[name], target))
-                filled = storage.elements * storage.dtype.bytes - size_in_bytes(storage.dtype, shapes[name])
-                kernel = _kernel(len(result), plan.region, "halo", made, dtypes)
-                add(kernel, Count(), filled, True, (name, "halo"))
-        schedules = list(plan.schedule.members)
-        if len(schedules) != sum(len(work.members) for work in plan.works):
-            expects = sum(len(work.members) for work in plan.works)
+        expects = sum(len(work.members) for work in plan.works)
+        if len(plan.schedule.members) != expects:
             raise OptionError(f"schedule: {plan.schedule} does not fit a region of {expects} members")
-        for work in plan.works:
-            made = work.compose([member.realise(schedules.pop(0), target) for member in work.members])
-            kernel = _kernel(len(result), plan.region, work.kind, made, dtypes)
-            asking = _Asking(ledger, plan.region, _part(work), len(loops))
+        schedules = iter(plan.schedule.members)
+        made = [(w, w.compose([m.realise(next(schedules), target) for m in w.members])) for w in plan.works]
+        for work, parts in sorted(made, key=lambda entry: not entry[0].first):
+            kernel = _kernel(len(result), plan.region, work.kind, parts, dtypes)
+            asking = _Asking(ledger, plan.region, work.subject, len(loops))
             kernel = tune_loops(kernel, target, asking, expected)
-            add(kernel, work.count, work.bytes, work.serial, (plan.region.outputs[0], *_part(work)))
+            prediction = predict(kernel, target, expected, weights)
+            nanoseconds = work_of(prediction.cost, work.count, work.bytes, expected)
+            result.append(
+                Scheduled(
+                    kernel,
+                    work.count,
+                    work.bytes,
+                    work.written,
+                    nanoseconds,
+                    prediction,
+                    work.serial,
+                    work.subject,
+                    plan.region.outputs[0],
+                )
+            )
             loops += asking.schedules
         complete.append(replace(plan, schedule=replace(plan.schedule, loops=tuple(loops))))
     return complete, result
@@ -165,26 +169,25 @@ def realise(
 class _Asking:
     """Puts what the loops of a kernel do to the ledger; `first` is the number of loops in the region before it."""
 
-    def __init__(self, ledger: Ledger, region: Region, about: tuple[str, ...], first: int) -> None:
+    def __init__(self, ledger: Ledger, region: Region, subject: tuple[str, ...], first: int) -> None:
         self._ledger = ledger
         self._region = region
-        self._about = about
+        self._subject = subject
         self._first = first
         self._taken: dict[int, dict[str, str]] = {}
 
     def __call__(
         self, loop: int, rule: str, names: Sequence[str], prefer: str, reason: str, failed: Mapping[str, str]
     ) -> str:
-        name = self._region.outputs[0]
         taken = self._ledger.decide(
             rule=rule,
             site=self._region.origin,
-            subject=(name, *self._about, f"loop {loop}"),
+            subject=(*self._subject, f"loop {loop}"),
             alternatives=[Alternative(name) for name in names],
             prefer=prefer,
             reason=reason,
             failed=failed,
-            field=(name, f"loop {self._first + loop}"),
+            field=(self._region.outputs[0], f"loop {self._first + loop}"),
         )
         self._taken.setdefault(loop, {})[rule] = taken
         return taken
@@ -213,6 +216,11 @@ def _alone(made: Sequence[Made]) -> Made:
     return made[0]
 
 
+def _in_turn(made: Sequence[Made]) -> Made:
+    """All members one after the other, by one thread."""
+    return Made((), in_turn(made))
+
+
 class _Works:
     """What the kernels of each region are made of."""
 
@@ -222,45 +230,66 @@ class _Works:
 
     def of(self, region: Region, rows: int = 0) -> list[Work]:
         """The kernels of a region; an iteration of a block computes so many rows."""
-        storages, lanes = self._placed.storages, self._placed.lanes
+        return [*self._own(region, rows), *self._halos(region)]
+
+    def _halos(self, region: Region) -> Iterator[Work]:
+        for name in region.outputs:
+            storage, shape = self._placed.storages[name], self._shapes[name]
+            if storage.padded and storage.root == name:
+                filled = storage.elements * storage.dtype.bytes - size_in_bytes(storage.dtype, shape)
+                yield Work(
+                    "halo", (name, "halo"), sides_of(storage, shape), _in_turn, Count(), filled, filled, True, True
+                )
+
+    def _own(self, region: Region, rows: int) -> list[Work]:
+        storages, lanes, subject = self._placed.storages, self._placed.lanes, region.outputs[:1]
         if region.extern is not None:
             count = flops(region.extern)
-            return [Work("extern", (), partial(_invoked, region.extern, storages), count, self._moved(region))]
+            return [
+                Work("extern", subject, (), partial(_invoked, region.extern, storages), count, *self._moved(region))
+            ]
         if region.scan is not None:
             made = recurrence_of(region, storages, self._shapes, lanes)
             count = flops(region.recurrence())
-            return [Work("scan", made.members, made.compose, count, self._moved(region), serial=True)]
+            return [Work("scan", subject, made.members, made.compose, count, *self._moved(region), serial=True)]
         if region.block is not None:
             block = block_of(region, rows, storages, self._shapes, lanes)
-            return [Work("block", block.members, block.compose, _flops(region.tensors), self._moved(region))]
+            count = _flops(region.tensors)
+            return [Work("block", subject, block.members, block.compose, count, *self._moved(region))]
         return self._single(region, region.members[0])
 
-    def _moved(self, region: Region) -> Dim:
-        """The bytes of all that a region reads and writes, each value once."""
-        storages, names = self._placed.storages, (*region.inputs, *region.outputs)
-        return sum((size_in_bytes(storages[name].dtype, self._shapes[name]) for name in names), ZERO)
+    def _moved(self, region: Region) -> tuple[Dim, Dim]:
+        """The bytes of all that a region reads and writes, each value once, and of those that it writes."""
+        storages = self._placed.storages
+        written = sum((size_in_bytes(storages[name].dtype, self._shapes[name]) for name in region.outputs), ZERO)
+        return written + sum((self._read(region, name) for name in region.inputs), ZERO), written
+
+    def _read(self, region: Region, name: str) -> Dim:
+        dtype, shape = self._placed.storages[name].dtype, self._shapes[name]
+        return size_in_bytes(dtype, shape) if region.extern else bytes_loaded(region.bodies, name, dtype, shape)
 
     def _single(self, region: Region, member: RegionMember) -> list[Work]:
-        storages = self._placed.storages
+        storages, subject = self._placed.storages, region.outputs[:1]
         count, moved = _flops(region.tensors), self._moved(region)
         if member.kind is Kind.ROWWISE:
             assert member.space is not None
             work = RowWork(member.tensors, region.outputs, Rows.of(member.space), storages, self._shapes)
-            return [Work("rows", (RowMember(work),), _alone, count, moved)]
+            return [Work("rows", subject, (RowMember(work),), _alone, count, *moved)]
         tensor = member.tensor
         storage = storages[tensor.name]
         if member.kind is Kind.MAP:
             parts = self._parts(tensor)
             if parts is not None:
-                return [
-                    Work("map", (self._map(p, s),), _alone, flops(p), size_in_bytes(p.dtype, p.shape) * 2, part=n)
-                    for n, (p, s) in enumerate(parts)
-                ]
-            return [Work("map", (self._map(tensor, storage),), _alone, flops(tensor), moved)]
+                return [self._copy((*subject, f"part {n}"), part, target) for n, (part, target) in enumerate(parts)]
+            return [Work("map", subject, (self._map(tensor, storage),), _alone, flops(tensor), *moved)]
         lanes = self._placed.lanes[tensor.name]
         nest = nest_of(tensor.axes, member.place, tensor.body, storage, storages, self._shapes, lanes.axis)
         made = ReductionMember(nest, storage.root, member.kind, lanes.vectors)
-        return [Work(member.kind.value, (made,), _alone, count, moved)]
+        return [Work(member.kind.value, subject, (made,), _alone, count, *moved)]
+
+    def _copy(self, subject: tuple[str, ...], tensor: Tensor, storage: Storage) -> Work:
+        size = size_in_bytes(tensor.dtype, tensor.shape)
+        return Work("map", subject, (self._map(tensor, storage),), _alone, flops(tensor), size * 2, size)
 
     def _map(self, tensor: Tensor, storage: Storage) -> Member:
         indices = tuple(axis.dim for axis in tensor.axes)
@@ -315,55 +344,3 @@ def _symbols(dims: Iterable[Dim], body: tuple[Statement, ...]) -> tuple[Symbol, 
     for dim in (*dims, *(d for s in walk_statements(body) for d in dims_of_statement(s))):
         found |= symbols_of(dim)
     return tuple(sorted(found, key=lambda s: s.name))
-
-
-# --------------------------------------------------------------------------------------------------------------- halos
-
-
-def _halo(storage: Storage, shape: tuple[Dim, ...], target: Target) -> tuple[Statement, ...]:
-    """Fills the padding around a value, each side of each axis in turn."""
-    statements: list[Statement] = []
-    value = const(storage.fill, storage.dtype)
-    axes = [term.axis for term in sorted(storage.terms, key=lambda t: t.axis)]
-    for position, (low, high) in enumerate(storage.halo):
-        for start, extent in ((as_dim(-low), low), (shape[position], high)):
-            if not extent:
-                continue
-            # Axes after this one run over their padding too, so that corners are covered once.
-            own: list[Axis] = []
-            indices: list[Dim] = [ZERO] * len(shape)
-            for axis in axes:
-                before, after = storage.halo[axis]
-                if axis == position:
-                    own.append(Axis(f"i{axis}", extent))
-                    indices[axis] = own[-1].dim + start
-                elif axis > position:
-                    own.append(Axis(f"i{axis}", shape[axis] + before + after))
-                    indices[axis] = own[-1].dim - before
-                else:
-                    own.append(Axis(f"i{axis}", shape[axis]))
-                    indices[axis] = own[-1].dim
-            address = storage.address(indices)
-            place = tuple(axis.dim for axis in own)
-            nest = nest_of(own, place, value, _flat(storage, own, address), {}, {})
-            statements += _fill(nest.axes, nest.store, storage.root, value, target)
-    return tuple(statements)
-
-
-def _flat(storage: Storage, own: list[Axis], address: Dim) -> Storage:
-    terms: list[Term] = []
-    for position, axis in enumerate(own):
-        stride = address.coefficient(axis)
-        assert stride is not None
-        terms.append(Term(position, stride))
-        address = address.without(axis)
-    return Storage(storage.root, storage.dtype, tuple(terms), address, storage.elements)
-
-
-def _fill(axes: tuple[Axis, ...], store: Dim, buffer: str, value: Expr, target: Target) -> tuple[Statement, ...]:
-    lane = next((axis for axis in reversed(axes) if store.coefficient(axis) is ONE), None) or Axis("one", ONE)
-    width = target.vector_lanes_f32 * vectors_for(lane.extent.constant, target)
-    body = tiles(lane, "lane", width, lambda index, _: (Store(buffer, store.substitute({lane: index}), value),))
-    for axis in reversed([axis for axis in axes if axis is not lane]):
-        body = (Loop(axis, body),)
-    return body

@@ -1,42 +1,61 @@
-"""The launches of a variant: as text, and what must hold of them.
+"""The launches of a variant as text, and back, and what must hold of them.
 
     variant main
+    symbol batch >= 1 = dim 0 of x
+    input x f32[batch, 64]
+    output logits f32[batch, 10]
+
     memory x input 0
     memory w_packed0 constant at 64
     memory relu arena 256*batch bytes from phase 0 to 1
     memory result output 0
 
     phase 0
-      launch k0_contraction reads x, w_packed0 writes relu from "MatMul_0"
+      launch k1_contraction reads x, w_packed0 writes relu from "MatMul_0"
+        bytes 512*batch + 16384 flops 8192*batch work 60*batch + 300 sizes batch
     phase 1
-      launch k1_map reads relu writes result from "Relu_1"
+      launch k2_map reads relu writes result from "Relu_1"
+        bytes 296*batch flops 64*batch work 9*batch + 300 sizes batch
 
-Kernels have a text of their own, `tile.text`; here they are called by name.
+Kernels have a text of their own, `tile.text`; here they are called by name. With the kernels of v,
+`parse_launches(print_launches(v), kernels)` means the same and prints the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import partial
+from typing import Literal, NoReturn, TypeVar, cast
 
 from opweld.errors import OpweldError
-from opweld.tensor.text import name_text, origin_text, size_text
+from opweld.tensor.dim import Dim
+from opweld.tensor.parse import Parser
+from opweld.tensor.text import guard_line, name_text, origin_text, size_text, symbol_line, value_line
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import Launch, Memory, Variant
+from opweld.tile.tile import Kernel
 
 _VERBS = {"read": "reads", "write": "writes", "update": "updates"}
 
+Element = TypeVar("Element")
+
 
 def print_launches(variant: Variant) -> str:
-    """The memory of a variant and its launches, phase by phase."""
-    lines = [f"variant {name_text(variant.name)}", *map(_memory_line, variant.memory), ""]
+    """The interface of a variant, its memory and its launches, phase by phase."""
+    lines = [f"variant {name_text(variant.name)}"]
+    lines += map(symbol_line, variant.symbols)
+    lines += map(guard_line, variant.guards)
+    lines += [value_line("input", value.name, value.dtype, value.shape) for value in variant.inputs]
+    outputs = zip(variant.names, variant.outputs, strict=True)
+    lines += [value_line("output", name, dtype, shape) for name, (dtype, shape) in outputs]
+    lines += ["", *map(_memory_line, variant.memory), ""]
     phase = -1
     for launch in variant.launches:
         if launch.phase != phase:
             phase = launch.phase
             lines.append(f"phase {phase}")
-        lines.append("  " + _launch_line(launch, variant.memory))
+        lines += [f"  {line}" for line in _launch_lines(launch, variant.memory)]
     return "\n".join(lines) + "\n"
 
 
@@ -50,13 +69,124 @@ def _memory_line(memory: Memory) -> str:
     return f"{line} {memory.index}"
 
 
-def _launch_line(launch: Launch, memory: Sequence[Memory]) -> str:
+def _launch_lines(launch: Launch, memory: Sequence[Memory]) -> list[str]:
     line = f"launch {launch.kernel.name}"
     for role, verb in _VERBS.items():
         bound = zip(launch.kernel.buffers, launch.memory, strict=True)
         names = ", ".join(name_text(memory[number].name) for buffer, number in bound if buffer.role == role)
         line += f" {verb} {names}" if names else ""
-    return line + (" serial" if launch.serial else "") + origin_text(launch.origin)
+    line += (" serial" if launch.serial else "") + origin_text(launch.origin)
+    costs = f"  bytes {size_text(launch.bytes)} flops {size_text(launch.flops)} work {size_text(launch.work)}"
+    sizes = ", ".join(map(size_text, launch.sizes))
+    return [line, costs + (f" sizes {sizes}" if sizes else "")]
+
+
+def parse_launches(text: str, kernels: Mapping[str, Kernel]) -> Variant:
+    """The variant that a text says, of kernels by name.
+
+    Raises OpweldError with the line of what is not understood."""
+    parser = _LaunchesParser(text, kernels)
+    return parser.whole(parser.variant)
+
+
+class _LaunchesParser(Parser):
+    form = "launches"
+
+    def __init__(self, text: str, kernels: Mapping[str, Kernel]) -> None:
+        super().__init__(text, {})
+        self.kernels = kernels
+        self.numbers: dict[str, int] = {}
+
+    def variant(self) -> Variant:
+        """The whole text."""
+        self._expect("variant")
+        name = self._name()
+        symbols = self._each("symbol", self._symbol_source)
+        guards = self._each("guard", self._guard)
+        inputs = self._each("input", self._input)
+        outputs = self._each("output", self._input)
+        memory = self._each("memory", self._memory)
+        launches: list[Launch] = []
+        while self.position < len(self.tokens):
+            self._expect("phase")
+            phase = self._integer()
+            if not self._next_is("launch"):
+                self._fail("'launch'")
+            launches += self._each("launch", partial(self._launch, phase))
+        return Variant(
+            name,
+            inputs,
+            symbols,
+            guards,
+            memory,
+            tuple(launches),
+            tuple((value.dtype, value.shape) for value in outputs),
+            tuple(value.name for value in outputs),
+        )
+
+    def _each(self, word: str, read: Callable[[], Element]) -> tuple[Element, ...]:
+        """What `read` makes of each statement that begins with the word."""
+        found: list[Element] = []
+        while self._accept(word):
+            found.append(read())
+        return tuple(found)
+
+    def _after(self, word: str, read: Callable[[], Element]) -> tuple[Element, ...]:
+        """What comes after a word, with commas between; nothing where the word is not there."""
+        found: list[Element] = []
+        while self._accept("," if found else word):
+            found.append(read())
+        return tuple(found)
+
+    def _memory(self) -> Memory:
+        name = self._name()
+        if name in self.numbers:
+            self.position -= 1
+            self._fail("a name that no memory before has")
+        self.numbers[name] = len(self.numbers)
+        if self._accept("constant"):
+            self._expect("at")
+            return Memory("constant", offset=self._integer(), name=name)
+        if self._accept("arena"):
+            size = self._dim()
+            for word in ("bytes", "from", "phase"):
+                self._expect(word)
+            first = self._integer()
+            self._expect("to")
+            return Memory("arena", size=size, first=first, last=self._integer(), name=name)
+        if not self._next_is("input", "output"):
+            self._fail("input, output, constant or arena")
+        kind = cast(Literal["input", "output"], self._take("name", "a kind"))
+        return Memory(kind, index=self._integer(), name=name)
+
+    def _launch(self, phase: int) -> Launch:
+        kernel = self._known(self.kernels, "one of the kernels")
+        bound = {role: iter(self._bound(kernel, role)) for role in _VERBS}
+        memory = tuple(next(bound[buffer.role]) for buffer in kernel.buffers)
+        serial = self._accept("serial")
+        origin = self._origin()
+        moved, flops, work = (self._amount(word) for word in ("bytes", "flops", "work"))
+        sizes = self._after("sizes", self._dim)
+        return Launch(kernel, memory, sizes, work, moved, flops, serial, origin, phase)
+
+    def _bound(self, kernel: Kernel, role: str) -> Sequence[int]:
+        """The numbers of the memory that the buffers of one role are bound to, in their order."""
+        found = self._after(_VERBS[role], lambda: self._known(self.numbers, "one of the pieces of memory"))
+        wanted = sum(buffer.role == role for buffer in kernel.buffers)
+        if len(found) != wanted:
+            self._fail(f"memory for the {wanted} buffers that {kernel.name} {_VERBS[role]}")
+        return found
+
+    def _known(self, things: Mapping[str, Element], expected: str) -> Element:
+        name = self._name()
+        if name not in things:
+            self.position -= 1
+            self._fail(expected)
+        return things[name]
+
+    def _amount(self, word: str) -> Dim:
+        self._expect(word)
+        return self._dim()
 
 
 def verify_launches(variant: Variant, scheduled: Sequence[Scheduled]) -> None:

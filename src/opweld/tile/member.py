@@ -7,6 +7,7 @@ its grid; where several share a kernel, their grids become loops.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +42,11 @@ class Made:
         return body
 
 
+def in_turn(made: Sequence[Made]) -> tuple[Statement, ...]:
+    """All iterations of each, one after the other."""
+    return tuple(statement for item in made for statement in item.serial)
+
+
 class Member(Protocol):
     """One step of a kernel."""
 
@@ -55,15 +61,17 @@ class Member(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MapMember:
-    """Elementwise work; `buffer` is the memory that it writes."""
+    """Elementwise work; `buffer` is the memory that it writes. `serial`: one thread does all iterations, so that how
+    much one of them takes in is nothing to decide."""
 
     nest: Nest
     buffer: str
     name: str = ""
+    serial: bool = False
 
     def choose(self, choice: Choice) -> MemberSchedule:
         """See `Member`."""
-        return choose_map(self.nest, choice.about(self.name) if self.name else choice)
+        return choose_map(self.nest, choice.about(self.name) if self.name else choice, self.serial)
 
     def realise(self, schedule: MemberSchedule, target: Target) -> Made:
         """See `Member`."""

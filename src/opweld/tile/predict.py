@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from opweld.schedule.cost import (
     COLLAPSE,
@@ -64,7 +64,7 @@ from opweld.tile.tile import (
     Tile,
     expressions_of,
 )
-from opweld.tile.traffic import Access, Weights, traffic_of
+from opweld.tile.traffic import Access, Traffic, Weights, traffic_of
 
 ROW, LANE = 1, 2
 """What a value depends on, as bits: the rows of a tile, its lanes."""
@@ -85,21 +85,29 @@ class Cycles:
         return Cycles(self.busy * count, self.waiting * count)
 
 
-def predict(kernel: Kernel, target: Target, expected: Expected, weights: Weights | None = None) -> Cost:
-    """Predicted seconds of a launch on one core, for expected sizes.
+@dataclass(frozen=True)
+class Prediction:
+    """What a launch takes on one core, for expected sizes: seconds by cause, and where its bytes come from."""
+
+    cost: Cost
+    traffic: Traffic = field(default_factory=Traffic)
+
+
+def predict(kernel: Kernel, target: Target, expected: Expected, weights: Weights | None = None) -> Prediction:
+    """The prediction for a launch.
 
     `weights`: which buffers are constants of the model, and how many bytes all of them take; none where None."""
     core = core_of(target)
     count = expected(kernel.iterations)
     if not count:
-        return Cost(launch=LAUNCH)
+        return Prediction(Cost(launch=LAUNCH))
     walker = _Walker(target, expected)
     grid = tuple((axis, float(expected(axis.extent))) for axis in kernel.grid)
     cycles = walker.block(kernel.body, _Frame(chain=grid)).times(count)
     dtypes = {item.name: item.dtype for item in (*kernel.buffers, *kernel.scratch)}
     moved = traffic_of(walker.accesses, dtypes, len(grid), target, expected, weights or Weights())
     busy = cycles.busy + count * ITERATION
-    return Cost(busy / core.hertz, cycles.waiting / core.hertz, moved, LAUNCH)
+    return Prediction(Cost(busy / core.hertz, cycles.waiting / core.hertz, moved.seconds, LAUNCH), moved)
 
 
 OPERATION = 0.02

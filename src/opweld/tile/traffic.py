@@ -52,7 +52,11 @@ class _Walk:
 
     def dense(self, depth: int) -> bool:
         """Whether the axes from `depth` on touch several elements of a line."""
-        return any(0 < step * self.bytes <= LINE // 2 for step in self.steps[depth:])
+        return self._spread(depth) <= LINE // 2
+
+    def _spread(self, depth: int) -> float:
+        """Bytes of cache lines that each element brings, what lies between it and the next one included."""
+        return min(LINE, *(step * self.bytes for step in self.steps[depth:] if step), LINE)
 
     def footprint(self, depth: int) -> float:
         """Bytes of cache lines that the axes from `depth` on touch."""
@@ -61,8 +65,23 @@ class _Walk:
             if step:
                 elements *= trips
                 span += step * (trips - 1)
-        touched = elements * (self.bytes if self.dense(depth) else LINE)
+        touched = elements * self._spread(depth)
         return max(LINE, min(touched, span * self.bytes if math.isfinite(span) else touched))
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Where the bytes of a kernel come from.
+
+    Attributes:
+        seconds: that they take.
+        l2, l3, dram: bytes that come to the first-level cache from the second or beyond; from the third; from memory.
+    """
+
+    seconds: float = 0.0
+    l2: float = 0.0
+    l3: float = 0.0
+    dram: float = 0.0
 
 
 def traffic_of(
@@ -72,8 +91,8 @@ def traffic_of(
     target: Target,
     expected: Expected,
     weights: Weights,
-) -> float:
-    """Seconds that the accesses of a kernel take, all iterations of its `grid` axes together.
+) -> Traffic:
+    """What the accesses of a kernel move, all iterations of its `grid` axes together.
 
     Raises KeyError for an access to memory that has no dtype."""
     groups: dict[tuple[tuple[Axis, float], ...], dict[object, _Walk]] = {}
@@ -88,12 +107,13 @@ def traffic_of(
     whole = _footprint(walks, 0)
     core = core_of(target)
     moved = sum(near.values()) / core.l2_bytes / core.hertz
-    beyond = 0.0
+    l3 = dram = beyond = 0.0
     for buffer, missed in far.items():
         held = max(weights.bytes, whole) if buffer in weights.names else whole
         if held > USABLE * target.l2_bytes:
             beyond += missed / level_rate(max(held, target.l2_bytes + 1), target)
-    return max(moved, beyond)
+            l3, dram = (l3 + missed, dram) if held <= target.l3_bytes else (l3, dram + missed)
+    return Traffic(max(moved, beyond), sum(near.values()), l3, dram)
 
 
 def _step(offset: Dim, axis: Axis, expected: Expected) -> float:

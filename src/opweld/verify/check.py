@@ -36,6 +36,66 @@ class Check:
         return max((c.error for c in self.comparisons), default=0.0)
 
 
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """What a model answers for some feeds, as well as anybody can say.
+
+    Attributes:
+        names: of the outputs' tensors, in the model's order.
+        right: the answers, in float64 where that can be had, else ONNX Runtime's, unoptimised.
+        peer: beside float64, ONNX Runtime's, unoptimised; None without it.
+        optimised: beside ONNX Runtime's, those of its own optimiser; None beside float64.
+        source: in words, who says so. notes: what could not be had.
+    """
+
+    names: tuple[str, ...]
+    right: Sequence[Array]
+    peer: Sequence[Array] | None
+    optimised: Sequence[Array] | None
+    source: str
+    notes: tuple[str, ...]
+
+    def check(self, outputs: Sequence[Array], *, rtol: float | None = None, atol: float | None = None) -> Check:
+        """Compares outputs with these. Without float64, twice what ONNX Runtime's own optimiser changes stands in for
+        its error, which nobody then knows."""
+        comparisons: list[Comparison] = []
+        for i, (name, output, right) in enumerate(zip(self.names, outputs, self.right, strict=True)):
+            if self.optimised is not None:
+                comparisons.append(_against_peer(name, output, right, self.optimised[i], rtol, atol))
+                continue
+            peer = None if self.peer is None else self.peer[i]
+            comparisons.append(compare(name, output, right, peer, rtol=rtol, atol=atol))
+        return Check(tuple(comparisons), self.source, self.notes)
+
+
+def reference_of(model: Path, feeds: Mapping[str, Any], names: Sequence[str]) -> Reference:
+    """What a model answers in float64, or in ONNX Runtime where float64 cannot be had.
+
+    Args:
+        model: the ONNX file.
+        feeds: the inputs, by name.
+        names: the names of the outputs' tensors, in the model's order.
+
+    Raises UnsupportedError when there is neither reference.
+    """
+    notes: list[str] = []
+    peer: list[Array] | None = None
+    try:
+        peer = onnxruntime_outputs(model, feeds)
+    except UnsupportedError as error:
+        notes.append(str(error))
+    try:
+        right = float64_outputs(model, feeds)
+        _require_agreement(names, right, peer)
+    except UnsupportedError as error:
+        if peer is None:
+            raise UnsupportedError(f"nothing to compare with. {error}. {'. '.join(notes)}") from error
+        notes.append(str(error))
+        optimised = onnxruntime_outputs(model, feeds, optimised=True)
+        return Reference(tuple(names), peer, None, optimised, "ONNX Runtime, unoptimised", tuple(notes))
+    return Reference(tuple(names), right, peer, None, "float64", tuple(notes))
+
+
 def check_outputs(
     model: Path,
     feeds: Mapping[str, Any],
@@ -45,9 +105,7 @@ def check_outputs(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> Check:
-    """Compares outputs with the model's in float64, or with ONNX Runtime's where float64 cannot be had.
-
-    Without float64, twice what ONNX Runtime's own optimiser changes stands in for its error, which nobody then knows.
+    """Compares outputs with the model's: see `reference_of` and `Reference.check`.
 
     Args:
         model: the ONNX file.
@@ -60,30 +118,7 @@ def check_outputs(
     Raises OptionError for a tolerance that is none, UnsupportedError when there is neither reference.
     """
     check_tolerances(rtol=rtol, atol=atol)
-    notes: list[str] = []
-    peer: list[Array] | None = None
-    try:
-        peer = onnxruntime_outputs(model, feeds)
-    except UnsupportedError as error:
-        notes.append(str(error))
-    try:
-        reference = float64_outputs(model, feeds)
-        _require_agreement(names, reference, peer)
-    except UnsupportedError as error:
-        if peer is None:
-            raise UnsupportedError(f"nothing to compare with. {error}. {'. '.join(notes)}") from error
-        notes.append(str(error))
-        optimised = onnxruntime_outputs(model, feeds, optimised=True)
-        comparisons = tuple(
-            _against_peer(name, output, plain, other, rtol, atol)
-            for name, output, plain, other in zip(names, outputs, peer, optimised, strict=True)
-        )
-        return Check(comparisons, "ONNX Runtime, unoptimised", tuple(notes))
-    comparisons = tuple(
-        compare(name, output, right, None if peer is None else peer[i], rtol=rtol, atol=atol)
-        for i, (name, output, right) in enumerate(zip(names, outputs, reference, strict=True))
-    )
-    return Check(comparisons, "float64", tuple(notes))
+    return reference_of(model, feeds, names).check(outputs, rtol=rtol, atol=atol)
 
 
 def check_tolerances(**tolerances: Any) -> None:

@@ -42,10 +42,47 @@ def _widen_fed(values: Any) -> Any:
     return None if values is None else widen_array(values)
 
 
+def float64_values(model: Path, feeds: Mapping[str, Any]) -> dict[str, Array]:
+    """Every tensor of a model's graph by name, bodies of control flow aside, computed in float64. It takes as much
+    memory as all of them together. Raises UnsupportedError as `float64_outputs` does."""
+    proto = onnx.load(model)
+    widen_model(proto)
+    wide = {name: _widen_fed(values) for name, values in feeds.items()}
+    try:
+        with np.errstate(all="ignore"):
+            found = cast("Any", evaluator(proto).run(None, wide, intermediate=True))
+    except Exception as error:  # The evaluator raises whatever NumPy does.
+        raise UnsupportedError(f"no float64 reference for this model: {type(error).__name__}: {error}") from error
+    return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
+
+
+def onnxruntime_values(model: Path, feeds: Mapping[str, Any], names: Sequence[str]) -> dict[str, Array]:
+    """Tensors of a model's graph by name, from ONNX Runtime, unoptimised.
+
+    Raises UnsupportedError without it, or where it does not take the model with these as outputs."""
+    if not names:
+        return {}
+    proto = onnx.load(model)
+    own = {value.name for value in proto.graph.output}
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in own)
+    try:
+        whole = proto.SerializeToString()
+    except ValueError as error:
+        raise UnsupportedError("ONNX Runtime is not asked for the values of a model of more than 2 GB") from error
+    return dict(zip(names, _of_onnxruntime(whole, feeds, names, optimised=False), strict=True))
+
+
 def onnxruntime_outputs(model: Path, feeds: Mapping[str, Any], *, optimised: bool = False) -> list[Array]:
     """The tensors of all outputs of a model from ONNX Runtime, by default unoptimised.
 
     Raises UnsupportedError without it."""
+    return flattened(_of_onnxruntime(str(model), feeds, None, optimised=optimised))
+
+
+def _of_onnxruntime(
+    model: str | bytes, feeds: Mapping[str, Any], names: Sequence[str] | None, *, optimised: bool
+) -> Sequence[Any]:
+    """What ONNX Runtime makes of a model, by path or as bytes: the outputs of these names, all where None."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -56,8 +93,8 @@ def onnxruntime_outputs(model: Path, feeds: Mapping[str, Any], *, optimised: boo
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
     options.log_severity_level = 3
     try:
-        session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        return flattened(session.run(None, dict(feeds)))
+        session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return session.run(None if names is None else list(names), dict(feeds))
     except Exception as error:  # Its errors have no common class.
         summary = " ".join(str(error).split())[:300]
         raise UnsupportedError(f"ONNX Runtime does not run this model: {summary}") from error

@@ -102,6 +102,21 @@ def test_the_first_of_two_processes_wins(cache: Cache) -> None:
     assert (place / "a").read_text() == "first"
 
 
+def test_the_last_text_of_a_key_stands(cache: Cache) -> None:
+    assert cache.find_text("machines", "ab12") is None
+    for text in ("slow\n", "schnell über alles\n"):
+        assert cache.publish_text("machines", "ab12", text).read_text(encoding="utf-8") == text
+        assert cache.find_text("machines", "ab12") == text
+    assert cache.find_text("machines", "ab13") is None
+    assert len(cache.entries()) == 1
+
+
+def test_a_text_is_kept_for_this_process_where_nothing_can_be_written(unwritable: Cache, temporary_root: Path) -> None:
+    unwritable.publish_text("machines", "ab12", "fast")
+    assert unwritable.find_text("machines", "ab12") == "fast"
+    assert not unwritable.entries()
+
+
 def test_discarded_folders_are_gone(cache: Cache) -> None:
     cache.publish_folder("models", "key", lambda folder: write(folder / "a", "1") and None)
     cache.discard("models", "key")

@@ -7,13 +7,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.schemas import faults
+
 SOURCE = Path(__file__).parents[3] / "src"
+
+COMMANDS = ("compile", "run", "bench", "profile", "verify", "explain", "analyze", "report", "bisect", "lock")
 
 
 def opweld(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -47,7 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_teaches_with_examples() -> None:
     top = opweld("--help")
     assert top.returncode == 0
-    for command in ("compile", "run", "bench", "verify", "explain"):
+    for command in COMMANDS:
         assert command in top.stdout
         page = opweld(command, "--help")
         assert page.returncode == 0
@@ -91,7 +96,7 @@ def test_a_bad_environment_exits_with_2() -> None:
     assert (answer.returncode, answer.stderr) == (2, "opweld: OPWELD_DEBUG is 'maybe', expected 0 or 1\n")
 
 
-@pytest.mark.parametrize("command", ["compile", "run", "verify", "explain", "bench"])
+@pytest.mark.parametrize("command", ["compile", "run", "verify", "explain", "bench", "profile"])
 def test_a_missing_model_is_one_plain_line(command: str, tmp_path: Path) -> None:
     answer = opweld(command, tmp_path / "absent.onnx")
     assert answer.returncode == 1
@@ -178,9 +183,14 @@ def test_verify_fails_outside_the_tolerance(model: Path) -> None:
 
 
 def test_explain_lists_decisions_with_ids(model: Path) -> None:
-    answer = opweld("explain", model)
-    assert answer.returncode == 0, answer.stderr
-    decisions = json.loads(opweld("explain", model, "--json", "-").stdout)
+    summary = opweld("explain", model)
+    assert summary.returncode == 0, summary.stderr
+    assert "nodes -> 1 kernels" in summary.stdout and "fused kernels cover 100%" in summary.stdout
+    assert len(summary.stdout.splitlines()) < 60
+    answer = opweld("explain", model, "--all")
+    data = json.loads(opweld("explain", model, "--json", "-").stdout)
+    assert faults("explain", data) == []
+    decisions = data["decisions"]
     assert decisions
     assert all(d["id"] in answer.stdout for d in decisions if not d["part"])
     assert "kernels: 1 regions" in answer.stdout and "contraction lane=i1 vectors=" in answer.stdout
@@ -190,12 +200,18 @@ def test_explain_lists_decisions_with_ids(model: Path) -> None:
     assert one.returncode == 0 and decisions[0]["id"] in one.stdout
     heights = opweld("explain", model, "--rule", "schedule.height").stdout
     assert "predicted" in heights and "schedule.lane" not in heights
-    assert opweld("explain", model, "--node", "of no such name").returncode == 2
+    name = data["nodes"][0]["name"]
+    assert one.stdout.startswith(f"node {decisions[0]['site'][0]}: ") and "  kernel k1_" in one.stdout
+    data = json.loads(opweld("explain", model, "--node", name, "--rule", "schedule.height", "--json", "-").stdout)
+    assert [node["name"] for node in data["nodes"]] == [name]
+    assert {decision["rule"] for decision in data["decisions"]} == {"schedule.height"}
+    unknown = opweld("explain", model, "--node", f"{name}_")
+    assert unknown.returncode == 2 and f"did you mean {name}" in unknown.stderr
     assert "the rules are fuse.view" in opweld("explain", model, "--rule", "fuse.weld").stderr
 
 
 def test_a_pin_and_a_schedules_file_are_followed(model: Path, tmp_path: Path) -> None:
-    decisions = json.loads(opweld("explain", model, "--json", "-").stdout)
+    decisions = json.loads(opweld("explain", model, "--json", "-").stdout)["decisions"]
     height = next(d for d in decisions if d["rule"] == "schedule.height")
     assert height["taken"] != "1"
     pin = f"{height['id']}=1"
@@ -206,7 +222,7 @@ def test_a_pin_and_a_schedules_file_are_followed(model: Path, tmp_path: Path) ->
     assert opweld("compile", model, "--pin", pin, "-o", artifact).returncode == 0
     schedules = artifact / "schedules.txt"
     assert " height=1 " in schedules.read_text()
-    told = opweld("explain", model, "--schedules", schedules)
+    told = opweld("explain", model, "--schedules", schedules, "--all")
     assert told.returncode == 0 and " height=1 " in told.stdout
     schedules.write_text(schedules.read_text().replace(" height=1 ", " height=99 "))
     refused = opweld("verify", model, "--schedules", schedules)
@@ -261,3 +277,118 @@ def test_the_package_is_the_command(model: Path) -> None:
     answer = subprocess.run([sys.executable, "-m", "opweld", "--version"], capture_output=True, text=True, check=True,
                             env=os.environ | {"PYTHONPATH": str(SOURCE)})  # fmt: skip
     assert answer.stdout == "opweld 0.1.0\n"
+
+
+def test_bisect_says_that_all_is_well_or_that_it_is_no_decision(model: Path) -> None:
+    answer = opweld("bisect", model, "--json", "-")
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    assert (found["outcome"], found["runs"], found["found"]) == ("good", 1, None)
+    assert found["whole"]["figure"] < 1e-5
+    answer = opweld("bisect", model, "--rtol", "0", "--dim", "batch=7")
+    assert answer.returncode == 1
+    assert "bad with none of them too" in answer.stdout and "no decision" in answer.stdout
+    answer = opweld("bisect", model, "--optimized")
+    assert answer.returncode == 0, answer.stderr
+    assert "good with all of them" in answer.stdout
+    answer = opweld("bisect", model, "--latency", "2", "--rtol", "1")
+    assert (answer.returncode, "--latency stands alone" in answer.stderr) == (2, True)
+
+
+def test_verify_reads_the_values_in_memory_and_takes_artifacts(model: Path, tmp_path: Path) -> None:
+    answer = opweld("verify", model, "--intermediates", "--level", "none", "--json", "-")
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)["values"]
+    assert [(value["name"], value["node"]) for value in found] == [("t", "product"), ("u", "bias"), ("y", "relu")]
+    assert all(value["passed"] and not value["wrong"] for value in found)
+    answer = opweld("verify", model, "--first-bad")
+    assert (answer.returncode, answer.stdout.count("\n")) == (0, 1)
+    artifact = tmp_path / "small.opweld"
+    assert opweld("compile", model, "-o", artifact).returncode == 0
+    answer = opweld("verify", artifact)
+    assert (answer.returncode, "--against" in answer.stderr) == (2, True)
+    answer = opweld("verify", artifact, "--against", model, "--dim", "batch=3", "--json", "-")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["outputs"][0]["shape"] == [3, 4]
+    answer = opweld("verify", artifact, "--against", model, "--intermediates")
+    assert (answer.returncode, answer.stdout) == (2, "")
+
+
+def test_lock_writes_a_file_and_notices_a_fusion_that_is_lost(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "small.lock"
+    answer = opweld("lock", model, "-o", file)
+    assert answer.returncode == 0, answer.stderr
+    assert 'kernel "product" "bias" "relu"' in file.read_text()
+    assert opweld("lock", model).stdout == file.read_text()
+    assert opweld("lock", model, "--check", file).returncode == 0
+    answer = opweld("lock", model, "--check", file, "--disable", "fuse.epilogue")
+    assert answer.returncode == 1
+    assert "lost  main: kernel product, bias, relu\n      now product | bias, relu\n" in answer.stdout
+    assert "fuse.epilogue" in answer.stdout and "(switched off)" in answer.stdout
+    answer = opweld("lock", model, "--check", tmp_path / "absent.lock")
+    assert (answer.returncode, "cannot be read" in answer.stderr) == (2, True)
+
+
+def test_analyze_counts_a_model_and_its_artifact_alike(model: Path, tmp_path: Path) -> None:
+    artifact, csv = tmp_path / "small.opweld", tmp_path / "kernels.csv"
+    assert opweld("compile", model, "-o", artifact).returncode == 0
+    made = [json.loads(opweld("analyze", m, "--dim", "batch=16", "--json", "-").stdout) for m in (model, artifact)]
+    assert all(faults("analyze", data) == [] for data in made)
+    for data in made:
+        assert data["before"]["macs"] == data["after"]["macs"] == {"value": 16 * 8 * 4, "formula": "32*batch"}
+        assert (data["before"]["launches"], data["after"]["launches"], data["parameters"]["count"]) == (3, 1, 36)
+    assert made[0]["nodes"] == made[1]["nodes"] and made[0]["buffers"] == made[1]["buffers"]
+    told = opweld("analyze", artifact, "--csv", csv)
+    assert "before fusion" in told.stdout and "k1_contraction" in told.stdout
+    assert csv.read_text().startswith("variant,name,phase,nodes,")
+    nodes = opweld("analyze", model, "--nodes", "--formulas", "--sort", "bytes").stdout
+    assert "32*batch + 128 + 16*batch" in nodes and "k1_contraction" in nodes
+    for arguments, message in (
+        (("--dim", "rows=2"), "--dim rows: the model has no symbolic dim of that name, only batch"),
+        (("--sort", "size"), "--sort 'size': expected one of time, flops"),
+        (("--csv", tmp_path), "cannot write there"),
+    ):
+        refused = opweld("analyze", model, *arguments)
+        assert refused.returncode == 2 and message in refused.stderr
+
+
+def document_of(page: Path) -> dict[str, Any]:
+    """What a report shows."""
+    text = page.read_text(encoding="utf-8")
+    return json.loads(text.partition('id="document">')[2].partition("</script>")[0])
+
+
+def test_a_report_is_one_file_with_all_of_it(model: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    answer = opweld("report", model, "-o", page, "--dim", "batch=3", "--vs", "onnxruntime")
+    assert answer.returncode == 0, answer.stderr
+    shown = document_of(page)
+    assert faults("explain", shown["account"]) == []
+    (kernel,) = shown["account"]["kernels"]
+    assert "void opw_" in shown["sources"][f"main/{kernel['name']}"]
+    assert [output["passed"] for output in shown["numerics"]["outputs"]] == [True]
+    assert shown["numerics"]["outputs"][0]["shape"] == [3, 4]
+    assert [peer["name"] for peer in shown["peers"]] == ["opweld", "onnxruntime"]
+
+
+def test_a_report_of_an_artifact_says_what_it_cannot_have(model: Path, tmp_path: Path) -> None:
+    artifact, page = tmp_path / "small.opweld", tmp_path / "report.html"
+    assert opweld("compile", model, "-o", artifact).returncode == 0
+    assert opweld("report", artifact, "-o", page).returncode == 0
+    shown = document_of(page)
+    assert shown["numerics"] is None and "report on the ONNX file" in shown["numerics_reason"]
+    assert shown["sources"] and shown["title"] == "small"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--vs", "tensorflow"), "expected some of"),
+        (("--vs", "onnxruntime", "--no-run"), "--no-run runs nothing"),
+        (("-o", "no/such/folder/report.html", "--no-run"), "cannot write there"),
+    ],
+)
+def test_a_report_refuses_in_words(model: Path, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    answer = opweld("report", model, "-o", tmp_path / "report.html", *arguments)
+    assert answer.returncode == 2
+    assert words in answer.stderr

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from opweld.cli import measure
+from opweld.analysis import alternate as blocks
 from opweld.cli.measure import alternate
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "PAUSE_S", 0.0)
+    monkeypatch.setattr(blocks, "PAUSE_S", 0.0)
 
 
 def test_blocks_alternate_and_the_order_turns() -> None:

@@ -102,7 +102,7 @@ def test_equal_kernels_are_rendered_once() -> None:
         Launch(k, tuple(range(len(k.buffers))), tuple(as_dim(1) for _ in k.sizes), as_dim(1)) for k in kernels
     )
     files = render_module(Module.straight((), (), (Variant("all", (), (), (), (), launches, ()),), 0, ()), machine(16))
-    assert len(re.findall(r"^void k_", "".join(files.values()), re.MULTILINE)) == 2
+    assert len(re.findall(r"^void opw_", "".join(files.values()), re.MULTILINE)) == 2
     assert files["module.c"].count("OPW_DECLARE_KERNEL(") == 2
     for name in files:
         assert re.fullmatch(r"[a-z0-9_]+\.c", name)

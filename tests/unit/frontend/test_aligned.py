@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import opweld
-from opweld.errors import UnsupportedError
+from opweld.errors import ModelError, UnsupportedError
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
 
@@ -66,3 +66,10 @@ def test_a_rank_that_nobody_knows_is_refused() -> None:
     model.opset_import.append(helper.make_opsetid("somewhere", 1))
     with pytest.raises(UnsupportedError, match="aligned to axis 1, and its rank is unknown"):
         opweld.compile(model)
+
+
+@pytest.mark.parametrize("axis", [-(2**31), -5, 5, 2**31])
+def test_an_axis_that_does_not_exist_is_refused(axis: int) -> None:
+    """Ones as many as the axis is far once filled the memory."""
+    with pytest.raises(ModelError, match=f"its first operand has 4 axes, and none is axis {axis}"):
+        opweld.compile(_model("Add", np.arange(3, dtype=np.float32), 6, broadcast=1, axis=axis))

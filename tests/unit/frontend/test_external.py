@@ -99,6 +99,11 @@ def test_data_outside_of_its_file_is_refused(tmp_path: Path, fields: dict[str, i
         load(path)
 
 
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="does not exist"):
+        load(save(tmp_path / "m", "x" * 300))
+
+
 def test_a_missing_file_and_a_model_without_a_folder_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "m")
     with pytest.raises(ModelError, match="does not exist"):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, parser
 from onnx.reference import ReferenceEvaluator
 
@@ -57,3 +58,45 @@ def test_functions_of_values_of_unknown_types() -> None:
         f (a) => (b) { c = Relu (a) b = Neg (c) }""")
     loaded = load(model)
     assert [node.op_type for node in loaded.graph] == ["Gelu", "Relu", "Neg"]
+
+
+def test_attributes_that_a_call_leaves_to_its_function() -> None:
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "own": 1]>
+        g (float[2] x) => (float[2] y) { a = own.outer (x) y = own.inner <by = 5.0> (a) }
+        <domain: "own", opset_import: ["": 21]>
+        inner <by: float = 3.0> (a) => (b) { c = Constant <value_float: float = @by> () b = Add (a, c) }
+        <domain: "own", opset_import: ["": 21, "own": 1]>
+        outer (a) => (b) { c = own.inner (a) b = Mul (c, c) }""")
+    x = normal(2)
+    np.testing.assert_allclose(run(programs_of(model), {"x": x})["y"], (x + 3) ** 2 + 5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("corners", ["", "<align_corners = 1>"])
+def test_attributes_that_a_node_leaves_to_a_definition(corners: str) -> None:
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 20]>
+        g (float[1, 2, 3] theta) => (float[1, h, w, 2] y) {{
+            sizes = Constant <value_ints = [1, 1, 4, 5]> () y = AffineGrid {corners} (theta, sizes)
+        }}""")
+    compare(model, {"theta": normal(1, 2, 3)}, "y")
+
+
+def test_constants_that_older_functions_read() -> None:
+    """onnx's inliner writes them again before each body that it converts."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 28, "own": 1]>
+        g (float[2] x) => (float[2] y) {
+            s = Constant <value_floats = [1.0, 2.0]> ()
+            a = own.f (x, s)
+            b = Relu (a)
+            y = own.f (b, s)
+        }
+        <domain: "own", opset_import: ["": 20]>
+        f (a, k) => (b) { c = Mul (a, k) b = Cast <to = 1> (c) }""")
+    x = normal(2)
+    np.testing.assert_allclose(run(programs_of(model), {"x": x})["y"], np.maximum(x, 0) * [1, 4], rtol=1e-6)
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min"])
+def test_the_largest_of_one_known_number(operator: str) -> None:
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[3] x) => (float[3] y) <float[1] c = {{2.5}}> {{ a = {operator}(c) y = Mul(x, a) }}""")
+    compare(model, {"x": normal(3)}, "y")

@@ -24,7 +24,9 @@ def joined(
 ) -> tuple[list[Region], list[Decision]]:
     program = parse_program(text)
     ledger = Ledger(disable, pins=pins)
-    regions = join_blocks(partition(program, ledger), expected_sizes(program), TARGET, ledger)
+    regions = join_blocks(
+        partition(program, expected_sizes(program), TARGET, ledger), expected_sizes(program), TARGET, ledger
+    )
     return list(regions.regions), [decision for decision in ledger if decision.rule == "fuse.block"]
 
 

@@ -7,13 +7,17 @@ from opweld.fuse.epilogues import fold_epilogues
 from opweld.fuse.views import fold_views, prepared
 from opweld.fuse.web import Web
 from opweld.ledger import Ledger
+from opweld.schedule.expected import expected_sizes
+from opweld.target import Target
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.verify import verify
 from tests.unit.fuse.programs import Builder
 
+TARGET = Target.of("x86-64-v4")
+
 
 def folded(program: TensorProgram, ledger: Ledger | None = None) -> Web:
-    web = Web(prepared(program), Ledger() if ledger is None else ledger)
+    web = Web(prepared(program), expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
     fold_views(web)
     fold_epilogues(web)
     verify(web.program())

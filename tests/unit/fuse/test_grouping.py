@@ -5,13 +5,17 @@ import pytest
 from opweld.fuse.grouping import Rows, join_rows
 from opweld.fuse.web import MOST_NODES, Web
 from opweld.ledger import Ledger
+from opweld.schedule.expected import expected_sizes
+from opweld.target import Target
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram
 from tests.unit.fuse.programs import Builder
 
+TARGET = Target.of("x86-64-v4")
+
 
 def grouped(program: TensorProgram, ledger: Ledger | None = None) -> tuple[Web, Rows]:
-    web = Web(program, Ledger() if ledger is None else ledger)
+    web = Web(program, expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
     return web, join_rows(web)
 
 

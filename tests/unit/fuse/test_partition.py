@@ -13,6 +13,8 @@ from opweld.fuse.outputs import own_outputs
 from opweld.fuse.partition import partition
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
+from opweld.schedule.expected import expected_sizes
+from opweld.target import Target
 from opweld.tensor.interpret import interpret
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram
@@ -22,10 +24,12 @@ from tests.unit.fuse.programs import SIZE, chain, layers, random_program
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import with_data
 
+TARGET = Target.of("x86-64-v4")
+
 
 def regions_of(text: str, level: str = "all", ledger: Ledger | None = None) -> Regions:
     program = own_outputs(simplify_program(with_data(parse_program(text))))
-    found = partition(program, Ledger(level=level) if ledger is None else ledger)
+    found = partition(program, expected_sizes(program), TARGET, Ledger(level=level) if ledger is None else ledger)
     verify(found.program)
     return found
 
@@ -180,7 +184,7 @@ def calls(program: TensorProgram) -> int:
     before = sys.getprofile()
     sys.setprofile(entered)
     try:
-        partition(program, Ledger())
+        partition(program, expected_sizes(program), TARGET, Ledger())
     finally:
         sys.setprofile(before)
     return count
@@ -192,7 +196,7 @@ def calls(program: TensorProgram) -> int:
 def test_random_programs_keep_their_values(seed: int, limit: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "MOST_NODES", limit)
     program = random_program(seed)
-    found = partition(program, Ledger(level=level))
+    found = partition(program, expected_sizes(program), TARGET, Ledger(level=level))
     verify(found.program)
     there = {value.name for value in (*found.program.inputs, *found.program.constants)}
     for region in found.regions:
@@ -209,6 +213,6 @@ def test_random_programs_keep_their_values(seed: int, limit: int, level: str, mo
 def test_two_rows_are_never_begun_that_wait_for_each_other(seed: int) -> None:
     """None of their tensors depends on itself, but each row reads a value that the other one gives."""
     program = random_program(seed, 60)
-    found = partition(program, Ledger())
+    found = partition(program, expected_sizes(program), TARGET, Ledger())
     assert sum(len(region.outputs) for region in found.regions) >= 3
     assert {value for _, value in program.outputs} <= {name for region in found.regions for name in region.outputs}

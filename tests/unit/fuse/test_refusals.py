@@ -9,6 +9,8 @@ import pytest
 from opweld.fuse.partition import partition
 from opweld.fuse.web import Web
 from opweld.ledger import Ledger
+from opweld.schedule.expected import expected_sizes
+from opweld.target import Target
 from opweld.tensor.dim import Axis, as_dim
 from opweld.tensor.expr import binary, reduce
 from opweld.tensor.parse import parse_program
@@ -16,10 +18,13 @@ from opweld.tensor.program import TensorProgram, item_inputs
 from tests.unit.fuse.programs import SIZE, Builder, random_program
 from tests.unit.tile import programs
 
+TARGET = Target.of("x86-64-v4")
+
 
 def refused(program: TensorProgram | str) -> list[tuple[str, dict[str, int | str]]]:
     ledger = Ledger()
-    partition(parse_program(program) if isinstance(program, str) else program, ledger)
+    parsed = parse_program(program) if isinstance(program, str) else program
+    partition(parsed, expected_sizes(parsed), TARGET, ledger)
     return [(decision.rule, dict(decision.failed)) for decision in ledger if decision.failed]
 
 
@@ -85,12 +90,14 @@ def test_each_value_between_kernels_is_refused_once(seed: int, monkeypatch: pyte
     decide = Web._decide
 
     def recording(web: Web, **decision: Any) -> bool:
-        if decision["failed"]:
+        together = decide(web, **decision)
+        if not together:
             refusals.append((decision["rule"], decision["subject"]))
-        return decide(web, **decision)
+        return together
 
     monkeypatch.setattr(Web, "_decide", recording)
-    found = partition(random_program(seed), Ledger())
+    program = random_program(seed)
+    found = partition(program, expected_sizes(program), TARGET, Ledger())
     assert len(set(refusals)) == len(refusals)
 
     subjects = [subject[:2] for rule, subject in refusals if rule != "fuse.view"]

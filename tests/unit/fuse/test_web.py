@@ -4,18 +4,24 @@ from dataclasses import replace
 
 from opweld.fuse.web import Web, key_of, of_one_node, terms_of, too_much
 from opweld.ledger import Ledger
+from opweld.schedule.expected import expected_sizes
+from opweld.target import Target
 from opweld.tensor.expr import loads
 from opweld.tensor.parse import parse_program
-from opweld.tensor.program import Scan, Tensor
+from opweld.tensor.program import Scan, Tensor, TensorProgram
 from tests.unit.fuse.programs import Builder
 from tests.unit.tile import programs
+
+
+def web_of(program: TensorProgram) -> Web:
+    return Web(program, expected_sizes(program), Target.of("x86-64-v4"), Ledger())
 
 
 def diamond() -> Web:
     build = Builder()
     top = build.map("tanh", "x")
     build.pair("add", build.map("abs", top), build.map("neg", top))
-    return Web(build.program("t3"), Ledger())
+    return web_of(build.program("t3"))
 
 
 def names(web: Web, value: str) -> list[str]:
@@ -44,15 +50,15 @@ def test_users_follow_what_is_replaced_and_removed() -> None:
 def test_an_output_has_no_only_user() -> None:
     build = Builder()
     build.map("abs", build.map("tanh", "x"))
-    assert Web(build.program("t0", "t1"), Ledger()).only_user("t0") is None
-    assert Web(build.program("t1"), Ledger()).only_user("t0") is not None
+    assert web_of(build.program("t0", "t1")).only_user("t0") is None
+    assert web_of(build.program("t1")).only_user("t0") is not None
 
 
 def test_what_nobody_reads_goes_with_all_that_led_to_it() -> None:
     build = Builder()
     dead = build.map("abs", build.map("tanh", "x"))
     kept = build.map("neg", "x")
-    web = Web(build.program(kept), Ledger())
+    web = web_of(build.program(kept))
     web.drop_unused()
     assert list(web.items) == [kept]
     assert not web.users("x")[1:]
@@ -60,7 +66,7 @@ def test_what_nobody_reads_goes_with_all_that_led_to_it() -> None:
 
 
 def test_values_of_a_recurrence_have_one_producer() -> None:
-    web = Web(parse_program(programs.lstm(3, 2, 4, 5)), Ledger())
+    web = web_of(parse_program(programs.lstm(3, 2, 4, 5)))
     (scan,) = [item for item in web.items.values() if isinstance(item, Scan)]
     values = [name for name, key in web.producer.items() if web.items[key] is scan]
     assert values == ["all", "last"]

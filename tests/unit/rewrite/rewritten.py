@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
@@ -62,3 +63,28 @@ def kinds(made: Optimized) -> list[str]:
 def refusals(made: Optimized, rule: str) -> Sequence[Decision]:
     """What a rule did not do."""
     return [decision for decision in made.ledger if decision.rule == rule and not decision.fired]
+
+
+def for_onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, Array], **options: Any) -> Optimized:
+    """The model rewritten for ONNX Runtime, where it must give what the model gives in float64, no worse than it did
+    before by more than roundings. Rewriting again changes nothing."""
+    made = optimize_model(model, lambda: Ledger(**options, rules=REWRITES), contributed=True)
+    proto = ir.serde.serialize_model(made.model)
+    onnx.checker.check_model(proto, full_check=True)
+    right, before, after = float64_outputs(model, feeds), computed(model, feeds), computed(proto, feeds)
+    for wanted, old, new in zip(right, before, after, strict=True):
+        assert old.dtype == new.dtype and old.shape == new.shape
+        scale, error = np.max(np.abs(wanted), initial=0), np.max(np.abs(old - wanted), initial=0)
+        np.testing.assert_allclose(new, wanted, rtol=0, atol=max(1e-5 * scale, 4 * error))
+    options.pop("pins", None)  # what was insisted on is done
+    again = optimize_model(proto, lambda: Ledger(**options, rules=REWRITES), contributed=True)
+    assert kinds(again) == kinds(made), "rewriting the result changes it again"
+    return made
+
+
+def computed(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    """What ONNX Runtime gives, without optimising."""
+    options: Any = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session: Any = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return [np.asarray(array) for array in session.run(None, dict(feeds))]

@@ -1,46 +1,36 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from opweld.rewrite.optimize import optimize_model
-from tests.unit.rewrite.rewritten import kinds, model_of, normal, refusals, rewritten
-
-WEIGHTS = {
-    name: np.array(value, np.float32)
-    for name, value in {
-        "half": 0.5, "one": 1, "two": 2, "three": 3, "six": 6, "sixth": 1 / 6, "zero": 0,
-        "root": np.sqrt(2), "inverse": np.sqrt(0.5), "wrong": 1.5,
-    }.items()
-}  # fmt: skip
-X = {"x": normal(3, 70) * 3}
-
-GELU = {
-    "torch's old exporter": "a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Mul(d, half)",
-    "torch dynamo": "a = Mul(x, inverse) b = Erf(a) c = Add(one, b) d = Mul(half, c) y = Mul(x, d)",
-    "tf2onnx": "h = Mul(half, x) a = Mul(inverse, x) b = Erf(a) c = Add(b, one) y = Mul(h, c)",
-    "halved": "a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Div(d, two)",
-}
-
-
-def model(body: str, opset: int = 21) -> object:
-    used = {name: value for name, value in WEIGHTS.items() if name in body}
-    return model_of(f"g (float[n, 70] x) => (float[n, 70] y) {{ {body} }}", used, opset)
+from tests.unit.rewrite.rewritten import for_onnxruntime, kinds, model_of, refusals, rewritten
+from tests.unit.rewrite.written.activations import GELU, TANH, X, model
 
 
 @pytest.mark.parametrize("body", GELU.values(), ids=GELU)
 def test_gelu_whoever_wrote_it(body: str) -> None:
-    assert kinds(rewritten(model(body), X)) == ["Gelu"]  # type: ignore[arg-type]
+    assert kinds(rewritten(model(body), X)) == ["Gelu"]
 
 
 def test_gelu_before_it_was_an_operator() -> None:
-    written = model(GELU["halved"], 17)
-    made = rewritten(written, X)  # type: ignore[arg-type]
+    written = model(GELU["by hand: halved"], 17)
+    made = rewritten(written, X)
     assert "Erf" in kinds(made)
     assert refusals(made, "rewrite.gelu")[0].reason == "Gelu came with opset 20"
-    contributed = optimize_model(written, contributed=True)  # type: ignore[arg-type]
+    contributed = optimize_model(written, contributed=True)
     assert [(node.domain, node.op_type) for node in contributed.model.graph] == [("com.microsoft", "Gelu")]
     assert contributed.model.opset_imports["com.microsoft"] == 1
+
+
+@pytest.mark.parametrize("body", TANH.values(), ids=TANH)
+def test_gelu_by_tanh_whoever_wrote_it(body: str) -> None:
+    made = rewritten(model(body), X)
+    assert kinds(made) == ["Gelu"]
+    assert made.model.graph[0].attributes["approximate"].value == "tanh"
+    made = for_onnxruntime(model(body, 17), X)
+    assert [(node.domain, node.op_type) for node in made.model.graph] == [("com.microsoft", "FastGelu")]
+    other = body.replace("small", "one")
+    assert "Tanh" in kinds(rewritten(model(other), X))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +43,7 @@ def test_gelu_before_it_was_an_operator() -> None:
     ],
 )
 def test_what_is_nearly_gelu_stays(body: str) -> None:
-    assert "Erf" in kinds(rewritten(model(body), X))  # type: ignore[arg-type]
+    assert "Erf" in kinds(rewritten(model(body), X))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +64,7 @@ def test_what_is_nearly_gelu_stays(body: str) -> None:
     ],
 )  # fmt: skip
 def test_activations(body: str, opset: int, left: list[str]) -> None:
-    assert kinds(rewritten(model(body, opset), X)) == left  # type: ignore[arg-type]
+    assert kinds(rewritten(model(body, opset), X)) == left
 
 
 def test_a_part_that_is_read_elsewhere_stays() -> None:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import opweld
 from opweld.cli.main import app
 from opweld.errors import ModelError, OptionError
-from opweld.rewrite.optimize import RULES
-from opweld.rewrite.passes import dead, fold, merge
+from opweld.rewrite.optimize import LATER, RULES
+from opweld.rewrite.passes import branches, dead, fold, merge
 from opweld.rules import REWRITES
 from opweld.verify.reference import float64_outputs
 from tests.unit.rewrite.rewritten import model_of, normal
@@ -102,8 +102,8 @@ def test_the_library_takes_what_compile_takes(written: Path) -> None:
 
 
 def test_every_rule_is_in_the_table_of_decisions() -> None:
-    passes = {fold.NAME, merge.NODES, merge.TENSORS, dead.NAME}
-    assert {rule.name for rule in RULES} | passes == set(REWRITES)
+    passes = {branches.NAME, fold.NAME, merge.NODES, merge.TENSORS, dead.NAME}
+    assert {rule.name for rules in (RULES, *LATER) for rule in rules} | passes == set(REWRITES)
 
 
 def test_operators_that_nobody_knows_are_left_alone() -> None:
@@ -111,3 +111,36 @@ def test_operators_that_nobody_knows_are_left_alone() -> None:
         g (float[n] x) => (float[n] y) { a = Identity(x) b = own.Thing(a) c = Identity(b) y = Neg(c) }""")
     made = opweld.optimize(model)
     assert [node.op_type for node in made.graph.node] == ["Thing", "Neg"]
+
+
+def test_what_the_checker_said_before_it_may_say_again(tmp_path: Path) -> None:
+    """ONNX's inference of shapes knows no OneHot of a single index, which its runtimes know."""
+    text = "g (float[3] x) => (float[4] y) { i = ReduceMax<keepdims = 0>(x) j = Cast<to = 7>(i) y = OneHot(j, d, v) }"
+    model = model_of(text, {"d": np.array(4), "v": np.array([0, 1], np.float32)})
+    with pytest.raises(onnx.shape_inference.InferenceError):
+        onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, tmp_path / "model.onnx")
+    answer = RUN.invoke(app, ["optimize", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "made.onnx")])
+    assert answer.exit_code == 0, answer.output
+
+
+def test_outputs_that_are_absent_stay_so() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[3, 2, 4] x, float[1, 20, 4] w, float[1, 20, 5] r) => (float[1, 2, 5] y) {
+            a = Identity(x) , y = LSTM<hidden_size = 5>(a, w, r) }""".replace(" , y", ' "", y')
+    )
+    made = opweld.optimize(model)
+    assert [list(node.output) for node in made.graph.node] == [["", "y"]]
+
+
+def test_a_model_that_was_not_whole_is_written_all_the_same(tmp_path: Path) -> None:
+    """Its output declares no shape, which ONNX's checker wants and its runtimes do not."""
+    model = model_of("g (float[3] x) => (float[3] y) { a = Identity(x) y = Relu(a) }")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "model.onnx")
+    answer = RUN.invoke(app, ["optimize", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "made.onnx")])
+    assert answer.exit_code == 0, answer.output
+    made = onnx.load(tmp_path / "made.onnx")
+    assert [(node.op_type, node.name) for node in made.graph.node] == [("Relu", "")]
+    assert (tmp_path / "made.onnx").stat().st_size <= (tmp_path / "model.onnx").stat().st_size

@@ -82,3 +82,54 @@ def test_a_wrong_declaration_does_not_stand() -> None:
     made = rewritten(model_of(text, {"one": np.array([1])}))
     (output,) = made.model.graph.outputs
     assert list(output.shape or ()) == [None, 6, 1]
+
+
+def test_matrices_that_are_transposed_as_a_batch() -> None:
+    weights = {"flat": np.array([-1, 4, 5]), "wide": np.array([2, 3, 5, 4]), "other": np.array([3, 2, 5, 4])}
+    text = """g (float[2, 3, 4, 5] x) => (float[{0}, 5, 4] y) {{
+        a = Reshape(x, flat) b = Transpose<perm = [0, 2, 1]>(a) c = Reshape(b, {1}) y = Neg(c) }}"""
+    made = rewritten(model_of(text.format("2, 3", "wide"), weights), {"x": normal(2, 3, 4, 5)})
+    assert kinds(made) == ["Transpose", "Neg"]
+    assert list(made.model.graph[0].attributes["perm"].value) == [0, 1, 3, 2]
+    made = rewritten(model_of(text.format("3, 2", "other"), weights), {"x": normal(2, 3, 4, 5)})
+    assert kinds(made) == ["Reshape", "Transpose", "Reshape", "Neg"]
+
+
+def test_a_target_says_the_shape_of_what_is_not_certain() -> None:
+    """Whether the pooled sizes are 1 nobody knows: the new shape is [n, 4] wherever the model runs at all."""
+    text = """g (float[n, 4, h, w] x) => (float[p, q] y) {
+        s = Shape(x) first = Gather(s, zero) only = Unsqueeze(first, axes) shape = Concat<axis = 0>(only, four)
+        pooled = AveragePool<kernel_shape = [3, 3], strides = [3, 3]>(x) y = Reshape(pooled, shape) }"""
+    stored = {"zero": np.int64(0), "axes": np.array([0]), "four": np.array([4])}
+    arrays = {name: np.asarray(array) for name, array in stored.items()}
+    made = rewritten(model_of(text, arrays), {"x": normal(2, 4, 3, 3)})
+    assert kinds(made) == ["AveragePool", "Reshape"]
+    text = text.replace("Gather(s, zero)", "Gather(s, two)")
+    made = rewritten(model_of(text, arrays | {"two": np.asarray(np.int64(2))}))
+    assert "-1 would hide" in refusals(made, "rewrite.target")[0].reason
+
+
+def test_types_are_known_where_shapes_are_not() -> None:
+    """The size of a selection is not known; that it is of float32, and that a comparison is of truth values, is."""
+    text = """g (float[n] x, bool[n] take) => (float[p] y, bool[q] z, float16[r] h) {
+        some = Compress<axis = 0>(x, take) same = Cast<to = 1>(some) y = Relu(same)
+        few = Less(some, zero) truth = Cast<to = 9>(few) z = Not(truth)
+        wide = Cast<to = 11>(some) half = Cast<to = 10>(wide) h = Neg(half) }"""
+    made = rewritten(
+        model_of(text, {"zero": np.zeros((), "float32")}),
+        {"x": normal(5), "take": np.array([True, False, True, True, False])},
+    )
+    assert kinds(made) == ["Compress", "Relu", "Less", "Not", "Cast", "Neg"]
+
+
+def test_a_reshape_that_may_fail_stays() -> None:
+    """Of 2 by 5 there are no threes, though all of it has a size."""
+    text = "g (float[n, 5] x) => (float[p] y) { t = Reshape(x, threes) y = Reshape(t, all) }"
+    made = rewritten(model_of(text, {"threes": np.array([-1, 3]), "all": np.array([-1])}), {"x": normal(3, 5)})
+    assert kinds(made) == ["Reshape", "Reshape"]
+    assert refusals(made, "rewrite.reshapes")[0].reason == "the first may fail, which -1 would hide"
+
+
+def test_casts_that_name_their_type() -> None:
+    text = """g (float[n] x) => (float[n] y) { a = Cast<to = "DOUBLE">(x) b = Cast<to = "FLOAT">(a) y = Neg(b) }"""
+    assert kinds(rewritten(model_of(text, opset=5))) == ["Neg"]

@@ -28,7 +28,7 @@ def aligned(size: int) -> int:
     return (size + 63) // 64 * 64
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(lifetimes(2000) | lifetimes(2**50))
 def test_live_buffers_never_overlap(library: ctypes.CDLL, buffers: list[tuple[int, int, int]]) -> None:
     plan = plan_arena(library, buffers)

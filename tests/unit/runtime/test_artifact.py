@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from opweld.build import artifact
@@ -46,6 +46,7 @@ def test_layout(tmp_path: Path) -> None:
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert files == {
         "manifest.json", "module.so", "runtime.so", "weights.bin", "ledger.json", "schedules.txt",
+        "graph.json",
         "source/kernel.c", "include/opweld.h",
     }  # fmt: skip
     assert (folder / "weights.bin").read_bytes() == b"abcd"
@@ -62,7 +63,6 @@ def test_weights_from_a_file(tmp_path: Path) -> None:
 texts = st.text(max_size=20)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.builds(
         Manifest,

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import timeit
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,16 @@ def test_profile(session: Session) -> None:
     assert empty.parts == () and empty.busy == (0,)
 
 
+def test_clocks_alone_say_what_a_profile_does(session: Session) -> None:
+    for feeds in (feeds_of(4096), feeds_of(3), feeds_of(200_000), feeds_of(4096)):
+        clocks, plan = session.clocked(feeds), session.plan(feeds)
+        assert clocks.timings.shape == (plan.threads, len(plan.steps), 4)
+        begin, end, busy, pieces = (clocks.timings[..., field] for field in range(4))
+        assert 0 < end.max() <= clocks.wall
+        assert np.all((pieces > 0) == (end > begin)) and np.all(busy <= end - begin)
+        check(session.run(feeds), feeds)
+
+
 def test_profile_tells_work_from_waiting(session: Session) -> None:
     profile = session.profile(feeds_of(200_000))
     assert profile.plan.threads == 2
@@ -323,3 +334,30 @@ def test_profile_tells_work_from_waiting(session: Session) -> None:
     }
     assert [len(times[phase]) for phase in range(4)] == [1, 1, 1, 3]
     assert all(max(t.end for t in times[p]) <= min(t.begin for t in times[p + 1]) for p in range(3))
+
+
+def test_a_watched_run_shows_each_step_once_and_phases_in_order(roomy_folder: Path) -> None:
+    session, feeds = Session(roomy_folder, threads=8), feeds_of(1000)
+    seen: list[int] = []
+
+    def look(step: int, buffers: Sequence[int]) -> None:
+        assert buffers[0]
+        seen.append(step)
+
+    outputs = session.watch(feeds, look)
+    check(outputs, feeds)
+    phases = [step.phase for step in session.plan(feeds).steps]
+    assert sorted(seen) == list(range(len(phases)))
+    assert [phases[step] for step in seen] == sorted(phases)
+
+
+def test_what_a_watcher_raises_comes_out_and_it_is_told_no_more(session: Session) -> None:
+    seen: list[int] = []
+
+    def look(step: int, _: Sequence[int]) -> None:
+        seen.append(step)
+        raise ZeroDivisionError(f"at step {step}")
+
+    with pytest.raises(ZeroDivisionError, match="at step"):
+        session.watch(feeds_of(100), look)
+    assert len(seen) == 1

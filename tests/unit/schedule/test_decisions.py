@@ -201,7 +201,8 @@ def test_another_lane_moves_storage_and_packing_along() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("height=6", "height=7"), "region 'Relu 0', member 0: schedule.height has no alternative '7' here, only 1, 2"),
+        (("height=6", "height=8"), "region 'Relu 0', member 0: schedule.height has no alternative '8' here, only 1, 2"),
+        (("height=6", "height=7"), "schedule.height cannot do that here (7 = a tile of 2 vectors has at most 6 rows)"),
         (("lane=i1", "lane=i9"), "schedule.lane has no alternative 'i9' here, only i1, i0"),
         (("contraction", "window"), "member 0 should have kind = window, but has contraction"),
         (("taps=loop", "taps=written"), "member 0 should have schedule.taps = written, but has loop"),

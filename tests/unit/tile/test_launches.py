@@ -1,18 +1,24 @@
-"""The launches of variants as text, and what malformed ones are told."""
+"""The launches of variants as text and back, and what malformed ones are told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import json
+import re
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
 from opweld.errors import OpweldError
-from opweld.tensor.dim import as_dim
-from opweld.tile.launches import print_launches, verify_launches
+from opweld.tensor.dim import Symbol
+from opweld.tensor.dtype import DType
+from opweld.tensor.program import Guard, Input, SymbolSource
+from opweld.tile.launches import parse_launches, print_launches, verify_launches
 from opweld.tile.module import Launch, Memory, Variant
+from opweld.tile.tile import Buffer, Kernel
 from tests.unit.tile.pipeline import Compiled, compile_text
-from tests.unit.tile.programs import PROGRAMS
+from tests.unit.tile.programs import PROGRAMS, convolution, symbols
+
+SYMBOLIC = {"symbolic": convolution(3, 10, "H", "W", 1, "N", symbols(N="0 of x", H="2 of x", W="3 of x"))}
 
 
 def compiled() -> Compiled:
@@ -20,25 +26,28 @@ def compiled() -> Compiled:
     return compile_text(PROGRAMS["residual"])
 
 
-def number_of(variant: Variant, name: str) -> int:
-    return next(number for number, memory in enumerate(variant.memory) if memory.name == name)
+def kernels_of(variant: Variant) -> dict[str, Kernel]:
+    return {launch.kernel.name: launch.kernel for launch in variant.launches}
 
 
-def with_launch(variant: Variant, at: int, change: Callable[[Launch], Launch]) -> Variant:
-    launches = list(variant.launches)
-    launches[at] = change(launches[at])
-    return replace(variant, launches=tuple(launches))
+def fields_of(value: object) -> dict[str, object]:
+    """The fields of a dataclass that is not compared by them."""
+    assert is_dataclass(value)
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def with_memory(variant: Variant, name: str, change: Callable[[Memory], Memory]) -> Variant:
-    memory = tuple(change(m) if m.name == name else m for m in variant.memory)
-    return replace(variant, memory=memory)
+def without_costs(text: str) -> str:
+    """The text without the lines that say what launches cost, which schedules decide."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("    "))
 
 
 def test_launches_read_phase_by_phase() -> None:
     variant, _ = compiled().assembled
-    assert print_launches(variant) == (
+    assert without_costs(print_launches(variant)) == (
         "variant test\n"
+        "input x f32[9, 16]\n"
+        "output y f32[9, 16]\n"
+        "\n"
         "memory x input 0\n"
         "memory w0_packed0 constant at 0\n"
         "memory a arena 576 bytes from phase 0 to 3\n"
@@ -58,77 +67,139 @@ def test_launches_read_phase_by_phase() -> None:
     )
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_launches_of_the_programs_are_right(name: str) -> None:
-    made = compile_text(PROGRAMS[name])
+def test_a_launch_says_what_it_costs_and_of_which_sizes() -> None:
+    n = Symbol("n", 1)
+    buffers = (Buffer("x", DType.F32, "read"), Buffer("y", DType.F32, "write"))
+    kernel = Kernel("k1_map", buffers, (n,), (), ())
+    launch = Launch(kernel, (0, 1), (n.dim,), n.dim * 3 + 300, n.dim * 8, n.dim, serial=True, origin=("Relu",))
+    memory = (Memory("input", index=0, name="x"), Memory("output", index=0, name="y"))
+    source = SymbolSource(n, "x", 0)
+    shape = (DType.F32, (n.dim,))
+    guard = Guard("least", n.dim - 2, "Relu wants two")
+    variant = Variant("main", (Input("x", *shape),), (source,), (guard,), memory, (launch,), (shape,), ("y",))
+    text = print_launches(variant)
+    assert text == (
+        "variant main\n"
+        "symbol n >= 1 = dim 0 of x\n"
+        'guard n - 2 >= 0 because "Relu wants two"\n'
+        "input x f32[n]\n"
+        "output y f32[n]\n"
+        "\n"
+        "memory x input 0\n"
+        "memory y output 0\n"
+        "\n"
+        "phase 0\n"
+        '  launch k1_map reads x writes y serial from "Relu"\n'
+        "    bytes 8*n flops n work 3*n + 300 sizes n\n"
+    )
+    assert_same(parse_launches(text, {"k1_map": kernel}), variant)
+
+
+def assert_same(one: Variant, other: Variant) -> None:
+    """Every field is the same, but for guards and launches, whose fields are."""
+    for name in ("guards", "launches"):
+        assert list(map(fields_of, getattr(one, name))) == list(map(fields_of, getattr(other, name)))
+    assert fields_of(replace(one, guards=(), launches=())) == fields_of(replace(other, guards=(), launches=()))
+
+
+@pytest.mark.parametrize("level", ["none", "all"])
+@pytest.mark.parametrize("name", [*PROGRAMS, *SYMBOLIC])
+def test_launches_of_the_programs_are_right_and_come_back(name: str, level: str) -> None:
+    made = compile_text((PROGRAMS | SYMBOLIC)[name], level=level)
     variant, _ = made.assembled
     verify_launches(variant, made.kernels)
-    assert print_launches(variant).count("\n  launch ") == len(made.kernels)
+    text = print_launches(variant)
+    assert text.count("\n  launch ") == len(made.kernels)
+    again = parse_launches(text, kernels_of(variant))
+    verify_launches(again, made.kernels)
+    assert_same(again, variant)
+    assert print_launches(again) == text
 
 
-CHANGES: dict[str, tuple[Callable[[Variant], Variant], str]] = {
-    "not launched": (lambda v: replace(v, launches=v.launches[:-1]), "k4_contraction is not launched"),
-    "launched twice": (
-        lambda v: replace(v, launches=(*v.launches, v.launches[-1])),
-        "k4_contraction is launched once more than it was scheduled",
-    ),
-    "a phase left out": (lambda v: with_launch(v, 3, lambda n: replace(n, phase=4)), "is in phase 4 after phase 2"),
-    "a first phase left out": (lambda v: with_launch(v, 0, lambda n: replace(n, phase=1)), "is in phase 1 after"),
-    "phases out of order": (
-        lambda v: replace(v, launches=(v.launches[1], v.launches[0], *v.launches[2:])),
-        "is in phase 1 after phase 0",
-    ),
-    "beside what it reads": (
-        lambda v: with_memory(
-            with_memory(
-                replace(v, launches=tuple(replace(n, phase=max(0, n.phase - 1)) for n in v.launches)),
-                "a",
-                lambda m: replace(m, first=0),
-            ),
-            "b",
-            lambda m: replace(m, first=0),
+@pytest.mark.parametrize("name", ["reads", "serial", "from", "arena", "phase", "bytes", 'quo"te', "a, b", "i0", "ü"])
+def test_any_name_comes_back(name: str) -> None:
+    text = PROGRAMS["residual"].replace("tensor b ", f"tensor {json.dumps(name)} ")
+    variant, _ = compile_text(text.replace("b[", f"{json.dumps(name)}[")).assembled
+    assert name in {memory.name for memory in variant.memory}
+    assert_same(parse_launches(print_launches(variant), kernels_of(variant)), variant)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("variant test", "variants test", "expected 'variant', found 'variants'"),
+        ("memory x input", "memory x register", "expected input, output, constant or arena, found 'register'"),
+        ("memory b arena", "memory a arena", "expected a name that no memory before has, found 'a'"),
+        ("576 bytes", "576*n bytes", "expected a size or an index that is known here, found 'n'"),
+        ("phase 3\n", "phase\n", "expected an integer, found 'launch'"),
+        ("phase 3\n", "phase 3 phase 4\n", "expected 'launch', found 'phase'"),
+        ("k4_contraction", "k9_contraction", "expected one of the kernels, found 'k9_contraction'"),
+        ("reads x, w0_packed0", "reads x, w9", "expected one of the pieces of memory, found 'w9'"),
+        (
+            "reads x, w0_packed0",
+            "reads x",
+            "expected memory for the 2 buffers that k1_contraction reads, found 'writes'",
         ),
-        "k2_contraction reads 'a' in a phase of what it depends on",
-    ),
-    "a buffer without memory": (
-        lambda v: with_launch(v, 1, lambda n: replace(n, memory=n.memory[:-1])),
-        "k2_contraction is bound to 2 pieces of memory and 0 sizes, expected 3 and 0",
-    ),
+        ("writes b", "updates b", "expected memory for the 1 buffers that k2_contraction writes, found 'updates'"),
+        (" flops ", " operations ", "expected 'flops', found 'operations'"),
+        ('"MatMul_2"', '"MatMul_2" twice', "expected 'bytes', found 'twice'"),
+    ],
+)
+def test_what_is_not_understood_is_told_with_its_line(old: str, new: str, expected: str) -> None:
+    variant, _ = compiled().assembled
+    text = print_launches(variant)
+    assert old in text
+    with pytest.raises(OpweldError, match=r"launches, line [0-9]+: ") as raised:
+        parse_launches(text.replace(old, new, 1), kernels_of(variant))
+    assert expected in str(raised.value)
+
+
+CHANGES: dict[str, tuple[str, str, str]] = {
+    "not launched": (r"phase 3\n.*", "", "k4_contraction is not launched"),
+    "launched twice": (r"(phase 3\n)(.*)", r"\1\2\2", "k4_contraction is launched once more than it was scheduled"),
+    "a phase left out": (r"\nphase 3", "\nphase 4", "k4_contraction is in phase 4 after phase 2"),
+    "a first phase left out": (r"\nphase 0", "\nphase 1", "k1_contraction is in phase 1 after phase 0"),
+    "phases out of order": (r"\nphase 2", "\nphase 0", "k3_contraction is in phase 0 after phase 1"),
+    "beside what it reads": (r"\nphase 3", "", "k4_contraction reads 'a' in a phase of what it depends on"),
     "a size too many": (
-        lambda v: with_launch(v, 1, lambda n: replace(n, sizes=(as_dim(3),))),
-        "is bound to 3 pieces of memory and 1 sizes, expected 3 and 0",
+        r"(k2_contraction.*?work [0-9]+)",
+        r"\1 sizes 3",
+        "k2_contraction is bound to 3 pieces of memory and 1 sizes, expected 3 and 0",
     ),
-    "memory that is not": (
-        lambda v: with_launch(v, 1, lambda n: replace(n, memory=(*n.memory[:-1], 99))),
-        "is bound to memory 99 of 7",
-    ),
-    "a constant overwritten": (
-        lambda v: with_launch(v, 1, lambda n: replace(n, memory=(*n.memory[:-1], number_of(v, "w0_packed0")))),
-        "k2_contraction writes 'w0_packed0', the constant",
-    ),
-    "memory that is dead": (
-        lambda v: with_memory(v, "a", lambda m: replace(m, last=2)),
-        "k4_contraction uses 'a' in phase 3, when it does not live",
-    ),
+    "a constant overwritten": (r"writes b", "writes w0_packed0", "k2_contraction writes 'w0_packed0', the constant"),
+    "memory that is dead": (r"0 to 3", "0 to 2", "k4_contraction uses 'a' in phase 3, when it does not live"),
     "read before it is written": (
-        lambda v: with_launch(
-            with_memory(v, "b", lambda m: replace(m, first=0)),
-            0,
-            lambda n: replace(n, memory=(number_of(v, "b"), *n.memory[1:])),
-        ),
-        "k1_contraction reads 'b', which nothing has written",
+        r"reads a, w1_packed0 writes b",
+        "reads b, w1_packed0 writes b",
+        "k2_contraction reads 'b', which nothing has written",
     ),
-    "an output left out": (
-        lambda v: replace(v, names=("y", "z")),
-        "none writes the output 'z'",
-    ),
+    "an output left out": (r"(output )y(.*?\n)", r"\1y\2\1z\2", "none writes the output 'z'"),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_wrong_is_told(change: str) -> None:
     made = compiled()
-    apply, expected = CHANGES[change]
+    variant, _ = made.assembled
+    old, new, expected = CHANGES[change]
+    text, count = re.subn(old, new, print_launches(variant), count=1, flags=re.DOTALL)
+    assert count == 1
     with pytest.raises(OpweldError) as raised:
-        verify_launches(apply(made.assembled[0]), made.kernels)
+        verify_launches(parse_launches(text, kernels_of(variant)), made.kernels)
     assert "launches of 'test': " in str(raised.value) and expected in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [
+        ((0, 1), "k2_contraction is bound to 2 pieces of memory and 0 sizes, expected 3 and 0"),
+        ((0, 1, 99), "k2_contraction is bound to memory 99 of 7"),
+    ],
+)
+def test_memory_that_no_text_says_is_wrong_too(memory: tuple[int, ...], expected: str) -> None:
+    made = compiled()
+    variant, _ = made.assembled
+    first, second, *others = variant.launches
+    launches = (first, replace(second, memory=memory), *others)
+    with pytest.raises(OpweldError, match=expected):
+        verify_launches(replace(variant, launches=launches), made.kernels)

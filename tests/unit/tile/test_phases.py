@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import opweld
 from opweld.ledger import Ledger
+from opweld.schedule.cost import Cost
 from opweld.tensor.cost import Count
 from opweld.tensor.dim import ZERO
 from opweld.tensor.dtype import DType
 from opweld.tile.kernels import Scheduled
 from opweld.tile.phases import SMALL, WINDOW, arrange
+from opweld.tile.predict import Prediction
 from opweld.tile.tile import Buffer, Kernel
 
 RULE = "schedule.phase"
@@ -27,7 +29,9 @@ def launch(name: str, roles: Mapping[str, str] | None = None, *, serial: bool = 
     """A launch and the role of each memory that it uses."""
     used: dict[str, Any] = {**(roles or {}), **more}
     buffers = tuple(Buffer(memory, DType.F32, role) for memory, role in used.items())
-    return Scheduled(Kernel(name, buffers, (), (), (), (), (name,)), Count(), ZERO, ZERO, serial, (name,))
+    return Scheduled(
+        Kernel(name, buffers, (), (), (), (), (name,)), Count(), ZERO, ZERO, ZERO, Prediction(Cost()), serial, (name,)
+    )
 
 
 def named(items: Sequence[Scheduled], phases: Iterable[Iterable[int]]) -> list[list[str]]:
@@ -71,7 +75,6 @@ def programs(draw: st.DrawFn) -> tuple[list[Scheduled], dict[str, int]]:
     return items, {memory: draw(st.sampled_from([0, 1, SMALL // 3, 5 * SMALL])) for memory in memories}
 
 
-@settings(deadline=None)
 @given(programs(), st.integers(0, 40))
 def test_phases_keep_the_order_of_what_depends_on_each_other(
     program: tuple[list[Scheduled], dict[str, int]], granted: int
@@ -87,7 +90,6 @@ def test_phases_keep_the_order_of_what_depends_on_each_other(
                 assert of[i] < of[j] or not disturbs(items, i, j)
 
 
-@settings(deadline=None)
 @given(programs())
 def test_phases_keep_live_memory_within_its_bound(program: tuple[list[Scheduled], dict[str, int]]) -> None:
     items, sizes = program
@@ -95,7 +97,6 @@ def test_phases_keep_live_memory_within_its_bound(program: tuple[list[Scheduled]
     assert live(items, arrange(items, sizes, Ledger()), sizes) <= max(alone * 3 // 2, SMALL)
 
 
-@settings(deadline=None)
 @given(programs())
 def test_the_baseline_is_the_order_given(program: tuple[list[Scheduled], dict[str, int]]) -> None:
     items, sizes = program

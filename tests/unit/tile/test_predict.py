@@ -23,7 +23,7 @@ NOTHING = Expected()
 
 
 def cost(text: str, weights: Weights | None = None) -> Cost:
-    return predict(parse_kernel(text), TARGET, NOTHING, weights)
+    return predict(parse_kernel(text), TARGET, NOTHING, weights).cost
 
 
 def unary_map(n: int, source: str, value: str = "b0[{}]", grid: int = 1) -> Cost:
@@ -175,7 +175,9 @@ lane l0: 32 at 0
 """
     kernel = parse_kernel(text)
     own = frozenset({kernel.buffers[1].name})
-    small, large, huge = (predict(kernel, TARGET, NOTHING, Weights(own, size)) for size in (1 << 19, 8 << 20, 64 << 20))
+    small, large, huge = (
+        predict(kernel, TARGET, NOTHING, Weights(own, size)).cost for size in (1 << 19, 8 << 20, 64 << 20)
+    )
     assert small.traffic < large.traffic < huge.traffic
 
 
@@ -195,16 +197,15 @@ loop k0: {lines}
 
 
 def test_nothing_to_do_costs_a_launch() -> None:
-    assert predict(
-        parse_kernel("kernel\nread b0 f32\nwrite b1 f32\ngrid g0: 0\nstore b1[g0] = b0[g0]\n"), TARGET, NOTHING
-    ) == (Cost(launch=LAUNCH))
+    nothing = "kernel\nread b0 f32\nwrite b1 f32\ngrid g0: 0\nstore b1[g0] = b0[g0]\n"
+    assert cost(nothing) == Cost(launch=LAUNCH)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_runtime_is_told_the_prediction(name: str) -> None:
     compiled = compile_text(PROGRAMS[name], TARGET)
     for item in compiled.kernels:
-        running = predict(item.kernel, TARGET, NOTHING, weights_of(compiled.placed)).running
+        running = predict(item.kernel, TARGET, NOTHING, weights_of(compiled.placed)).cost.running
         assert int(item.work) == pytest.approx(running * 1e9, abs=2)
 
 
@@ -219,7 +220,8 @@ SYMBOLIC = {
 @pytest.mark.parametrize("name", SYMBOLIC)
 def test_symbolic_work_is_that_of_the_sizes(name: str) -> None:
     """At the expected size it is the prediction. A batch of one wastes the tile that a larger one fills: then it is too
-    much, but never far too little, so that no core is left without work."""
+    much, but never far too little, so that no core is left without work. What no longer fits a cache takes up to three
+    times as long an element."""
     compiled = compile_text(SYMBOLIC[name], TARGET)
     expected, weights = expected_sizes(compiled.program), weights_of(compiled.placed)
     found = 0
@@ -228,9 +230,9 @@ def test_symbolic_work_is_that_of_the_sizes(name: str) -> None:
             found += 1
             usual = expected(symbol.dim)
             for size in (usual, 8 * usual, 1024):
-                running = predict(item.kernel, TARGET, Expected({symbol: size}), weights).running * 1e9
+                running = predict(item.kernel, TARGET, Expected({symbol: size}), weights).cost.running * 1e9
                 work = item.work.evaluate({symbol: size})
-                assert running / 2 <= work <= 5 * running
+                assert running / 3 <= work <= 5 * running
                 if size == usual:
                     assert work == pytest.approx(running, rel=0.02, abs=3)
     assert found

@@ -153,3 +153,20 @@ def test_erf_is_computed_in_float64(tmp_path: Path) -> None:
     path = model([helper.make_node("Erf", ["x"], ["y"])], tmp_path / "m.onnx")
     (y,) = float64_outputs(path, {"x": np.array([1 / 3], np.float32)})
     assert y[0] == math.erf(float(np.float32(1 / 3)))
+
+
+def test_cubic_weights_are_computed_in_float64(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="cubic")]
+    path = model(nodes, tmp_path / "m.onnx", sizes=np.array([7]))
+    (y,) = float64_outputs(path, {"x": np.array([1, 0, 0], np.float32)})
+    d = 1 - (0.5 * 3 / 7 - 0.5)  # from the first place to the second element; the other taps see the first one
+    assert abs(y[0] - (1 + 0.75 * (((d - 5) * d + 8) * d - 4))) < 1e-15
+
+
+def test_corners_are_those_of_the_result(tmp_path: Path) -> None:
+    """A length of 2.5 is one of 2, whose last element is the last one."""
+    attributes = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], **attributes)]
+    path = model(nodes, tmp_path / "m.onnx", scales=np.array([0.5], np.float32))
+    (y,) = float64_outputs(path, {"x": np.array([1, 2, 3, 4, 9], np.float32)})
+    assert y.tolist() == [1, 9]

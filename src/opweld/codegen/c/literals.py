@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +14,8 @@ from opweld.tensor.dtype import DType
 _INT64_MIN = -(1 << 63)
 _LONGEST_LINE = 150
 _LONGEST_NAME = 120
+_LONGEST_WORDS = 40
+_ALIEN = re.compile(r"[^A-Za-z0-9]+")
 _SPECIAL = {ord('"'): '\\"', ord("\\"): "\\\\", ord("?"): "\\?", ord("\n"): "\\n"}
 
 
@@ -35,6 +39,22 @@ def comment_text(text: str) -> str:
     plain = "".join(c if " " <= c <= "~" and c != "\\" else "?" for c in text[: 4 * _LONGEST_LINE])
     plain = plain.replace("??", "?.")  # no trigraphs
     return plain if len(plain) <= _LONGEST_LINE else plain[: _LONGEST_LINE - 3] + "..."
+
+
+def words(name: str, origin: Sequence[str]) -> str:
+    """A part of a C identifier that tells what a kernel is and computes: its name, the end of the first node's name,
+    the last word of the last node's. Letters, digits and _, whatever a model calls its nodes; of bounded length."""
+    first = _plain(origin[0]) if origin else ""
+    last = _plain(origin[-1].rpartition("/")[2]) if len(origin) > 1 else ""
+    return "_".join(filter(None, (_plain(name), first, last and f"to_{last}")))
+
+
+def _plain(text: str) -> str:
+    """The end of a text, from the beginning of a word on."""
+    plain = _ALIEN.sub("_", text[-4 * _LONGEST_WORDS :]).strip("_")
+    if len(plain) <= _LONGEST_WORDS:
+        return plain
+    return plain[-_LONGEST_WORDS:].partition("_")[2] or plain[-_LONGEST_WORDS:]
 
 
 def integer_literal(value: int) -> str:

@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterable, Mapping
 
 from opweld.codegen.c.bind import Binder
-from opweld.codegen.c.literals import string_literal
+from opweld.codegen.c.literals import string_literal, words
 from opweld.codegen.c.render import render_body, render_comment
 from opweld.codegen.c.tables import VariantTables, array, pointer
 from opweld.target import Target
+from opweld.tensor.externs import EXTERNS
 from opweld.tensor.program import Input
 from opweld.tile.module import Module, Segment
 from opweld.tile.text import print_kernel
@@ -34,14 +35,15 @@ def render_module(module: Module, target: Target) -> dict[str, str]:
 
 
 class _Kernels:
-    """Kernels by content: equal texts have one name."""
+    """Kernels by content: equal texts have one name, that of the first: debuggers and profilers show it."""
 
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
         self._names: dict[Kernel, str] = {}
         self._texts: dict[str, str] = {}
         self._by_signature: dict[str, str] = {}
-        self._calls: set[str] = set()
+        self._by_digest: dict[str, str] = {}
+        self._calls: dict[str, set[str]] = {}
 
     def add(self, kernel: Kernel) -> None:
         """Renders a kernel unless an equal one is there."""
@@ -53,12 +55,12 @@ class _Kernels:
             self._names[kernel] = known
             return
         body = render_body(kernel, self._lanes, _PLACEHOLDER)
-        name = f"k_{hashlib.sha256(body.encode()).hexdigest()[:12]}"
+        digest = hashlib.sha256(body.encode()).hexdigest()[:12]
+        name = self._by_digest.setdefault(digest, f"opw_{words(kernel.name, kernel.origin)}_{digest}")
         self._names[kernel] = self._by_signature[same] = name
         if name not in self._texts:
             self._texts[name] = render_comment(kernel) + body.replace(f"void {_PLACEHOLDER}(", f"void {name}(", 1)
-            if any(isinstance(statement, Invoke) for statement in walk_statements(kernel.body)):
-                self._calls.add(name)
+            self._calls[name] = {s.function for s in walk_statements(kernel.body) if isinstance(s, Invoke)}
 
     def name(self, kernel: Kernel) -> str:
         """The C name of an added kernel."""
@@ -85,9 +87,12 @@ class _Kernels:
         return files
 
     def _file(self, names: list[str]) -> str:
-        calls = '#include "opweld_extern.h"\n' if self._calls.intersection(names) else ""
+        called = sorted(set[str]().union(*(self._calls[name] for name in names)))
+        calls = '#include "opweld_extern.h"\n' if called else ""
         head = f'#define OPW_LANES {self._lanes}\n#include "opweld_kernel.h"\n{calls}\n'
-        return head + "\n".join(self._texts[name] for name in names)
+        # Several functions may be of one text.
+        own = "".join(f"{text}\n" for text in dict.fromkeys(EXTERNS[name].source for name in called) if text)
+        return head + own + "\n".join(self._texts[name] for name in names)
 
 
 def _module_file(module: Module, kernels: _Kernels) -> str:

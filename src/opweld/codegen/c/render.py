@@ -36,7 +36,7 @@ _INDENT = "    "
 def render_kernel(kernel: Kernel, lanes: int, name: str | None = None) -> str:
     """The C function of a kernel for vectors of `lanes` elements, called `name`, else `kernel.name`.
 
-    The text uses `opweld_kernel.h`. Names that may come from a model occur in comments only.
+    The text uses `opweld_kernel.h`. Names that come from a model occur in comments, and where `name` has them.
     Raises ValueError when the kernel breaks the rules of `schedule.tile`."""
     return render_comment(kernel) + render_body(kernel, lanes, name or kernel.name)
 

@@ -35,6 +35,7 @@ from opweld.codegen.c.vector import (
 from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ZERO, Axis, Dim, axes_of
 from opweld.tensor.expr import loads
+from opweld.tensor.externs import symbol
 from opweld.tile.instances import possible_counts
 from opweld.tile.tile import Accumulate, Collapse, Declare, Fetch, Invoke, Kernel, Let, Loop, Statement, Tile
 
@@ -56,10 +57,10 @@ class _Lowering:
     def function(self, name: str) -> Function:
         """The whole kernel."""
         scopes = self._scopes
-        for position, symbol in enumerate(self._state.kernel.sizes):
+        for position, atom in enumerate(self._state.kernel.sizes):
             variable = scopes.numbered("n")
             scopes.add(Define("const int64_t", variable, Element(Name("p"), integer(position))))
-            scopes.current.atoms[symbol] = Name(variable)
+            scopes.current.atoms[atom] = Name(variable)
         self._state.bind_memory()
         extents = [self._extent(axis) for axis in self._state.kernel.grid]
         scopes.open()
@@ -104,13 +105,13 @@ class _Lowering:
                 self._stores.store(statement, context)
 
     def _invoke(self, item: Invoke) -> None:
-        """A call of a function of `opweld_extern.h`."""
+        """A call of a function of `tensor.externs`."""
         values, memories = self._state.values, self._state.memories
         places = [(memories[name], offset) for name, offset in (*item.read, *item.written)]
         pointers = [moved(*values.addresses.element(memory, offset)) for memory, offset in places]
         scratch = [memories[name].name for name in item.scratch]
         numbers = [values.integers.value(dim) for dim in item.numbers]
-        name = f"opw_extern_{item.function}_{places[0][0].dtype.short}"
+        name = symbol(item.function, places[0][0].dtype)
         self._scopes.add(Do(call(name, *pointers, *scratch, *numbers, Name("error"))))
         self._scopes.forget(frozenset((*(name for name, _ in item.written), *item.scratch)))
 

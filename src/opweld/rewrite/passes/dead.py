@@ -13,16 +13,17 @@ def remove_dead(scope: Scope, ledger: Ledger) -> None:
     for node in reversed(list(scope.graph)):
         if node.graph is not scope.graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
             continue
-        taken = ledger.decide(
+        taken = scope.decide(
+            ledger,
             rule=NAME,
             site=(node.name or "",),
-            subject=(next((value.name for value in node.outputs if value.name), node.name or ""),),
+            subject=next((value.name for value in node.outputs if value.name), node.name or ""),
             alternatives=[Alternative("kept"), Alternative("removed")],
             prefer="removed",
             reason="no output needs it",
         )
         if taken == "removed":
-            scope.graph.remove(node, safe=True)
-    for name, value in list(scope.graph.initializers.items()):
+            scope.remove(node)
+    for name, value in list(scope.model.graph.initializers.items()):
         if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
-            del scope.graph.initializers[name]
+            del scope.model.graph.initializers[name]

@@ -38,10 +38,11 @@ def fold(scope: Scope, ledger: Ledger, pool: int) -> None:
         cost, freed = sum(nbytes(known[value]) for value in wanted), _freed(node, known)
         grown = 0 if cost <= SMALL else max(0, cost - freed)
         allowed = grown <= pool
-        taken = ledger.decide(
+        taken = scope.decide(
+            ledger,
             rule=NAME,
             site=(node.name or "",),
-            subject=(node.outputs[0].name or "",),
+            subject=node.outputs[0].name or "",
             alternatives=[Alternative("as written", bytes=freed), Alternative("computed", bytes=cost)],
             prefer="computed" if allowed else "as written",
             reason="it hangs on nothing that is fed" if allowed else "the file would grow",

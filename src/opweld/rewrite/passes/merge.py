@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections import defaultdict
 from collections.abc import Hashable
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from opweld.ledger import Alternative, Ledger
 from opweld.rewrite.scope import Scope
 
 TENSORS, NODES = "rewrite.equal_tensors", "rewrite.equal_nodes"
+
+ENDS = 64
+"""Bytes at each end of two tensors that are compared first."""
+
+BLOCK = 1 << 22
+"""Bytes that are compared at a time: weights may be larger than memory."""
 
 OWN_ANSWER = frozenset((
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
@@ -19,33 +28,52 @@ OWN_ANSWER = frozenset((
 
 
 def merge_tensors(scope: Scope, ledger: Ledger) -> None:
-    """Stored tensors of the same type, shape and bytes are one."""
-    first: dict[Hashable, ir.Value] = {}
-    for value in list(scope.graph.initializers.values()):
+    """Tensors that the model stores, of the same type, shape and bytes, are one."""
+    first: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
+    for value in list(scope.model.graph.initializers.values()):
         tensor = value.const_value
         if tensor is None or value.is_graph_output() or value.is_graph_input() or tensor.dtype is ir.DataType.STRING:
             continue
-        digest = hashlib.sha256(tensor.tobytes()).digest()
-        kept = first.setdefault((tensor.dtype, tuple(tensor.shape.numpy()), digest), value)
-        if kept is value:
+        data = _bytes(tensor)
+        alike = first[tensor.dtype, tuple(tensor.shape.numpy()), data[:ENDS].tobytes(), data[-ENDS:].tobytes()]
+        kept = next((other for other in alike if _equal(other.const_value, data)), None)
+        if kept is None:
+            alike.append(value)
             continue
         size = int(tensor.nbytes)
-        taken = ledger.decide(
+        taken = scope.decide(
+            ledger,
             rule=TENSORS,
             site=tuple(dict.fromkeys(node.name or "" for node in scope.readers(value))),
-            subject=(value.name or "",),
+            subject=value.name or "",
             alternatives=[Alternative("stored", bytes=size), Alternative("shared", bytes=0)],
             prefer="shared",
             reason=f"equal to {kept.name}",
         )
         if taken == "shared":
             scope.replace(value, kept)
-            scope.graph.initializers.pop(value.name or "")
+            scope.model.graph.initializers.pop(value.name or "")
 
 
-def merge_nodes(scope: Scope, ledger: Ledger) -> None:
+def _bytes(tensor: ir.TensorProtocol) -> NDArray[Any]:
+    """The bytes of a tensor, where they are: those of a file are read as they are looked at."""
+    if tensor.dtype.bitwidth < 8:  # several elements a byte, which as an array have one each
+        return np.frombuffer(tensor.tobytes(), np.uint8)
+    return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
+
+
+def _equal(tensor: ir.TensorProtocol | None, data: NDArray[Any]) -> bool:
+    """Whether a tensor has these bytes, as many as it has."""
+    if tensor is None:
+        return False
+    own = _bytes(tensor)
+    return all(np.array_equal(own[at : at + BLOCK], data[at : at + BLOCK]) for at in range(0, data.size, BLOCK))
+
+
+def merge_nodes(scope: Scope, ledger: Ledger) -> bool:
     """Nodes of the same operator and attributes that read the same are one; from the first on, so that whole subgraphs
-    become one."""
+    become one. Whether any became one."""
+    changed = False
     first: dict[Hashable, ir.Node] = {}
     for node in list(scope.graph):
         key = None if node.op_type in OWN_ANSWER else _key(node)
@@ -54,10 +82,11 @@ def merge_nodes(scope: Scope, ledger: Ledger) -> None:
         kept = first.setdefault(key, node)
         if kept is node or any(value.is_graph_output() for value in node.outputs):
             continue
-        taken = ledger.decide(
+        taken = scope.decide(
+            ledger,
             rule=NODES,
             site=(node.name or "", kept.name or ""),
-            subject=(node.outputs[0].name or "",),
+            subject=node.outputs[0].name or "",
             alternatives=[Alternative("computed"), Alternative("shared")],
             prefer="shared",
             reason=f"{kept.outputs[0].name} is the same",
@@ -66,6 +95,8 @@ def merge_nodes(scope: Scope, ledger: Ledger) -> None:
             for mine, theirs in zip(node.outputs, kept.outputs, strict=True):
                 scope.replace(mine, theirs)
             scope.drop(node)
+            changed = True
+    return changed
 
 
 def _key(node: ir.Node) -> Hashable | None:

@@ -1,4 +1,5 @@
-"""What follows a product or a convolution and is linear in its result goes into its weights and its bias.
+"""What follows a product or a convolution and is linear in its result goes into its weights and its bias, and a scale
+of what it reads into its weights.
 
 Weights are combined in float64 and rounded once."""
 
@@ -11,7 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.rewrite.rule import Proposal, Refusal, Rule
-from opweld.rewrite.scope import Array, Scope, attribute, operand
+from opweld.rewrite.rules.activations import is_gelu
+from opweld.rewrite.scope import Array, Scope, attribute, kept, operand, operands
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
@@ -30,20 +32,42 @@ class Linear:
         """How many results there are for each place."""
         return self.bias.size
 
+    @property
+    def group(self) -> int:
+        """In how many groups a convolution goes."""
+        return int(attribute(self.node, "group", 1))
+
+    @property
+    def inputs(self) -> int:
+        """How many numbers are read for each place."""
+        if self.node.op_type == "Conv":
+            return self.weights.shape[1] * self.group
+        return self.weights.shape[1 if self._is_across else 0]
+
+    @property
+    def _is_across(self) -> bool:
+        return self.node.op_type == "Gemm" and bool(attribute(self.node, "transB", 0))
+
     def scaled(self, factor: Array) -> Array:
         """The weights with each result times its factor."""
         if self.node.op_type == "Conv":
             return self.weights * factor.reshape(-1, *[1] * (self.weights.ndim - 1))
         if self.node.op_type == "ConvTranspose":
-            group = int(attribute(self.node, "group", 1))
-            own = factor.reshape(group, 1, -1, *[1] * (self.weights.ndim - 2))
-            return (self.weights.reshape(group, -1, *self.weights.shape[1:]) * own).reshape(self.weights.shape)
-        across = self.node.op_type == "Gemm" and attribute(self.node, "transB", 0)
-        return self.weights * (factor[:, None] if across else factor)
+            own = factor.reshape(self.group, 1, -1, *[1] * (self.weights.ndim - 2))
+            return (self.weights.reshape(self.group, -1, *self.weights.shape[1:]) * own).reshape(self.weights.shape)
+        return self.weights * (factor[:, None] if self._is_across else factor)
+
+    def scaled_inputs(self, factor: Array) -> Array:
+        """The weights with what multiplies each number that is read times its factor."""
+        if self.node.op_type == "Conv":
+            own = factor.reshape(self.group, 1, -1, *[1] * (self.weights.ndim - 2))
+            return (self.weights.reshape(self.group, -1, *self.weights.shape[1:]) * own).reshape(self.weights.shape)
+        return self.weights * (factor if self._is_across else factor.reshape(-1, *[1] * (self.weights.ndim - 1)))
 
 
-def linear(node: ir.Node | None, scope: Scope) -> Linear | Refusal | None:
-    """A node as a product of stored weights; a refusal where something else reads its result or its weights."""
+def linear(node: ir.Node | None, scope: Scope, *, alone: bool = True) -> Linear | Refusal | None:
+    """A node as a product of stored weights; where it is to be alone, a refusal where something else reads its result
+    or its weights."""
     if node is None or node.op_type not in (*_CONVOLUTIONS, "Gemm", "MatMul"):
         return None
     weights, bias = scope.constant(operand(node, 1)), operand(node, 2)
@@ -61,14 +85,12 @@ def linear(node: ir.Node | None, scope: Scope) -> Linear | Refusal | None:
     if bias is not None and added is None:
         return Refusal("the bias is computed", {"bias": bias.name or ""}, (node,))
     for read, title in ((node.outputs[0], "the result is"), (operand(node, 1), "the weights are")):
-        if read is not None and not scope.only_reader(read):
+        if alone and read is not None and not scope.only_reader(read):
             return Refusal(f"{title} read by more than one node", {"readers": len(scope.readers(read))}, (node,))
     count = _outputs(node, weights)
-    wide = np.zeros(count) if added is None else added.astype(np.float64).reshape(-1)
-    if wide.size != count:
-        if wide.size != 1:
-            return None  # a bias with rows of its own
-        wide = np.broadcast_to(wide, count)
+    if added is not None and (added.size not in (1, count) or added.shape[-1:] not in ((), (added.size,))):
+        return None  # a bias with rows of its own
+    wide = np.zeros(count) if added is None else np.broadcast_to(added.astype(np.float64).reshape(-1), count)
     return Linear(node, weights.astype(np.float64), wide, weights.dtype)
 
 
@@ -81,15 +103,24 @@ def _outputs(node: ir.Node, weights: Array) -> int:
 def along(values: Array, found: Linear, scope: Scope) -> Array | None:
     """A number for each result, of what is broadcast against the results; None where it varies otherwise."""
     rank = len(scope.shape(found.node.outputs[0]) or ()) or (found.weights.ndim if _is_convolution(found) else 0)
+    return _vector(values, found.outputs, 1 if _is_convolution(found) else rank - 1, rank)
+
+
+def along_inputs(values: Array, found: Linear, scope: Scope) -> Array | None:
+    """A number for each of what is read, of what is broadcast against it; None where it varies otherwise."""
+    rank = len(scope.shape(found.node.inputs[0]) or ()) or (found.weights.ndim if _is_convolution(found) else 0)
+    first = found.node.op_type == "Gemm" and attribute(found.node, "transA", 0)
+    return _vector(values, found.inputs, 1 if _is_convolution(found) else 0 if first else rank - 1, rank)
+
+
+def _vector(values: Array, count: int, axis: int, rank: int) -> Array | None:
+    """What is broadcast against `rank` axes, as a number for each of `count` places of one axis."""
     if values.size == 1 and values.ndim <= max(rank, 1):
-        return np.broadcast_to(values.astype(np.float64).reshape(-1), found.outputs)
+        return np.broadcast_to(values.astype(np.float64).reshape(-1), count)
     if not rank or values.ndim > rank:
         return None
-    axis = 1 if _is_convolution(found) else rank - 1
     shape = (1,) * (rank - values.ndim) + values.shape
-    if values.size != found.outputs or shape[axis] != found.outputs:
-        return None
-    return values.astype(np.float64).reshape(-1)
+    return values.astype(np.float64).reshape(-1) if values.size == count == shape[axis] else None
 
 
 def _is_convolution(found: Linear) -> bool:
@@ -107,8 +138,7 @@ def rewrite(found: Linear, last: ir.Node, factor: Array | None, shift: Array, sc
         made = scope.add(last, "MatMul", [data, weights])
         made = scope.add(last, "Add", [made, bias])
     else:
-        kept = {name: value.value for name, value in node.attributes.items()}
-        made = scope.add(last, node.op_type, [data, weights, bias], **kept)
+        made = scope.add(last, node.op_type, [data, weights, bias], **kept(node))
     scope.replace(last.outputs[0], made)
 
 
@@ -120,12 +150,14 @@ class BatchNormalization(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        found = linear(scope.maker(operand(node, 0)), scope)
-        if found is None:
-            return None
         trains = attribute(node, "training_mode", 0) or (scope.opset < 7 and not attribute(node, "is_test", 0))
         if trains or any(other.uses() or other.is_graph_output() for other in node.outputs[1:]):
             return Refusal("it trains: it normalises by the batch that it is given", {"training_mode": 1})
+        before = scope.maker(operand(node, 0))
+        found = linear(before, scope)
+        if found is None:
+            title = "an input" if before is None else before.op_type
+            return Refusal("what comes before it has no weights to take it", {"before": title})
         if isinstance(found, Refusal):
             return found
         parameters = [scope.constant(operand(node, position)) for position in range(1, 5)]
@@ -152,9 +184,8 @@ class BatchNormalization(Rule):
 
 def _with_stored(node: ir.Node, scope: Scope) -> Iterator[tuple[ir.Node, Array]]:
     """The product and the stored numbers that a node combines; what is subtracted or divided by comes second."""
-    orders = ((0, 1),) if node.op_type in ("Sub", "Div") else ((0, 1), (1, 0))
-    for data, other in orders:
-        made, values = scope.maker(operand(node, data), *_CONVOLUTIONS, "Gemm"), scope.constant(operand(node, other))
+    for data, other in operands(node):
+        made, values = scope.maker(data, *_CONVOLUTIONS, "Gemm"), scope.constant(other)
         if made is not None and values is not None:
             yield made, values
 
@@ -203,6 +234,8 @@ class Scale(Rule):
                 factor = 1 / factor if node.op_type == "Div" else factor
             if not np.isfinite(factor).all():
                 return Refusal("the factor is not finite", {"factor": "not finite"})
+            if _too_small(found.weights, found.scaled(factor), found.dtype):
+                return Refusal("scaled weights are too small for their type", {"type": str(found.dtype)}, (made,))
             shift = found.bias * factor
             return Proposal(
                 "one factor for each channel",
@@ -211,6 +244,61 @@ class Scale(Rule):
                 scope.traffic(node.outputs[0]),
             )
         return None
+
+
+class ScaleBefore(Rule):
+    """A number that multiplies each channel that a product reads belongs to its weights. Zeros around it stay zeros."""
+
+    name = "rewrite.scale_before"
+    operators = (*_CONVOLUTIONS, "Gemm", "MatMul")
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        """See `Rule.look`."""
+        data, weights = operand(node, 0), operand(node, 1)
+        scaling = scope.maker(data, "Mul", "Div")
+        source, values = (None, None) if scaling is None else _stored_factor(scaling, scope)
+        if data is None or weights is None or scaling is None or source is None or values is None:
+            return None
+        found = linear(node, scope, alone=False)
+        if not isinstance(found, Linear):
+            return found
+        if values.ndim and (scope.shape(source) is None or scope.shape(source) != scope.shape(data)):
+            return Refusal("what is scaled is broadcast first", {"shape": str(values.shape)}, (scaling,))
+        for read, title in ((data, "what is scaled is"), (weights, "the weights are")):
+            if not scope.only_reader(read):
+                return Refusal(f"{title} read by more than one node", {"readers": len(scope.readers(read))}, (scaling,))
+        factor = along_inputs(values, found, scope)
+        if factor is None:
+            return Refusal("the factor differs from place to place", {"shape": str(values.shape)}, (scaling,))
+        with np.errstate(all="ignore"):
+            wide = found.scaled_inputs(1 / factor if scaling.op_type == "Div" else factor)
+            changed = wide.astype(found.dtype)
+        if not np.isfinite(changed).all():
+            return Refusal("the scaled weights are not finite", {"weights": "not finite"}, (scaling,))
+        if _too_small(found.weights, wide, found.dtype):
+            return Refusal("scaled weights are too small for their type", {"type": str(found.dtype)}, (scaling,))
+
+        def apply() -> None:
+            inputs = [source, scope.store(node, changed), *node.inputs[2:]]
+            scope.replace(node.outputs[0], scope.add(node, node.op_type, inputs, **kept(node)))
+
+        unwanted = "ONNX Runtime looks for a Gelu with this factor, which is faster" if is_gelu(scaling, scope) else ""
+        return Proposal("one factor for each channel that is read", apply, (scaling,), scope.traffic(data), unwanted)
+
+
+def _stored_factor(scaling: ir.Node, scope: Scope) -> tuple[ir.Value | None, Array | None]:
+    """What a node scales, and by which stored numbers."""
+    for data, other in operands(scaling):
+        values = scope.constant(other)
+        if values is not None:
+            return data, values
+    return None, None
+
+
+def _too_small(before: Array, after: Array, dtype: np.dtype[np.generic]) -> bool:
+    """Whether a scaled weight is none of the normal numbers of its type, as it was."""
+    least = float(np.finfo(str(dtype)).smallest_normal)
+    return bool(np.any((np.abs(before) >= least) & (np.abs(after) < least) & (after != 0)))
 
 
 class Padding(Rule):

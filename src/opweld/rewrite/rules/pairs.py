@@ -7,8 +7,11 @@ import itertools
 import numpy as np
 import onnx_ir as ir
 
+from opweld.rewrite.dtypes import TYPED_BY_NUMBER, cast_type, dtype_of
 from opweld.rewrite.rule import Proposal, Refusal, Rule, handed_on
+from opweld.rewrite.rules.bounds import bounds_of
 from opweld.rewrite.scope import Scope, attribute, operand
+from opweld.tensor.dim import product
 
 _MOVES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 """Operators that only lay out their elements anew, in the same order."""
@@ -54,6 +57,37 @@ class Transposes(Rule):
         return Proposal("two transpositions are one", apply, (first,), scope.traffic(output))
 
 
+class TransposedBatch(Rule):
+    """Transposed matrices whose other axes are laid out as one in between are a transposition of all axes."""
+
+    name = "rewrite.transposed_batch"
+    operators = ("Reshape",)
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        """See `Rule.look`."""
+        swap = scope.maker(operand(node, 0), "Transpose")
+        first = None if swap is None else scope.maker(operand(swap, 0), *_MOVES)
+        source = None if first is None else operand(first, 0)
+        if swap is None or first is None or source is None or not scope.only_reader(swap.outputs[0]):
+            return None
+        before, between, after = (scope.shape(value) for value in (source, first.outputs[0], node.outputs[0]))
+        perm = [int(axis) for axis in attribute(swap, "perm", ())]
+        if before is None or between is None or after is None or not perm or perm[0] != 0:
+            return None
+        outer = len(before) - (len(between) - 1)
+        if outer < 1 or between[1:] != before[outer:]:
+            return None
+        order = [*range(outer), *(outer - 1 + axis for axis in perm[1:])]
+        if after != tuple(before[axis] for axis in order):
+            return None
+        output = node.outputs[0]
+
+        def apply() -> None:
+            scope.replace(output, scope.add(node, "Transpose", [source], perm=order))
+
+        return Proposal("the axes before it stay as they are", apply, (swap, first), scope.traffic(output))
+
+
 class Reshapes(Rule):
     """A reshape of a reshape is a reshape of what was there first, or that itself."""
 
@@ -78,6 +112,9 @@ class Reshapes(Rule):
             return Refusal("it has no elements", {"shape": "x".join(map(str, shape))}, (first,))
         if not scope.only_reader(first.outputs[0]):
             return None  # the first stays, and one reshape is as good as another
+        before = scope.shape(source)
+        if None in sizes and (before is None or product(before) != product(shape)):
+            return Refusal("the first may fail, which -1 would hide", {"shape": "x".join(map(str, shape))}, (first,))
         wanted = np.array([-1 if size is None else size for size in sizes], np.int64)
 
         def apply() -> None:
@@ -98,12 +135,10 @@ class Casts(Rule):
         if first is None or first.inputs[0] is None:
             return None
         source, output = first.inputs[0], node.outputs[0]
-        fact = scope.fact(source)
-        if fact is None:
+        before = dtype_of(source, scope)
+        if before is None:
             return None
-        before, between, after = (
-            ir.DataType(fact.dtype.onnx), ir.DataType(attribute(first, "to")), ir.DataType(attribute(node, "to"))
-        )  # fmt: skip
+        between, after = cast_type(first), cast_type(node)
         if between != before and between not in _HOLDS.get(before, ()):
             return Refusal(
                 "the type between cannot hold all numbers", {"from": before.name, "to": between.name}, (first,)
@@ -112,7 +147,10 @@ class Casts(Rule):
             return handed_on(node, source, scope, f"{between.name} holds all numbers of {before.name}", first)
 
         def apply() -> None:
-            scope.replace(output, scope.add(node, "Cast", [source], to=int(after)))
+            scope.replace(
+                output,
+                scope.add(node, "Cast", [source], to=int(after) if scope.opset >= TYPED_BY_NUMBER else after.name),
+            )
 
         return Proposal(f"{between.name} holds all numbers of {before.name}", apply, (first,), scope.traffic(output))
 
@@ -151,19 +189,17 @@ class ConcatSlice(Rule):
         if joined is None:
             return None
         shape, output = scope.shape(joined.outputs[0]), node.outputs[0]
-        starts, ends = scope.integers(node, "starts", 1), scope.integers(node, "ends", 2)
-        axes = scope.integers(node, "axes", 3) if "axes" in node.attributes or operand(node, 3) is not None else None
-        steps = scope.integers(node, "steps", 4) if operand(node, 4) is not None else [1]
-        if shape is None or starts is None or ends is None or steps != [1] or len(starts) != 1:
+        bounds = None if shape is None else bounds_of(node, len(shape), scope)
+        if shape is None or bounds is None or bounds.steps != [1]:
             return None
         axis = int(attribute(joined, "axis", 1)) % len(shape)
         parts = [value for value in joined.inputs if value is not None]
         shapes = [scope.shape(part) for part in parts]
         sizes = [None if found is None else found[axis].constant for found in shapes]
-        if (axes or [0])[0] % len(shape) != axis or any(size is None for size in sizes):
+        if bounds.axes != [axis] or any(size is None for size in sizes):
             return None
         edges = [0, *itertools.accumulate(int(size or 0) for size in sizes)]
-        start, end = (min(max(n + edges[-1] if n < 0 else n, 0), edges[-1]) for n in (starts[0], ends[0]))
+        start, end = (min(max(n + edges[-1] if n < 0 else n, 0), edges[-1]) for n in (bounds.starts[0], bounds.ends[0]))
         for part, low, high in zip(parts, edges, edges[1:], strict=False):
             if (start, end) == (low, high) and scope.replaceable(output, part):
                 reason = "the slice is one of the parts that were joined"

@@ -4,7 +4,6 @@ Exporters differ in where they put the number and in how they nest; what is mult
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -40,7 +39,7 @@ def product_of(node: ir.Node, scope: Scope) -> Product:
         nodes.append(inner)
         for value in inner.inputs:
             assert value is not None
-            single = scope.single(value) if _is_scalar(value) else None
+            single = scope.single(value) if is_scalar(value) else None
             maker = scope.maker(value, "Mul", "Div")
             if single is not None:
                 number = number * single if inner.op_type == "Mul" else number / single
@@ -55,11 +54,11 @@ def _flat(node: ir.Node, scope: Scope) -> bool:
     """Whether a node multiplies, or divides something computed by a number."""
     if node.op_type == "Mul":
         return True
-    by_number = _is_scalar(node.inputs[1]) and scope.single(node.inputs[1]) not in (None, 0)
+    by_number = is_scalar(node.inputs[1]) and scope.single(node.inputs[1]) not in (None, 0)
     return by_number and scope.constant(node.inputs[0]) is None
 
 
-def _is_scalar(value: ir.Value | None) -> bool:
+def is_scalar(value: ir.Value | None) -> bool:
     """Whether a stored tensor has one element, so that it does not change the shape of what it is combined with."""
     tensor = None if value is None else value.const_value
     return tensor is not None and tensor.size == 1 and len(tensor.shape) <= 1
@@ -70,7 +69,7 @@ def sum_with(node: ir.Node | None, scope: Scope) -> Iterator[tuple[ir.Value, flo
     if node is None or node.op_type not in ("Add", "Sub"):
         return
     for value, other, position in ((0, 1, 0), (1, 0, 1)):
-        number = scope.single(operand(node, other)) if _is_scalar(operand(node, other)) else None
+        number = scope.single(operand(node, other)) if is_scalar(operand(node, other)) else None
         found = operand(node, value)
         if number is None or found is None or (node.op_type == "Sub" and position == 1):
             continue
@@ -86,6 +85,6 @@ def scaled(value: ir.Value, scope: Scope) -> tuple[ir.Value, float]:
     return (found.factors[0], found.number) if len(found.factors) == 1 else (value, 1.0)
 
 
-def close(a: float, b: float) -> bool:
-    """Whether two numbers of a formula are the same."""
-    return math.isclose(a, b, rel_tol=CLOSE, abs_tol=CLOSE)
+def close(number: float | None, wanted: float, scope: Scope) -> bool:
+    """Whether a number is the one that a formula has there."""
+    return scope.wants(number, wanted, CLOSE)

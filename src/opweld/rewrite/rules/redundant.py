@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from opweld.rewrite.dtypes import cast_type, dtype_of
 from opweld.rewrite.rule import Proposal, Refusal, Rule, handed_on
 from opweld.rewrite.scope import Scope, attribute, operand
 
@@ -68,8 +69,7 @@ def _same_order(node: ir.Node, scope: Scope) -> bool:
 
 
 def _same_type(node: ir.Node, scope: Scope) -> bool:
-    fact = scope.fact(node.inputs[0])
-    return fact is not None and fact.dtype.onnx == int(attribute(node, "to", 0))
+    return dtype_of(node.inputs[0], scope) == cast_type(node)
 
 
 def _inference(node: ir.Node, scope: Scope) -> bool | Refusal:

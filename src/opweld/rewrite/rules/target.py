@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from opweld.ops.fact import Fact
 from opweld.rewrite.rule import Proposal, Refusal, Rule
 from opweld.rewrite.scope import Scope, operand
+from opweld.tensor.dim import Dim, product
 
 SINCE = 5
 """The opset in which the target of Reshape became an input."""
@@ -33,6 +35,8 @@ class Target(Rule):
         text = "x".join(map(str, after))
         if wanted.count(-1) > 1:
             return Refusal("more than one size is not known", {"shape": text})
+        if -1 in wanted and product(before) != product(after) and not _is_open(wanted.index(-1), scope.fact(target)):
+            return Refusal("the input may have another number of elements, which -1 would hide", {"shape": text})
         # Of a tensor that is empty, -1 would say nothing.
         if any(dim.constant == 0 for dim in (*before, *after)):
             return Refusal("it has no elements", {"shape": text})
@@ -42,3 +46,11 @@ class Target(Rule):
             scope.replace(output, scope.add(node, "Reshape", [node.inputs[0], stored]))
 
         return Proposal("0 and -1 say it", apply)
+
+
+def _is_open(position: int, target: Fact | None) -> bool:
+    """Whether a target itself says -1 at a place."""
+    if target is None or target.elements is None:
+        return False
+    dim = target.elements.flat[position]
+    return isinstance(dim, Dim) and dim.constant == -1

@@ -105,6 +105,14 @@ typedef struct {
 OPW_API int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
                               opw_timing *timings, int64_t *run_ns, char *message, size_t capacity);
 
+/* Told of each step when all of its phase are done: which it was, and the memory of its buffers, which later phases use
+ * again. */
+typedef void (*opw_watch)(void *context, int32_t step, void *const *buffers);
+
+/* Like opw_run, on the calling thread alone, one phase after the other. */
+OPW_API int32_t opw_run_watched(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
+                                opw_watch watch, void *context, char *message, size_t capacity);
+
 /* Computes all outputs of any model, into memory of its own: shapes, and where needed sizes and branches, follow from the
  * inputs. All of them need `data`. On success the caller owns the result. */
 OPW_API int32_t opw_call(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_result **result,

@@ -13,6 +13,8 @@ typedef struct {
     char *scratch;
     opw_share *shares;   /* two sets of one a thread: shared phases take turns */
     opw_timing *timings; /* [thread][step], NULL where nobody asks */
+    opw_watch watch;     /* NULL where nobody watches */
+    void *context;       /* of whoever watches */
     int64_t began;
     int32_t threads;
     _Alignas(OPW_ALIGNMENT) atomic_int failed_step; /* the earliest so far, INT32_MAX: none; written under the lock */
@@ -82,6 +84,15 @@ static void share_phase(opw_job *job, const opw_phase *phase, opw_share *shares,
     }
 }
 
+/* Shows what the steps of a phase have written, but for one that failed and those after it. */
+static void watch_phase(opw_job *job, const opw_phase *phase) {
+    for (int32_t i = phase->first; i < phase->end; i++) {
+        const opw_bound_step *step = &job->plan->steps[i];
+        if (step->step < atomic_load_explicit(&job->failed_step, memory_order_relaxed))
+            job->watch(job->context, step->step, job->pointers + step->first_pointer);
+    }
+}
+
 /* Every worker meets every barrier, also after an error. */
 static void walk(void *argument, int32_t worker) {
     opw_job *job = argument;
@@ -101,6 +112,7 @@ static void walk(void *argument, int32_t worker) {
             share_phase(job, phase, shares, worker);
         else if (worker == 0)
             for (int32_t i = phase->first; i < phase->end; i++) compute(job, &plan->steps[i], 0, 0, plan->steps[i].grid);
+        if (job->watch) watch_phase(job, phase);
     }
 }
 
@@ -156,11 +168,13 @@ static int32_t threads_for(const opw_plan *plan) {
     return plan->threads < processors ? plan->threads : processors;
 }
 
-int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
-                      opw_timing *timings, int64_t *run_ns, char *message, size_t capacity) {
+static int32_t run(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
+                   opw_timing *timings, int64_t *run_ns, opw_watch watch, void *context, char *message,
+                   size_t capacity) {
     int32_t status = check_call(model, plan, inputs, outputs, message, capacity);
     if (status != OPW_OK) return status;
-    opw_job job = {.plan = plan, .timings = timings, .began = timings ? opw_now() : 0, .threads = threads_for(plan),
+    opw_job job = {.plan = plan, .timings = timings, .watch = watch, .context = context,
+                   .began = timings ? opw_now() : 0, .threads = watch ? 1 : threads_for(plan),
                    .failed_step = INT32_MAX};
     /* One cache line beyond the last buffer, so that it shares none with the scratch of a thread. */
     size_t arena = (size_t)plan->arena + OPW_ALIGNMENT;
@@ -186,5 +200,15 @@ int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *input
 
 int32_t opw_run(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs, char *message,
                 size_t capacity) {
-    return opw_run_timed(model, plan, inputs, outputs, NULL, NULL, message, capacity);
+    return run(model, plan, inputs, outputs, NULL, NULL, NULL, NULL, message, capacity);
+}
+
+int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
+                      opw_timing *timings, int64_t *run_ns, char *message, size_t capacity) {
+    return run(model, plan, inputs, outputs, timings, run_ns, NULL, NULL, message, capacity);
+}
+
+int32_t opw_run_watched(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
+                        opw_watch watch, void *context, char *message, size_t capacity) {
+    return run(model, plan, inputs, outputs, NULL, NULL, watch, context, message, capacity);
 }

@@ -21,9 +21,9 @@ from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, load
 from opweld.tensor.program import State, Tensor
-from opweld.tile.member import Made, MapMember, Member, ReductionMember
+from opweld.tile.member import Made, MapMember, Member, ReductionMember, in_turn
 from opweld.tile.nest import nest_of
-from opweld.tile.tile import Loop, Scratch, Statement
+from opweld.tile.tile import Loop, Scratch
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +44,8 @@ class Recurrence:
     def compose(self, made: Sequence[Made]) -> Made:
         """The statements of all members, in order: loops, and around those of a step the loop over time."""
         first, last = len(self.before), len(self.before) + len(self.during)
-        body = (*_serial(made[:first]), Loop(self.time, _serial(made[first:last])), *_serial(made[last:]))
+        body = (*in_turn(made[:first]), Loop(self.time, in_turn(made[first:last])), *in_turn(made[last:]))
         return Made((), body, (*self.scratch, *(block for item in made for block in item.scratch)))
-
-
-def _serial(made: Sequence[Made]) -> tuple[Statement, ...]:
-    return tuple(statement for item in made for statement in item.serial)
 
 
 def recurrence_of(
@@ -67,7 +63,7 @@ def recurrence_of(
 
     def element(axes: tuple[Axis, ...], body: Expr, storage: Storage, name: str) -> Member:
         nest = nest_of(axes, tuple(axis.dim for axis in axes), body, storage, local, sizes)
-        return MapMember(nest, storage.root, name)
+        return MapMember(nest, storage.root, name, serial=True)
 
     def copy(source: str, dtype: DType, axes: tuple[Axis, ...], storage: Storage, name: str) -> Member:
         return element(axes, load(source, dtype, tuple(a.dim for a in axes)), storage, name)

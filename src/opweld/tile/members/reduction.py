@@ -16,7 +16,7 @@ from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import Product, contraction, most_rows
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
-from opweld.schedule.verify import orders
+from opweld.schedule.verify import ORDERS, orders
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, mod, nonnegative, product, row_major
@@ -73,6 +73,8 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
     """The axis whose neighbours share the lanes' operand. One along which a window slides shares loads as well; of
     equals the innermost in memory is best. Rows that share nothing, as those of different products of a batch, gain
     nothing."""
+    if not nest.axes:
+        return None
     lane = nest.lane
     prices: dict[str, float] = {}
     alone: list[Axis] = []
@@ -89,15 +91,13 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
         seconds = min(contraction(shape, vectors, height).seconds for height in heights)
         seconds *= 1.0 if _slides(node, axis) else 1.25
         prices[axis_name(nest, axis)] = seconds * (1 - 0.001 * nest.axes.index(axis))
-    if not prices and not alone:
-        return None
-    reason = "its rows fill the register tile, and share loads" if prices else "rows along any axis share nothing"
+    none = contraction(_product(nest, node, Axis(NO_AXIS, ONE), choice), vectors, 1).seconds
+    reason = "rows along any axis share nothing" if alone else "there is no axis but that of the lanes"
     if prices:
-        none = 2 * max(prices.values())
-    else:
-        none = contraction(_product(nest, node, alone[0], choice), vectors, 1).seconds
+        none, reason = 2 * max(prices.values()), "its rows fill the register tile, and share loads"
     prices = {NO_AXIS: none, **prices, **{axis_name(nest, axis): 1.001 * none for axis in alone}}
-    name = choice.cheapest("schedule.row", prices, reason)
+    failed = {} if lane is None else {axis_name(nest, lane): "the lanes run along it"}
+    name = choice.cheapest("schedule.row", prices, reason, failed)
     return None if name == NO_AXIS else axis_of(nest, name)
 
 
@@ -111,20 +111,21 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
 
 
 def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int, choice: Choice) -> int:
-    extent = row.extent.constant
-    most = most_rows(vectors, node.dtype, choice.target)
-    if extent is not None:
-        most = min(most, extent)
+    highest, extent = most_rows(vectors, node.dtype, choice.target), row.extent.constant
+    most = highest if extent is None else min(highest, extent)
+    above = f"a tile of {vectors} vectors has at most {highest} rows"
+    failed = {str(highest + 1): above} if most == highest else {}
     if kind is Kind.WINDOW:
         reason = f"neighbouring rows share the operand's loads, more than {WINDOW_ROWS} need too many registers"
-        heights = [str(height) for height in range(1, most + 1)]
-        return int(choice.preferred("schedule.height", heights, str(min(most, WINDOW_ROWS)), reason))
+        heights = [*(str(height) for height in range(1, most + 1)), *failed]
+        return int(choice.preferred("schedule.height", heights, str(min(most, WINDOW_ROWS)), reason, failed))
     shape = _product(nest, node, row, choice)
     prices: dict[str, float] = {}
     for height in range(1, most + 1):
         # Of equals the highest tile: it reads the operand along the lanes the least often.
         prices[str(height)] = contraction(shape, vectors, height).seconds * (1 - 1e-4 * height)
-    return int(choice.cheapest("schedule.height", prices, "accumulators fill the registers, and few tiles are partial"))
+    reason = "accumulators fill the registers, and few tiles are partial"
+    return int(choice.cheapest("schedule.height", prices, reason, failed))
 
 
 def _choose_order(
@@ -143,7 +144,9 @@ def _choose_order(
     moved = choice.expected(elements) * node.dtype.bytes
     wanted = "lanes" if moved <= room else "turns" if recurrent and moved > 2 * room else "rows"
     reason = f"{moved:,} bytes of operand along the lanes, {room:,} stay in a quarter of the second-level cache"
-    return choice.preferred("schedule.order", orders(recurrent), wanted, reason)
+    again = "no recurrence walks through the operand again"
+    failed = {name: again for name in ORDERS if name not in orders(recurrent)}
+    return choice.preferred("schedule.order", ORDERS, wanted, reason, failed)
 
 
 def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:

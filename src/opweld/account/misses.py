@@ -1,0 +1,116 @@
+"""Near misses as people ask about them: those that left nodes in different kernels, alike ones together, by cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from opweld.account.amounts import Amounts
+from opweld.account.fates import Fates
+from opweld.ledger import Decision, Ledger
+from opweld.record import FileNode, Record
+
+REWRITTEN = "(rewritten)"
+"""Stands for the operator of a node that is not in the file."""
+
+_NUMBERED = re.compile(r"\S*\d\S*")
+"""What differs between reasons that are the same: sizes, names of values."""
+
+SIZES_VARY = "how many trips there are is known at run time only"
+
+
+@dataclass(frozen=True)
+class Miss:
+    """Decisions of one rule that stayed at their baseline for one reason, about nodes of the same operators.
+
+    Attributes:
+        decisions: the dearest first. ends: of each, the nodes between which it stands, by the names that decisions use.
+        operators: those of the first ends.
+        seconds, bytes: what all of them cost, as predicted; None where nobody counted.
+        mend: what to do about what said no; "" where nothing can be done.
+    """
+
+    decisions: tuple[Decision, ...]
+    ends: tuple[tuple[str, ...], ...]
+    operators: tuple[str, ...]
+    seconds: float | None
+    bytes: int | None
+    mend: str
+
+    @property
+    def first(self) -> Decision:
+        """The dearest of them."""
+        return self.decisions[0]
+
+
+def misses_of(ledger: Ledger, record: Record, fates: Fates, amounts: Amounts) -> list[Miss]:
+    """The near misses of a compilation, dearest first by seconds, then by bytes, uncounted ones last.
+
+    Two nodes that another decision brought into one kernel anyway did not miss each other."""
+    nodes = {name: node for node in record.nodes for name in node.called}
+    groups: dict[tuple[object, ...], list[tuple[Decision, tuple[str, ...]]]] = {}
+    for decision in ledger:
+        if not decision.near_miss:
+            continue
+        ends = ends_of(decision, nodes, fates)
+        if decision.stage == "fuse" and len(ends) == 2 and fates.together(*ends):
+            continue
+        reason = _NUMBERED.sub("", decision.reason)
+        key = decision.rule, reason, tuple(decision.failed), tuple(_operator(end, nodes) for end in ends)
+        groups.setdefault(key, []).append((decision, ends))
+    made = [_miss(found, nodes, amounts) for found in groups.values()]
+    return sorted(made, key=lambda miss: (-(miss.seconds or 0.0), -(miss.bytes or 0)))
+
+
+def ends_of(decision: Decision, nodes: Mapping[str, FileNode], fates: Fates) -> tuple[str, ...]:
+    """The nodes that a decision stands between: whose value it is about, and which node reads that; where this is not
+    known, the ends of its site."""
+    names = [part.rpartition(" ")[0] for part in decision.subject.split(" > ")]
+    found = [name for name in names if name in decision.site]
+    if len(found) > 1 and found[0] in nodes:
+        given = set(nodes[found[0]].outputs)
+        readers = [name for name in decision.site if name in nodes and given.intersection(nodes[name].inputs)]
+        apart = [name for name in readers if not fates.together(found[0], name)]
+        found = [found[0], *(apart[:1] or found[1:2])]
+    return tuple(found) or tuple(dict.fromkeys((*decision.site[:1], *decision.site[-1:])))
+
+
+def _operator(name: str, nodes: Mapping[str, FileNode]) -> str:
+    return nodes[name].operator if name in nodes else REWRITTEN
+
+
+def _miss(found: Sequence[tuple[Decision, tuple[str, ...]]], nodes: Mapping[str, FileNode], amounts: Amounts) -> Miss:
+    seconds = {d.id: s for d, _ in found if (s := amounts.seconds_saved(d)) is not None}
+    counted = {d.id: b for d, _ in found if (b := amounts.bytes_saved(d)) is not None}
+    ordered = sorted(found, key=lambda pair: (-seconds.get(pair[0].id, 0.0), -counted.get(pair[0].id, 0)))
+    first, ends = ordered[0]
+    return Miss(
+        tuple(decision for decision, _ in ordered),
+        tuple(ends for _, ends in ordered),
+        tuple(_operator(end, nodes) for end in ends),
+        sum(seconds.values()) if seconds else None,
+        sum(counted.values()) if counted else None,
+        mend_of(first),
+    )
+
+
+def mend_of(decision: Decision) -> str:
+    """What lifts what forbade a near miss; "" where nothing does."""
+    for says, mend in MENDS:
+        if says(decision):
+            return mend
+    return ""
+
+
+def _failed(key: str, rules: str) -> Callable[[Decision], bool]:
+    return lambda decision: key in decision.failed and decision.rule.startswith(rules)
+
+
+MENDS: Sequence[tuple[Callable[[Decision], bool], str]] = (
+    (_failed("output", "fuse"), "leave the value out of the model's outputs, where nobody needs it"),
+    (_failed("weights", "rewrite.siblings"), "export the weights as stored tensors"),
+    (_failed("bias", "rewrite.siblings"), "export the bias as a stored vector"),
+    (lambda decision: SIZES_VARY in decision.reason, "fix the sizes: --dim NAME=N"),
+)
+"""What a decision says, and what lifts that. Only what is certain to; another decision may still say no."""

@@ -1,0 +1,95 @@
+"""What compiling would make of each node, written into the model itself, where graph viewers show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import onnx_ir as ir
+
+from opweld import __version__
+from opweld.account.account import Account
+from opweld.account.fates import ALONE, FUSED, Fate
+from opweld.account.summary import bytes_text, seconds_text
+from opweld.frontend.recorded import nodes_in_order
+from opweld.record import KernelEntry
+from opweld.rewrite.functions import WITH_VALUES, Group, make_functions
+
+KERNELS = "opweld.kernels"
+"""Metadata of a node: the kernels that compute it, in the names of `opweld explain`; of the model: how many there are,
+for which machine. Also the domain of functions that stand for kernels."""
+
+FATE = "opweld.fate"
+"""Metadata of a node: what became of it, see `fates.MEANINGS`."""
+
+Form: TypeAlias = Literal["metadata", "functions"]
+"""How regions are kept: on each node, or also as a function for each kernel of several nodes."""
+
+Kernels: TypeAlias = Sequence[tuple[str, KernelEntry]]
+"""With what they are called."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The regions that a model now tells of.
+
+    Attributes:
+        kernels: those that hold nodes, by name, and how many each holds.
+        functions: those that are functions.
+        refused: those that are none although they hold several nodes, and why.
+    """
+
+    kernels: Mapping[str, int]
+    functions: Sequence[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def keep_regions(model: ir.Model, account: Account, target: str, form: Form) -> Kept:
+    """Marks the nodes of a model with the kernels that compiling it for a target put them into; it is changed.
+
+    `account` is of the file of this very model. A function holds what its kernel alone computes, and of what several
+    compute what takes the most time in it; index arithmetic of several kernels stays outside."""
+    held: dict[str, int] = {}
+    groups: dict[str, list[ir.Node]] = {}
+    entries: dict[str, KernelEntry] = {}
+    for node, file in zip(nodes_in_order(model), account.record.nodes, strict=True):
+        fate = account.fates.of(file)
+        kernels = _kernels(account, fate)
+        node.metadata_props.pop(KERNELS, None)
+        node.metadata_props[FATE] = fate.kind
+        if not kernels:
+            continue
+        node.metadata_props[KERNELS] = ", ".join(name for name, _ in kernels)
+        for name, entry in kernels:
+            held[name] = held.get(name, 0) + 1
+            entries[name] = entry
+        if len(kernels) == 1 or fate.kind in (FUSED, ALONE):
+            groups.setdefault(max(kernels, key=lambda own: own[1].seconds)[0], []).append(node)
+    model.ir_version = max(model.ir_version, WITH_VALUES)
+    model.metadata_props[KERNELS] = f"{len(account.kernels)} for {target}, by opweld {__version__}"
+    if form == "metadata":
+        return Kept(held)
+    several = [_group(name, nodes, entries[name]) for name, nodes in groups.items() if len(nodes) > 1]
+    refused = make_functions(model, several, KERNELS)
+    return Kept(held, [group.name for group in several if group.name not in refused], refused)
+
+
+def _kernels(account: Account, fate: Fate) -> Kernels:
+    """The kernels that a node ended in: of each segment, those of the likeliest variant that has some."""
+    several = len(account.record.variants) > 1
+    segments = {variant.name: variant.segment for variant in account.record.variants}
+    likeliest: dict[int, str] = {}
+    for name in segments:
+        if any(variant == name for variant, _ in fate.kernels):
+            likeliest.setdefault(segments[name], name)
+    return [
+        (f"{variant}: {kernel.name}" if several else kernel.name, kernel)
+        for variant, kernel in fate.kernels
+        if likeliest[segments[variant]] == variant
+    ]
+
+
+def _group(name: str, nodes: Sequence[ir.Node], kernel: KernelEntry) -> Group:
+    text = f"predicted to take {seconds_text(kernel.seconds)} on one core and to move {bytes_text(kernel.bytes)}"
+    return Group(name.replace(": ", "_"), nodes, text, {KERNELS: name, FATE: FUSED})

@@ -1,0 +1,33 @@
+"""The sizes that a model would be run at, and the plan of such a run: nothing is run for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from opweld.account.account import Account
+from opweld.analysis.costs import fed_sizes
+from opweld.errors import OpweldError
+from opweld.runtime.bind import PlanDescription
+from opweld.runtime.session import Session
+from opweld.verify.inputs import fitting_inputs
+
+MOST = 1 << 24
+"""Beyond so many times the elements of a usual run, inputs are not made for a plan."""
+
+
+def foreseen(
+    session: Session, account: Account, dims: Mapping[str, int]
+) -> tuple[Mapping[str, int], PlanDescription | None]:
+    """The sizes of the dims of a run, and its plan: `dims` are given, the others as `opweld run` would choose them.
+
+    Those that are given, and no plan, where shapes alone do not tell what runs, or the model has no such dims or takes
+    no such sizes."""
+    named = {d for info in session.manifest.inputs for d in info.shape or () if isinstance(d, str)}
+    if session.decides or not named >= dims.keys() or math.prod(dims.values()) > MOST:
+        return dims, None
+    try:
+        feeds, _ = fitting_inputs(session.manifest.inputs, session.check, given={}, dims=dims)
+        return {**fed_sizes(account.record, feeds), **dims}, session.plan(feeds)
+    except OpweldError:
+        return dims, None

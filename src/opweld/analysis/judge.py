@@ -1,0 +1,35 @@
+"""What each kernel of a profile is bound by, as measured, beside what was predicted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opweld.account.account import Account
+from opweld.analysis.bound import bound_of, disagreement
+from opweld.analysis.costs import evaluations
+from opweld.analysis.machine import Machine
+from opweld.analysis.profile import Judge, Judgement, KernelProfile
+from opweld.analysis.work import work_of
+
+
+def judge_of(account: Account, machine: Machine, variant: str, sizes: Mapping[str, int]) -> Judge:
+    """Judges the kernels of a variant of a compilation, run at these sizes of dims, by the ceilings of a machine."""
+    entries = {kernel.name: kernel for v in account.record.variants if v.name == variant for kernel in v.kernels}
+    found = evaluations(account.record, sizes).get(variant)
+
+    def judge(kernel: KernelProfile) -> Judgement:
+        entry = entries.get(kernel.name)
+        if entry is None or found is None or not kernel.seconds.median:
+            return Judgement()
+        work = work_of(entry, found, _threads(kernel))
+        measured = bound_of(work, machine, kernel.seconds.median, kernel.waiting)
+        predicted = bound_of(work, machine)
+        said = disagreement(predicted, measured, work.seconds, kernel.seconds.median)
+        return Judgement(measured, predicted, said)
+
+    return judge
+
+
+def _threads(kernel: KernelProfile) -> int:
+    """The threads whose time a kernel's part of the run is: all of its phase's, where kernels run side by side."""
+    return max(1, kernel.threads, round((kernel.busy + kernel.waiting) / kernel.seconds.median))

@@ -1,0 +1,306 @@
+"""Where the time of a run goes: many timed runs put together, kernel by kernel, and mapped to the nodes of the file.
+
+A run is cut at its phases, so that its parts add up to what the caller waits for:
+
+    call     before the first clock and after the last one: feeds checked, outputs made
+    before   the threads are woken
+    phase    from the first piece that any thread took of its kernels to the end of the last one
+    between  the threads meet
+    after    the last thread is waited for
+
+What a phase takes is divided among its kernels in proportion to how long threads were busy with each. So a kernel's
+seconds are never less than what the threads of the run needed for it together, and no rate that is based on them
+exceeds the machine: of kernels that run side by side, each on a thread of its own, each has a part of the time, in
+which all of these threads worked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from opweld.account.account import Account
+from opweld.account.summary import sources_of
+from opweld.analysis.bound import Bound
+from opweld.analysis.counters import NONE, Counters
+from opweld.analysis.sample import Samples
+from opweld.record import VariantEntry
+from opweld.runtime.bind import PlanDescription, Step
+from opweld.runtime.profile import Part, Profile, profile_of
+
+Numbers: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Seconds of many runs.
+
+    Attributes:
+        median, best, p90: the median, the least, and what nine of ten stay below.
+        typical: the mean of typical runs, those whose latency is in the middle half. Medians of parts add up to less
+            than the median of the whole, as in every run another part is late; what is typical adds up.
+    """
+
+    median: float
+    best: float
+    p90: float
+    typical: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a kernel is bound by, as measured and as predicted; where the two differ, in what."""
+
+    bound: Bound | None = None
+    predicted: Bound | None = None
+    disagreement: str = ""
+
+
+@dataclass(frozen=True)
+class KernelProfile:
+    """One kernel in many runs; all times in seconds, medians where nothing else is said.
+
+    Attributes:
+        name, region, phase, nodes: as `KernelEntry` has them. sources: of each node, file:line or "".
+        schedule: the line of its region in a schedules file.
+        threads: how many had a part in it.
+        seconds: its part of the run. wall: from its first piece to its last one, others of its phase included.
+        busy: computing it, the sum of its threads. waiting: of its part of the run, what the threads of its phase,
+            together, spent on nothing.
+        share: of the seconds of all kernels.
+        flops, bytes: it computes, must read and write at least, at the sizes of the run.
+        predicted: seconds on one core.
+    """
+
+    name: str
+    phase: int
+    region: str
+    nodes: tuple[str, ...]
+    sources: tuple[str, ...]
+    schedule: str
+    threads: int
+    seconds: Spread
+    wall: float
+    busy: float
+    waiting: float
+    share: float
+    flops: int
+    bytes: int
+    predicted: float
+    judgement: Judgement = Judgement()
+
+    @property
+    def flops_per_s(self) -> float:
+        """Floating-point operations a second of its part of the run."""
+        return self.flops / self.seconds.median if self.seconds.median else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes a second of its part of the run, of those that it must move."""
+        return self.bytes / self.seconds.median if self.seconds.median else 0.0
+
+
+Judge: TypeAlias = Callable[[KernelProfile], Judgement]
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Seconds of a typical timed run in which no kernel runs; see the module."""
+
+    call: float
+    before: float
+    between: float
+    after: float
+
+
+@dataclass(frozen=True, eq=False)
+class ModelProfile:
+    """A model in many runs.
+
+    Attributes:
+        variant, threads: of the plan. inputs: their shapes.
+        plain: seconds of each run without clocks. timed: of those with clocks.
+        idle: what no kernel takes. kernels: in the order of the plan.
+        typical: the timed run that is nearest to the median. counters: of the hardware.
+    """
+
+    variant: str
+    threads: int
+    inputs: Mapping[str, tuple[int, ...]]
+    plain: Numbers
+    timed: Numbers
+    idle: Idle
+    kernels: tuple[KernelProfile, ...]
+    typical: Profile
+    counters: Counters = NONE
+
+    @property
+    def latency(self) -> Spread:
+        """Of runs without clocks."""
+        return _spread(self.plain, typical_runs(self.plain))
+
+    @property
+    def overhead(self) -> float:
+        """What the clocks add, as a part of a run without them; less than nothing where noise is larger."""
+        return float(np.median(self.timed) / np.median(self.plain)) - 1
+
+    @property
+    def overhead_of_best(self) -> float:
+        """The same of the best runs, which other programs on the machine disturb least."""
+        return float(np.min(self.timed) / np.min(self.plain)) - 1
+
+    @property
+    def accounted(self) -> float:
+        """The part of a typical timed run that kernels take; the rest is `idle`."""
+        seconds = float(np.mean(self.timed[typical_runs(self.timed)]))
+        return sum(kernel.seconds.typical for kernel in self.kernels) / seconds
+
+    @property
+    def per_second(self) -> float:
+        """Runs a second, one after the other."""
+        return 1 / float(np.mean(self.plain))
+
+    def judged(self, judge: Judge) -> ModelProfile:
+        """With what each kernel is bound by."""
+        return replace(self, kernels=tuple(replace(kernel, judgement=judge(kernel)) for kernel in self.kernels))
+
+
+def typical_runs(seconds: Numbers) -> Flags:
+    """Which runs have a latency in the middle half."""
+    low, high = np.percentile(seconds, (25, 75))
+    return (seconds >= low) & (seconds <= high)
+
+
+def _spread(seconds: Numbers, typical: Flags) -> Spread:
+    """Of one number a run."""
+    return Spread(
+        float(np.median(seconds)),
+        float(np.min(seconds)),
+        float(np.percentile(seconds, 90)),
+        float(np.mean(seconds[typical])),
+    )
+
+
+def model_profile(samples: Samples, account: Account, counters: Counters = NONE) -> ModelProfile:
+    """Puts runs together; `account` is what compiling the model left."""
+    plan = samples.plan
+    spans = _Spans.of(samples)
+    entry = _entry(account, plan)
+    sources = sources_of(account)
+    typical = typical_runs(samples.timed)
+    spreads = [_spread(spans.seconds[:, i], typical) for i in range(len(plan.steps))]
+    total = sum(spread.typical for spread in spreads)
+    kernels: list[KernelProfile] = []
+    for i, step in enumerate(plan.steps):
+        kernel = None if entry is None else entry.kernels[i]
+        nodes = _origins(step) if kernel is None else tuple(dict.fromkeys(kernel.nodes))
+        region = "" if kernel is None else kernel.region
+        schedule = account.schedules.regions.get((entry.name, region)) if entry else None
+        kernels.append(
+            KernelProfile(
+                name=step.name,
+                phase=step.phase,
+                region=region,
+                nodes=nodes,
+                sources=tuple(sources.get(name, "") for name in nodes),
+                schedule="" if schedule is None else schedule.text,
+                threads=round(float(np.median(spans.threads[:, i]))),
+                seconds=spreads[i],
+                wall=float(np.median(spans.wall[:, i])),
+                busy=float(np.median(spans.busy[:, i])),
+                waiting=float(np.median(spans.waiting[:, i])),
+                share=spreads[i].typical / total if total else 0.0,
+                flops=step.flops,
+                bytes=step.bytes,
+                predicted=step.work * 1e-9,
+            )
+        )
+    nearest = int(np.argmin(np.abs(samples.timed - np.median(samples.timed))))
+    return ModelProfile(
+        variant=plan.variant if entry is None else entry.name,
+        threads=plan.threads,
+        inputs=samples.shapes,
+        plain=samples.plain,
+        timed=samples.timed,
+        idle=Idle(
+            float(np.mean((samples.timed - samples.wall * 1e-9)[typical])),
+            *(float(np.mean(part[typical])) for part in (spans.before, spans.between, spans.after)),
+        ),
+        kernels=tuple(kernels),
+        typical=profile_of([], plan, int(samples.wall[nearest]), samples.timings[nearest]),
+        counters=counters,
+    )
+
+
+def _entry(account: Account, plan: PlanDescription) -> VariantEntry | None:
+    """The variant that was run: of its name, or where that was too long for a message, of its kernels."""
+    names = [step.name for step in plan.steps]
+    alike = [v for v in account.record.variants if [kernel.name for kernel in v.kernels] == names]
+    return next((v for v in alike if v.name == plan.variant), alike[0] if len(alike) == 1 else None)
+
+
+def _origins(step: Step) -> tuple[str, ...]:
+    return tuple(filter(None, step.origin.split(", ")))
+
+
+@dataclass(frozen=True, eq=False)
+class _Spans:
+    """By run and step: how many threads had a part in it; in seconds, its part of the run and what threads did in it.
+    By run: the seconds around phases."""
+
+    threads: Numbers
+    seconds: Numbers
+    wall: Numbers
+    busy: Numbers
+    waiting: Numbers
+    before: Numbers
+    between: Numbers
+    after: Numbers
+
+    @classmethod
+    def of(cls, samples: Samples) -> _Spans:
+        begin, end, busy, pieces = (samples.timings[..., field] for field in range(4))
+        took: Flags = pieces > 0
+        runs, steps = len(samples.wall), len(samples.plan.steps)
+        begins = np.where(took, begin, samples.wall[:, None, None]).min(axis=1)
+        ends = np.where(took, end, 0).max(axis=1)
+        computing = busy.sum(axis=1)
+        ran: Flags = np.any(took, axis=1)
+        seconds, waiting = np.zeros((runs, steps)), np.zeros((runs, steps))
+        before, between, at = samples.wall.astype(np.float64), np.zeros(runs), np.zeros(runs)
+        begun: Flags = np.zeros(runs, np.bool_)
+        for own in _phases(samples.plan):
+            there: Flags = np.any(ran[:, own], axis=1)
+            first = np.maximum(begins[:, own].min(axis=1), at)
+            final = np.maximum(ends[:, own].max(axis=1), first)
+            before = np.where(there & ~begun, first, before)
+            between += np.where(there & begun, first - at, 0)
+            part = np.where(there, final - first, 0)
+            at, begun = np.where(there, final, at), begun | there
+            total = computing[:, own].sum(axis=1, keepdims=True)
+            seconds[:, own] = part[:, None] * computing[:, own] / np.maximum(total, 1)
+            present = np.any(took[:, :, own], axis=2).sum(axis=1)
+            waiting[:, own] = np.maximum(present[:, None] * seconds[:, own] - computing[:, own], 0)
+        after = np.where(begun, samples.wall - at, 0)
+        threads = took.sum(axis=1).astype(np.float64)
+        wall = np.where(ran, ends - begins, 0)
+        times = (part * 1e-9 for part in (seconds, wall, computing, waiting, before, between, after))
+        return cls(threads, *times)
+
+
+def _phases(plan: PlanDescription) -> list[list[int]]:
+    """The steps of each phase, in order."""
+    found: dict[int, list[int]] = {}
+    for i, step in enumerate(plan.steps):
+        found.setdefault(step.phase, []).append(i)
+    return [found[phase] for phase in sorted(found)]
+
+
+def timeline(profile: Profile) -> tuple[Part, ...]:
+    """What each thread did in a run, in order of time."""
+    return tuple(sorted(profile.parts, key=lambda part: (part.begin, part.thread, part.step)))

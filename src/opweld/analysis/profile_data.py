@@ -1,0 +1,98 @@
+"""A profile as JSON types; docs/profile.schema.json says what each field is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opweld.analysis.profile import KernelProfile, ModelProfile, timeline
+
+FORMAT = 1
+"""Version of the schema: fields may be added to it, none goes or changes what it means."""
+
+COLUMNS = (
+    "name", "variant", "phase", "region", "nodes", "sources", "schedule", "threads", "seconds_median", "seconds_best",
+    "seconds_p90", "seconds_typical", "wall", "busy", "waiting", "share", "flops", "bytes", "flops_per_s",
+    "bytes_per_s", "predicted_seconds", "bound", "predicted_bound", "disagreement",
+)  # fmt: skip
+"""Of `profile_rows`."""
+
+
+def profile_json(profile: ModelProfile, model: str, target: str) -> dict[str, Any]:
+    """What `opweld profile --json` writes. Times are in seconds, but for the timeline's."""
+    latency = profile.latency
+    p50, p90, p95, p99 = (float(np.percentile(profile.plain, part)) for part in (50, 90, 95, 99))
+    return {
+        "format": FORMAT,
+        "model": model,
+        "target": target,
+        "threads": profile.threads,
+        "runs": len(profile.timed),
+        "inputs": {name: list(shape) for name, shape in profile.inputs.items()},
+        "variant": profile.variant,
+        "latency": {
+            "median": latency.median,
+            "best": latency.best,
+            "mean": float(np.mean(profile.plain)),
+            "p50": p50,
+            "p90": p90,
+            "p95": p95,
+            "p99": p99,
+            "runs": len(profile.plain),
+            "per_second": profile.per_second,
+        },
+        "timed": {"median": float(np.median(profile.timed)), "best": float(np.min(profile.timed))},
+        "overhead": profile.overhead,
+        "accounted": profile.accounted,
+        "idle": vars(profile.idle).copy(),
+        "counters": {
+            "available": profile.counters.available,
+            "reason": profile.counters.reason,
+            "values": dict(profile.counters.values),
+        },
+        "kernels": [_kernel(kernel, profile.variant) for kernel in profile.kernels],
+        "timeline": {
+            "wall_ns": profile.typical.wall,
+            "parts": [vars(part).copy() for part in timeline(profile.typical)],
+        },
+    }
+
+
+def _kernel(kernel: KernelProfile, variant: str) -> dict[str, Any]:
+    judgement = kernel.judgement
+    return {
+        "name": kernel.name,
+        "variant": variant,
+        "phase": kernel.phase,
+        "region": kernel.region,
+        "nodes": list(kernel.nodes),
+        "sources": list(kernel.sources),
+        "schedule": kernel.schedule,
+        "threads": kernel.threads,
+        "seconds": vars(kernel.seconds).copy(),
+        "wall": kernel.wall,
+        "busy": kernel.busy,
+        "waiting": kernel.waiting,
+        "share": kernel.share,
+        "flops": kernel.flops,
+        "bytes": kernel.bytes,
+        "flops_per_s": kernel.flops_per_s,
+        "bytes_per_s": kernel.bytes_per_s,
+        "predicted_seconds": kernel.predicted,
+        "bound": None if judgement.bound is None else judgement.bound.to_json(),
+        "predicted_bound": None if judgement.predicted is None else judgement.predicted.to_json(),
+        "disagreement": judgement.disagreement,
+    }
+
+
+def profile_rows(profile: ModelProfile) -> list[tuple[str | int | float, ...]]:
+    """A row a kernel under `COLUMNS`, as CSV has it: lists as words with blanks between."""
+    rows: list[tuple[str | int | float, ...]] = []
+    for kernel in profile.kernels:
+        data = _kernel(kernel, profile.variant)
+        data |= {f"seconds_{name}": value for name, value in data["seconds"].items()}
+        data |= {name: (data[name] or {}).get("kind", "") for name in ("bound", "predicted_bound")}
+        data |= {name: " ".join(filter(None, data[name])) for name in ("nodes", "sources")}
+        rows.append(tuple(data[name] for name in COLUMNS))
+    return rows

@@ -1,0 +1,223 @@
+"""A profile for people: the table of kernels, the totals, and one kernel in full."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from opweld.account.account import Account
+from opweld.account.summary import bytes_text, seconds_text
+from opweld.analysis.profile import KernelProfile, ModelProfile
+from opweld.errors import OptionError
+from opweld.ledger import printable
+from opweld.record import FileNode
+
+SORTS: Mapping[str, Callable[[KernelProfile], float]] = {
+    "time": lambda kernel: -kernel.seconds.typical,
+    "busy": lambda kernel: -kernel.busy,
+    "waiting": lambda kernel: -kernel.waiting,
+    "flops": lambda kernel: -kernel.flops_per_s,
+    "bytes": lambda kernel: -kernel.bytes_per_s,
+    "order": lambda kernel: 0,
+}
+"""Orders of the table, by name: rates where they are of operations or bytes."""
+
+_NAME = 46
+"""Characters of a node's name in the table."""
+
+_WORTH_TELLING = 0.02
+"""Of the time of threads."""
+
+_STOPPED = 0.15
+"""Of a run of a millisecond or more, so much time between phases is nothing that threads do."""
+
+_IDLE: Mapping[str, str] = {
+    "call": "around the call",
+    "before": "before the first kernel",
+    "between": "between phases",
+    "after": "after the last kernel",
+}
+
+
+def table_rows(profile: ModelProfile, sort: str, top: int) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Columns and rows of the `top` first kernels, all of them where it is 0, a sum of the others, and what is idle."""
+    judged = any(kernel.judgement.bound for kernel in profile.kernels)
+    whole = _whole(profile)
+    unit, scale = ("ms", 1e3) if whole >= 1e-3 else ("us", 1e6)
+
+    def told(seconds: float) -> str:
+        return f"{seconds * scale:.3f}"
+
+    columns = ["kernel", "phase", unit, "p90", "share", "threads", "busy", "waiting", "GFLOP/s", "GB/s", "predicted"]
+    columns += ["bound"] if judged else []
+    ordered = sorted(profile.kernels, key=SORTS[sort])
+    shown = ordered[: top or None]
+    rows: list[Sequence[str]] = [_row(kernel, told, judged) for kernel in shown]
+    rest = ordered[len(shown) :]
+    blank = [""] * (len(columns) - 5)
+    if rest:
+        seconds, share = sum(k.seconds.typical for k in rest), sum(k.share for k in rest)
+        rows.append([f"({len(rest)} more)", "", told(seconds), "", f"{share:.1%}", *blank])
+    rows.append(["all kernels", "", told(whole * profile.accounted), "", "100.0%" if profile.kernels else "", *blank])
+    rows += [[f"idle {words}", "", told(getattr(profile.idle, name)), "", "", *blank] for name, words in _IDLE.items()]
+    rows.append(["a timed run", "", told(whole), "", "", *blank])
+    return columns, rows
+
+
+def _whole(profile: ModelProfile) -> float:
+    """Seconds of a typical timed run."""
+    return sum(kernel.seconds.typical for kernel in profile.kernels) + sum(vars(profile.idle).values())
+
+
+def _row(kernel: KernelProfile, told: Callable[[float], str], judged: bool) -> list[str]:
+    row = [
+        f"{kernel.name}  {_nodes(kernel.nodes)}",
+        str(kernel.phase),
+        told(kernel.seconds.typical),
+        told(kernel.seconds.p90),
+        f"{kernel.share:.1%}",
+        str(kernel.threads),
+        told(kernel.busy),
+        told(kernel.waiting),
+        f"{kernel.flops_per_s * 1e-9:.1f}",
+        f"{kernel.bytes_per_s * 1e-9:.1f}",
+        told(kernel.predicted),
+    ]
+    if judged:
+        bound, predicted = kernel.judgement.bound, kernel.judgement.predicted
+        other = "" if predicted is None or predicted == bound else predicted.name
+        name = "" if bound is None else bound.name
+        row.append(f"{name} (not {other})" if name and other and other != name else name)
+    return row
+
+
+def _nodes(names: Sequence[str]) -> str:
+    """The last of some nodes, which gives what a kernel is for, and how many more there are."""
+    if not names:
+        return ""
+    name = names[-1]
+    short = name if len(name) <= _NAME else f"...{name[3 - _NAME :]}"
+    return printable(short) + (f" +{len(names) - 1}" if len(names) > 1 else "")
+
+
+def summary_text(profile: ModelProfile, model: str, target: str, account: Account) -> str:
+    """What stands below the table."""
+    shapes = ", ".join(f"{printable(name)} {'x'.join(map(str, s)) or 'scalar'}" for name, s in profile.inputs.items())
+    latency = profile.latency
+    p95, p99 = (float(np.percentile(profile.plain, part)) for part in (95, 99))
+    lines = [
+        f"{printable(model)} for {target}, {_count(profile.threads, 'thread')}, inputs {shapes}"
+        + (f", variant {printable(profile.variant)}" if len(account.record.variants) > 1 else ""),
+        f"latency without clocks: median {seconds_text(latency.median)}, best {seconds_text(latency.best)}, "
+        f"p90 {seconds_text(latency.p90)}, p95 {seconds_text(p95)}, p99 {seconds_text(p99)} "
+        f"of {_count(len(profile.plain), 'run')}; {profile.per_second:,.4g} a second, one after the other",
+        f"with clocks: median {seconds_text(float(np.median(profile.timed)))}, best "
+        f"{seconds_text(float(np.min(profile.timed)))} of {_count(len(profile.timed), 'run')}; they add "
+        f"{profile.overhead:+.1%} to the median, {profile.overhead_of_best:+.1%} to the best",
+        f"{profile.accounted:.1%} of a run is kernels",
+        _counters(profile),
+    ]
+    busy, waiting = (sum(getattr(kernel, name) for kernel in profile.kernels) for name in ("busy", "waiting"))
+    if waiting > _WORTH_TELLING * (busy + waiting):
+        lines.append(f"threads that share a phase wait {waiting / (busy + waiting):.1%} of their time in it")
+    between = profile.idle.between / _whole(profile)
+    if between > _STOPPED and _whole(profile) >= 1e-3:
+        lines.append(
+            f"{between:.0%} of a run passes between phases: the operating system has stopped threads that others wait "
+            "for, because other programs use these processors. Close those, or use fewer --threads"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("s" if number != 1 else "")
+
+
+def _counters(profile: ModelProfile) -> str:
+    counters = profile.counters
+    if not counters.available:
+        return f"no hardware counters: {counters.reason}"
+    told = [f"{name.replace('_', ' ')} {value:,.3g}" for name, value in counters.values.items()]
+    return f"of a run, all threads: {', '.join(told)}"
+
+
+def kernels_called(profile: ModelProfile, account: Account, name: str) -> list[KernelProfile]:
+    """The kernels of a name, or those that compute a node of it, as the file or the compiler calls it.
+
+    Raises OptionError with names like it where there is none."""
+    found = [kernel for kernel in profile.kernels if kernel.name == name]
+    called = {name, *(own for node in account.record.nodes if node.name == name for own in node.called)}
+    found = found or [kernel for kernel in profile.kernels if called.intersection(kernel.nodes)]
+    if found:
+        return found
+    known = dict.fromkeys((*(k.name for k in profile.kernels), *(n for k in profile.kernels for n in k.nodes)))
+    ends = [other for other in known if name and other.endswith(f"/{name}")]
+    close = [printable(other) for other in (ends or difflib.get_close_matches(name, known, 3, 0.6))[:3]]
+    hint = f"; did you mean {', '.join(close)}?" if close else ""
+    raise OptionError(
+        f"--kernel {printable(name)!r}: no kernel of this run is called that or computes such a node{hint}"
+    )
+
+
+def kernel_text(profile: ModelProfile, account: Account, kernel: KernelProfile) -> str:
+    """One kernel in full: what it holds, and what was predicted beside what was measured."""
+    together = [other.name for other in profile.kernels if other.phase == kernel.phase and other is not kernel]
+    beside = f", beside {', '.join(together)}" if together else ""
+    lines = [f"kernel {kernel.name} of {printable(profile.variant)}, phase {kernel.phase}{beside}"]
+    lines += _members(profile, kernel)
+    lines.append(f"  computes {_count(len(kernel.nodes), 'node')}")
+    files = {name: node for node in account.record.nodes for name in node.called}
+    lines += [f"    {_node(name, source, files)}" for name, source in zip(kernel.nodes, kernel.sources, strict=True)]
+    lines += _comparison(kernel)
+    for title, bound in (("measured", kernel.judgement.bound), ("predicted", kernel.judgement.predicted)):
+        if bound is not None:
+            floor = f", {seconds_text(bound.floor)} at least" if title == "measured" else ""
+            lines.append(f"  {title}: bound by {bound.name}: {bound.reason}{floor}")
+    if kernel.judgement.disagreement:
+        lines.append(f"  they disagree: {kernel.judgement.disagreement}")
+    if kernel.judgement.bound is not None:
+        lines.append(f"  to try: {kernel.judgement.bound.try_next}")
+    return "\n".join(lines) + "\n"
+
+
+def _members(profile: ModelProfile, kernel: KernelProfile) -> list[str]:
+    """The parts of the schedule of its region, a line each."""
+    if not kernel.schedule:
+        return ["  no schedule is recorded for it"]
+    sharing = [k.name for k in profile.kernels if k.region == kernel.region and k is not kernel]
+    shared = f" (and of {', '.join(sharing)}, which the same region holds)" if sharing else ""
+    lines = [f"  schedule of region {printable(kernel.region)}{shared}"]
+    return lines + [f"    {part.strip()}" for part in kernel.schedule.split(";")]
+
+
+def _node(name: str, source: str, files: Mapping[str, FileNode]) -> str:
+    node = files.get(name)
+    told = printable(name)
+    if node is not None:
+        told = f"{printable(node.operator)} {printable(node.name) or told}"
+        told += f" (here {printable(name)})" if node.name and node.name != name else ""
+    return told + (f", from {printable(source)}" if source else "")
+
+
+def _comparison(kernel: KernelProfile) -> list[str]:
+    busy, threads = kernel.busy, max(1, kernel.threads)
+    ratio = f"{busy / kernel.predicted:.2f} times the prediction" if kernel.predicted else ""
+    seconds = kernel.seconds
+    rows = [
+        ("", "predicted", "measured"),
+        ("computing, all threads", seconds_text(kernel.predicted), f"{seconds_text(busy)}  {ratio}".rstrip()),
+        (
+            "its part of the run",
+            seconds_text(kernel.predicted / threads),
+            f"{seconds_text(seconds.typical)}  median {seconds_text(seconds.median)}, best "
+            f"{seconds_text(seconds.best)}, p90 {seconds_text(seconds.p90)}; {kernel.share:.1%} of all kernels",
+        ),
+        ("threads", "", str(kernel.threads)),
+        ("waiting, all threads", "", seconds_text(kernel.waiting)),
+        ("operations", f"{kernel.flops:,}", f"{kernel.flops_per_s * 1e-9:.3g} GFLOP/s"),
+        ("memory it must move", bytes_text(kernel.bytes), f"{kernel.bytes_per_s * 1e-9:.3g} GB/s"),
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    return [f"  {a:<{widths[0]}}  {b:>{widths[1]}}  {c}".rstrip() for a, b, c in rows]

@@ -1,0 +1,71 @@
+"""Many runs of a model, with clocks and without, on the same inputs: what a profile is put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opweld.analysis.alternate import Blocks, alternate_runs
+from opweld.runtime.bind import Array, PlanDescription
+from opweld.runtime.profile import Clocked
+from opweld.runtime.session import Session
+
+_MOST_BYTES = 256 << 20
+"""What is kept of clocks at most: of a large model on many cores, fewer runs."""
+
+PLAIN, TIMED = "plain", "timed"
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """The runs that count.
+
+    Attributes:
+        plan: what was run. shapes: of the inputs.
+        plain, timed: seconds of each run without clocks and with them, as the caller sees them.
+        wall: of each timed run, nanoseconds from before its threads were woken to after the last one was done.
+        timings: of each timed run the opw_timing by thread and step, int64 [runs, threads, steps, TIMING_FIELDS].
+    """
+
+    plan: PlanDescription
+    shapes: Mapping[str, tuple[int, ...]]
+    plain: npt.NDArray[np.float64]
+    timed: npt.NDArray[np.float64]
+    wall: npt.NDArray[np.int64]
+    timings: npt.NDArray[np.int64]
+
+
+def sample(
+    session: Session,
+    feeds: Mapping[str, Array],
+    blocks: Blocks,
+    progress: Callable[[int, int], None] | None = None,
+) -> Samples:
+    """Runs a model in alternating blocks with clocks and without. Raises UnsupportedError for one that decides as it
+    runs."""
+    plan = session.plan(feeds)
+    each = max(1, plan.threads * len(plan.steps) * 32)
+    blocks = replace(blocks, most=max(3, min(blocks.most, _MOST_BYTES // each // blocks.rounds)))
+    contestants: dict[str, Callable[[], Clocked | None]] = {
+        PLAIN: partial(_plain, session, feeds),
+        TIMED: partial(session.clocked, feeds),
+    }
+    made = alternate_runs(contestants, blocks, progress)
+    clocks = [run.answer for run in made[TIMED] if run.answer is not None]
+    return Samples(
+        plan,
+        {name: tuple(np.shape(value)) for name, value in feeds.items()},
+        np.array([run.seconds for run in made[PLAIN]]),
+        np.array([run.seconds for run in made[TIMED]]),
+        np.array([clock.wall for clock in clocks], np.int64),
+        np.stack([clock.timings for clock in clocks]),
+    )
+
+
+def _plain(session: Session, feeds: Mapping[str, Any]) -> None:
+    session.run_tensors(feeds)

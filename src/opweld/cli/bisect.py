@@ -1,0 +1,237 @@
+"""`opweld bisect`: which decision breaks it?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opweld.cli import arguments, show
+from opweld.cli.optimize import RUNTIMES
+from opweld.errors import OptionError, RunError
+from opweld.ledger import Decision, printable
+
+if TYPE_CHECKING:
+    from opweld.options import Options
+    from opweld.verify.apart import Apart
+    from opweld.verify.bisect import Attempt, Attempting, Bisection, Trial
+
+
+def bisect(
+    model: arguments.ModelArgument,
+    values: arguments.InputOption = None,
+    dim: arguments.InputDimOption = None,
+    rtol: arguments.RtolOption = None,
+    atol: arguments.AtolOption = None,
+    latency: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATIO",
+            help="Bad is what takes more than so many times as long as the model with no decision granted.",
+            show_default=False,
+        ),
+    ] = None,
+    optimized: Annotated[
+        bool, typer.Option("--optimized", help="Look among the decisions of `opweld optimize` instead.")
+    ] = False,
+    runtime: Annotated[
+        str, typer.Option("--for", metavar="RUNTIME", help="With --optimized: any or onnxruntime, as for `optimize`.")
+    ] = "any",
+    level: arguments.LevelOption = "all",
+    threads: arguments.ThreadsOption = None,
+    disable: arguments.DisableOption = None,
+    pin: arguments.PinOption = None,
+    dim_hint: arguments.HintOption = None,
+    length: arguments.LengthOption = None,
+    constant: arguments.ConstantOption = None,
+    seed: arguments.SeedOption = 0,
+    json: arguments.JsonOption = None,
+) -> None:
+    """Find the one decision that makes a model wrong, or slow, by halving the ledger.
+
+    \b
+    opweld bisect model.onnx --input x=photo.npy
+    opweld bisect model.onnx --rtol 1e-4                  bad is an error of more than this part of an output's scale
+    opweld bisect model.onnx --latency 1.1                bad is slower than 1.1 times the model without any decision
+    opweld bisect model.onnx --optimized                  among the decisions of `opweld optimize`
+
+    It compiles with the decisions up to one granted and all later ones at their baseline, and halves what is between
+    good and bad: 2 + log2(n) runs. What is wrong without any decision is no decision's fault, and it says so. Exit
+    status 0 when the model is good, 1 when it is not.
+    """
+    if runtime not in RUNTIMES:
+        raise OptionError(f"--for {runtime!r}: expected {' or '.join(RUNTIMES)}")
+    if latency is not None and (optimized or rtol is not None or atol is not None):
+        raise OptionError("--latency stands alone: it compares times of compiled models, and no answers")
+    if latency is not None and not latency >= 1:
+        raise OptionError(f"--latency {latency}: expected 1 or more, which is the model without any decision")
+    from opweld.verify.apart import Apart
+    from opweld.verify.bisect import bisect as search
+    from opweld.verify.check import check_tolerances
+
+    check_tolerances(rtol=rtol, atol=atol)
+    options = arguments.options(
+        level=level,
+        threads=threads,
+        disable=disable,
+        pin=pin,
+        dim_hint=dim_hint,
+        length=length,
+        constant=constant,
+    )
+    given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
+    with show.progress() as progress, Apart() as apart:
+        attempt = (
+            _rewriting(model, options, given, dims, seed, runtime, rtol, atol)
+            if optimized
+            else _compiling(model, options, given, dims, seed, latency, rtol, atol, apart)
+        )
+        found = search(_shown(attempt, progress))
+    measure = "time" if latency is not None else "error"
+    if json is not None:
+        show.write_json({"model": str(model), "measure": measure, **_data(found)}, json)
+    if json is None or str(json) != "-":
+        print("\n".join(_report(found, str(model), measure, "optimize" if optimized else "compile")))
+    if not found.whole.good:
+        raise typer.Exit(1)
+
+
+def _compiling(
+    model: Path,
+    options: Options,
+    given: dict[str, str],
+    dims: dict[str, int],
+    seed: int,
+    latency: float | None,
+    rtol: float | None,
+    atol: float | None,
+    apart: Apart,
+) -> Attempting:
+    from opweld.cli.attempts import ByError, ByTime, CompiledAttempts
+    from opweld.cli.open import Opened
+    from opweld.runtime.fitted import FittedSessions
+    from opweld.runtime.session import Session
+
+    def feeds(session: Session) -> dict[str, Any]:
+        return Opened(session, FittedSessions(session, None)).feeds(given, dims, seed)
+
+    judge = ByError(model, apart, rtol=rtol, atol=atol) if latency is None else ByTime(latency)
+    attempts = CompiledAttempts(model, options, judge, feeds)
+    if latency is not None:
+        bare = attempts(frozenset(), "").trial  # what all others are timed against
+        if not bare.good:
+            raise RunError(f"without any decision the model does not run: {bare.problem}")
+    return attempts
+
+
+def _rewriting(
+    model: Path,
+    options: Options,
+    given: dict[str, str],
+    dims: dict[str, int],
+    seed: int,
+    runtime: str,
+    rtol: float | None,
+    atol: float | None,
+) -> Attempting:
+    from opweld.cli.attempts import OptimizedAttempts, declared_inputs
+    from opweld.verify.inputs import make_inputs
+
+    feeds = make_inputs(declared_inputs(model), given=given, dims=dims, seed=seed)
+    return OptimizedAttempts(model, options, feeds, contributed=runtime == "onnxruntime", rtol=rtol, atol=atol)
+
+
+def _shown(attempt: Attempting, progress: show.Progress | None) -> Attempting:
+    """The same, with a word before each run to who watches."""
+    runs, most = 0, 0
+
+    def shown(granted: Collection[str] | None, without: str) -> Attempt:
+        nonlocal runs, most
+        if progress is not None:
+            words = "all granted" if granted is None else f"{len(granted)} granted"
+            progress(f"run {runs + 1}: {words}", runs, most)
+        made = attempt(granted, without)
+        runs += 1
+        count = sum(decision.fired for decision in made.ledger)
+        most = most or 3 + math.ceil(math.log2(max(count, 1)))
+        return made
+
+    return shown
+
+
+def _report(found: Bisection, model: str, measure: str, command: str) -> list[str]:
+    figure: Callable[[Trial], str] = _error if measure == "error" else _time
+    lines = [f"{printable(model)}: {len(found.decisions)} decisions took more than their baseline"]
+    if found.whole.good:
+        return [*lines, f"good with all of them: {figure(found.whole)}"]
+    lines.append(f"bad with all of them: {figure(found.whole)}")
+    if measure == "error" and not math.isinf(found.whole.figure):
+        lines.append(f"  {printable(found.whole.problem, 300)}")
+    if found.found is None:
+        lines.append(f"bad with none of them too: {figure(found.bare)}")
+        return [*lines, "so it is no decision: a kernel as such, an operator's lowering, or the tolerance"]
+    assert found.before is not None and found.after is not None and found.without is not None
+    decision = found.found
+    taken = f"{decision.rule} {printable(decision.taken)}"
+    lines += [
+        f"good with none of them: {figure(found.bare)}",
+        f"{found.runs} runs found the one:",
+        "",
+        f"  {decision.id} {taken} at {printable(', '.join(decision.site)) or '(no node)'}",
+        f"    {printable(decision.reason, 200)}; instead of {_others(decision)}",
+        f"    about {printable(decision.subject, 200)}",
+        f"    up to it, without it: {figure(found.before)}",
+        f"    up to it, with it: {figure(found.after)}",
+        "",
+    ]
+    if found.without.good:
+        return [*lines, f"good with all but this one ({figure(found.without)}): --disable {decision.id}"]
+    return [
+        *lines,
+        f"still bad with all but this one: {figure(found.without)}",
+        f"so it is not alone; look on with opweld bisect {'--optimized ' * (command == 'optimize')}"
+        f"--disable {decision.id}",
+    ]
+
+
+def _others(decision: Decision) -> str:
+    return printable(", ".join(a.name for a in decision.alternatives if a.name != decision.taken), 200)
+
+
+def _error(trial: Trial) -> str:
+    if math.isinf(trial.figure):
+        return printable(trial.problem, 300)
+    return f"error {trial.figure:.2e} of scale"
+
+
+def _time(trial: Trial) -> str:
+    if math.isinf(trial.figure):
+        return printable(trial.problem, 300)
+    return f"{trial.figure:.2f} times as long as without any"
+
+
+def _data(found: Bisection) -> dict[str, Any]:
+    """What was found as JSON types."""
+    outcome = "good" if found.whole.good else "decision" if found.found is not None else "no decision"
+    trials = {
+        "whole": found.whole,
+        "bare": found.bare,
+        "before": found.before,
+        "after": found.after,
+        "without": found.without,
+    }
+    return {
+        "outcome": outcome,
+        "decisions": len(found.decisions),
+        "runs": found.runs,
+        "found": None if found.found is None else found.found.to_json(),
+        **{name: None if trial is None else _trial(trial) for name, trial in trials.items()},
+    }
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    figure = "infinity" if math.isinf(trial.figure) else trial.figure
+    return {"good": trial.good, "figure": figure, "problem": trial.problem}

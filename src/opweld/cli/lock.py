@@ -1,0 +1,95 @@
+"""`opweld lock`: the fusions of a model in a file, and what has changed since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opweld.cli import arguments
+from opweld.errors import OptionError
+from opweld.ledger import printable
+
+
+def lock(
+    model: arguments.ModelArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Where to write; standard output where not given."),
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare with what was written before.", show_default=False)
+    ] = None,
+    target: arguments.TargetOption = "native",
+    level: arguments.LevelOption = "all",
+    dim: arguments.FixedDimOption = None,
+    disable: arguments.DisableOption = None,
+    pin: arguments.PinOption = None,
+    dim_hint: arguments.HintOption = None,
+    length: arguments.LengthOption = None,
+    constant: arguments.ConstantOption = None,
+) -> None:
+    """Write down which nodes are computed together, and see later whether one fusion was lost.
+
+    \b
+    opweld lock model.onnx -o model.lock                  a line for each kernel of several nodes: review it, commit it
+    opweld lock model.onnx --check model.lock             exit status 1 when one is lost or new, with the reason
+
+    A model that is exported anew may lose a fusion and still be right: a second reader, another order of nodes. It is
+    slower, and nothing says so. Only names of nodes are in the file, and nothing of kernels of a single node.
+    """
+    if output is not None and check is not None:
+        raise OptionError("--output writes a lock and --check reads one: give one of them")
+    from opweld.cli.open import read_account
+    from opweld.options import Options
+    from opweld.rewrite.optimize import optimize_as_asked
+    from opweld.verify.lock import changes, fusions_of, parse_lock, print_lock
+
+    options = arguments.options(
+        target=target,
+        level=level,
+        dims=arguments.sizes(dim),
+        disable=disable,
+        pin=pin,
+        dim_hint=dim_hint,
+        length=length,
+        constant=constant,
+    )
+    before = None if check is None else parse_lock(_read(check), str(check))
+    compiled = list(read_account(model, options).ledger)
+    rewritten = optimize_as_asked(model, Options(level=options.level)).ledger
+    after = fusions_of(compiled, rewritten)
+    if before is None:
+        text = print_lock(after)
+        if output is None:
+            print(text, end="")
+        else:
+            _write(output, text)
+            print(f"{output}: {len(after)} fusions")
+        return
+    found = changes(before, after, compiled)
+    for change in found:
+        print(f"{'lost' if change.lost else 'new '}  {change.fusion.words}")
+        for note in change.notes:
+            print(f"      {note}")
+    lost = sum(change.lost for change in found)
+    if found:
+        remedy = f"`opweld lock MODEL -o {printable(str(check))}` accepts it"
+        print(f"{printable(str(check))}: {lost} lost, {len(found) - lost} new; {remedy}")
+        raise typer.Exit(1)
+    print(f"{printable(str(check))}: all {len(after)} fusions are there")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise OptionError(f"--check {str(path)!r}: cannot be read ({error}); write it with -o") from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"--output {str(path)!r}: cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,115 @@
+"""`opweld machine`: what this machine can do at most, measured once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from opweld.cli import arguments, show
+
+if TYPE_CHECKING:
+    from opweld.analysis.machine import Figure, Machine, Pair
+
+_DOUBTS = 6
+"""How many doubts are shown; --json has all."""
+
+
+def machine(
+    json: arguments.JsonOption = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure, whatever is remembered.")] = False,
+    threads: arguments.ThreadsOption = None,
+) -> None:
+    """Measure what this machine can do at most: arithmetic, bandwidth and latency of every level of memory.
+
+    \b
+    opweld machine                                        measured the first time, remembered from then on
+    opweld machine --again                                measure anew: something else ran the last time
+    opweld machine --threads 4                            the ceilings of four cores
+
+    Measuring takes some ten seconds and wants the machine to itself. A figure is the median of its samples; its spread
+    is what lies between the lowest tenth of them and the highest. What is remembered is for this processor alone.
+    """
+    from opweld.analysis.ceilings import measure
+    from opweld.analysis.machine import Machine
+
+    found = None if again else Machine.remembered(threads=threads or 0)
+    remembered = found is not None
+    if found is None:
+        with show.progress() as progress:
+            found = measure(threads or 0, progress)
+        found.remember()
+    if json is not None:
+        show.write_json(found.to_json(), json)
+        if str(json) == "-":
+            return
+    _show(found, remembered)
+
+
+def _show(found: Machine, remembered: bool) -> None:
+    when = datetime.fromisoformat(found.measured).strftime("%Y-%m-%d %H:%M UTC")
+    told = "remembered from" if remembered else "measured"
+    title = f"{found.processor}: {found.target}, {_threads(found.threads)}, {told} {when}"
+    units = {"int8": _operations}
+    rows = [_row(f"{kind} arithmetic", pair, units.get(kind, _flops)) for kind, pair in found.compute.items()]
+    for level in found.levels:
+        size = f" ({show.byte_count(level.bytes)})" if level.bytes else ""
+        rows.append(_row(f"{level.name} read{size}", level.read, _bandwidth))
+        rows.append(_row(f"{level.name} write", level.write, _bandwidth))
+        rows.append((f"{level.name} latency", _duration(level.latency), "-", _spread(level.latency)))
+    rows.append(("barrier", "-", _duration(found.barrier), _spread(found.barrier)))
+    show.table(title, ("what", "one core", "all threads", "spread"), rows)
+    print()
+    columns = ("operations a byte", *(f"{level.name} {who}" for level in found.levels for who in ("one", "all")))
+    ridges = [
+        (kind, *(f"{found.ridge(kind, level, n):.3g}" for level in found.levels for n in (1, found.threads)))
+        for kind in found.compute
+    ]
+    show.table("", columns, ridges, ("above it a kernel that reads from that level is bound by its arithmetic",))
+    print()
+    _show_sure(found, remembered)
+
+
+def _show_sure(found: Machine, remembered: bool) -> None:
+    print(f"sure: {found.sure}")
+    for doubt in found.doubts[:_DOUBTS]:
+        print(f"  {doubt}")
+    if len(found.doubts) > _DOUBTS:
+        print(f"  and {len(found.doubts) - _DOUBTS} more, which --json names")
+    if found.sure == "low":
+        print("  something else ran meanwhile: measure --again when the machine is quiet")
+    for note in found.notes:
+        print(f"note: {note}")
+    if remembered:
+        print("--again measures anew")
+
+
+def _row(what: str, pair: Pair, unit: Callable[[float], str]) -> tuple[str, str, str, str]:
+    spread = max(pair.one, pair.all, key=lambda figure: figure.spread)
+    return what, unit(pair.one.value), unit(pair.all.value), _spread(spread)
+
+
+def _flops(value: float) -> str:
+    return f"{value / 1e9:.0f} GFLOP/s"
+
+
+def _operations(value: float) -> str:
+    return f"{value / 1e9:.0f} GOP/s"
+
+
+def _bandwidth(value: float) -> str:
+    return f"{value / 1e9:.1f} GB/s"
+
+
+def _duration(figure: Figure) -> str:
+    return f"{figure.value * 1e9:.3g} ns"
+
+
+def _spread(figure: Figure) -> str:
+    return f"{figure.spread:.0%}"
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"

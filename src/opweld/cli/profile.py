@@ -1,0 +1,156 @@
+"""`opweld profile`: where the time of a run goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opweld.cli import arguments, show
+from opweld.errors import OptionError, UnsupportedError
+
+if TYPE_CHECKING:
+    from opweld.account.account import Account
+    from opweld.analysis.machine import Machine
+    from opweld.analysis.profile import ModelProfile
+    from opweld.runtime.session import Session
+
+ROUNDS = 5
+"""Blocks of runs with clocks and without."""
+
+
+def profile(
+    model: arguments.AnyModelArgument,
+    values: arguments.InputOption = None,
+    dim: arguments.InputDimOption = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Tell more of this kernel, or of those that compute this node.", show_default=False
+        ),
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(metavar="KEY", help="What is listed first: time, busy, waiting, flops, bytes or order.")
+    ] = "time",
+    top: Annotated[int, typer.Option(metavar="N", min=0, help="How many kernels to list; 0 for all.")] = 20,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Runs with clocks, and as many without; what fits into two seconds where not given.",
+            show_default=False,
+        ),
+    ] = None,
+    level: arguments.LevelOption = "all",
+    threads: arguments.ThreadsOption = None,
+    disable: arguments.DisableOption = None,
+    pin: arguments.PinOption = None,
+    dim_hint: arguments.HintOption = None,
+    schedules: arguments.SchedulesOption = None,
+    length: arguments.LengthOption = None,
+    constant: arguments.ConstantOption = None,
+    seed: arguments.SeedOption = 0,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the typical run for Perfetto or chrome://tracing.", show_default=False
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write a row a kernel.", show_default=False)
+    ] = None,
+    json: arguments.JsonOption = None,
+) -> None:
+    """Time every kernel of a model in many runs, and say which nodes and which source lines it comes from.
+
+    \b
+    opweld profile model.onnx
+    opweld profile model.opweld --dim seq=200 --threads 1
+    opweld profile model.onnx --top 0 --sort order        every kernel, in the order in which they run
+    opweld profile model.onnx --kernel k12_contraction    its members, schedule and nodes; predicted, and measured
+    opweld profile model.onnx --kernel /layer1/Conv       the kernels that compute this node
+    opweld profile model.onnx --trace trace.json          open it at https://ui.perfetto.dev
+    opweld profile model.onnx --json profile.json
+
+    Runs with clocks and without take turns; what the clocks add is told. The times of kernels and the time in which no
+    kernel runs add up to a run. What --json writes is described by docs/profile.schema.json.
+    """
+    from opweld.analysis.machine import Machine
+    from opweld.analysis.profile_data import COLUMNS, profile_json, profile_rows
+    from opweld.analysis.profile_text import SORTS, kernel_text, kernels_called, summary_text, table_rows
+    from opweld.analysis.trace import trace_json
+    from opweld.cli.open import open_model, read_account
+
+    arguments.distinct(model, csv=csv, json=json, trace=trace)
+    if sort not in SORTS:
+        raise OptionError(f"--sort {sort!r}: expected one of {', '.join(SORTS)}")
+    options = arguments.options(
+        level=level,
+        threads=threads,
+        disable=disable,
+        pin=pin,
+        dim_hint=dim_hint,
+        schedules=schedules,
+        length=length,
+        constant=constant,
+    )
+    opened = open_model(model, options)
+    feeds = opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
+    account = read_account(opened.session.folder, options)
+    machine = Machine.remembered()
+    made = taken(opened.session, feeds, account, machine, runs)
+    target = opened.session.manifest.target
+    if trace is not None:
+        show.write_json(trace_json(made, str(model)), trace, "--trace", indent=None)
+    if csv is not None:
+        show.write_csv(COLUMNS, (dict(zip(COLUMNS, row, strict=True)) for row in profile_rows(made)), csv)
+    if json is not None:
+        show.write_json(profile_json(made, str(model), target), json)
+    if "-" in map(str, (json, csv, trace)):
+        return
+    if kernel is not None:
+        for found in kernels_called(made, account, kernel):
+            print(kernel_text(made, account, found), end="")
+        return
+    columns, rows = table_rows(made, sort, top)
+    show.table("", columns, rows, left=("bound",))
+    if machine is None:
+        print("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")
+    print(summary_text(made, str(model), target, account), end="")
+
+
+def taken(
+    session: Session,
+    feeds: Mapping[str, Any],
+    account: Account,
+    machine: Machine | None,
+    runs: int | None = None,
+) -> ModelProfile:
+    """Profiles a session, with a progress bar; what kernels are bound by is said where there is a machine.
+
+    Raises UnsupportedError for a model that decides as it runs."""
+    from opweld.analysis import counters
+    from opweld.analysis.alternate import Blocks
+    from opweld.analysis.costs import fed_sizes
+    from opweld.analysis.judge import judge_of
+    from opweld.analysis.profile import model_profile
+    from opweld.analysis.sample import sample
+
+    if session.decides:
+        raise UnsupportedError(
+            "the model decides as it runs (a size, a branch or the end of a loop hangs on data), so it has "
+            "no plan whose kernels could be timed. `opweld bench` times it as a whole, and `perf record` shows its "
+            "kernels by name. Where what decides is known, `--constant NAME=VALUE` makes it a part of the model"
+        )
+    blocks = Blocks(min(ROUNDS, runs or ROUNDS), runs=runs or 0)
+    with show.progress() as progress:
+        samples = sample(session, feeds, blocks, None if progress is None else partial(progress, "runs"))
+        counted = counters.count(lambda: session.run_tensors(feeds), max(1, min(100, len(samples.plain))))
+    made = model_profile(samples, account, counted)
+    if machine is None:
+        return made
+    return made.judged(judge_of(account, machine, made.variant, fed_sizes(account.record, feeds)))

@@ -1,0 +1,208 @@
+"""`opweld report`: all that is known of a compiled model, as one HTML file to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from opweld.cli import arguments, show
+from opweld.errors import ArtifactError, OptionError, RunError, UnsupportedError
+from opweld.ledger import printable
+from opweld.options import Options
+
+if TYPE_CHECKING:
+    from opweld.analysis.machine import Machine
+    from opweld.verify.compare import Comparison
+    from opweld.verify.intermediates import Intermediate
+
+ARTIFACT = "an artifact holds no graph to compute in float64: report on the ONNX file that it was made from"
+NOT_RUN = "the report was made without a run: leave --no-run out"
+NOT_COMPARED = "the report was made with --no-numerics"
+
+
+def report(
+    model: arguments.AnyModelArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.html", help="The file to write.", show_default=False)
+    ],
+    vs: Annotated[
+        str, typer.Option("--vs", metavar="NAMES", help="Runtimes to compare with: onnxruntime, openvino; or none.")
+    ] = "none",
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="Show what was compiled only: no times, no errors, no other runtimes.")
+    ] = False,
+    no_numerics: Annotated[
+        bool, typer.Option("--no-numerics", help="Leave out errors: float64 takes long for a large model.")
+    ] = False,
+    values: arguments.InputOption = None,
+    dim: arguments.InputDimOption = None,
+    threads: arguments.ThreadsOption = None,
+    target: arguments.TargetOption = "native",
+    level: arguments.LevelOption = "all",
+    disable: arguments.DisableOption = None,
+    pin: arguments.PinOption = None,
+    dim_hint: arguments.HintOption = None,
+    schedules: arguments.SchedulesOption = None,
+    length: arguments.LengthOption = None,
+    constant: arguments.ConstantOption = None,
+    seed: arguments.SeedOption = 0,
+) -> None:
+    """Write one HTML file that shows a model before and after: graph, roofline, timeline, memory, decisions, errors.
+
+    \b
+    opweld report model.onnx -o report.html
+    opweld report model.onnx -o report.html --vs onnxruntime,openvino --threads 2
+    opweld report model.onnx -o report.html --dim batch=1 --dim seq=256
+    opweld report model.opweld -o report.html              of an artifact: all but errors and other runtimes
+    opweld report model.onnx -o report.html --no-run       what was compiled, without running it
+
+    The file holds everything that it shows, asks no network, and opens in any browser of today. The roofs of its
+    roofline are those that `opweld machine` measured; where it never did, they are measured first.
+    """
+    from opweld.account.data import account_json
+    from opweld.analysis.analysis import analysis_of
+    from opweld.analysis.costs import fed_sizes
+    from opweld.analysis.data import analysis_json
+    from opweld.analysis.machine import Machine
+    from opweld.analysis.profile_data import profile_json
+    from opweld.build import artifact
+    from opweld.cli.open import artifact_of, file_bytes, open_model, planned, read_account
+    from opweld.cli.profile import taken
+    from opweld.report.document import Document
+    from opweld.report.page import page
+    from opweld.report.sources import kernel_sources
+
+    arguments.distinct(model, output=output)
+    if not output.absolute().parent.is_dir():
+        raise OptionError(f"--output {output}: cannot write there: no such folder")
+    peers = _peers(vs)
+    if peers and (no_run or model.is_dir()):
+        why = "--no-run runs nothing" if no_run else f"{str(model)!r} is an artifact, which other runtimes cannot read"
+        raise OptionError(f"--vs {vs}: {why}")
+    options = arguments.options(
+        target=target,
+        level=level,
+        threads=threads,
+        disable=disable,
+        pin=pin,
+        dim_hint=dim_hint,
+        schedules=schedules,
+        length=length,
+        constant=constant,
+    )
+    given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
+    folder = artifact_of(model, options)
+    manifest = artifact.read(folder)
+    account = read_account(folder, options)
+    numerics, reason = None, NOT_RUN if no_run else NOT_COMPARED if no_numerics else ARTIFACT
+    if not (no_run or no_numerics or model.is_dir()):
+        numerics, reason = _numerics(model, options, given, dims, seed)
+    machine = Machine.remembered() if no_run else _measured()
+    profiled, unprofiled, plan, sizes = None, NOT_RUN, None, dims
+    if not no_run:
+        try:
+            opened = open_model(folder, options)
+            feeds = opened.feeds(given, dims, seed)
+            sizes = fed_sizes(account.record, feeds)
+            made = taken(opened.session, feeds, account, machine)
+            profiled, plan = profile_json(made, str(model), manifest.target), opened.session.plan(feeds)
+        except (ArtifactError, RunError, UnsupportedError) as error:
+            unprofiled = str(error)
+    if plan is None:
+        sizes, plan = planned(folder, options, account, sizes)
+    analysis = analysis_of(account, sizes, machine, plan)
+    shown = Document(
+        title=model.resolve().stem,
+        model=str(model),
+        opweld=manifest.opweld,
+        target=manifest.target,
+        account=account_json(account, str(model), account.record.nodes, account.ledger),
+        sources=kernel_sources(folder),
+        analysis=analysis_json(analysis, str(model), manifest.target, file_bytes(model)),
+        profile=profiled,
+        profile_reason="" if profiled else unprofiled,
+        machine=None if machine is None else machine.to_json(),
+        numerics=numerics,
+        numerics_reason=reason,
+        peers=_latencies(model, options, peers, given, dims, seed) if peers else (),
+    )
+    text = page(shown.to_json())
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"--output {output}: cannot write there: {error.strerror}") from error
+    print(f"{printable(str(output))}  ({len(text) / 1e6:.1f} MB)")
+
+
+def _measured() -> Machine:
+    """The ceilings of this machine, measured where they never were."""
+    from opweld.analysis.ceilings import measure
+    from opweld.analysis.machine import Machine
+
+    found = Machine.remembered()
+    if found is None:
+        with show.progress() as progress:
+            found = measure(progress=progress)
+        found.remember()
+    return found
+
+
+def _peers(vs: str) -> list[str]:
+    from opweld.cli.peers import PEERS
+
+    names = [] if vs == "none" else [name.strip() for name in vs.split(",")]
+    if len(set(names)) != len(names) or not PEERS.keys() >= set(names):
+        raise OptionError(f"--vs {vs!r}: expected some of {', '.join(PEERS)}, each once; or none")
+    return names
+
+
+def _latencies(
+    model: Path, options: Options, peers: list[str], given: Mapping[str, str], dims: Mapping[str, int], seed: int
+) -> list[dict[str, Any]]:
+    """Of opweld and of other runtimes, taken in turn."""
+    from opweld.cli.contest import contest
+
+    rows = contest(model, model.stem, {"all": options}, peers, lambda opened: opened.feeds(given, dims, seed), rounds=7)
+    return [
+        {"name": name, "median": timing.median_s, "best": timing.best_s} for name, timing in rows[0].timings.items()
+    ]
+
+
+def _numerics(
+    model: Path, options: Options, given: Mapping[str, str], dims: Mapping[str, int], seed: int
+) -> tuple[dict[str, Any] | None, str]:
+    """Errors of the outputs and of the values that are in memory, and why some are not there."""
+    from opweld.cli.open import open_model
+    from opweld.cli.traced import traced
+    from opweld.verify.check import check_outputs
+
+    opened = open_model(model, options)
+    feeds = opened.feeds(given, dims, seed)
+    made = opened.run(feeds)
+    try:
+        with show.working("computing in float64"):
+            check = check_outputs(model, opened.session.as_declared(feeds), list(made), list(made.values()))
+    except UnsupportedError as error:
+        return None, str(error)
+    outputs, values, notes = [_output(one) for one in check.comparisons], list[dict[str, Any]](), [*check.notes]
+    try:
+        trace = traced(model, options, given, dims, seed)
+        values = [_value(value) for value in trace.values]
+        notes += [note for note in trace.notes if note not in notes]
+    except UnsupportedError as error:
+        notes.append(str(error))
+    return {"outputs": outputs, "values": values}, ". ".join(notes)
+
+
+def _output(comparison: Comparison) -> dict[str, Any]:
+    data = comparison.to_json()
+    return {key: data[key] for key in ("name", "shape", "scale", "error", "tolerance", "peer_error", "passed")}
+
+
+def _value(value: Intermediate) -> dict[str, Any]:
+    data = value.to_json()
+    own = {key: data[key] for key in ("name", "node", "shape", "scale", "error", "before", "wrong")}
+    return own | {"tolerated": data["tolerance"]}

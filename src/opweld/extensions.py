@@ -1,0 +1,112 @@
+"""What other packages add to opweld: rules and operators, found through entry points of the groups below.
+
+A package that does not load is left out with a warning; models that need nothing of it compile as ever."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sys
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+RULES = "opweld.rules"
+"""Entry points that are a rule or a pass, its class, or several of them."""
+
+OPERATORS = "opweld.operators"
+"""Entry points that are a module, which registers operators when it is imported."""
+
+TEXTS = ("*.py", "*.c", "*.h")
+"""Files of a package that say what it adds: kernels may be in files of their own."""
+
+_noted: dict[str, str] = {}
+"""Packages that registered something, however they were imported, and a random number for when they did last: it
+stands for the text of those that have none to read."""
+
+
+_sources: dict[str, str] = {}
+"""The text of each kernel that was registered: it may come from anywhere."""
+
+
+def load(group: str) -> tuple[tuple[str, object], ...]:
+    """What the entry points of a group are, after how a message names each; imported once."""
+    return _load(group, tuple(sys.path))
+
+
+def note(module: str, **sources: str) -> None:
+    """Remembers that a module registered something; its text may be another one than before. `sources` are texts of
+    kernels by name."""
+    _noted[module.partition(".")[0]] = secrets.token_hex()
+    _sources.update(sources)
+
+
+def digest() -> str:
+    """A hash of the text of the packages that add something, imported or not: what was compiled with another text of
+    them is not what would be compiled now."""
+    groups = (RULES, OPERATORS)
+    found = {entry.module.partition(".")[0] for group in groups for entry in _entries(group, tuple(sys.path))}
+    times = {name: _noted.get(name, "") for name in (*found, *_noted)}
+    texts = [f"{name}\0{_text_digest(name, tuple(sys.path), time) or time}" for name, time in sorted(times.items())]
+    texts += (f"{name}\0{source}" for name, source in sorted(_sources.items()))
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def warn(title: str, why: str) -> None:
+    """Says that something of another package is left out."""
+    warnings.warn(f"{title} is left out: {why}", RuntimeWarning, stacklevel=3)
+
+
+@cache
+def _load(group: str, path: tuple[str, ...]) -> tuple[tuple[str, object], ...]:
+    found: list[tuple[str, object]] = []
+    for entry in _entries(group, path):
+        title = f"entry point {entry.name!r} of {group} ({entry.value})"
+        try:
+            found.append((title, entry.load()))
+        except Exception as error:  # noqa: BLE001 - a module of another package raises whatever it does
+            warn(title, f"it does not load: {type(error).__name__}: {error}")
+    return tuple(found)
+
+
+@cache
+def _entries(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Those of the packages in `path`, which is that of Python, in an order that is always the same."""
+    from importlib.metadata import entry_points  # takes longer to import than all of opweld
+
+    return tuple(sorted(entry_points(group=group), key=lambda entry: (entry.name, entry.value)))
+
+
+@cache
+def _text_digest(package: str, path: tuple[str, ...], time: str) -> str:
+    """The text of a package or module as first asked for since a time; empty where there is none to read."""
+    digest, files = hashlib.sha256(), list(_files(package))
+    for file in files:
+        try:
+            digest.update(file.read_bytes())
+        except OSError:
+            return ""
+    return digest.hexdigest() if files else ""
+
+
+def _files(package: str) -> Iterator[Path]:
+    from importlib.util import find_spec
+
+    module = sys.modules.get(package)
+    if module is not None and getattr(module, "__spec__", None) is None:  # a script, or a notebook
+        file = getattr(module, "__file__", None)
+        yield from [] if file is None else [Path(file)]
+        return
+    spec = find_spec(package)
+    if spec is None:
+        return
+    if spec.submodule_search_locations is not None:
+        for folder in spec.submodule_search_locations:
+            yield from sorted(file for kind in TEXTS for file in Path(folder).rglob(kind))
+    elif spec.origin is not None:
+        yield Path(spec.origin)

@@ -1,0 +1,130 @@
+"""The nodes of a file, as it names them, and what they are called after loading: for whoever follows one of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import onnx
+import onnx_ir as ir
+
+from opweld.frontend.order import bodies_of
+from opweld.frontend.segment import Variant
+from opweld.record import FileNode
+
+TRACE = "pkg.torch.onnx.stack_trace"
+"""Where PyTorch's exporter keeps the calls that led to a node, the outermost first."""
+
+_FRAME = re.compile(r'File "([^"\n]{1,500})", line (\d{1,9})')
+_SCRIPT_FRAME = re.compile(r"^(.{1,500}\.py)\((\d{1,9})\): ", re.MULTILINE)
+"""As the exporter of TorchScript writes them to a node's documentation, the innermost first, where it is verbose."""
+
+_LIBRARY = re.compile(r"[/\\]site-packages[/\\]torch[/\\]")
+
+
+def recorded_nodes(proto: onnx.ModelProto, model: ir.Model, stored: Collection[str]) -> tuple[FileNode, ...]:
+    """The nodes of a file, those of bodies included; `model`: what loading made of it; `stored`: its parameters."""
+    names = {node.name or "" for node in model.graph.all_nodes()}
+    makers: dict[str, dict[str, None]] = {}
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            makers.setdefault(value.name or "", {})[node.name or ""] = None
+    found: list[FileNode] = []
+    for node, owner in _nodes(proto.graph, ""):
+        makes = [name for output in node.output if output for name in makers.get(output, ())]
+        called = tuple(dict.fromkeys((*((node.name,) if node.name in names and node.name else ()), *makes)))
+        found.append(
+            FileNode(
+                name=node.name or (called[0] if called else ""),
+                operator=node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}",
+                inputs=tuple(node.input),
+                outputs=tuple(node.output),
+                source=source_of(node),
+                body=owner,
+                called=called,
+                weights=tuple(dict.fromkeys(name for name in node.input if name in stored)),
+            )
+        )
+    return tuple(found)
+
+
+def stored_parameters(proto: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+    """Elements and bytes of each stored tensor that counts as parameters: of floats, or of integers of 8 bits or fewer,
+    as quantised weights are. Lone numbers, and what says how to compute, such as shapes, are none. Of several of one
+    name, in different bodies, all but the first are numbered."""
+    found: dict[str, tuple[int, int]] = {}
+    graphs: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
+    while graphs:
+        graph = graphs.pop(0)
+        tensors = [(t.name, t) for t in graph.initializer] if isinstance(graph, onnx.GraphProto) else []
+        for node in graph.node:
+            graphs += bodies_of(node)
+            if node.op_type == "Constant":
+                tensors += [(node.output[0], a.t) for a in node.attribute if a.name == "value" and node.output]
+        for name, tensor in tensors:
+            if tensor.dims and tensor.data_type in _BITS:
+                elements = math.prod(tensor.dims)
+                place = name if name not in found else f"{name} ({len(found)})"
+                found[place] = elements, (elements * _BITS[tensor.data_type] + 7) // 8
+    return found
+
+
+_BITS = {
+    kind.value: int(8 * kind.itemsize)
+    for kind in ir.DataType
+    if kind.is_floating_point() or (kind.name.startswith(("INT", "UINT")) and kind.itemsize <= 1)
+}
+"""Bits of an element, of the types that parameters are of."""
+
+
+def explored_nodes(nodes: Iterable[FileNode], segments: Sequence[Sequence[Variant]]) -> tuple[FileNode, ...]:
+    """The nodes with what inference found: which of them variants hold, and whose results are known before a run."""
+    reached: set[str] = set()
+    computed: set[str] = set()
+    for variant in (variant for own in segments for variant in own):
+        for node in variant.nodes:
+            reached.add(node.name or "")
+            facts = [variant.facts.get(variant.resolve(value)) for value in node.outputs if value.name]
+            if not all(fact is not None and (fact.elements is not None or fact.constant is not None) for fact in facts):
+                computed.add(node.name or "")
+    made: list[FileNode] = []
+    for node in nodes:
+        held = reached.intersection(node.called)
+        known = node.operator == "Constant" or (bool(held) and not held & computed)
+        made.append(replace(node, reached=bool(held), known=known))
+    return tuple(made)
+
+
+def source_of(node: onnx.NodeProto) -> str:
+    """file:line of the innermost call outside of PyTorch that led to a node; "" where the exporter recorded none."""
+    trace = next((entry.value for entry in node.metadata_props if entry.key == TRACE), "")
+    frames = [(match[1], match[2]) for match in _FRAME.finditer(trace)]
+    frames += [(match[1], match[2]) for match in _SCRIPT_FRAME.finditer(node.doc_string)][::-1]
+    own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
+    return ":".join(own[-1]) if own else ""
+
+
+def _nodes(graph: onnx.GraphProto, owner: str) -> Iterator[tuple[onnx.NodeProto, str]]:
+    """The nodes of a graph and of its bodies, each with the name of the node that holds the body."""
+    todo = [(graph, owner)]
+    while todo:
+        graph, owner = todo.pop()
+        for node in graph.node:
+            yield node, owner
+            name = node.name or next(iter(node.output), "") or node.op_type
+            todo += [(body, name) for body in bodies_of(node)]
+
+
+def nodes_in_order(model: ir.Model) -> Iterator[ir.Node]:
+    """The nodes of a model in the order in which `recorded_nodes` finds those of its file."""
+    todo: list[ir.Graph] = [model.graph]
+    while todo:
+        for node in todo.pop():
+            yield node
+            for attribute in node.attributes.values():
+                if attribute.type is ir.AttributeType.GRAPH:
+                    todo.append(attribute.as_graph())
+                elif attribute.type is ir.AttributeType.GRAPHS:
+                    todo += attribute.as_graphs()

@@ -1,0 +1,71 @@
+"""The element type of a value whose shape is not known: operators declare it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx
+import onnx_ir as ir
+
+from opweld.rewrite.scope import Scope, attribute
+
+_Step = ir.DataType | ir.Value | None
+"""A type, the value that has the same one, or nothing."""
+
+
+def dtype_of(value: ir.Value | None, scope: Scope) -> ir.DataType | None:
+    """The element type of a value: as inferred, else what its node's schema says, through nodes that give the type of
+    what they read, or the interface; None where that is not known either."""
+    seen: set[ir.Value] = set()
+    while value is not None and value not in seen:
+        fact = scope.fact(value)
+        if fact is not None:
+            return ir.DataType(fact.dtype.onnx)
+        seen.add(value)
+        node = value.producer()
+        found = value.dtype if node is None else _declared(node, value.index() or 0, scope)
+        if not isinstance(found, ir.Value):
+            return found
+        value = found
+    return None
+
+
+def _declared(node: ir.Node, index: int, scope: Scope) -> _Step:
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    special = _BY_ATTRIBUTE.get(node.op_type)
+    if special is not None:
+        return special(node, index)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, scope.opset)
+    except onnx.defs.SchemaError:
+        return None
+    # The last formal of a schema stands for all that come after it, where it is variadic.
+    formal = schema.outputs[min(index, len(schema.outputs) - 1)]
+    if not formal.is_homogeneous:
+        return None
+    for value, read in zip(node.inputs, schema.inputs, strict=False):
+        if value is not None and read.type_str == formal.type_str and read.is_homogeneous:
+            return value
+    only = list(formal.types)
+    return ir.DataType[only[0][len("tensor(") : -1].upper()] if len(only) == 1 and only[0] in _TENSORS else None
+
+
+def _branch(node: ir.Node, index: int) -> _Step:
+    return node.attributes["then_branch"].as_graph().outputs[index]
+
+
+TYPED_BY_NUMBER = 6
+"""The opset since which a Cast says what it makes by number; before it is by name."""
+
+
+def cast_type(node: ir.Node) -> ir.DataType:
+    """What a Cast makes."""
+    to = attribute(node, "to")
+    return ir.DataType[to] if isinstance(to, str) else ir.DataType(int(to))
+
+
+_BY_ATTRIBUTE: dict[str, Callable[[ir.Node, int], _Step]] = {"If": _branch, "Cast": lambda node, index: cast_type(node)}
+"""Operators whose schema leaves the type of their results open."""
+
+_TENSORS = {f"tensor({dtype.name.lower()})" for dtype in ir.DataType}

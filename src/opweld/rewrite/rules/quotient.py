@@ -1,0 +1,72 @@
+"""A product with one inverse root in it, however it is written: `x / sqrt(v)`, `x * (1 / sqrt(v))`, `v ** -0.5 * x`.
+
+Like `product.py`, of which it is the form with roots: who exported it, and where the numbers stand, does not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from opweld.rewrite.rules.product import is_scalar
+from opweld.rewrite.scope import Scope, operand
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """number * factors[0] * factors[1] * ... / sqrt(radicand); `nodes` compute it, the last one first."""
+
+    number: float
+    factors: tuple[ir.Value, ...]
+    radicand: ir.Value
+    nodes: tuple[ir.Node, ...]
+
+
+def quotient_of(node: ir.Node | None, scope: Scope) -> Quotient | None:
+    """The quotient that a Mul or Div computes. Products inside of it are those that nothing else reads; its root may
+    be read elsewhere, which is for the caller to see."""
+    if node is None or node.op_type not in ("Mul", "Div"):
+        return None
+    number, powers, nodes = 1.0, list[tuple[ir.Value, float]](), list[ir.Node]()
+    pending = [(node, 1.0)]
+    while pending:
+        inner, exponent = pending.pop()
+        nodes.append(inner)
+        for value, own in _parts(inner, scope):
+            power = own * exponent
+            single = scope.single(value) if is_scalar(value) else None
+            maker = scope.maker(value, "Mul", "Div", "Sqrt", "Reciprocal", "Pow")
+            if single is not None and (single > 0 or power == 1):
+                number *= single**power
+            elif maker is not None and _opens(maker, power, scope):
+                pending.append((maker, power))
+            else:
+                powers.append((value, power))
+    roots = [value for value, power in powers if power == -0.5]
+    factors = [value for value, power in powers if power == 1]
+    if len(roots) != 1 or len(roots) + len(factors) != len(powers):
+        return None
+    return Quotient(number, tuple(factors), roots[0], tuple(nodes))
+
+
+def _parts(node: ir.Node, scope: Scope) -> Sequence[tuple[ir.Value, float]]:
+    """What a node multiplies, with exponents; nothing where it is no product of powers."""
+    first, second = operand(node, 0), operand(node, 1)
+    if first is None:
+        return ()
+    if node.op_type in ("Mul", "Div") and second is not None:
+        return (first, 1.0), (second, 1.0 if node.op_type == "Mul" else -1.0)
+    if node.op_type in ("Sqrt", "Reciprocal"):
+        return ((first, 0.5 if node.op_type == "Sqrt" else -1.0),)
+    exponent = scope.single(second) if node.op_type == "Pow" else None
+    if exponent is not None and any(scope.wants(exponent, wanted) for wanted in (0.5, -0.5, -1)):
+        return ((first, exponent),)
+    return ()
+
+
+def _opens(node: ir.Node, power: float, scope: Scope) -> bool:
+    """Whether a factor is written as what its node computes it from."""
+    if node.op_type == "Mul" or (node.op_type == "Div" and not is_scalar(operand(node, 0))):
+        return abs(power) == 1 and scope.only_reader(node.outputs[0])  # the root of a product is no product of roots
+    return abs(power) in (0.5, 1) and len(_parts(node, scope)) > 0

@@ -1,0 +1,48 @@
+"""A value reduced over known axes, which stay as ones: of a mean or a sum, what is under it and along which axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from opweld.rewrite.scope import Scope, attribute, operand
+from opweld.tensor.dim import ONE
+
+_LAID_OUT = ("Reshape", "Unsqueeze", "Expand")
+"""What puts axes back that went."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What is reduced, and the axes, in their order from the front. `nodes` compute it, the last one first."""
+
+    nodes: tuple[ir.Node, ...]
+    source: ir.Value
+    axes: list[int]
+
+
+def reduced(value: ir.Value | None, operator: str, scope: Scope) -> Reduced | None:
+    """A value as the result of a reduction; None where it is none, or where an axis is not known, or goes and does not
+    come back."""
+    whole, laid_out = scope.shape(value), list[ir.Node]()
+    node = scope.maker(value, operator, *_LAID_OUT)
+    while node is not None and node.op_type in _LAID_OUT:
+        laid_out.append(node)
+        node = scope.maker(operand(node, 0), operator, *_LAID_OUT)
+    source = None if node is None else operand(node, 0)
+    shape = scope.shape(source)
+    if node is None or source is None or not shape:
+        return None
+    axes = scope.integers(node, "axes", 1)
+    if axes is None and operand(node, 1) is not None:
+        return None
+    if not axes:
+        if int(attribute(node, "noop_with_empty_axes", 0)):
+            return None
+        axes = list(range(len(shape)))
+    axes = sorted(axis % len(shape) for axis in axes)
+    kept = tuple(ONE if axis in axes else dim for axis, dim in enumerate(shape))
+    if (laid_out or not int(attribute(node, "keepdims", 1))) and whole != kept:
+        return None
+    return Reduced((*laid_out, node), source, axes)

@@ -1,0 +1,27 @@
+"""Weights that rewriting makes: large ones lie in a file, so that a model larger than memory may be rewritten."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LARGE = 1 << 24
+"""Bytes; smaller arrays stay in memory."""
+
+
+def spilled(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, or one of its elements in a file that has no name and is gone when nobody reads it.
+
+    Where there is no room for the file, the array stays in memory."""
+    if array.nbytes < LARGE:
+        return array
+    try:
+        with tempfile.TemporaryFile(prefix="opweld-") as file:
+            array.tofile(file)
+            file.flush()
+            return np.memmap(file, array.dtype, "r", shape=array.shape)
+    except OSError:
+        return array

@@ -1,0 +1,52 @@
+"""A run that is watched: after each phase, the memory of its steps is shown. Imports NumPy only."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from opweld.errors import ArtifactError
+from opweld.runtime.bind import Array, Module, Plan, runtime_error
+from opweld.runtime.library import MESSAGE_BYTES, OK, address
+
+Seen = Callable[[int, "Sequence[int]"], None]
+"""Told of a step when all of its phase are done: its number, and where its buffers are, in their order. Later phases
+use that memory again."""
+
+_WATCH: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+
+def run_watched(module: Module, plan: Plan, arrays: Sequence[Array], seen: Seen) -> list[Array]:
+    """The outputs of a plan for its inputs, computed one phase after the other on this thread.
+
+    Raises ArtifactError for an artifact whose runtime cannot be watched, OpweldError naming the node when a kernel
+    meets a bad index, and whatever `seen` raises."""
+    try:
+        function = module.library.opw_run_watched
+    except AttributeError as error:
+        raise ArtifactError("the artifact is of an older opweld, and shows no steps; compile it again") from error
+    function.restype = ctypes.c_int32
+    pointers = (ctypes.c_void_p,) * 4
+    function.argtypes = (*pointers, _WATCH, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
+    raised: list[BaseException] = []
+
+    def told(_: object, step: int, buffers: Any) -> None:
+        try:
+            if not raised:
+                seen(step, buffers)
+        except BaseException as error:  # noqa: BLE001 - C knows no exceptions
+            raised.append(error)
+
+    outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+    given = (ctypes.c_void_p * len(arrays))(*(address(array) for array in arrays))
+    made = (ctypes.c_void_p * len(outputs))(*(address(array) for array in outputs))
+    message = ctypes.create_string_buffer(MESSAGE_BYTES)
+    status = function(module.handle, plan.handle, given, made, _WATCH(told), None, message, MESSAGE_BYTES)
+    if raised:
+        raise raised[0]
+    if status != OK:
+        raise runtime_error(status, message.value)
+    return outputs

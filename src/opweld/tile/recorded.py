@@ -1,0 +1,101 @@
+"""The kernels of a variant as an artifact records them: where they come from, what they cost and are predicted to take,
+and the memory between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from opweld.ledger import Ledger
+from opweld.place.storage import Storage
+from opweld.record import BufferEntry, Costs, KernelEntry, NodeEntry, Predicted, Size, SymbolEntry, VariantEntry
+from opweld.schedule.expected import Expected
+from opweld.tensor.cost import Count
+from opweld.tensor.dim import Dim
+from opweld.tensor.program import TensorProgram
+from opweld.tensor.unfused import unfused
+from opweld.tile.kernels import Scheduled
+from opweld.tile.module import Variant
+
+
+def costed_nodes(program: TensorProgram) -> VariantEntry:
+    """What the nodes of a program cost that nothing was done to yet; what becomes of them is told later."""
+    nodes = tuple(
+        NodeEntry(
+            cost.node,
+            _costs(cost.count, cost.read, cost.written),
+            cost.launches,
+            _size(cost.values),
+        )
+        for cost in unfused(program)
+    )
+    return VariantEntry(program.name, 0, {}, (), nodes=nodes)
+
+
+def recorded_variant(
+    before: VariantEntry,
+    program: TensorProgram,
+    variant: Variant,
+    scheduled: Sequence[Scheduled],
+    storages: Mapping[str, Storage],
+    expected: Expected,
+    ledger: Ledger,
+) -> VariantEntry:
+    """What `assemble` made of a program, at the sizes that are expected; its segment is told later. `before` is what
+    `costed_nodes` says of it."""
+    made = {id(item.kernel): item for item in scheduled}
+    roots = {storage.root: storage for storage in storages.values()}
+    makers: dict[str, tuple[str, ...]] = {}
+    kernels: list[KernelEntry] = []
+    for launch in variant.launches:
+        item = made[id(launch.kernel)]
+        cost, traffic = item.prediction.cost, item.prediction.traffic
+        memory = [variant.memory[number] for number in launch.memory]
+        weights = [(piece.offset, roots[piece.name]) for piece in memory if piece.kind == "constant"]
+        nodes = tuple(name for name in launch.origin if name)
+        for buffer, piece in zip(launch.kernel.buffers, memory, strict=True):
+            if buffer.role != "read":
+                makers.setdefault(piece.name, nodes)
+        kernels.append(
+            KernelEntry(
+                name=launch.kernel.name,
+                region=ledger.label(item.region),
+                nodes=nodes,
+                phase=launch.phase,
+                seconds=expected(launch.work) * 1e-9,
+                bytes=expected(launch.bytes),
+                flops=expected(launch.flops),
+                costs=_costs(item.count, item.bytes - item.written, item.written),
+                constants=tuple((at, int(storage.elements) * storage.dtype.bytes) for at, storage in weights),
+                predicted=Predicted(
+                    cost.arithmetic, cost.dependency, cost.traffic, cost.launch, traffic.l2, traffic.l3, traffic.dram
+                ),
+            )
+        )
+    buffers = tuple(
+        BufferEntry(piece.name, _size(piece.size), piece.first, piece.last, makers.get(piece.name, ()))
+        for piece in variant.memory
+        if piece.kind == "arena" and piece.size is not None
+    )
+    return replace(
+        before,
+        sizes={source.symbol.name: expected(source.symbol.dim) for source in program.symbols},
+        symbols={s.symbol.name: SymbolEntry(s.input, s.position, s.by_value, s.divisor) for s in program.symbols},
+        kernels=tuple(kernels),
+        buffers=buffers,
+    )
+
+
+def _costs(count: Count, read: Dim, written: Dim) -> Costs:
+    return Costs(
+        flops=_size(count.flops + count.special),
+        macs=_size(count.macs),
+        special=_size(count.special),
+        integer=_size(count.integer),
+        read=_size(read),
+        written=_size(written),
+    )
+
+
+def _size(dim: Dim) -> Size:
+    return str(dim) if dim.constant is None else dim.constant

@@ -1,0 +1,31 @@
+"""Random graphs stay right whatever of the optimiser's wishes are granted."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from opweld.compile import sources_digest
+from tests.random.rewriting import rewrite
+
+SECONDS = 90
+"""Of the long run; `python -m tests.random.rewriting` goes on."""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_fixed_seeds(seed: int) -> None:
+    assert not rewrite(seed).wrong
+
+
+@pytest.mark.slow
+def test_fresh_seeds() -> None:
+    """Other graphs for every change of the compiler, the same for the same text."""
+    first = int(sources_digest()[:8], 16)
+    until = time.monotonic() + SECONDS
+    done = 0
+    while time.monotonic() < until:
+        made = rewrite(first + done)
+        assert not made.wrong, f"seed {made.seed}: {made.wrong}"
+        done += 1
+    assert done > 20

@@ -1,0 +1,139 @@
+"""What kernels are bound by: large products by arithmetic, what only moves by memory, what is short by latency."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opweld.analysis.analysis import KernelAnalysis, analysis_of
+from opweld.analysis.bound import Work, bound_of, disagreement
+from opweld.analysis.machine import Figure, Level, Machine, Pair
+from opweld.options import Options
+from opweld.pipeline import foresee
+from opweld.record import Predicted
+from opweld.target import Target
+from opweld.tensor.intern import compilation
+from tests.unit.rewrite.rewritten import model_of, normal
+
+
+def figure(value: float) -> Figure:
+    return Figure(value, 0.01, 9)
+
+
+def level(name: str, size: int, one: float, every: float) -> Level:
+    pair = Pair(figure(one * 1e9), figure(every * 1e9))
+    return Level(name, size, pair, pair, figure(1e-9))
+
+
+MACHINE = Machine(
+    processor="made up",
+    target="x86-64-v4",
+    threads=2,
+    measured="2026-01-01T00:00:00+00:00",
+    opweld="0",
+    compute={"fp32": Pair(figure(224e9), figure(448e9))},
+    levels=(
+        level("L1", 32 << 10, 400, 800),
+        level("L2", 1 << 20, 140, 280),
+        level("L3", 16 << 20, 56, 100),
+        level("DRAM", 0, 28, 50),
+    ),
+    barrier=figure(2e-7),
+)
+"""About what `schedule.cost.CORES` says of x86-64-v4."""
+
+
+def kernels(text: str, weights: dict[str, Any] | None = None) -> tuple[KernelAnalysis, ...]:
+    with compilation():
+        account = foresee(model_of(text, weights), Options(), Target.of("x86-64-v4"))
+        return analysis_of(account, machine=MACHINE).kernels
+
+
+def slowest(text: str, weights: dict[str, Any] | None = None) -> KernelAnalysis:
+    return max(kernels(text, weights), key=lambda kernel: kernel.work.seconds)
+
+
+def verdict(text: str, weights: dict[str, Any] | None = None) -> tuple[str, str, str]:
+    bound = slowest(text, weights).bound
+    assert bound is not None
+    return bound.kind, bound.level, bound.cause
+
+
+def test_a_large_product_is_bound_by_arithmetic() -> None:
+    text = "g (float[512, 512] x) => (float[512, 512] y) { y = MatMul(x, w) }"
+    assert verdict(text, {"w": normal(512, 512)}) == ("compute", "", "")
+
+
+def test_a_large_convolution_is_bound_by_arithmetic() -> None:
+    text = "g (float[1, 64, 56, 56] x) => (float[1, 64, 56, 56] y) { y = Conv<pads = [1, 1, 1, 1]>(x, w) }"
+    assert verdict(text, {"w": normal(64, 64, 3, 3)}) == ("compute", "", "")
+
+
+@pytest.mark.parametrize(("elements", "where"), [(1 << 16, "L2"), (1 << 20, "L3"), (1 << 24, "DRAM")])
+def test_what_only_moves_is_bound_by_the_level_that_holds_it(elements: int, where: str) -> None:
+    relu = f"g (float[{elements}] x) => (float[{elements}] y) {{ y = Relu(x) }}"
+    assert verdict(relu) == ("memory", where, "")
+    half = elements // 2
+    joined = f"g (float[{half}] x, float[{half}] z) => (float[{elements}] y) {{ y = Concat<axis = 0>(x, z) }}"
+    if where != "L2":
+        assert verdict(joined) == ("memory", where, "")
+
+
+def test_what_is_short_has_too_little_work() -> None:
+    assert verdict("g (float[8, 8] x) => (float[8, 8] y) { y = Relu(x) }") == ("latency", "", "too little work")
+    small = "g (float[4, 8] x) => (float[4, 8] y) { y = MatMul(x, w) }"
+    assert verdict(small, {"w": normal(8, 8)}) == ("latency", "", "too little work")
+
+
+def work(**changes: Any) -> Work:
+    fields: dict[str, Any] = {
+        "kind": "contraction", "flops": 10**9, "special": 0, "read": 10**6, "written": 10**6,
+        "predicted": Predicted(arithmetic=5e-3, l2=2e6), "threads": 2,
+    }  # fmt: skip
+    return Work(**(fields | changes))
+
+
+def test_a_measurement_is_judged_by_its_own_time() -> None:
+    peak = 10**9 / 448e9
+    fast, slow = bound_of(work(), MACHINE, peak / 0.7), bound_of(work(), MACHINE, peak / 0.3)
+    assert (fast.kind, round(fast.compute, 3)) == ("compute", 0.7)
+    assert (slow.kind, slow.cause) == ("latency", "instructions")
+    assert fast.floor == slow.floor == pytest.approx(peak)
+    waits = bound_of(work(), MACHINE, peak / 0.3, waiting=peak / 0.3)
+    assert waits.cause == "synchronisation" and "--threads" in waits.try_next
+    hangs = bound_of(work(predicted=Predicted(arithmetic=5e-3, dependency=9e-3, l2=2e6)), MACHINE, peak / 0.3)
+    assert hangs.cause == "dependency" and "schedule.unroll" in hangs.try_next
+
+
+def test_what_a_level_could_not_deliver_came_from_a_nearer_one() -> None:
+    moves = work(flops=0, read=10**6, written=0, predicted=Predicted(traffic=1e-5, l2=1e6, l3=1e6))
+    l2, l3 = 1e6 / 280e9, 1e6 / 100e9
+    assert bound_of(moves, MACHINE, l3 / 0.9).level == "L3"
+    nearer = bound_of(moves, MACHINE, l2 / 0.9)
+    assert (nearer.level, round(nearer.bandwidth, 3)) == ("L2", 0.9)
+    assert nearer.floor == pytest.approx(l2), "a megabyte fits the second level"
+
+
+def test_functions_take_the_time_of_many_operations() -> None:
+    plain, dear = work(flops=10**8), work(flops=10**8, special=10**7)
+    took = 2e-3
+    assert bound_of(plain, MACHINE, took).compute == pytest.approx(10**8 / 448e9 / took)
+    assert bound_of(dear, MACHINE, took).compute == pytest.approx((10**8 + 39 * 10**7) / 448e9 / took)
+
+
+def test_disagreement_says_by_how_much_and_in_what() -> None:
+    predicted, measured = bound_of(work(), MACHINE), bound_of(work(), MACHINE, 0.1)
+    said = disagreement(predicted, measured, work().seconds, 0.1)
+    assert (
+        said
+        == f"{0.1 / work().seconds:.1f} times the predicted time; predicted compute, measured latency: instructions"
+    )
+    assert disagreement(predicted, predicted, 1.0, 1.5) == ""
+
+
+def test_the_json_has_every_part_of_a_verdict() -> None:
+    data = bound_of(work(), MACHINE).to_json()
+    assert data["kind"] == "compute" and data["try"] and 0 < data["floor_seconds"] < work().seconds
+    assert np.isfinite(data["compute"])

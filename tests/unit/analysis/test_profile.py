@@ -1,0 +1,150 @@
+"""Many runs put together: what is divided adds up, whatever it is divided among."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from opweld.account.account import Account
+from opweld.analysis.bound import Bound
+from opweld.analysis.profile import Judgement, ModelProfile, model_profile
+from opweld.analysis.profile_data import COLUMNS, profile_json, profile_rows
+from opweld.analysis.profile_text import SORTS, kernel_text, kernels_called, summary_text, table_rows
+from opweld.errors import OptionError
+from opweld.given import Given
+from opweld.ledger import Ledger
+from opweld.record import Record
+from tests.schemas import faults
+from tests.unit.analysis.sampled import ACCOUNT, samples
+
+NS = 1e-9
+
+
+@pytest.fixture(scope="module")
+def profile() -> ModelProfile:
+    return model_profile(samples(), ACCOUNT)
+
+
+def test_a_phase_is_divided_by_what_threads_were_busy_with(profile: ModelProfile) -> None:
+    contraction, of_map, rows, halo = profile.kernels
+    # The phase lasts from 100 to 1000; 1280 of 1600 busy nanoseconds are the contraction's.
+    assert contraction.seconds.median == pytest.approx(900 * 1280 / 1600 * NS)
+    assert of_map.seconds.median == pytest.approx(900 * 320 / 1600 * NS)
+    assert rows.seconds.median == pytest.approx(500 * NS)
+    assert (contraction.wall, contraction.busy, contraction.threads) == (
+        pytest.approx(900 * NS), pytest.approx(1280 * NS), 2,
+    )  # fmt: skip
+    assert contraction.waiting + of_map.waiting == pytest.approx((2 * 900 - 1600) * NS)
+    assert (rows.waiting, rows.threads) == (0, 1)
+    assert (halo.seconds.median, halo.threads, halo.flops_per_s) == (0, 0, 0)
+
+
+def test_kernels_and_what_is_idle_add_up_to_a_run(profile: ModelProfile) -> None:
+    idle = profile.idle
+    assert (idle.before, idle.between, idle.after) == pytest.approx((100 * NS, 200 * NS, 100 * NS))
+    assert idle.call == pytest.approx(200 * NS)
+    kernels = sum(kernel.seconds.typical for kernel in profile.kernels)
+    assert kernels + sum(vars(idle).values()) == pytest.approx(2000 * NS)
+    assert profile.accounted == pytest.approx(1400 / 2000)
+    assert profile.overhead == pytest.approx(50 / 1950)
+    assert sum(kernel.share for kernel in profile.kernels) == pytest.approx(1)
+
+
+def test_it_also_adds_up_where_every_run_is_slow_in_another_place() -> None:
+    made = samples((1.0, 1.1, 1.2, 1.3, 1.4, 9.0))
+    for run in range(6):
+        made.timings[run, 0, 2, 1:3] += 1000 * (run % 2)  # the last kernel takes longer in every other run
+        made.wall[run] += 1000 * (run % 2)
+    made.timed[:] = made.wall * NS + 200 * NS
+    profile = model_profile(made, ACCOUNT)
+    typical = profile.timed[
+        (profile.timed >= np.percentile(profile.timed, 25)) & (profile.timed <= np.percentile(profile.timed, 75))
+    ]
+    kernels = sum(kernel.seconds.typical for kernel in profile.kernels)
+    assert kernels + sum(vars(profile.idle).values()) == pytest.approx(float(np.mean(typical)))
+    assert max(kernel.seconds.typical for kernel in profile.kernels) < 3000 * NS, "the slowest run is not typical"
+
+
+def test_no_kernel_shows_more_than_the_threads_of_the_run_could_do(profile: ModelProfile) -> None:
+    for kernel in profile.kernels:
+        assert kernel.seconds.median * profile.threads >= kernel.busy * 0.999
+
+
+def test_kernels_are_mapped_to_nodes_and_lines(profile: ModelProfile) -> None:
+    contraction = profile.kernels[0]
+    assert (contraction.nodes, contraction.sources) == (("product", "add"), ("net.py:7", ""))
+    assert (contraction.region, contraction.schedule) == ("add 0", "contraction lane=i1; loop unroll=4")
+    assert profile.variant == "main"
+
+
+def test_without_a_record_the_plan_names_the_nodes() -> None:
+    profile = model_profile(samples(), Account(Ledger(), Given("", {}, {}), Record()))
+    assert profile.kernels[0].nodes == ("product", "add")
+    assert (profile.kernels[0].sources, profile.kernels[0].schedule) == (("", ""), "")
+
+
+def test_the_typical_run_is_the_one_nearest_the_median() -> None:
+    profile = model_profile(samples((1.0, 2.0, 4.0)), ACCOUNT)
+    assert profile.typical.wall == 3600
+    assert [part.thread for part in profile.typical.parts] == [0, 0, 1, 1]
+
+
+def test_json_is_as_its_schema_says(profile: ModelProfile) -> None:
+    bound = Bound("memory", "L2", "", 0.1, 0.9, 1e-7, "it reads more than it computes", "fuse it")
+    judged = profile.judged(lambda kernel: Judgement(bound, None, "predicted nothing"))
+    for made in (profile, judged):
+        data = profile_json(made, "m.onnx", "x86-64-v3")
+        assert faults("profile", json.loads(json.dumps(data, allow_nan=False))) == []
+    assert profile_json(judged, "m", "t")["kernels"][0]["bound"]["level"] == "L2"
+    assert profile_json(profile, "m", "t")["kernels"][0]["bound"] is None
+
+
+def test_rows_hold_a_kernel_each(profile: ModelProfile) -> None:
+    rows = profile_rows(profile)
+    assert [row[0] for row in rows] == ["k1_contraction", "k2_map", "k3_rows", "k4_halo"]
+    first = dict(zip(COLUMNS, rows[0], strict=True))
+    assert (first["nodes"], first["sources"], first["bound"]) == ("product add", "net.py:7", "")
+    assert first["seconds_median"] == pytest.approx(720 * NS)
+
+
+def test_the_table_is_sorted_and_ends_with_the_run(profile: ModelProfile) -> None:
+    columns, rows = table_rows(profile, "time", 2)
+    assert all(len(row) == len(columns) for row in rows)
+    names = [row[0].split("  ")[0] for row in rows]
+    assert names[:4] == ["k1_contraction", "k3_rows", "(2 more)", "all kernels"]
+    assert (rows[-1][0], rows[-1][2]) == ("a timed run", "2.000")
+    assert rows[0][0].endswith("add +1")
+    for sort in SORTS:
+        assert len(table_rows(profile, sort, 0)[1]) == 4 + 6
+    assert table_rows(profile, "order", 1)[1][0][0].startswith("k1_contraction")
+    assert table_rows(profile, "waiting", 1)[1][0][0].startswith("k1_contraction")
+
+
+def test_the_summary_says_what_clocks_add_and_why_nothing_was_counted(profile: ModelProfile) -> None:
+    text = summary_text(profile, "m.onnx", "x86-64-v3", ACCOUNT)
+    assert "they add +2.6% to the median, +2.6% to the best" in text
+    assert "70.0% of a run is kernels" in text
+    assert "no hardware counters: nobody asked for them" in text
+    assert "2 threads, inputs x 2x3, variant main" in text
+
+
+def test_one_kernel_in_full(profile: ModelProfile) -> None:
+    text = kernel_text(profile, ACCOUNT, profile.kernels[0])
+    assert "kernel k1_contraction of main, phase 0, beside k2_map" in text
+    assert "    contraction lane=i1\n    loop unroll=4\n" in text
+    assert "MatMul /net/product (here product), from net.py:7" in text
+    assert "900 ns" in text and "1.42 times the prediction" in text
+    assert "111 GFLOP/s" in text
+
+
+def test_kernels_are_found_by_name_and_by_node(profile: ModelProfile) -> None:
+    def found(name: str) -> list[str]:
+        return [kernel.name for kernel in kernels_called(profile, ACCOUNT, name)]
+
+    assert found("k2_map") == ["k2_map"]
+    assert found("/net/product") == found("product") == ["k1_contraction"]
+    assert found("norm") == ["k3_rows", "k4_halo"]
+    with pytest.raises(OptionError, match="did you mean k2_map"):
+        found("k2_mop")

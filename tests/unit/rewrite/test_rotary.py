@@ -1,0 +1,107 @@
+"""Rotary embeddings of 3 heads of size 8 at 5 places, however they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.rewrite.rewritten import for_onnxruntime, kinds, normal, refusals, rewritten
+from tests.unit.rewrite.written.rotary import HALVES, ROTARY, TURN, X, model
+
+
+@pytest.mark.parametrize("body", ROTARY.values(), ids=ROTARY)
+def test_rotary_embedding_whoever_wrote_it(body: str) -> None:
+    made = rewritten(model(body), X)
+    assert kinds(made) == ["RotaryEmbedding"]
+    assert kinds(for_onnxruntime(model(body), X)) == ["RotaryEmbedding"]
+    made = for_onnxruntime(model(body, 18), X)
+    assert [(node.domain, node.op_type) for node in made.model.graph] == [("com.microsoft", "RotaryEmbedding")]
+
+
+def test_heads_that_lie_beside_each_other_are_turned_there() -> None:
+    body = "a = Reshape(z, apart) x = Transpose<perm = [0, 2, 1, 3]>(a) " + HALVES + TURN.replace("y =", "w =")
+    body += " y = Transpose<perm = [0, 2, 1, 3]>(w)"
+    for opset in (18, 23):
+        made = for_onnxruntime(model(body, opset, "float[1, 5, 24] z", "1, 5, 3, 8"), {"z": normal(1, 5, 24)})
+        assert kinds(made) == ["RotaryEmbedding", "Reshape"]
+        assert made.model.graph[0].attributes["num_heads"].value == 3
+
+
+COMPUTED = """h = Concat<axis = -1>(angles, angles) i = Cos(h) j = Sin(h)
+    cos = Unsqueeze(i, one) sin = Unsqueeze(j, one) """
+
+
+def test_angles_that_are_computed() -> None:
+    body, inputs = COMPUTED + HALVES + TURN, "float[1, 3, 5, 8] x, float[1, 5, 4] angles"
+    for opset in (18, 23):
+        made = for_onnxruntime(model(body, opset, inputs), {**X, "angles": normal(1, 5, 4)})
+        assert kinds(made).count("RotaryEmbedding") == 1
+        assert not {"Neg", "Mul", "Add"} & set(kinds(made))
+
+
+def test_angles_of_each_row_of_the_batch() -> None:
+    body, inputs = COMPUTED + HALVES + TURN, "float[2, 3, 5, 8] x, float[2, 5, 4] angles"
+    feeds = {"x": normal(2, 3, 5, 8), "angles": normal(2, 5, 4)}
+    assert "RotaryEmbedding" in kinds(rewritten(model(body, 23, inputs, "2, 3, 5, 8"), feeds))
+    made = for_onnxruntime(model(body, 18, inputs, "2, 3, 5, 8"), feeds)
+    (refusal,) = refusals(made, "rewrite.rotary_embedding")
+    assert refusal.reason == "the cosines differ from row to row of the batch, or from head to head"
+    assert refusal.failed == {"cosines": "2x1x5x8", "x": "2x3x5x8"}
+
+
+def test_angles_of_all_rows_of_the_batch() -> None:
+    """ONNX's operator wants those of each row, ONNX Runtime's those of all."""
+    feeds = {"x": normal(2, 3, 5, 8), "angles": normal(1, 5, 4)}
+    written = [
+        (HALVES + TURN, "float[n, 3, 5, 8] x", "n"),
+        (COMPUTED + HALVES + TURN, "float[n, 3, 5, 8] x, float[1, 5, 4] angles", "n"),
+        (COMPUTED + HALVES + TURN, "float[2, 3, 5, 8] x, float[1, 5, 4] angles", "2"),
+    ]
+    for body, inputs, batch in written:
+        fed = {name: array for name, array in feeds.items() if name in inputs}
+        for opset in (18, 23):
+            made = for_onnxruntime(model(body, opset, inputs, f"{batch}, 3, 5, 8"), fed)
+            assert kinds(made).count("RotaryEmbedding") == 1
+            assert kinds(made).count("Expand") == (2 if opset == 23 else 0)
+            assert not {"Neg", "Mul", "Add"} & set(kinds(made))
+
+
+def test_two_embeddings_share_their_angles() -> None:
+    second = """ k = Slice(u, none, half, last) l = Slice(u, half, large, last) m = Neg(l) o = Concat<axis = -1>(m, k)
+        p = Mul(u, cos) q = Mul(o, sin) y = Add(p, q)"""
+    body = COMPUTED + HALVES + TURN.replace("y =", "u =") + second
+    for opset in (18, 23):
+        written = model(body, opset, "float[1, 3, 5, 8] x, float[1, 5, 4] angles")
+        made = for_onnxruntime(written, {**X, "angles": normal(1, 5, 4)})
+        assert kinds(made).count("RotaryEmbedding") == 2
+        assert kinds(made).count("Slice") == 2
+
+
+NEAR = {
+    "other sines": (TURN.replace("sin", "other"), 23, "the sines of the halves may differ", {"sines": "other"}),
+    "an old opset": (TURN, 21, "RotaryEmbedding came with opset 23", {"opset": 21, "needed": 23}),
+    "another reader": (
+        TURN.replace("y =", "w =") + " y = Add(w, t)", 23, "Concat inside of it is read elsewhere too",
+        {"value": "t", "other readers": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("turn", "opset", "reason", "failed"), NEAR.values(), ids=NEAR)
+def test_what_is_nearly_rotary_stays(turn: str, opset: int, reason: str, failed: dict[str, Any]) -> None:
+    made = rewritten(model(HALVES + turn, opset), X)
+    assert "RotaryEmbedding" not in kinds(made)
+    (refusal,) = refusals(made, "rewrite.rotary_embedding")
+    assert (refusal.reason, refusal.failed) == (reason, failed)
+
+
+def test_other_formulas_are_left_alone() -> None:
+    for body in (
+        HALVES.replace("half, large", "half, whole").replace("none, half, last", "one, five, last") + TURN,
+        HALVES.replace("Neg(s)", "Abs(s)") + TURN,
+        HALVES + TURN.replace("Add", "Sub"),
+    ):
+        made = rewritten(model(body), X)
+        assert "RotaryEmbedding" not in kinds(made)
+        assert not refusals(made, "rewrite.rotary_embedding")
