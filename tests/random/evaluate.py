@@ -85,9 +85,11 @@ def disturbed(values: Array, dtype: np.dtype[Any], random: np.random.Generator) 
     half of its least."""
     if values.dtype.kind != "f" or dtype not in ROUNDING:
         return values
-    least = float(np.finfo(dtype).smallest_subnormal) * (values != 0)
+    least = float(np.finfo(dtype).smallest_subnormal)
     moved = values * (1 + ROUNDING[dtype] * random.uniform(-1, 1, values.shape)) + least * random.uniform(-1, 1)
     moved = np.where(np.abs(moved) < least / 2, np.copysign(0.0, moved), moved)
+    # A zero is exact, and keeps its sign.
+    moved = np.where(values == 0, values, moved)
     return np.where(np.abs(moved) > np.finfo(dtype).max, np.copysign(np.inf, moved), moved)
 
 

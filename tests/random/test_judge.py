@@ -134,6 +134,17 @@ def test_what_rounds_to_zero_and_the_sign_of_a_sum_are_noise() -> None:
     assert judge.verdict(0, [np.array([np.inf, -0.5], np.float32)])[0] == "wrong"
 
 
+def test_the_signs_of_many_sums_are_noise() -> None:
+    """A tensor of signs, each as likely as the other: a few trials would miss some of them."""
+    text = "g (float[4096, 1] x, float[1, 2] w) => (float[4096, 2] y) { a = MatMul(x, w) y = Reciprocal(a) }"
+    judge = Judge(case(text, x=normal(4096, 1), w=np.array([[0, 1]], np.float32)))
+    answer = judge.right(0)[0].astype(np.float32)
+    answer[:, 0] *= -1
+    assert judge.verdict(0, [answer])[0] in ("noise", "disputed")
+    answer[:, 1] *= -1
+    assert judge.verdict(0, [answer])[0] == "wrong"
+
+
 def test_what_every_rounding_decides_is_noise_whatever_chance_draws() -> None:
     """The largest probability is 0.99998; there is no float16 between it and 1."""
     text = """g (float16[3] x) => (int64 y)
