@@ -6,9 +6,13 @@ It knows nothing of the zoo, so that `PYTHONPATH` may give it the opweld of anot
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +20,70 @@ import numpy as np
 
 
 def main() -> int:
-    """Opens the model, prints `ready`, then answers each number of seconds with that many seconds of run times."""
+    """Opens the model and prints what that took (seconds to open and of the first run, peak bytes of memory), then
+    answers each number of seconds with that many seconds of run times."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runtime", help="opweld, onnxruntime or openvino")
-    parser.add_argument("model", type=Path)
+    parser.add_argument("runtime", help="opweld, onnxruntime, openvino or inductor")
+    parser.add_argument("model", type=Path, help="ONNX; of opweld also an artifact; of inductor a torch.export file")
     parser.add_argument("feeds", type=Path, help="an npz file")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--disable", action="append", default=[], help="of opweld: a rule that stays at its baseline")
     options = parser.parse_args()
     feeds = dict(np.load(options.feeds))
-    run = _open(options.runtime, options.model, feeds, options.threads, options.disable)
+    open_ = _opener(options.runtime, options.model, feeds, options.threads, options.disable)
+    times = [time.perf_counter()]
+    run = open_()
+    times.append(time.perf_counter())
     run()
-    print("ready", flush=True)
+    times.append(time.perf_counter())
+    run()
+    print(json.dumps({"open": times[1] - times[0], "first": times[2] - times[1], "peak": _peak_bytes()}), flush=True)
     for line in sys.stdin:
         print(*_block(run, float(line)), flush=True)
     return 0
 
 
-def _open(
+def _peak_bytes() -> int:
+    """The most memory that this program had; what getrusage says may be the parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+
+
+def _opener(
     runtime: str, model: Path, feeds: dict[str, Any], threads: int, disable: Sequence[str]
-) -> Callable[[], object]:
+) -> Callable[[], Callable[[], object]]:
+    """What opens the model; the runtime is imported before, for programs do that once."""
     if runtime == "opweld":
         import opweld
 
-        compiled = opweld.compile(str(model), threads=threads, disable=disable)
-        return lambda: compiled.run(feeds)
+        if model.suffix == ".opweld":
+            load = opweld.load
+            return lambda: partial(load(model, threads=threads).run, feeds)
+        return lambda: partial(opweld.compile(str(model), threads=threads, disable=disable).run, feeds)
+    if runtime == "inductor":
+        return _inductor(model, feeds, threads)
     from opweld.cli.peers import prepare
 
-    return prepare(runtime, model, feeds, threads)
+    with contextlib.suppress(ImportError):
+        import_module(runtime)
+    return lambda: prepare(runtime, model, feeds, threads)
+
+
+def _inductor(model: Path, feeds: dict[str, Any], threads: int) -> Callable[[], Callable[[], object]]:
+    """torch.compile at its best: weights frozen, constants folded into them."""
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+
+    def open_() -> Callable[[], object]:
+        config: Any = import_module("torch._inductor.config")
+        config.freezing = True
+        module: Any = torch.compile(torch.export.load(model).module())
+        values = {name: torch.from_numpy(array) for name, array in feeds.items()}
+        return lambda: module(**values)
+
+    return open_
 
 
 def _block(run: Callable[[], object], seconds: float) -> list[float]:

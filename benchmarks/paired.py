@@ -69,6 +69,8 @@ class Contestant:
     ) -> None:
         self.name = name
         self.blocks: list[list[float]] = []
+        self.opened: dict[str, float] = {}
+        """Seconds to `open` and of the `first` run, `peak` bytes of memory; when it is open."""
         variables = os.environ | {"PYTHONPATH": os.pathsep.join((str(source / "src"), str(REPOSITORY)))}
         # By its path: as a module it would put this tree before the other revision's.
         program = [sys.executable, str(REPOSITORY / "benchmarks" / "contestant.py"), runtime, str(model), str(feeds)]
@@ -82,7 +84,7 @@ class Contestant:
 
     def wait(self) -> None:
         """Returns when the model is open. Raises RuntimeError where it cannot be."""
-        self._read("cannot open the model")
+        self.opened = json.loads(self._read("cannot open the model"))
 
     def block(self, seconds: float) -> None:
         """Runs for so long and keeps the times."""

@@ -109,12 +109,10 @@ ARCHITECTURES: dict[str, Architecture] = {
 def export(architecture: str, out: Path, *, raw: bool) -> None:
     """Writes the model to `out`; `raw` switches the exporter's own optimisation off, so BatchNorm nodes stay."""
     recipe = ARCHITECTURES[architecture]
-    torch.manual_seed(0)
-    module = recipe.build().eval()
-    randomise(module, architecture)
+    module = _built(architecture)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        program: Any = torch.onnx.export(
+        made: Any = torch.onnx.export(
             module,
             tuple(_example(name) for name in recipe.inputs),
             dynamo=True,
@@ -123,9 +121,24 @@ def export(architecture: str, out: Path, *, raw: bool) -> None:
             output_names=list(recipe.outputs),
             verbose=False,
         )
-    proto: onnx.ModelProto = program.model_proto
+    proto: onnx.ModelProto = made.model_proto
     strip_provenance(proto)
     out.write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def program(architecture: str, out: Path) -> None:
+    """Writes the module itself to `out`, for torch.export.load: what Inductor compiles."""
+    recipe = ARCHITECTURES[architecture]
+    with torch.no_grad():
+        values = {name: _example(name) for name in recipe.inputs}
+        torch.export.save(torch.export.export(_built(architecture), (), values), out)
+
+
+def _built(architecture: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    module = ARCHITECTURES[architecture].build().eval()
+    randomise(module, architecture)
+    return module
 
 
 def randomise(module: torch.nn.Module, seed: str) -> None:
@@ -189,8 +202,12 @@ def main() -> None:
     parser.add_argument("architecture", choices=sorted(ARCHITECTURES))
     parser.add_argument("out", type=Path)
     parser.add_argument("--raw", action="store_true")
+    parser.add_argument("--program", action="store_true", help="a torch.export file instead of ONNX")
     arguments = parser.parse_args()
-    export(arguments.architecture, arguments.out, raw=arguments.raw)
+    if arguments.program:
+        program(arguments.architecture, arguments.out)
+    else:
+        export(arguments.architecture, arguments.out, raw=arguments.raw)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from opweld.fuse.legality import inline
 from opweld.fuse.narrow import narrow
-from opweld.fuse.region import is_identity, is_view
+from opweld.fuse.region import Kind, is_identity, is_view
 from opweld.fuse.web import Web, too_much
 from opweld.tensor.dim import ONE, ZERO, Atom, Dim, Value, atoms_of
-from opweld.tensor.expr import Expr, Load, loads, substitute, substitute_loads
+from opweld.tensor.expr import Const, Expr, Load, loads, substitute, substitute_loads
 from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs
 
 
@@ -36,7 +36,7 @@ def fold_views(web: Web) -> None:
         shown = _look_through(item, views)
         if shown is not item:
             web.put(shown)
-        if isinstance(shown, Tensor) and is_view(shown) and _wants_view(web, shown):
+        if isinstance(shown, Tensor) and (is_view(shown) or _is_edge(web, shown)) and _wants_view(web, shown):
             views[key] = shown
     # An extern reads memory: what it reads is copied for it.
     web.remove(key for key in reversed(views) if key not in web.kept and not web.users(key))
@@ -49,6 +49,21 @@ def has_value(node: Load) -> bool:
 
 def _checks(view: Tensor | None) -> bool:
     return view is not None and isinstance(view.body, Load) and has_value(view.body)
+
+
+def _is_edge(web: Web, tensor: Tensor) -> bool:
+    """Whether the tensor is another one with a constant around it that only sums and windows read, as they read edges
+    of their own: whoever stores the other keeps the padding around it, or they test for it."""
+    if not isinstance(tensor.body, Load) or not isinstance(tensor.body.fill, Const):
+        return False
+    users = web.users(tensor.name)
+    return all(isinstance(user, Tensor) and _pads_as(web, user, tensor.name, tensor.body.fill) for user in users)
+
+
+def _pads_as(web: Web, user: Tensor, name: str, fill: Expr) -> bool:
+    """Whether the user slides over a value, or only moves it, and has the same constant where it reads beyond."""
+    slides = web.kind(user) in (Kind.CONTRACTION, Kind.WINDOW) or isinstance(user.body, Load)
+    return slides and all(node.fill in (None, fill) for node in loads(user.body) if node.tensor == name)
 
 
 def _wants_view(web: Web, tensor: Tensor) -> bool:

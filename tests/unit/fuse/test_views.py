@@ -76,3 +76,30 @@ def test_axes_of_one_element_are_index_zero() -> None:
         parse_program("program p\ninput x f32[1, 6]\ntensor a f32[i0: 1, i1: 6]\n  = neg(x[i0, i1])\noutput y = a\n")
     )
     assert "x[0, i1]" in print_program(program)
+
+
+PADDED = """program padded
+input x f32[1, 4, 6, 6]
+constant w f32[4, 3, 3]
+tensor a f32[i0: 1, i1: 4, i2: 6, i3: 6]
+  = max(x[i0, i1, i2, i3], 0.0)
+tensor p f32[i0: 1, i1: 4, i2: 8, i3: 8] from "Pad"
+  = a[0, i1, i2 - 1, i3 - 1 if i2 - 1 >= 0, -i2 + 6 >= 0, i3 - 1 >= 0, -i3 + 6 >= 0 else FILL]
+tensor y f32[i0: 1, i1: 4, i2: 6, i3: 6] from "Conv"
+  over r0: 3, r1: 3
+  %0 = mul(p[0, i1, i2 + r0, i3 + r1GUARD], w[i1, r0, r1])
+  = sum<r0, r1>(%0)
+output y = y
+"""
+
+
+def test_a_constant_around_a_value_is_the_edge_of_what_slides_over_it() -> None:
+    def edges(fill: str, guard: str = "", text: str = PADDED) -> bool:
+        return "p" not in folded(text.replace("FILL", fill).replace("GUARD", guard)).items
+
+    assert edges("0.0")
+    assert edges("-1.0")
+    assert edges("0.0", " if i2 + r0 - 1 >= 0 else 0.0")
+    assert not edges("1.0", " if i2 + r0 - 1 >= 0 else 0.0"), "two constants"
+    read = "tensor z f32[i0: 1, i1: 4, i2: 8, i3: 8]\n  = exp(p[i0, i1, i2, i3])\noutput y = y\noutput z = z"
+    assert not edges("0.0", text=PADDED.replace("output y = y", read))

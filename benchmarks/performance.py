@@ -1,0 +1,318 @@
+"""The tables of docs/performance.md: every model of the zoo beside its peers, by one command.
+
+    python -m benchmarks.performance                                 everything; about an hour, nothing else may run
+    python -m benchmarks.performance minilm --threads 1 --batches 1  a part: other rows of FILE are kept
+    python -m benchmarks.performance --render                        the page again, from what FILE holds
+
+Rows are kept in FILE (--json) as they come, so that what was stopped goes on: a row measured with the same sources of
+opweld is not measured again (--again does). Contestants run in processes of their own, in alternating blocks, as in
+`benchmarks.paired`; opweld runs an artifact, compiled before in an empty cache. `open` is from the call that opens a
+model until it could run, `first` the first run after it; `peak` is the resident memory of the process after a few runs.
+The floor of a model is the sum of its kernels': arithmetic at the peak or bytes at the bandwidth of the level that
+holds them, whichever is longer, with the ceilings that `opweld machine` measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks.paired import BLOCK_S, REPOSITORY, REST_S, Contestant
+from benchmarks.zoo import fetch, inputs
+from benchmarks.zoo.catalogue import MODELS, Export
+from opweld.compile import sources_digest
+from opweld.typed import typed
+
+PAGE = REPOSITORY / "docs" / "performance.md"
+DATA = REPOSITORY / "docs" / "performance.json"
+PEERS = ("onnxruntime", "openvino", "inductor")
+ARCHITECTURES = ("resnet50", "mobilenetv2", "convnext-tiny", "vit-base", "bert-base", "llama-160m")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One runtime on one model: the median run in milliseconds; its ratio to opweld's, with the quartiles of
+    neighbouring blocks; milliseconds to open and of the first run; peak resident MiB."""
+
+    milliseconds: float
+    ratio: float
+    low: float
+    high: float
+    open: float
+    first: float
+    peak: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model, number of threads and batch. `floor`: the fraction of its time that the machine needs at least, where
+    it was measured. `compile`: seconds in an empty cache. `sources`: digest of opweld's."""
+
+    model: str
+    threads: int
+    batch: int
+    sources: str
+    opweld: Side
+    peers: Mapping[str, Side] = field(default_factory=dict[str, Side])
+    floor: float | None = None
+    compile: float | None = None
+
+    @property
+    def best(self) -> float | None:
+        """The best peer's time by opweld's."""
+        return min((side.ratio for side in self.peers.values()), default=None)
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What the row is of."""
+        return self.model, self.threads, self.batch
+
+
+# ------------------------------------------------------------------------------------------------------------ measuring
+
+
+def batched(model: Path, feeds: Mapping[str, np.ndarray[Any, Any]], batch: int) -> dict[str, Any] | None:
+    """Feeds of a batch: repeated along the first axis that is dynamic and has one element; None where an input of some
+    rank has none."""
+    if batch == 1:
+        return dict(feeds)
+    made: dict[str, Any] = {}
+    for value in onnx.load(model, load_external_data=False).graph.input:
+        array = feeds.get(value.name)
+        if array is None:
+            continue
+        dims = value.type.tensor_type.shape.dim
+        axes = [n for n, dim in enumerate(dims) if not dim.HasField("dim_value") and array.shape[n] == 1]
+        if array.ndim and not axes:
+            return None
+        made[value.name] = np.repeat(array, batch, axes[0]) if axes else array
+    return made
+
+
+def compiled(model: Path, out: Path, threads: int) -> float:
+    """Compiles into `out` with an empty cache. Seconds."""
+    with tempfile.TemporaryDirectory(prefix="opweld-cold-") as cache:
+        start = time.perf_counter()
+        command = [sys.executable, "-m", "opweld", "compile", str(model), "-o", str(out), "--threads", str(threads)]
+        subprocess.run(command, env=os.environ | {"OPWELD_CACHE": cache}, check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - start
+
+
+def floor_of(artifact: Path, feeds: Mapping[str, Any], folder: Path) -> float:
+    """The part of the latency that the machine needs at least: the kernels' floors, by a profile."""
+    given: list[str] = []
+    for number, (name, values) in enumerate(feeds.items()):
+        np.save(folder / f"{number}.npy", values)
+        given += ["--input", f"{name}={folder / f'{number}.npy'}"]
+    out = folder / "profile.json"
+    command = [sys.executable, "-m", "opweld", "profile", str(artifact), "--json", str(out), *given]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    data = json.loads(out.read_text())
+    bounds = [kernel["bound"] for kernel in data["kernels"]]
+    return sum(bound["floor_seconds"] for bound in bounds if bound) / data["latency"]["median"]
+
+
+def measure(name: str, artifact: Path, threads: int, batch: int, peers: Sequence[str], rounds: int) -> Row | None:
+    """One row; None where the model takes no such batch."""
+    model = fetch.path(name)
+    feeds = batched(model, inputs.example(name), batch)
+    if feeds is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="opweld-performance-") as place, contextlib.ExitStack() as stack:
+        folder = Path(place)
+        np.savez(folder / "feeds.npz", allow_pickle=False, **feeds)
+        contestants: list[Contestant] = []
+        for runtime, file in _entries(name, artifact, model, peers, folder):
+            contestant = Contestant(runtime, REPOSITORY, runtime, file, folder / "feeds.npz", threads)
+            stack.callback(contestant.close)
+            try:
+                contestant.wait()
+            except RuntimeError as error:
+                if runtime == "opweld":
+                    raise
+                print(f"{name}: left out: {error}", file=sys.stderr, flush=True)
+                continue
+            contestants.append(contestant)
+            contestant.block(BLOCK_S)
+            contestant.blocks.clear()
+        for _ in range(rounds):
+            for contestant in contestants:
+                time.sleep(REST_S)
+                contestant.block(BLOCK_S)
+        mine = contestants[0]
+        sides = {c.name: _side(c, mine) for c in contestants}
+        floor = floor_of(artifact, feeds, folder)
+    return Row(name, threads, batch, sources_digest(), sides.pop("opweld"), sides, floor)
+
+
+def _entries(name: str, artifact: Path, model: Path, peers: Sequence[str], folder: Path) -> Iterator[tuple[str, Path]]:
+    """(runtime, file) of the contestants that there are for a model."""
+    yield "opweld", artifact
+    for peer in peers:
+        if peer != "inductor":
+            yield peer, model
+            continue
+        source = MODELS[name].source
+        if isinstance(source, Export) and not source.raw:
+            program = folder / "program.pt2"
+            command = [sys.executable, "-m", "benchmarks.zoo.export", source.architecture, str(program), "--program"]
+            subprocess.run(command, check=True, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            yield peer, program
+
+
+def _side(contestant: Contestant, mine: Contestant) -> Side:
+    low, ratio, high = contestant.ratio_to(mine)
+    opened = contestant.opened
+    return Side(
+        contestant.median * 1e3, ratio, low, high, opened["open"] * 1e3, opened["first"] * 1e3, opened["peak"] / 2**20
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- the page
+
+
+def machine() -> dict[str, str]:
+    """What the figures belong to."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    found = {"processor": f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"}
+    for package in ("onnxruntime", "openvino", "torch", "ziglang", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found | {"Python": platform.python_version()}
+
+
+def geometric(ratios: Iterable[float]) -> float:
+    """The geometric mean; NaN of nothing."""
+    logs = [math.log(ratio) for ratio in ratios]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def page(rows: Sequence[Row], about: Mapping[str, str]) -> str:
+    """docs/performance.md."""
+    lines = [
+        "# Performance beside the peers",
+        "",
+        "Made by `python -m benchmarks.performance`, whose docstring says how each figure is measured. Milliseconds",
+        "are medians of alternating blocks of one run, all in float32 (OpenVINO's precision is set to it). `ratio` is",
+        "the best peer's time by opweld's: above 1, opweld is faster. `floor` is the part of opweld's time that the",
+        "machine needs at least. Inductor is measured where the model comes from torch.",
+        "",
+        "; ".join(f"{name} {value}" for name, value in about.items()) + ".",
+        "",
+    ]
+    kinds = sorted({(row.batch, -row.threads) for row in rows})
+    lines += ["| batch | threads | models | geometric mean | six architectures | least |", "|---|---|---|---|---|---|"]
+    for batch, threads in kinds:
+        found = _of(rows, -threads, batch)
+        ratios = {row.model: row.best for row in found if row.best is not None}
+        if ratios:
+            least = min(ratios, key=lambda name: ratios[name])
+            six = geometric(ratios[name] for name in ARCHITECTURES if name in ratios)
+            lines.append(
+                f"| {batch} | {-threads} | {len(ratios)} | {geometric(ratios.values()):.2f} | {six:.2f} "
+                f"| {ratios[least]:.2f} ({least}) |"
+            )
+    for batch, threads in kinds:
+        cores = "one thread" if threads == -1 else f"{-threads} threads"
+        lines += ["", f"## Batch {batch}, {cores}", ""]
+        lines += [f"| model | opweld | {' | '.join(PEERS)} | ratio | floor |", "|---|" + "---|" * (len(PEERS) + 3)]
+        for row in _of(rows, -threads, batch):
+            peers = " | ".join(_ms(row.peers.get(peer)) for peer in PEERS)
+            ratio = "-" if row.best is None else f"{row.best:.2f}"
+            floor = "-" if row.floor is None else f"{row.floor:.0%}"
+            lines.append(f"| {row.model} | {_ms(row.opweld)} | {peers} | {ratio} | {floor} |")
+    lines += ["", "## Opening, first run, memory", ""]
+    lines += ["Batch 1, most threads: milliseconds to open and of the first run, MiB at most; seconds to compile.", ""]
+    lines += [f"| model | opweld | {' | '.join(PEERS)} | cold compile |", "|---|" + "---|" * (len(PEERS) + 2)]
+    for row in _of(rows, max((row.threads for row in rows), default=1), 1):
+        sides = " | ".join(_opened(side) for side in (row.opweld, *(row.peers.get(peer) for peer in PEERS)))
+        lines.append(f"| {row.model} | {sides} | {'-' if row.compile is None else f'{row.compile:.1f}'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _of(rows: Sequence[Row], threads: int, batch: int) -> list[Row]:
+    order = {name: number for number, name in enumerate(MODELS)}
+    found = [row for row in rows if (row.threads, row.batch) == (threads, batch)]
+    return sorted(found, key=lambda row: order.get(row.model, len(order)))
+
+
+def _ms(side: Side | None) -> str:
+    return (
+        "-" if side is None else f"{side.milliseconds:.3g}" if side.milliseconds < 100 else f"{side.milliseconds:.0f}"
+    )
+
+
+def _opened(side: Side | None) -> str:
+    return "-" if side is None else f"{side.open:.0f} + {side.first:.1f} ms, {side.peak:.0f} MiB"
+
+
+# ----------------------------------------------------------------------------------------------------- the command line
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
+
+
+def main() -> int:
+    """Measures what is missing, then writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="of the zoo; left out: all")
+    parser.add_argument("--threads", type=_numbers, default=[2, 1], metavar="N,N")
+    parser.add_argument("--batches", type=_numbers, default=[1, 8], metavar="N,N")
+    parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES")
+    parser.add_argument("--rounds", type=int, default=7, help="blocks of a contestant")
+    parser.add_argument("--again", action="store_true", help="measure rows that FILE has already")
+    parser.add_argument("--render", action="store_true", help="measure nothing")
+    parser.add_argument("--json", type=Path, default=DATA, metavar="FILE")
+    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE")
+    options = parser.parse_args()
+    data: dict[str, Any] = (
+        json.loads(options.json.read_text()) if options.json.exists() else {"machine": {}, "rows": []}
+    )
+    rows = {row.key: row for row in (typed(Row, row, options.json.name) for row in data["rows"])}
+    about = data["machine"] if options.render else machine()
+    peers = [peer for peer in options.peers.split(",") if peer]
+    for name in () if options.render else options.models or MODELS:
+        for threads in options.threads:
+            wanted = [b for b in options.batches if options.again or _stale(rows.get((name, threads, b)))]
+            if not wanted:
+                continue
+            with tempfile.TemporaryDirectory(prefix="opweld-performance-") as folder:
+                artifact = Path(folder) / "model.opweld"
+                seconds = compiled(fetch.path(name), artifact, threads)
+                for batch in wanted:
+                    row = measure(name, artifact, threads, batch, peers, options.rounds)
+                    if row is not None:
+                        row = replace(row, compile=seconds)
+                        rows[row.key] = row
+                        ratio = "" if row.best is None else f"{row.best:.2f}"
+                        print(f"{name:<22} {threads} threads, batch {batch}: {_ms(row.opweld)} ms {ratio}", flush=True)
+            kept = {"machine": about, "rows": [asdict(row) for row in rows.values()]}
+            options.json.write_text(json.dumps(kept, indent=1) + "\n")
+    options.page.write_text(page(list(rows.values()), about))
+    return 0
+
+
+def _stale(row: Row | None) -> bool:
+    return row is None or row.sources != sources_digest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
