@@ -40,12 +40,14 @@ class Lanes:
         axis: one of the tensor's own axes; None where all of them have extent one.
         vectors: from one to `WIDEST`.
         along: the operand of a contraction that runs along the lanes. across: the one that is the same in all lanes.
+        winograd: the constant of transformed weights that a convolution by Winograd's algorithm reads instead.
     """
 
     axis: Axis | None
     vectors: int
     along: Load | None = None
     across: Load | None = None
+    winograd: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,32 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from opweld.fuse.region import Kind, Region, axes_in, reductions
+from opweld.fuse.region import Kind, Member, Region, axes_in, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, blocked, dense
-from opweld.schedule.cost import COPY, GATHER, GUARD, LAUNCH, LINE, core_of, misses, most_rows, padded, traffic
+from opweld.place.winograd import COUNTS, GROUPS, straight, taps_of, tiled, transformed
+from opweld.schedule.cost import (
+    COPY,
+    GATHER,
+    GUARD,
+    LAUNCH,
+    LINE,
+    core_of,
+    misses,
+    most_rows,
+    padded,
+    traffic,
+    winograd,
+)
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim, product
 from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
-from opweld.tensor.program import Tensor
+from opweld.tensor.program import Constant, Tensor
 
 
 def pack(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
@@ -44,6 +57,7 @@ class _Packer:
         self._packed: dict[tuple[str, Storage], str] = {}
         self._copied: dict[str, int] = {}
         self._shapes = placed.shapes
+        self._lanes = dict(placed.lanes)
 
     def run(self) -> Placed:
         for region in self._placed.regions:
@@ -52,8 +66,55 @@ class _Packer:
                 inner |= {s.name: dense(s.name, s.dtype, s.shape) for s in region.scan.states}
             known = self._storages | inner if region.kind is None else self._storages
             change = partial(self._packed_reduction, known=known, copies=region.scan is None)
-            self._regions.append(region.rewritten(change))
-        return replace(self._placed, regions=tuple(self._regions), storages=self._storages, constants=self._constants)
+            if region.kind is Kind.CONTRACTION and self._by_winograd(region.members[0], region.outputs[0]):
+                self._regions.append(region)
+            else:
+                self._regions.append(region.rewritten(change))
+        return replace(
+            self._placed,
+            regions=tuple(self._regions),
+            storages=self._storages,
+            constants=self._constants,
+            lanes=self._lanes,
+        )
+
+    def _by_winograd(self, member: Member, region: str) -> bool:
+        """Whether a convolution is computed by Winograd's algorithm: with weights that are transformed now."""
+        tensor = member.tensor
+        lanes = self._lanes[tensor.name]
+        taps = taps_of(tensor, lanes)
+        if isinstance(taps, str) or lanes.along is None or lanes.axis is None:
+            return False
+        source = self._constants.get(lanes.along.tensor)
+        straight_ = straight(tensor, member.place, taps, lanes, self._storages)
+        made = None if source is None else transformed("", source, lanes.along, taps, lanes.axis)
+        failed: dict[str, int | str] = {}
+        if not straight_:
+            failed["channels"] = "they are no neighbours in memory"
+        elif made is None:
+            failed["weights"] = "known when the model runs only" if source is None else "only a part of them is read"
+        shape = tiled(tensor, lanes, taps, self._placed.constants.values(), self._expected, self._target)
+        direct = shape.direct(self._expected(taps.y.extent), self._expected(taps.x.extent))
+        ours = min(winograd(shape, count, groups).seconds for count in COUNTS for groups in GROUPS)
+        choice = self._ledger.decide(
+            rule="schedule.algorithm",
+            site=tensor.origin,
+            subject=(tensor.name,),
+            alternatives=(
+                Alternative("direct", seconds=direct),
+                Alternative("winograd", seconds=None if failed else ours),
+            ),
+            prefer="direct" if failed else None,
+            reason="16 products for four results instead of 36, and transforms",
+            failed=failed,
+            field=(region, "member 0"),
+        )
+        if choice == "direct" or made is None:
+            return False
+        width = self._target.vector_lanes_f32 * lanes.vectors
+        name = self._added(lanes.along.tensor, made, blocked("", made.dtype, made.shape, (0, 2, 1), 1, width))
+        self._lanes[tensor.name] = replace(lanes, winograd=name)
+        return True
 
     def _packed_reduction(self, tensor: Tensor, known: Mapping[str, Storage], copies: bool) -> Tensor:
         """A reduction over packed operands, other tensors as they are; `copies`: operands may be copied before."""
@@ -160,11 +221,16 @@ class _Packer:
         """The name of a constant's copy in this storage; `storage.root` is empty."""
         name = self._packed.get((source, storage))
         if name is None:
-            number = self._copied.get(source, 0)
-            self._copied[source] = number + 1
-            name = self._packed[source, storage] = f"{source}_packed{number}"
-            self._storages[name] = replace(storage, root=name)
-            self._constants[name] = replace(self._constants[source], name=name)
+            name = self._packed[source, storage] = self._added(source, self._constants[source], storage)
+        return name
+
+    def _added(self, source: str, made: Constant, storage: Storage) -> str:
+        """The name of a new constant that is made of another one."""
+        number = self._copied.get(source, 0)
+        self._copied[source] = number + 1
+        name = f"{source}_packed{number}"
+        self._storages[name] = replace(storage, root=name)
+        self._constants[name] = replace(made, name=name)
         return name
 
     # -------------------------------------------------------------------------------------------------------- copies

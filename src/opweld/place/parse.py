@@ -55,7 +55,8 @@ class _PlacedParser(RegionsParser):
         vectors = self._integer()
         along = self._operand() if self._accept("along") else None
         across = self._operand() if self._accept("across") else None
-        self.lanes[tensor.name] = Lanes(axis, vectors, along, across)
+        winograd = self._name() if self._accept("winograd") else ""
+        self.lanes[tensor.name] = Lanes(axis, vectors, along, across, winograd)
 
     def _operand(self) -> Load:
         start = self.position

@@ -65,7 +65,7 @@ def _lanes_line(lanes: Lanes, names: Names) -> str:
     line = f"lanes {'one' if lanes.axis is None else names.dim(lanes.axis.dim)} vectors {lanes.vectors}"
     for word, node in (("along", lanes.along), ("across", lanes.across)):
         line += "" if node is None else f" {word} {names.expression(node)}"
-    return line
+    return line + (f" winograd {name_text(lanes.winograd)}" if lanes.winograd else "")
 
 
 def storage_line(name: str, storage: Storage) -> str:

@@ -73,6 +73,10 @@ FUNCTIONS = {
 }  # fmt: skip
 """Cycles of a vector function of float32, as opweld_math.h computes them; what is not here costs `UNKNOWN`."""
 UNKNOWN = 40
+POINTS = 16
+"""Products that Winograd's algorithm makes for a tile of 2 x 2 results and 3 x 3 taps."""
+TRANSFORM = 28
+"""Cycles to transform a vector of channels of a tile: 16 loads or stores, some 30 additions."""
 DIVISION = 6
 """Cycles to divide one integer: no processor divides vectors of them."""
 
@@ -184,6 +188,51 @@ def most_rows(vectors: int, dtype: DType, target: Target) -> int:
     """The highest register tile of sums of a dtype that does not spill."""
     room = max(1, (target.registers(dtype) - vectors - 1) // vectors)
     return min(room, 14 if vectors == 2 else 16)
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A convolution of 3 x 3 as Winograd's algorithm sees it: input channels, output channels (lanes), tiles of 2 x 2
+    results in a picture, pictures, vectors of a register tile. `weights`: bytes of all weights of the model, which
+    passed through the caches since these were read last."""
+
+    channels: int
+    lane: int
+    tiles: int
+    pictures: int
+    vectors: int
+    dtype: DType
+    target: Target
+    weights: int
+
+    def direct(self, height: int, width: int) -> float:
+        """Seconds without transforms, of pictures of so many results."""
+        shape = Product(self.lane, width, 9 * self.channels, self.pictures * height, self.dtype, self.target)
+        cost = contraction(shape, self.vectors, best_height(shape, self.vectors))
+        read = 9 * self.dtype.bytes * self.channels * self.lane / level_rate(self.weights, self.target)
+        return max(cost.arithmetic, read) + cost.dependency
+
+
+def winograd(work: Tiled, count: int, groups: int = 1, height: int | None = None) -> Cost:
+    """Seconds of a convolution by Winograd's algorithm, `count` tiles at a time, for each of so many groups of lanes.
+
+    Each iteration transforms what it reads. Weights of a group come from afar once for each core that computes it, and
+    then from the smallest cache that holds them. Cores without work count as if they had some."""
+    target, core = work.target, core_of(work.target)
+    lane = -(-work.lane // groups)
+    blocks = -(-work.tiles // count) * work.pictures
+    shape = Product(lane, count, work.channels, POINTS, work.dtype, target)
+    products = contraction(shape, work.vectors, best_height(shape, work.vectors) if height is None else height)
+    vectors = sum(-(-size // target.vector_lanes_f32) for size in (work.channels, lane))
+    transforms = count * vectors * TRANSFORM / core.hertz
+    each = POINTS * work.dtype.bytes
+    held, weights = each * count * (work.channels + lane), each * work.channels * lane
+    times = -(-blocks * groups // target.cores) * target.cores
+    walks = max(groups, target.cores)
+    moved = times * 2 * traffic(held, target)
+    moved += walks * weights / level_rate(work.weights, target)
+    moved += max(0, times - walks) * traffic(weights, target)
+    return Cost(times * (products.arithmetic + transforms), times * products.dependency, moved)
 
 
 def padded(extent: int, lanes: int) -> int:

@@ -6,7 +6,7 @@ of each step; for what states end with, last. Maps for the padding around output
 side of each axis.
 
     map          lane, vectors, chunk, inner
-    contraction  lane, vectors, row, height, order, taps
+    contraction  lane, vectors, row, height, order, taps; algorithm, tiles, groups
     window       the same
     rows         lane, vectors, kept
 
@@ -69,6 +69,8 @@ class ReductionSchedule:
             over it) or `lanes` (rows stay while all weights pass over them); in a recurrence also `turns` (as `rows`,
             but every other step walks through the weights backwards, and finds in cache what the last one ended with).
         taps: `loop`, or `written` out for the innermost reduced axis.
+        algorithm: `direct`, or `winograd` for a convolution of 3 x 3. Of the latter rows are tiles of 2 x 2 results;
+            tiles: that an iteration computes. groups: in how many the lanes are computed, an iteration for each.
     """
 
     name: ClassVar[str] = "contraction"
@@ -78,6 +80,9 @@ class ReductionSchedule:
     height: int = _decided("schedule.height", 1)
     order: str = _decided("schedule.order", "rows")
     taps: str = _decided("schedule.taps", "loop")
+    algorithm: str = _decided("schedule.algorithm", "direct")
+    tiles: int = _decided("schedule.tiles", 0)
+    groups: int = _decided("schedule.groups", 0)
 
 
 @dataclass(frozen=True)
@@ -145,10 +150,10 @@ class Schedule:
     loops: tuple[LoopSchedule, ...] = ()
 
     def __str__(self) -> str:
-        parts = [_print(member.name, member) for member in self.members]
+        parts = [_print(member.name, member, _RARE) for member in self.members]
         if self.rows:
             parts.insert(0, f"block rows={self.rows}")
-        parts += [_print("loop", loop, LoopSchedule()) for loop in self.loops]
+        parts += [_print("loop", loop, vars(LoopSchedule())) for loop in self.loops]
         return "; ".join(parts)
 
     def fields(self) -> Iterator[tuple[tuple[str, str], str]]:
@@ -171,14 +176,18 @@ class Schedule:
                 yield (f"loop {number}", entry.metadata["rule"]), _text(getattr(loop, entry.name))
 
 
-def _print(name: str, part: Any, usual: Any = None) -> str:
+def _print(name: str, part: Any, usual: Mapping[str, Any]) -> str:
     """A part; values that are as `usual` are left out."""
     words = [name]
     for entry in dataclasses.fields(part):
         value = getattr(part, entry.name)
-        if usual is None or value != getattr(usual, entry.name):
+        if entry.name not in usual or value != usual[entry.name]:
             words.append(f"{entry.name}={_text(value)}")
     return " ".join(words)
+
+
+_RARE = {"algorithm": "direct", "tiles": 0, "groups": 0}
+"""Fields of members that are left out where they are so."""
 
 
 def _text(value: Any) -> str:

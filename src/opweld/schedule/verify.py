@@ -50,6 +50,7 @@ def verify_reduction(
     _check(schedule, "row", schedule.row, (*axes, NO_AXIS))
     _check(schedule, "order", schedule.order, orders(recurrent))
     _check(schedule, "taps", schedule.taps, ("loop", "written"))
+    _check(schedule, "algorithm", schedule.algorithm, ("direct",))
     if schedule.row == schedule.lane != NO_AXIS:
         raise OptionError(f"schedule: {schedule.name} has {schedule.row} as lane and row, expected two axes")
     most = 1 if schedule.row == NO_AXIS else most_rows(schedule.vectors, dtype, target)
@@ -67,3 +68,16 @@ def _verify_lanes(schedule: MemberSchedule, axes: Collection[str]) -> None:
 def _check(schedule: MemberSchedule, field: str, value: str, choices: Collection[str]) -> None:
     if value not in choices:
         raise OptionError(f"schedule: {schedule.name} has {field}={value}, expected one of {', '.join(choices)}")
+
+
+def verify_winograd(schedule: ReductionSchedule, lane: str, dtype: DType, row: str, target: Target) -> None:
+    """The same for a convolution by Winograd's algorithm: its lanes and rows are given."""
+    _verify_lanes(schedule, (lane,))
+    for name, value in (("lane", lane), ("row", row), ("order", "rows"), ("taps", "loop"), ("algorithm", "winograd")):
+        _check(schedule, name, getattr(schedule, name), (value,))
+    most = most_rows(schedule.vectors, dtype, target)
+    if min(schedule.tiles, schedule.groups) < 1 or not 1 <= schedule.height <= most:
+        words = f"height={schedule.height} tiles={schedule.tiles} groups={schedule.groups}"
+        raise OptionError(
+            f"schedule: {schedule.name} has {words}, expected heights of 1 to {most}, others of 1 or more"
+        )

@@ -18,6 +18,7 @@ from opweld.fuse.region import Member as RegionMember
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, slice_of
+from opweld.place.winograd import Taps, taps_of
 from opweld.schedule.choice import Choice
 from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import LoopSchedule, MemberSchedule, Schedule
@@ -29,11 +30,12 @@ from opweld.tensor.expr import substitute
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.program import Extern, Tensor, TensorProgram
 from opweld.tile.loops import tune_loops
-from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember, in_turn
+from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember, WinogradMember, in_turn
 from opweld.tile.members.block import block_of, choose_block
 from opweld.tile.members.halo import sides_of
 from opweld.tile.members.recurrence import Compose, recurrence_of
 from opweld.tile.members.rowwise import Rows, RowWork
+from opweld.tile.members.winograd import Winograd
 from opweld.tile.nest import nest_of
 from opweld.tile.predict import Prediction, predict, work_of
 from opweld.tile.tile import (
@@ -283,6 +285,10 @@ class _Works:
                 return [self._copy((*subject, f"part {n}"), part, target) for n, (part, target) in enumerate(parts)]
             return [Work("map", subject, (self._map(tensor, storage),), _alone, flops(tensor), *moved)]
         lanes = self._placed.lanes[tensor.name]
+        taps = taps_of(tensor, lanes) if lanes.winograd else ""
+        if isinstance(taps, Taps):
+            work = Winograd(member, lanes, taps, storages, self._shapes, tuple(self._placed.constants.values()))
+            return [Work("winograd", subject, (WinogradMember(work),), _alone, count, *moved)]
         nest = nest_of(tensor.axes, member.place, tensor.body, storage, storages, self._shapes, lanes.axis)
         made = ReductionMember(nest, storage.root, member.kind, lanes.vectors)
         return [Work(member.kind.value, subject, (made,), _alone, count, *moved)]

@@ -15,12 +15,13 @@ from opweld.errors import OptionError
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
 from opweld.schedule.schedule import MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
-from opweld.schedule.verify import verify_map, verify_reduction, verify_rows
+from opweld.schedule.verify import verify_map, verify_reduction, verify_rows, verify_winograd
 from opweld.target import Target
 from opweld.tensor.dim import Axis
 from opweld.tile.members.map import axis_names, choose_map, schedule_map
 from opweld.tile.members.reduction import choose_reduction, reduction_of, schedule_reduction
 from opweld.tile.members.rowwise import RowWork, choose_rows, schedule_rows
+from opweld.tile.members.winograd import ROW, Winograd, choose_winograd, schedule_winograd
 from opweld.tile.nest import Nest
 from opweld.tile.tile import Loop, Scratch, Statement
 
@@ -104,6 +105,24 @@ class ReductionMember:
         dtype = reduction_of(self.nest).dtype
         verify_reduction(schedule, axis_names(self.nest), dtype, target, self.time is not None)
         return Made(*schedule_reduction(self.nest, self.buffer, schedule, target, self.time))
+
+
+@dataclass(frozen=True, eq=False)
+class WinogradMember:
+    """A convolution of 3 x 3 by Winograd's algorithm."""
+
+    work: Winograd
+
+    def choose(self, choice: Choice) -> MemberSchedule:
+        """See `Member`."""
+        return choose_winograd(self.work, choice)
+
+    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+        """See `Member`."""
+        if not isinstance(schedule, ReductionSchedule):
+            raise OptionError(f"schedule: {schedule} is for another kind of member than contraction")
+        verify_winograd(schedule, self.work.lane.name, self.work.member.tensor.dtype, ROW, target)
+        return Made(*schedule_winograd(self.work, schedule, target))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,146 @@
+"""Convolutions of 3 x 3 by Winograd's F(2 x 2, 3 x 3): 16 products for four results that take 36 directly.
+
+A tile is 2 x 2 results and the 4 x 4 elements d that they read. With the matrices below, the results of one pair of
+channels are A [(G g G') * (B d B')] A', where * multiplies element by element; sums over input channels move inside, so
+that a convolution is 16 products of matrices, tiles by channels. G g G' is made of the weights when the model is
+compiled (in float64, rounded once); B and A are additions. Shmuel Winograd, "Arithmetic Complexity of Computations"
+(1980); Andrew Lavin and Scott Gray, "Fast Algorithms for Convolutional Neural Networks" (2016).
+
+An infinity or NaN spreads over the tiles that read it, where the direct sum keeps it to the results that do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from opweld.fuse.region import axes_in, factors, reductions
+from opweld.place.lanes import Lanes
+from opweld.place.storage import Storage
+from opweld.schedule.cost import POINTS, Tiled
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.dim import ONE, Axis, Dim, ceildiv
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Load, dims_of, walk
+from opweld.tensor.program import Constant, Tensor
+
+COUNTS = (8, 14, 16, 20, 25, 28, 32, 36, 42, 49, 56, 64, 84, 98, 112, 128)
+"""Tiles that may be computed at a time."""
+GROUPS = (1, 2, 4, 8)
+"""Groups that the lanes may be computed in."""
+
+_G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+
+
+@dataclass(frozen=True, eq=False)
+class Taps:
+    """The axes of a convolution: those of the result that it slides along, what it slides by, the input channels."""
+
+    y: Axis
+    x: Axis
+    ky: Axis
+    kx: Axis
+    channel: Axis
+
+
+def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | str:
+    """The axes of a convolution of 3 x 3 at stride 1; or why a contraction is none."""
+    found = reductions(tensor.body)
+    pair = factors(found[0]) if len(found) == 1 else None
+    across, along, lane = lanes.across, lanes.along, lanes.axis
+    if pair is None or across is None or along is None or lane is None:
+        return "no sum of products"
+    if tensor.dtype is not DType.F32 or found[0].dtype is not DType.F32:
+        return f"computed in {found[0].dtype}"
+    found_slides = [(position, _slide(dim, tensor)) for position, dim in enumerate(across.indices)]
+    slides = {position: axes for position, axes in found_slides if axes is not None}
+    if len(slides) != 2:
+        return "it slides along no two axes in steps of one"
+    (y, ky), (x, kx) = slides.values()
+    if ky.extent.constant != 3 or kx.extent.constant != 3:
+        return f"{ky.extent} x {kx.extent} taps, expected 3 x 3"
+    rest = [axis for axis in found[0].axes if axis not in (ky, kx) and axis.extent.constant != 1]
+    if len(rest) != 1:
+        return "its sums run over other axes than one of channels"
+    (channel,) = rest
+    others = [dim for position, dim in enumerate(across.indices) if position not in slides]
+    if not any(dim.coefficient(channel) is ONE for dim in others):
+        return "channels are no axis of what it reads"
+    if any(dim.depends_on(moving) for dim in others for moving in (y, x, ky, kx)):
+        return "it slides along other axes too"
+    if axes_in(along) - {lane, channel, ky, kx}:
+        return "its weights differ between groups"
+    for guard in across.guards:
+        same = guard.coefficient(y) is guard.coefficient(ky) and guard.coefficient(x) is guard.coefficient(kx)
+        if not same or guard.depends_on(channel) or guard.depends_on(lane):
+            return "what lies beyond its edges hangs on more than the place"
+    return Taps(y, x, ky, kx, channel)
+
+
+def _slide(dim: Dim, tensor: Tensor) -> tuple[Axis, Axis] | None:
+    """(own axis, reduced axis) of an index that is their sum, and a constant."""
+    axes = [axis for axis in dim.atoms if isinstance(axis, Axis)]
+    own, reduced = [a for a in axes if a in tensor.axes], [a for a in axes if a not in tensor.axes]
+    if len(own) != 1 or len(reduced) != 1 or (dim - own[0].dim - reduced[0].dim).constant is None:
+        return None
+    return own[0], reduced[0]
+
+
+def straight(tensor: Tensor, place: tuple[Dim, ...], taps: Taps, lanes: Lanes, storages: Mapping[str, Storage]) -> bool:
+    """Whether vectors of channels are neighbours in memory, of what is read and of the result, and addresses are
+    straight lines along the axes that tiles cut."""
+    assert lanes.across is not None and lanes.axis is not None
+    store = storages[tensor.name].address(place)
+    read = storages[lanes.across.tensor].address(lanes.across.indices)
+    cut = (taps.y, taps.x)
+    dims = [dim for node in walk(tensor.body) for dim in dims_of(node)]
+    linear = all(dim.coefficient(axis) is not None for dim in (store, read, *dims) for axis in cut)
+    return linear and store.coefficient(lanes.axis) is ONE and read.coefficient(taps.channel) is ONE
+
+
+def transformed(name: str, weights: Constant, along: Load, taps: Taps, lane: Axis) -> Constant | None:
+    """The weights as [16][lane][channel] constants; None where they are not read whole."""
+    order: list[int] = []
+    for axis in (lane, taps.channel, taps.ky, taps.kx):
+        positions = [p for p, dim in enumerate(along.indices) if dim.atom is axis]
+        if len(positions) != 1 or weights.shape[positions[0]] != axis.extent.constant:
+            return None
+        order += positions
+    if any(size != 1 for position, size in enumerate(weights.shape) if position not in order):
+        return None
+    lanes, channels = weights.shape[order[0]], weights.shape[order[1]]
+
+    def read() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        single = tuple(p for p in range(len(weights.shape)) if p not in order)
+        taps_last = np.transpose(weights.read(), (*single, *order)).reshape(lanes, channels, 3, 3)
+        points = np.einsum("pi,lcij,qj->pqlc", _G, taps_last.astype(np.float64), _G, optimize=True)
+        return points.reshape(POINTS, lanes, channels).astype(np.float32)
+
+    return Constant(name, weights.dtype, (POINTS, lanes, channels), read, weights.origin)
+
+
+def halves(axis: Axis) -> Dim:
+    """Tiles along an axis of the result."""
+    return ceildiv(axis.extent, 2)
+
+
+def tiled(
+    tensor: Tensor, lanes: Lanes, taps: Taps, constants: Iterable[Constant], expected: Expected, target: Target
+) -> Tiled:
+    """The convolution in numbers, for expected sizes, among all the constants of a model."""
+    assert lanes.axis is not None
+    pictures = [axis.extent for axis in tensor.axes if axis not in (taps.y, taps.x, lanes.axis)]
+    return Tiled(
+        expected(taps.channel.extent),
+        expected(lanes.axis.extent),
+        expected(halves(taps.y)) * expected(halves(taps.x)),
+        expected.product(pictures),
+        lanes.vectors,
+        tensor.dtype,
+        target,
+        sum(constant.dtype.bytes * math.prod(constant.shape) for constant in constants),
+    )
