@@ -139,6 +139,7 @@ def tiled(
         expected(lanes.axis.extent),
         expected(halves(taps.y)) * expected(halves(taps.x)),
         expected.product(pictures),
+        (halves(taps.y) * halves(taps.x)).constant is None,
         lanes.vectors,
         tensor.dtype,
         target,

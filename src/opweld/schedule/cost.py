@@ -192,14 +192,20 @@ def most_rows(vectors: int, dtype: DType, target: Target) -> int:
 
 @dataclass(frozen=True)
 class Tiled:
-    """A convolution of 3 x 3 as Winograd's algorithm sees it: input channels, output channels (lanes), tiles of 2 x 2
-    results in a picture, pictures, vectors of a register tile. `weights`: bytes of all weights of the model, which
-    passed through the caches since these were read last."""
+    """A convolution of 3 x 3 as Winograd's algorithm sees it.
+
+    Attributes:
+        channels: that go in. lane: channels that come out. tiles: of 2 x 2 results in a picture. pictures: how many.
+        pieces: whether tiles that do not fill a register tile are computed 4, 2 and 1 at a time, as in `Product`.
+        vectors: of a register tile.
+        weights: bytes of all weights of the model, which passed through the caches since these were read last.
+    """
 
     channels: int
     lane: int
     tiles: int
     pictures: int
+    pieces: bool
     vectors: int
     dtype: DType
     target: Target
@@ -207,7 +213,8 @@ class Tiled:
 
     def direct(self, height: int, width: int) -> float:
         """Seconds without transforms, of pictures of so many results."""
-        shape = Product(self.lane, width, 9 * self.channels, self.pictures * height, self.dtype, self.target)
+        repeats = self.pictures * height
+        shape = Product(self.lane, width, 9 * self.channels, repeats, self.dtype, self.target, self.pieces)
         cost = contraction(shape, self.vectors, best_height(shape, self.vectors))
         read = 9 * self.dtype.bytes * self.channels * self.lane / level_rate(self.weights, self.target)
         return max(cost.arithmetic, read) + cost.dependency
@@ -219,9 +226,9 @@ def winograd(work: Tiled, count: int, groups: int = 1, height: int | None = None
     Each iteration transforms what it reads. Weights of a group come from afar once for each core that computes it, and
     then from the smallest cache that holds them. Cores without work count as if they had some."""
     target, core = work.target, core_of(work.target)
-    lane = -(-work.lane // groups)
+    lane, count = -(-work.lane // groups), min(count, work.tiles)
     blocks = -(-work.tiles // count) * work.pictures
-    shape = Product(lane, count, work.channels, POINTS, work.dtype, target)
+    shape = Product(lane, count, work.channels, POINTS, work.dtype, target, work.pieces)
     products = contraction(shape, work.vectors, best_height(shape, work.vectors) if height is None else height)
     vectors = sum(-(-size // target.vector_lanes_f32) for size in (work.channels, lane))
     transforms = count * vectors * TRANSFORM / core.hertz

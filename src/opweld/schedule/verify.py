@@ -70,10 +70,16 @@ def _check(schedule: MemberSchedule, field: str, value: str, choices: Collection
         raise OptionError(f"schedule: {schedule.name} has {field}={value}, expected one of {', '.join(choices)}")
 
 
-def verify_winograd(schedule: ReductionSchedule, lane: str, dtype: DType, row: str, target: Target) -> None:
-    """The same for a convolution by Winograd's algorithm: its lanes and rows are given."""
+def verify_winograd(schedule: ReductionSchedule, lane: str, dtype: DType, target: Target) -> None:
+    """The same for a convolution by Winograd's algorithm: its lanes are given, its rows are tiles."""
     _verify_lanes(schedule, (lane,))
-    for name, value in (("lane", lane), ("row", row), ("order", "rows"), ("taps", "loop"), ("algorithm", "winograd")):
+    for name, value in (
+        ("lane", lane),
+        ("row", NO_AXIS),
+        ("order", "rows"),
+        ("taps", "loop"),
+        ("algorithm", "winograd"),
+    ):
         _check(schedule, name, getattr(schedule, name), (value,))
     most = most_rows(schedule.vectors, dtype, target)
     if min(schedule.tiles, schedule.groups) < 1 or not 1 <= schedule.height <= most:

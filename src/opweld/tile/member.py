@@ -21,7 +21,7 @@ from opweld.tensor.dim import Axis
 from opweld.tile.members.map import axis_names, choose_map, schedule_map
 from opweld.tile.members.reduction import choose_reduction, reduction_of, schedule_reduction
 from opweld.tile.members.rowwise import RowWork, choose_rows, schedule_rows
-from opweld.tile.members.winograd import ROW, Winograd, choose_winograd, schedule_winograd
+from opweld.tile.members.winograd import Winograd, choose_winograd, schedule_winograd
 from opweld.tile.nest import Nest
 from opweld.tile.tile import Loop, Scratch, Statement
 
@@ -121,7 +121,7 @@ class WinogradMember:
         """See `Member`."""
         if not isinstance(schedule, ReductionSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than contraction")
-        verify_winograd(schedule, self.work.lane.name, self.work.member.tensor.dtype, ROW, target)
+        verify_winograd(schedule, self.work.lane.name, self.work.member.tensor.dtype, target)
         return Made(*schedule_winograd(self.work, schedule, target))
 
 

@@ -108,6 +108,34 @@ output y = result
 """
 
 
+def bottleneck(c: int, o: int, h: Size, w: Size, n: Size = 1, head: str = "") -> str:
+    """A 1x1 convolution to o channels, a 3x3 one that is added to it, and a 1x1 one back to c."""
+    guards = f"i2 + r1 - 1 >= 0, {h} - i2 - r1 >= 0, i3 + r2 - 1 >= 0, {w} - i3 - r2 >= 0"
+    return f"""program bottleneck
+{head}
+input x f32[{n}, {c}, {h}, {w}]
+constant w0 f32[{o}, {c}, 1, 1]
+constant w1 f32[{o}, {o}, 3, 3]
+constant b1 f32[{o}]
+constant w2 f32[{c}, {o}, 1, 1]
+tensor reduced f32[i0: {n}, i1: {o}, i2: {h}, i3: {w}] from "Conv"
+  over r0: {c}
+  = sum<r0>(mul(x[i0, r0, i2, i3], w0[i1, r0, 0, 0]))
+tensor product f32[i0: {n}, i1: {o}, i2: {h}, i3: {w}] from "Conv_1"
+  over r0: {o}, r1: 3, r2: 3
+  %0 = reduced[i0, r0, i2 + r1 - 1, i3 + r2 - 1 if {guards} else 0.0]
+  = sum<r0, r1, r2>(mul(%0, w1[i1, r0, r1, r2]))
+tensor biased f32[i0: {n}, i1: {o}, i2: {h}, i3: {w}] from "Conv_1"
+  = add(product[i0, i1, i2, i3], b1[i1])
+tensor added f32[i0: {n}, i1: {o}, i2: {h}, i3: {w}] from "Add"
+  = max(add(biased[i0, i1, i2, i3], reduced[i0, i1, i2, i3]), 0.0)
+tensor result f32[i0: {n}, i1: {c}, i2: {h}, i3: {w}] from "Conv_2"
+  over r0: {o}
+  = sum<r0>(mul(added[i0, r0, i2, i3], w2[i1, r0, 0, 0]))
+output y = result
+"""
+
+
 def grouped(groups: int, c: int, o: int, h: int, w: int) -> str:
     """A convolution of groups of c channels to groups of o."""
     guards = f"i2 + r1 - 1 >= 0, {h} - i2 - r1 >= 0, i3 + r2 - 1 >= 0, {w} - i3 - r2 >= 0"
@@ -447,6 +475,7 @@ PROGRAMS = {
     "convolution": convolution(3, 10, 5, 7),
     "convolution_strided": convolution(5, 6, 9, 7, stride=2),
     "separable": separable(3, 10, 5, 7),
+    "bottleneck": bottleneck(5, 24, 9, 11),
     "grouped": grouped(3, 2, 5, 4, 5),
     "max_pool": max_pool(11, 7, 5),
     "softmax": softmax(5, 19),

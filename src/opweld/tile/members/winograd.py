@@ -17,8 +17,8 @@ from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage
 from opweld.place.winograd import COUNTS, GROUPS, Taps, halves, tiled
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import POINTS, most_rows, winograd
-from opweld.schedule.schedule import ReductionSchedule
+from opweld.schedule.cost import LINE, POINTS, most_rows, winograd
+from opweld.schedule.schedule import NO_AXIS, ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum, mod
 from opweld.tensor.expr import Expr, Reduce, binary, const, load, substitute, transform
@@ -26,9 +26,6 @@ from opweld.tensor.program import Constant
 from opweld.tile.lanes import Body, tile_at, tiles
 from opweld.tile.nest import resolve
 from opweld.tile.tile import Accumulate, Declare, Let, Loop, Scratch, Statement, Store
-
-ROW = "t"
-"""The name of the axis that the rows of a register tile count in schedules: tiles of results."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +74,7 @@ def choose_winograd(work: Winograd, choice: Choice) -> ReductionSchedule:
     heights = {str(n): winograd(shape, count, groups, n).seconds * (1 - 1e-4 * n) for n in range(1, highest + 1)}
     height = int(choice.cheapest("schedule.height", heights, "accumulators fill the registers, and few are partial"))
     lane, vectors = work.lane.name, work.lanes.vectors
-    return ReductionSchedule(lane, vectors, ROW, height, "rows", "loop", "winograd", count, groups)
+    return ReductionSchedule(lane, vectors, NO_AXIS, height, "rows", "loop", "winograd", count, groups)
 
 
 # -------------------------------------------------------------------------------------------------------- the template
@@ -115,9 +112,8 @@ class _Template:
         self._each_group = ceildiv(all_tiles, self._group.extent)
         self._first = ZERO if self._group.extent is ONE else self._group.dim * self._each_group
         self._held = self._each_group * (self._lanes * self._vectors)
-        held = as_dim(POINTS * count)
-        self._read = Scratch(f"{tensor.name}_read", self._dtype, held * self._channels)
-        self._sums = Scratch(f"{tensor.name}_sums", self._dtype, held * self._held)
+        self._read = Scratch(f"{tensor.name}_read", self._dtype, self._at(POINTS, ZERO, ZERO, self._channels))
+        self._sums = Scratch(f"{tensor.name}_sums", self._dtype, self._at(POINTS, ZERO, ZERO, self._held))
 
     def made(self) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
         body = (*self._each(self._transformed()), *self._products(), *self._each(self._results()))
@@ -180,8 +176,9 @@ class _Template:
         return load(storages[node.tensor].root, node.dtype, (place,), guards, fill if guards else None)
 
     def _at(self, point: Dim | int, tile: Dim, channel: Dim, channels: Dim) -> Dim:
-        """The place of an element in scratch: [points][tiles][channels]."""
-        return (self._count * as_dim(point) + tile) * channels + channel
+        """The place of an element in scratch: [points][tiles][channels]; after each point a line more, lest all 16 of
+        an element be in the same set of the first cache."""
+        return as_dim(point) * (self._count * channels + LINE // self._dtype.bytes) + tile * channels + channel
 
     # ---------------------------------------------------------------------------------------------------- second
 
