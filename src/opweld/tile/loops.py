@@ -5,15 +5,14 @@ None of this changes what a kernel computes. Each choice is put to a callback, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.expr import loads, substitute
-from opweld.tile.instances import instances
 from opweld.tile.prefetch import MOST_LINES, Panel, next_panel
+from opweld.tile.registers import registers_of
 from opweld.tile.tile import Accumulate, Kernel, Loop, Statement, Tile
 from opweld.tile.unroll import CHOICES, unroll_choices
 
@@ -98,13 +97,3 @@ class _Tuning:
         reason = f"loop {loop.axis}: sharing loads takes {needed} registers of {registers}"
         taken = self._decide(number, "schedule.separate", ("no", "yes"), wanted, reason, {})
         return (replace(loop, separate=min(needed, registers)) if taken == "yes" else loop), True
-
-
-def registers_of(items: Sequence[Accumulate], tiles: Sequence[Tile], lanes: int) -> int:
-    """Vector registers that accumulations take when every load is kept: accumulators and all that they load."""
-    taken: set[Hashable] = set()
-    for mapping in instances(tiles, lanes):
-        for item in items:
-            taken.add((item.name, tuple(mapping.values())))
-            taken.update(node for node in loads(substitute(item.value, mapping)) if node.indices)
-    return len(taken)

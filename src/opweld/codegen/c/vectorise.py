@@ -34,9 +34,10 @@ from opweld.codegen.c.vector import (
 )
 from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ZERO, Axis, Dim, axes_of
-from opweld.tensor.expr import loads
+from opweld.tensor.expr import Load, loads
 from opweld.tensor.externs import symbol
 from opweld.tile.instances import possible_counts
+from opweld.tile.registers import most_held
 from opweld.tile.tile import Accumulate, Collapse, Declare, Fetch, Invoke, Kernel, Let, Loop, Statement, Tile
 
 
@@ -120,16 +121,14 @@ class _Lowering:
         loop = self._state.outer[-1] if self._state.outer else None
         if loop is None or loop.body is not body or loop.separate is None:
             return False
-        items = [item for item in body if isinstance(item, Accumulate)]
-        taken: set[object] = set()
-        for item in items:
-            registers = self._state.registers[item.name]
-            for instance in context.instances():
-                taken.add(registers.names.get(registers.key(instance, context.shifted)))
-                taken.update(
-                    node for node in loads(self._state.instantiate(item.value, instance, context)) if node.indices
-                )
-        return len(taken) >= loop.separate
+        found: list[tuple[str, list[Load]]] = []
+        for item in body:
+            if isinstance(item, Accumulate):
+                registers = self._state.registers[item.name]
+                for instance in context.instances():
+                    name = registers.names[registers.key(instance, context.shifted)]
+                    found.append((name, loads(self._state.instantiate(item.value, instance, context))))
+        return most_held(found) >= loop.separate
 
     def _loop(self, loop: Loop, context: Context) -> None:
         for part, instance in self._single(context, loop.lower, loop.end):

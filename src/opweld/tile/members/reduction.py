@@ -12,6 +12,8 @@ first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import Product, contraction, most_rows
@@ -33,6 +35,9 @@ contraction: its registers are full of accumulators."""
 
 WRITTEN_MOST = 64
 """Taps that can be written out: each is a statement."""
+
+LONGER = 4
+"""How many times longer than all other axes but the lanes the one that rows count is where cores cut it."""
 
 WINDOW_ROWS = 4
 """Rows that a window's tile should have: neighbours share loads, and more rows need more registers than they save
@@ -76,6 +81,8 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
     if not nest.axes:
         return None
     lane = nest.lane
+    # Of a window, taps of the innermost loop are written out, so that rows share what it slides over.
+    inner = node.axes if kind is Kind.CONTRACTION else loop_order(node, () if lane is None else (lane,))[-1:]
     prices: dict[str, float] = {}
     alone: list[Axis] = []
     for axis in nest.axes:
@@ -89,7 +96,7 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
             range(1, most_rows(vectors, node.dtype, choice.target) + 1) if kind is Kind.CONTRACTION else (WINDOW_ROWS,)
         )
         seconds = min(contraction(shape, vectors, height).seconds for height in heights)
-        seconds *= 1.0 if _slides(node, axis) else 1.25
+        seconds *= 1.0 if _slides(node, axis, inner) else 1.25
         prices[axis_name(nest, axis)] = seconds * (1 - 0.001 * nest.axes.index(axis))
     none = contraction(_product(nest, node, Axis(NO_AXIS, ONE), choice), vectors, 1).seconds
     reason = "rows along any axis share nothing" if alone else "there is no axis but that of the lanes"
@@ -131,9 +138,10 @@ def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int
 def _choose_order(
     nest: Nest, node: Reduce, kind: Kind, row: Axis | None, vectors: int, choice: Choice, recurrent: bool
 ) -> str:
-    """Measured: where the operand along the lanes fits, cores that pass over it for each row tile share no results.
+    """Measured: where the weights of a contraction fit, cores that pass over them for each row tile share no results.
 
-    That is a contraction's weights. A window walks over its operand: what it has to find again is one window high."""
+    A window walks over its operand, and finds again what the row tile before it read: rows come last, unless they are
+    so long that cores should cut them. What cores share, two windows at a cut, comes from each other's caches."""
     if nest.lane is None:
         return "rows"
     beside = [axis for axis in nest.axes if axis not in (nest.lane, row) and _with_lane(node, axis, nest.lane)]
@@ -144,6 +152,10 @@ def _choose_order(
     moved = choice.expected(elements) * node.dtype.bytes
     wanted = "lanes" if moved <= room else "turns" if recurrent and moved > 2 * room else "rows"
     reason = f"{moved:,} bytes of operand along the lanes, {room:,} stay in a quarter of the second-level cache"
+    if kind is Kind.WINDOW and row is not None:
+        along, across = choice.expected(row.extent), choice.expected.product(axis.extent for axis in beside)
+        wanted = "lanes" if along > LONGER * across else "rows"
+        reason = f"{along} along the rows, {across} across: cores cut the longer, and share little of what they read"
     again = "no recurrence walks through the operand again"
     failed = {name: again for name in ORDERS if name not in orders(recurrent)}
     return choice.preferred("schedule.order", ORDERS, wanted, reason, failed)
@@ -165,14 +177,14 @@ def _without_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
     )
 
 
-def _slides(node: Reduce, axis: Axis) -> bool:
-    """Whether neighbours on the axis read overlapping windows: its step is less than a reduced axis's span."""
+def _slides(node: Reduce, axis: Axis, over: Sequence[Axis]) -> bool:
+    """Whether neighbours on the axis read overlapping windows: its step is less than the span of a reduced axis."""
     for site in loads(node.body):
         address = site.indices[0]
         step = address.coefficient(axis)
         if step is None or not step.terms:
             continue
-        for reduced in node.axes:
+        for reduced in over:
             stride = address.coefficient(reduced)
             if stride is None or not stride.terms:
                 continue
