@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import opweld
 from opweld.build.toolchain import build_shared
 from opweld.errors import ArtifactError, InputError
 from opweld.runtime import library as runtime
@@ -254,3 +256,32 @@ def test_manifest_declares_what_is_fed(write_artifact: Build, tmp_path: Path) ->
     check(session.run(feeds_of(6)), feeds_of(6))
     with pytest.raises(InputError, match=r"input 'x': expected shape \[6, 4\], got \[8, 4\]"):
         session.run(feeds_of(8))
+
+
+def resident(path: Path) -> tuple[int, int]:
+    """(bytes mapped, bytes in memory) of a file in this process."""
+    found = {"Size": 0, "Rss": 0}
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if "-" in name.split(" ")[0]:
+            inside = line.endswith(str(path))
+        elif inside and name in found:
+            found[name] += 1024 * int(rest.split()[0])
+    return found["Size"], found["Rss"]
+
+
+@pytest.mark.skipif(
+    tuple(map(int, platform.release().split(".")[:2])) < (5, 14), reason="pages come with the first run"
+)
+def test_weights_are_in_memory_before_the_first_run(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 1024] x, float[1024, 1024] w) => (float[1, 1024] y) { y = MatMul(x, w) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1024, 1024), np.float32), "w"))
+    del model.graph.input[1]
+    opweld.compile(model).save(tmp_path / "m.opweld")
+    opened = Session(tmp_path / "m.opweld")
+    size, held = resident(tmp_path / "m.opweld" / "weights.bin")
+    assert size == held >= 4 << 20
+    assert opened.run({"x": np.ones((1, 1024), np.float32)})[0][0, 0] == 1024
