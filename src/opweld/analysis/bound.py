@@ -35,6 +35,9 @@ IMPOSSIBLE = 1.1
 DISAGREES = 2.0
 """The factor between predicted and measured seconds from which on they disagree."""
 
+EXECUTED = {"winograd": 16 / 36}
+"""The part of a kernel's operations that its algorithm does, where these are counted as the model has them."""
+
 Kind = Literal["compute", "memory", "latency"]
 
 
@@ -43,7 +46,8 @@ class Work:
     """What a kernel has to do, at the sizes in question.
 
     Attributes:
-        kind: of its members, as its name says: map, contraction, window, rows, block, scan, halo, extern.
+        kind: of its members, as its name says: map, contraction, winograd, window, rows, block, scan, halo,
+            extern.
         flops, special: floating-point operations, and those of them that are functions or divisions.
         read, written: bytes, each value once.
         predicted: seconds on one core by cause, and bytes by the level that they come from.
@@ -110,7 +114,8 @@ def bound_of(work: Work, machine: Machine, seconds: float | None = None, waiting
     `waiting`: seconds that its threads, together, spent on it without computing."""
     threads = max(1, work.threads)
     took = work.seconds if seconds is None else max(seconds, 1e-12)
-    calculating = (work.flops + (SPECIAL - 1) * work.special) / machine.compute["fp32"].at(threads)
+    executed = work.flops * EXECUTED.get(work.kind, 1.0)
+    calculating = (executed + (SPECIAL - 1) * work.special) / machine.compute["fp32"].at(threads)
     level, moving = _moving(work, machine, threads, took)
     floor = max(calculating, _least(work, machine, threads))
     compute, bandwidth = calculating / took, moving / took
@@ -123,7 +128,7 @@ def bound_of(work: Work, machine: Machine, seconds: float | None = None, waiting
         return made.bound("memory", level, "", reason, _MEMORY[level])
     cause = _cause(work, took, calculating, waiting)
     reason = f"{compute:.0%} of the arithmetic, {bandwidth:.0%} of the bandwidth of {level}: {_CAUSES[cause][0]}"
-    tiled = cause == "instructions" and work.kind in ("contraction", "window", "block")
+    tiled = cause == "instructions" and work.kind in ("contraction", "winograd", "window", "block")
     return made.bound("latency", "", cause, reason, _TILE if tiled else _CAUSES[cause][1])
 
 
@@ -205,6 +210,7 @@ def _cores(threads: int) -> str:
 
 _COMPUTE = {
     "contraction": "fewer operations, as fewer bits or a Winograd transform have; the kernel itself is near its limit",
+    "winograd": "fewer operations, as fewer bits have; the kernel itself is near its limit",
     "block": "fewer operations, as fewer bits have; the kernel itself is near its limit",
     "": "simpler functions, or none: what is computed, not how, is what takes the time",
 }

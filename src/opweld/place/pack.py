@@ -83,17 +83,16 @@ class _Packer:
         tensor = member.tensor
         lanes = self._lanes[tensor.name]
         taps = taps_of(tensor, lanes)
-        if isinstance(taps, str) or lanes.along is None or lanes.axis is None:
+        if taps is None or lanes.along is None or lanes.axis is None:
             return False
         source = self._constants.get(lanes.along.tensor)
-        straight_ = straight(tensor, member.place, taps, lanes, self._storages)
         made = None if source is None else transformed("", source, lanes.along, taps, lanes.axis)
         failed: dict[str, int | str] = {}
-        if not straight_:
+        if not straight(tensor, member.place, taps, lanes, self._storages):
             failed["channels"] = "they are no neighbours in memory"
         elif made is None:
             failed["weights"] = "known when the model runs only" if source is None else "only a part of them is read"
-        shape = tiled(tensor, lanes, taps, self._placed.constants.values(), self._expected, self._target)
+        shape = tiled(tensor, lanes, taps, self._placed.program, self._expected, self._target)
         direct = shape.direct(self._expected(taps.y.extent), self._expected(taps.x.extent))
         ours = min(winograd(shape, count, groups).seconds for count in COUNTS for groups in GROUPS)
         choice = self._ledger.decide(

@@ -12,12 +12,12 @@ An infinity or NaN spreads over the tiles that read it, where the direct sum kee
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from opweld.fuse.region import axes_in, factors, reductions
+from opweld.fuse.region import axes_in, reductions
 from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage
 from opweld.schedule.cost import POINTS, Tiled
@@ -26,7 +26,7 @@ from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, ceildiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Load, dims_of, walk
-from opweld.tensor.program import Constant, Tensor
+from opweld.tensor.program import Constant, Tensor, TensorProgram
 
 COUNTS = (8, 14, 16, 20, 25, 28, 32, 36, 42, 49, 56, 64, 84, 98, 112, 128)
 """Tiles that may be computed at a time."""
@@ -47,38 +47,36 @@ class Taps:
     channel: Axis
 
 
-def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | str:
-    """The axes of a convolution of 3 x 3 at stride 1; or why a contraction is none."""
+def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | None:
+    """The axes of a contraction that is a convolution of 3 x 3 at stride 1, of float32 and without groups, or None."""
     found = reductions(tensor.body)
-    pair = factors(found[0]) if len(found) == 1 else None
     across, along, lane = lanes.across, lanes.along, lanes.axis
-    if pair is None or across is None or along is None or lane is None:
-        return "no sum of products"
+    if len(found) != 1 or across is None or along is None or lane is None:
+        return None
     if tensor.dtype is not DType.F32 or found[0].dtype is not DType.F32:
-        return f"computed in {found[0].dtype}"
-    found_slides = [(position, _slide(dim, tensor)) for position, dim in enumerate(across.indices)]
-    slides = {position: axes for position, axes in found_slides if axes is not None}
-    if len(slides) != 2:
-        return "it slides along no two axes in steps of one"
-    (y, ky), (x, kx) = slides.values()
-    if ky.extent.constant != 3 or kx.extent.constant != 3:
-        return f"{ky.extent} x {kx.extent} taps, expected 3 x 3"
+        return None
+    pairs = [_slide(dim, tensor) for dim in across.indices]
+    others = [dim for dim, pair in zip(across.indices, pairs, strict=True) if pair is None]
+    slides = [pair for pair in pairs if pair is not None]
+    if len(slides) != 2 or any(reduced.extent.constant != 3 for _, reduced in slides):
+        return None
+    (y, ky), (x, kx) = slides
     rest = [axis for axis in found[0].axes if axis not in (ky, kx) and axis.extent.constant != 1]
-    if len(rest) != 1:
-        return "its sums run over other axes than one of channels"
-    (channel,) = rest
-    others = [dim for position, dim in enumerate(across.indices) if position not in slides]
-    if not any(dim.coefficient(channel) is ONE for dim in others):
-        return "channels are no axis of what it reads"
+    if len(rest) != 1 or not any(dim.coefficient(rest[0]) is ONE for dim in others):
+        return None
+    taps = Taps(y, x, ky, kx, rest[0])
     if any(dim.depends_on(moving) for dim in others for moving in (y, x, ky, kx)):
-        return "it slides along other axes too"
-    if axes_in(along) - {lane, channel, ky, kx}:
-        return "its weights differ between groups"
-    for guard in across.guards:
-        same = guard.coefficient(y) is guard.coefficient(ky) and guard.coefficient(x) is guard.coefficient(kx)
-        if not same or guard.depends_on(channel) or guard.depends_on(lane):
-            return "what lies beyond its edges hangs on more than the place"
-    return Taps(y, x, ky, kx, channel)
+        return None
+    if axes_in(along) - {lane, taps.channel, ky, kx}:
+        return None
+    return taps if all(_of_the_place(guard, taps, lane) for guard in across.guards) else None
+
+
+def _of_the_place(guard: Dim, taps: Taps, lane: Axis) -> bool:
+    """Whether a guard asks for the place that is read only: the same whichever tap of whichever result reads it."""
+    pairs = ((taps.y, taps.ky), (taps.x, taps.kx))
+    same = all(guard.coefficient(own) is guard.coefficient(reduced) for own, reduced in pairs)
+    return same and not guard.depends_on(taps.channel) and not guard.depends_on(lane)
 
 
 def _slide(dim: Dim, tensor: Tensor) -> tuple[Axis, Axis] | None:
@@ -129,9 +127,9 @@ def halves(axis: Axis) -> Dim:
 
 
 def tiled(
-    tensor: Tensor, lanes: Lanes, taps: Taps, constants: Iterable[Constant], expected: Expected, target: Target
+    tensor: Tensor, lanes: Lanes, taps: Taps, program: TensorProgram, expected: Expected, target: Target
 ) -> Tiled:
-    """The convolution in numbers, for expected sizes, among all the constants of a model."""
+    """A convolution of a program in numbers, for expected sizes."""
     assert lanes.axis is not None
     pictures = [axis.extent for axis in tensor.axes if axis not in (taps.y, taps.x, lanes.axis)]
     return Tiled(
@@ -143,5 +141,5 @@ def tiled(
         lanes.vectors,
         tensor.dtype,
         target,
-        sum(constant.dtype.bytes * math.prod(constant.shape) for constant in constants),
+        sum(constant.dtype.bytes * math.prod(constant.shape) for constant in program.constants),
     )

@@ -18,7 +18,7 @@ from opweld.fuse.region import Member as RegionMember
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, slice_of
-from opweld.place.winograd import Taps, taps_of
+from opweld.place.winograd import taps_of
 from opweld.schedule.choice import Choice
 from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import LoopSchedule, MemberSchedule, Schedule
@@ -285,9 +285,9 @@ class _Works:
                 return [self._copy((*subject, f"part {n}"), part, target) for n, (part, target) in enumerate(parts)]
             return [Work("map", subject, (self._map(tensor, storage),), _alone, flops(tensor), *moved)]
         lanes = self._placed.lanes[tensor.name]
-        taps = taps_of(tensor, lanes) if lanes.winograd else ""
-        if isinstance(taps, Taps):
-            work = Winograd(member, lanes, taps, storages, self._shapes, tuple(self._placed.constants.values()))
+        taps = taps_of(tensor, lanes) if lanes.winograd else None
+        if taps is not None:
+            work = Winograd(member, lanes, taps, storages, self._shapes, self._placed.program)
             return [Work("winograd", subject, (WinogradMember(work),), _alone, count, *moved)]
         nest = nest_of(tensor.axes, member.place, tensor.body, storage, storages, self._shapes, lanes.axis)
         made = ReductionMember(nest, storage.root, member.kind, lanes.vectors)

@@ -1,6 +1,6 @@
 """The template of convolutions by Winograd's algorithm, see `place.winograd`: some tiles at a time, all in scratch.
 
-grid     (other axes of the result..., blocks of tiles)
+grid     (groups of lanes, other axes of the result..., blocks of tiles)
 first    for each tile of the block: 4 x 4 elements of every input channel, transformed: [16][tiles][channels]
 second   16 products with the transformed weights: register tiles of tiles x lanes, as a contraction's
 third    for each tile: 16 sums of every output channel, transformed: 2 x 2 results, the epilogue, the store
@@ -22,7 +22,7 @@ from opweld.schedule.schedule import NO_AXIS, ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum, mod
 from opweld.tensor.expr import Expr, Reduce, binary, const, load, substitute, transform
-from opweld.tensor.program import Constant
+from opweld.tensor.program import TensorProgram
 from opweld.tile.lanes import Body, tile_at, tiles
 from opweld.tile.nest import resolve
 from opweld.tile.tile import Accumulate, Declare, Let, Loop, Scratch, Statement, Store
@@ -30,14 +30,14 @@ from opweld.tile.tile import Accumulate, Declare, Let, Loop, Scratch, Statement,
 
 @dataclass(frozen=True, eq=False)
 class Winograd:
-    """A convolution with the storage of what it reads and writes, ready for a schedule; `constants`: of the model."""
+    """A convolution of a program with the storage of what it reads and writes, ready for a schedule."""
 
     member: RegionMember
     lanes: Lanes
     taps: Taps
     storages: Mapping[str, Storage]
     shapes: Mapping[str, tuple[Dim, ...]]
-    constants: tuple[Constant, ...]
+    program: TensorProgram
 
     @property
     def lane(self) -> Axis:
@@ -62,7 +62,7 @@ class Winograd:
 
 def choose_winograd(work: Winograd, choice: Choice) -> ReductionSchedule:
     """How many tiles are computed at a time, of how many lanes, and how high the register tiles of the products are."""
-    shape = tiled(work.member.tensor, work.lanes, work.taps, work.constants, choice.expected, choice.target)
+    shape = tiled(work.member.tensor, work.lanes, work.taps, work.program, choice.expected, choice.target)
     prices = {(count, groups): winograd(shape, count, groups).seconds for count in COUNTS for groups in GROUPS}
     counts = {str(count): min(prices[count, groups] for groups in GROUPS) for count in COUNTS}
     reason = f"of {shape.tiles} tiles, what is transformed stays in the cache, and there is work for all cores"
