@@ -226,6 +226,9 @@ class _Packer:
     def _added(self, source: str, made: Constant, storage: Storage) -> str:
         """The name of a new constant that is made of another one."""
         number = self._copied.get(source, 0)
+        # Names of inputs are the model's.
+        while f"{source}_packed{number}" in self._storages:
+            number += 1
         self._copied[source] = number + 1
         name = f"{source}_packed{number}"
         self._storages[name] = replace(storage, root=name)

@@ -6,7 +6,9 @@ that a convolution is 16 products of matrices, tiles by channels. G g G' is made
 compiled (in float64, rounded once); B and A are additions. Shmuel Winograd, "Arithmetic Complexity of Computations"
 (1980); Andrew Lavin and Scott Gray, "Fast Algorithms for Convolutional Neural Networks" (2016).
 
-An infinity or NaN spreads over the tiles that read it, where the direct sum keeps it to the results that do.
+Differences of neighbours are taken before they meet weights. So an infinity gives NaN to results that were infinite,
+elements above a quarter of the largest float32 overflow, and what is 10^7 times its neighbours drowns them, though a
+weight of zero would have kept it out of a result. Whoever needs any of these disables `schedule.algorithm`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | None:
     """The axes of a contraction that is a convolution of 3 x 3 at stride 1, of float32 and without groups, or None."""
     found = reductions(tensor.body)
     across, along, lane = lanes.across, lanes.along, lanes.axis
-    if len(found) != 1 or across is None or along is None or lane is None:
+    if len(found) != 1 or across is None or along is None or lane is None or along.guards:
         return None
     if tensor.dtype is not DType.F32 or found[0].dtype is not DType.F32:
         return None
@@ -61,6 +63,8 @@ def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | None:
     if len(slides) != 2 or any(reduced.extent.constant != 3 for _, reduced in slides):
         return None
     (y, ky), (x, kx) = slides
+    if y is x or ky is kx:
+        return None
     rest = [axis for axis in found[0].axes if axis not in (ky, kx) and axis.extent.constant != 1]
     if len(rest) != 1 or not any(dim.coefficient(rest[0]) is ONE for dim in others):
         return None
@@ -75,7 +79,8 @@ def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | None:
 def _of_the_place(guard: Dim, taps: Taps, lane: Axis) -> bool:
     """Whether a guard asks for the place that is read only: the same whichever tap of whichever result reads it."""
     pairs = ((taps.y, taps.ky), (taps.x, taps.kx))
-    same = all(guard.coefficient(own) is guard.coefficient(reduced) for own, reduced in pairs)
+    steps = [(guard.coefficient(own), guard.coefficient(reduced)) for own, reduced in pairs]
+    same = all(first is not None and first is second for first, second in steps)
     return same and not guard.depends_on(taps.channel) and not guard.depends_on(lane)
 
 

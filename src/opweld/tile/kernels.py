@@ -285,8 +285,9 @@ class _Works:
                 return [self._copy((*subject, f"part {n}"), part, target) for n, (part, target) in enumerate(parts)]
             return [Work("map", subject, (self._map(tensor, storage),), _alone, flops(tensor), *moved)]
         lanes = self._placed.lanes[tensor.name]
-        taps = taps_of(tensor, lanes) if lanes.winograd else None
-        if taps is not None:
+        if lanes.winograd:
+            taps = taps_of(tensor, lanes)
+            assert taps is not None, f"{tensor.name} was packed for Winograd's algorithm"
             work = Winograd(member, lanes, taps, storages, self._shapes, self._placed.program)
             return [Work("winograd", subject, (WinogradMember(work),), _alone, count, *moved)]
         nest = nest_of(tensor.axes, member.place, tensor.body, storage, storages, self._shapes, lanes.axis)

@@ -134,7 +134,8 @@ def layer() -> tuple[onnx.ModelProto, np.ndarray, dict[str, np.ndarray]]:
 
 
 def kernels(made: opweld.Model, x: np.ndarray) -> str:
-    return " ".join(step.name for step, _ in made.session.profile({"x": x}).steps())
+    feeds = {value.name: x if value.name == "x" else np.array(1, np.float32) for value in made.inputs}
+    return " ".join(step.name for step, _ in made.session.profile(feeds).steps())
 
 
 def test_a_deep_layer_is_as_exact_as_its_sums() -> None:
@@ -156,3 +157,31 @@ def test_users_can_do_without() -> None:
     model, x, _ = layer()
     made = opweld.compile(model, disable=["schedule.algorithm"])
     assert "winograd" not in kernels(made, x)
+
+
+@pytest.mark.parametrize("name", ["y00", "y11", "d00", "acc", "t2_w_packed0", "t6_mul_read", "t6_mul_sums"])
+def test_inputs_may_have_the_names_that_kernels_use(name: str) -> None:
+    text = LAYER.replace("H, W] x", f"H, W] x, float {name}").replace(
+        "y = Conv(deep, v)", f"s = Mul(deep, {name}) y = Conv(s, v)"
+    )
+    plain, x, _ = layer()
+    model = onnx.parser.parse_model(text)
+    del model.graph.input[2:]
+    model.graph.initializer.extend(plain.graph.initializer)
+    made = opweld.compile(model)
+    assert "winograd" in kernels(made, x)
+    (expected,) = opweld.compile(plain, disable=["schedule.algorithm"]).session.run({"x": x})
+    (answer,) = made.session.run({"x": x, name: np.array(3, np.float32)})
+    np.testing.assert_allclose(answer, 3 * expected, atol=1e-5 * float(np.max(np.abs(expected))))
+
+
+def test_a_walk_along_a_diagonal_is_no_picture() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1, 128, 7, 7] x) => (float[1, 24, L] out) {
+            z = Conv(x, a) d = Einsum<equation = "bcii->bci">(z) t = Conv(d, w) q = Relu(t) out = Conv(q, v)
+        }"""
+    model = onnx.parser.parse_model(text)
+    for name, shape in (("a", (128, 128, 1, 1)), ("w", (256, 128, 3)), ("v", (24, 256, 1))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    (answer,) = opweld.compile(model).session.run({"x": np.ones((1, 128, 7, 7), np.float32)})
+    np.testing.assert_allclose(answer, 256.0 * 128 * 3 * 128)

@@ -108,17 +108,24 @@ class _Template:
         # Lanes of a group: whole register tiles.
         self._vectors = schedule.vectors
         all_tiles = ceildiv(work.lane.extent, self._lanes * self._vectors)
-        self._group = Axis("group", minimum(schedule.groups, all_tiles))
-        self._each_group = ceildiv(all_tiles, self._group.extent)
+        self._each_group = ceildiv(all_tiles, minimum(schedule.groups, all_tiles))
+        self._group = Axis("group", ceildiv(all_tiles, self._each_group))
         self._first = ZERO if self._group.extent is ONE else self._group.dim * self._each_group
         self._held = self._each_group * (self._lanes * self._vectors)
-        self._read = Scratch(f"{tensor.name}_read", self._dtype, self._at(POINTS, ZERO, ZERO, self._channels))
-        self._sums = Scratch(f"{tensor.name}_sums", self._dtype, self._at(POINTS, ZERO, ZERO, self._held))
+        read, sums = (self._at(POINTS, ZERO, ZERO, columns) for columns in (self._channels, self._held))
+        self._read = Scratch(self._unused(f"{tensor.name}_read"), self._dtype, read)
+        self._sums = Scratch(self._unused(f"{tensor.name}_sums"), self._dtype, sums)
 
     def made(self) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
         body = (*self._each(self._transformed()), *self._products(), *self._each(self._results()))
         grid = tuple(axis for axis in (self._group, *self._work.outer, self._block) if axis.extent is not ONE)
         return grid, body, (self._read, self._sums)
+
+    def _unused(self, name: str) -> str:
+        """A name that no value has: those of inputs are the model's."""
+        while name in self._work.storages:
+            name += "_"
+        return name
 
     def _each(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """For each tile of the block."""
@@ -243,12 +250,14 @@ class _Template:
         """One of the four results; those beyond the edge are left out where sizes are odd."""
         work, taps, tensor = self._work, self._work.taps, self._work.member.tensor
         at: dict[Atom, Dim] = {**self._single, taps.y: self._y + a, taps.x: self._x + b, work.lane: lane}
-        body = transform(substitute(tensor.body, at), lambda node: value if isinstance(node, Reduce) else None)
+        # Names of values become memory before the result has one that a value may have too.
+        body = resolve(substitute(tensor.body, at), work.storages, work.shapes)
+        body = transform(body, lambda node: value if isinstance(node, Reduce) else None)
         storage = work.storages[tensor.name]
         place = storage.address([dim.substitute(at) for dim in work.member.place])
         ends = ((taps.y, self._y, a), (taps.x, self._x, b))
         guards = tuple(axis.extent - 2 - first for axis, first, past in ends if past and not _even(axis.extent))
-        return Store(storage.root, place, resolve(body, work.storages, work.shapes), guards)
+        return Store(storage.root, place, body, guards)
 
 
 def _even(extent: Dim) -> bool:
