@@ -26,6 +26,10 @@ DEMANDING = ("Reshape", "MatMul", "Gemm", "Conv", "ConvTranspose", "Concat")
 one is 1, or Split where parts are of different sizes."""
 
 
+CLAMPING = ("Slice", "Range")
+"""Operators that give less, or nothing, where what `Inference.at_least` asks does not hold; others have to have it."""
+
+
 class _Certain(Trace):
     """Inference that assumes nothing: what would need it is deferred, with all that hangs on it.
 
@@ -64,13 +68,31 @@ class _Certain(Trace):
     def _settle(self, node: ir.Node) -> None:
         if any(self.resolved(value) in self._late for value in values_read(node)):
             return self._defer(node)
-        visited, deferred = len(self.nodes), len(self.deferred)
+        visited, deferred, guards = len(self.nodes), len(self.deferred), len(self.guards)
         try:
             self._visit(node)
         except (Again, Fork, NeedsSegment, OpweldError):
             del self.nodes[visited:], self.deferred[deferred:]
-            self._defer(node)
+            return self._defer(node)
+        if node.op_type in CLAMPING and len(self.guards) > guards:
+            # What it supposed is no fact, for this node and for the next that supposes it.
+            for margin in list(self.guards)[guards:]:
+                del self.guards[margin]
+            self._clamped(node)
         return None
+
+    def _clamped(self, node: ir.Node) -> None:
+        """Forgets how many elements the node gives along each axis that is cut, unless that is certain."""
+        (value,) = node.outputs
+        fact = self.facts[value]
+        cut = self.fact(node.inputs[0]).shape if node.op_type == "Slice" and node.inputs[0] is not None else ()
+
+        def size(axis: int, dim: Dim) -> Dim:
+            whole = cut[axis] if axis < len(cut) else None
+            known = whole is dim or (whole is not None and whole.constant is not None and dim.constant is not None)
+            return dim if known else Symbol(f"({value.name} {axis})", 0).dim
+
+        self.facts[value] = Fact(fact.dtype, tuple(size(axis, dim) for axis, dim in enumerate(fact.shape)))
 
     def enter(self, body: ir.Graph) -> None:
         """Infers a body whatever its node knows of its inputs: that may hold for one iteration, or one branch."""

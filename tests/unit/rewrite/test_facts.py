@@ -55,3 +55,13 @@ def test_a_target_that_may_say_zero_is_not_certain() -> None:
     text = """g (float[n, 4] x, float[m] y) => (float[p, 4] z) {
         s = Shape(y) less = Sub(s, one) t = Concat<axis = 0>(less, four) z = Reshape(x, t) }"""
     assert "z" not in shapes(text, {"one": np.array([1]), "four": np.array([4])})
+
+
+def test_a_slice_beyond_an_axis_takes_what_is_there() -> None:
+    """Of a batch of one, element 4 to the first, every other one: one, not three."""
+    text = """g (float[n, 7] x, float[n, 7] z) => (float[a, b] y, float[c, d] w, float[e, f] v) {
+        y = Slice(x, start, end, axes, steps) w = Slice(z, start, end, axes, steps) v = Slice(x, one, four, second) }"""
+    bounds = {"start": [0, 4], "end": [-1, -(2**40)], "axes": [1, 0], "steps": [2, -2], "one": [1], "four": [4]}
+    found = shapes(text, {name: np.array(numbers) for name, numbers in bounds.items()} | {"second": np.array([1])})
+    assert (found["y"], found["w"]) == ("(y 0)x3", "(w 0)x3"), "each for itself, though both suppose the same"
+    assert found["v"] == "nx3", "certain"
