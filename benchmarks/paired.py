@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -68,6 +68,7 @@ class Contestant:
         disable: Sequence[str] = (),
     ) -> None:
         self.name = name
+        self.runtime = runtime
         self.blocks: list[list[float]] = []
         self.opened: dict[str, float] = {}
         """Seconds to `open` and of the `first` run, `peak` bytes of memory; when it is open."""
@@ -118,6 +119,31 @@ class Contestant:
         return statistics.median(time for block in self.blocks for time in block)
 
 
+def contest(
+    contestants: Iterable[Contestant], rounds: int, stack: contextlib.ExitStack, heading: str
+) -> list[Contestant]:
+    """Opens contestants one after the other, and lets those that could be opened run blocks in turn.
+
+    Their processes end with the stack. Who cannot open the model is left out, which is printed after the heading; only
+    for opweld it is an error: RuntimeError."""
+    opened: list[Contestant] = []
+    for contestant in contestants:
+        stack.callback(contestant.close)
+        try:
+            contestant.wait()
+        except RuntimeError as error:
+            if contestant.runtime == "opweld":
+                raise
+            print(f"{heading}{error}", flush=True)
+            continue
+        opened.append(contestant)
+    for _ in range(rounds):
+        for contestant in opened:
+            time.sleep(REST_S)
+            contestant.block(BLOCK_S)
+    return opened
+
+
 @contextlib.contextmanager
 def revision(name: str) -> Generator[Path]:
     """A folder with the sources of a revision, while it is needed."""
@@ -139,22 +165,8 @@ def compare(model: str, sources: dict[str, Path], peers: Sequence[str], threads:
         np.savez(file, allow_pickle=False, **feeds)
         entries = [(name, source, "opweld") for name, source in sources.items()]
         entries += [(peer, REPOSITORY, peer) for peer in peers]
-        contestants: list[Contestant] = []
-        for name, source, runtime in entries:
-            contestant = Contestant(name, source, runtime, path, file, threads)
-            stack.callback(contestant.close)
-            try:
-                contestant.wait()
-            except RuntimeError as error:
-                if runtime == "opweld":
-                    raise
-                print(f"{model}: left out: {error}", flush=True)
-                continue
-            contestants.append(contestant)
-        for _ in range(rounds):
-            for contestant in contestants:
-                time.sleep(REST_S)
-                contestant.block(BLOCK_S)
+        started = (Contestant(name, source, runtime, path, file, threads) for name, source, runtime in entries)
+        contestants = contest(started, rounds, stack, f"{model}: left out: ")
     mine = next(c for c in contestants if c.name == "this")
     return Row(model, threads, mine.median * 1e3, tuple(_ratio(c, mine) for c in contestants if c is not mine))
 

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.paired import BLOCK_S, REPOSITORY, REST_S, Contestant
+from benchmarks.paired import REPOSITORY, Contestant, contest
 from benchmarks.zoo import fetch, inputs
 from benchmarks.zoo.catalogue import MODELS, Export
 from opweld.compile import sources_digest
@@ -137,24 +137,11 @@ def measure(name: str, artifact: Path, threads: int, batch: int, peers: Sequence
     with tempfile.TemporaryDirectory(prefix="opweld-performance-") as place, contextlib.ExitStack() as stack:
         folder = Path(place)
         np.savez(folder / "feeds.npz", allow_pickle=False, **feeds)
-        contestants: list[Contestant] = []
-        for runtime, file in _entries(name, artifact, model, peers, folder):
-            contestant = Contestant(runtime, REPOSITORY, runtime, file, folder / "feeds.npz", threads)
-            stack.callback(contestant.close)
-            try:
-                contestant.wait()
-            except RuntimeError as error:
-                if runtime == "opweld":
-                    raise
-                print(f"{name}: left out: {error}", file=sys.stderr, flush=True)
-                continue
-            contestants.append(contestant)
-            contestant.block(BLOCK_S)
-            contestant.blocks.clear()
-        for _ in range(rounds):
-            for contestant in contestants:
-                time.sleep(REST_S)
-                contestant.block(BLOCK_S)
+        entries = _entries(name, artifact, model, peers, folder)
+        started = (
+            Contestant(runtime, REPOSITORY, runtime, file, folder / "feeds.npz", threads) for runtime, file in entries
+        )
+        contestants = contest(started, rounds, stack, f"{name}: left out: ")
         mine = contestants[0]
         sides = {c.name: _side(c, mine) for c in contestants}
         floor = floor_of(artifact, feeds, folder)

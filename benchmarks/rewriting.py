@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.paired import BLOCK_S, REPOSITORY, REST_S, Contestant
+from benchmarks.paired import REPOSITORY, Contestant, contest
 from benchmarks.zoo import fetch, inputs
 from benchmarks.zoo.catalogue import MODELS
 from opweld.build.workspace import temporary_folder
@@ -146,20 +146,8 @@ def compare(
             return results
         file = folder / "feeds.npz"
         np.savez(file, allow_pickle=False, **feeds)
-        contestants: dict[str, Contestant] = {}
-        for name, model in models.items():
-            contestant = Contestant(name, REPOSITORY, "onnxruntime", model, file, threads)
-            stack.callback(contestant.close)
-            try:
-                contestant.wait()
-            except RuntimeError as error:
-                print(f"    {name}: {error}", flush=True)
-                continue
-            contestants[name] = contestant
-        for _ in range(rounds):
-            for contestant in contestants.values():
-                time.sleep(REST_S)
-                contestant.block(BLOCK_S)
+        started = (Contestant(name, REPOSITORY, "onnxruntime", model, file, threads) for name, model in models.items())
+        contestants = {contestant.name: contestant for contestant in contest(started, rounds, stack, "    ")}
         return [_timed(result, contestants) for result in results]
 
 
