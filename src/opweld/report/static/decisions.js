@@ -41,19 +41,14 @@ function decisionBody(model, decision) {
   return el(
     "div",
     { class: "decision-body" },
-    el(
-      "table",
-      { class: "small" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          ["alternative", "time", "bytes", "FLOPs"].map((text, i) => el("th", { class: i ? "number" : "", text })),
-        ),
-      ),
-      el("tbody", {}, decision.alternatives.map(row)),
+    smallTable(
+      [
+        ["alternative", false],
+        ["time", true],
+        ["bytes", true],
+        ["FLOPs", true],
+      ],
+      decision.alternatives.map(row),
     ),
     facts([
       ["About", decision.subject],

@@ -57,3 +57,9 @@ function facts(pairs) {
   }
   return list;
 }
+
+/** A small table: `columns` are [heading, whether it holds numbers] pairs, `rows` its "tr" elements. */
+function smallTable(columns, rows) {
+  const heads = columns.map(([text, number]) => el("th", { class: number ? "number" : "", text }));
+  return el("table", { class: "small" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows));
+}

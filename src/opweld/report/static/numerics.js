@@ -8,41 +8,33 @@ function numericsSection(model) {
   const table = el(
     "div",
     { class: "scroll" },
-    el(
-      "table",
-      { class: "small" },
-      el(
-        "thead",
-        {},
+    smallTable(
+      [
+        ["output", false],
+        ["shape", false],
+        ["scale", true],
+        ["error", true],
+        ["tolerated", true],
+        ["ONNX Runtime", true],
+        ["", false],
+      ],
+      outputs.map((output) =>
         el(
           "tr",
           {},
-          ["output", "shape", "scale", "error", "tolerated", "ONNX Runtime", ""].map((text, i) =>
-            el("th", { class: i > 1 && i < 6 ? "number" : "", text }),
-          ),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        outputs.map((output) =>
+          el("td", {}, el("span", { class: "name", text: output.name })),
+          el("td", { text: output.shape.join("×") || "scalar" }),
+          el("td", { class: "number", text: digits(output.scale) }),
+          el("td", { class: "number", text: error(output.error) }),
+          el("td", { class: "number", text: error(output.tolerance) }),
+          el("td", { class: "number", text: error(output.peer_error) }),
           el(
-            "tr",
+            "td",
             {},
-            el("td", {}, el("span", { class: "name", text: output.name })),
-            el("td", { text: output.shape.join("×") || "scalar" }),
-            el("td", { class: "number", text: digits(output.scale) }),
-            el("td", { class: "number", text: error(output.error) }),
-            el("td", { class: "number", text: error(output.tolerance) }),
-            el("td", { class: "number", text: error(output.peer_error) }),
-            el(
-              "td",
-              {},
-              el("span", {
-                class: `tag ${output.passed ? "applied" : "wrong"}`,
-                text: output.passed ? "right" : "WRONG",
-              }),
-            ),
+            el("span", {
+              class: `tag ${output.passed ? "applied" : "wrong"}`,
+              text: output.passed ? "right" : "WRONG",
+            }),
           ),
         ),
       ),
