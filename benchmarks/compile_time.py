@@ -72,12 +72,14 @@ def compiled(model: Any, level: str, stage: Stage) -> Mapping[str, str]:
     from opweld.build.weights import WeightsFile
     from opweld.ledger import Ledger
     from opweld.options import Options
-    from opweld.pipeline import generate
+    from opweld.pipeline import generate, read
     from opweld.target import Target
 
     options = Options(level=level)
     with WeightsFile(Path(os.devnull)) as weights:
-        return generate(model, options, Target.native(), Ledger(level=level), weights, stage).sources
+        return generate(
+            read(model, options, Ledger(level=level), stage), options, Target.native(), weights, stage
+        ).sources
 
 
 def measure(shape: str, nodes: int, level: str, until: str, tell: Callable[[dict[str, Any]], None]) -> None:

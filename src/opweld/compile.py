@@ -39,7 +39,7 @@ from opweld.record import Record
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.schedule.file import parse_schedules
-from opweld.target import Target
+from opweld.target import Target, processor_name
 
 if TYPE_CHECKING:
     import onnx
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from opweld.account.account import Account
     from opweld.account.regions import Form, Kept
     from opweld.analysis.analysis import Analysis
+    from opweld.pipeline import Built
     from opweld.rewrite import Pass, Rule
     from opweld.rewrite.optimize import Optimized
     from opweld.verify.check import Check
@@ -98,7 +99,8 @@ class Model:
         self._fitted = FittedSessions(self.session, None if source is None else self._compile)
 
     def _compile(self, dims: Mapping[str, int]) -> Path:
-        return compile_model(self._source, replace(self._options, dims={**self._options.dims, **dims}))
+        # Not tuned: it is for one feed, which waits for it.
+        return compile_model(self._source, replace(self._options, dims={**self._options.dims, **dims}, tune="off"))
 
     def run(self, feeds: Mapping[str, Feed]) -> dict[str, Value]:
         """Runs the model.
@@ -178,6 +180,7 @@ def compile(
     lengths: Mapping[str, SupportsIndex | None] | None = None,
     ranks: Mapping[str, SupportsIndex] | None = None,
     constants: Mapping[str, ArrayLike] | None = None,
+    tune: str = "off",
     progress: Progress | None = None,
 ) -> Model:
     """Compiles an ONNX model and opens it; what was compiled before is opened from the cache.
@@ -197,6 +200,8 @@ def compile(
         ranks: by input that does not declare its dims, how many there are. The tensors of a sequence x are called x[0],
             x[1], and so on, here and in `constants`.
         constants: by input, the elements that it always has; for inputs that decide how long a sequence is.
+        tune: off; or quick (seconds) and full (minutes): other schedules are compiled and run on this machine with
+            inputs made up for it, and kept where they are faster. It is remembered for this model and machine.
         progress: called with (what is being done, steps done, steps in all) while the model is compiled. The logger
             "opweld" also tells, at level INFO, when it begins and how long it took.
 
@@ -215,6 +220,7 @@ def compile(
         lengths={} if lengths is None else lengths,
         ranks={} if ranks is None else ranks,
         constants={} if constants is None else constants,
+        tune=tune,
     )
     if progress is not None and not callable(cast(object, progress)):
         raise OptionError(f"progress is {progress!r}, expected a function of a text and two numbers")
@@ -390,14 +396,13 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     found = _cached(cache, key, model)
     if found is not None:
         return found
-    from opweld.pipeline import build_artifact
-    from opweld.tensor.intern import compilation
-
     title = str(model) if isinstance(model, Path) else "a model"
     _log.info("compiling %s", title)
     start = time.perf_counter()
-    with temporary_folder() as workspace, compilation():
-        made = build_artifact(model, options, target, workspace, cache, progress)
+    with temporary_folder() as workspace:
+        made = _built(model, options, target, workspace, cache, progress)
+        if made is None:
+            return compile_model(model, replace(options, tune="off"), progress)
         _log.info("compiled %s in %.1f s", title, time.perf_counter() - start)
 
         def fill(folder: Path) -> None:
@@ -408,6 +413,30 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
         artifact.remember(folder, cache)
     cache.prune_at_times(Environment.read().cache_limit)
     return folder
+
+
+def _built(
+    model: Path | bytes | onnx.ModelProto,
+    options: Options,
+    target: Target,
+    workspace: Path,
+    cache: Cache,
+    progress: Progress | None,
+) -> Built | None:
+    """The artifact, tuned where that is asked for; None where that cannot be, with a warning."""
+    if options.tune != "off":
+        from opweld.tune.build import UntunableError, build_tuned
+
+        try:
+            return build_tuned(model, options, target, workspace, cache, progress)
+        except UntunableError as error:
+            _log.warning("not tuned: %s", error)
+            return None
+    from opweld.pipeline import build_artifact
+    from opweld.tensor.intern import compilation
+
+    with compilation():
+        return build_artifact(model, options, target, workspace, cache, progress)
 
 
 def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache) -> str:
@@ -421,7 +450,8 @@ def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target
     else:
         content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
     sources = sources_digest(), extensions.digest()
-    parts = (content, options.digest(), target.digest(), __version__, Compiler.find().version, *sources)
+    machine = "" if options.tune == "off" else processor_name()
+    parts = (content, options.digest(), target.digest(), machine, __version__, Compiler.find().version, *sources)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from opweld.given import Given
 from opweld.ledger import Alternative, Decision, Ledger, printable
 
@@ -94,18 +92,19 @@ def _notes(decision: Decision) -> list[str]:
 
 
 def _others(decision: Decision) -> list[str]:
-    """What the taken alternative is predicted to take, and the others."""
-    taken = [a for a in decision.alternatives if a.name == decision.taken and a.seconds is not None]
+    """What the taken alternative is predicted to take, or took where it was tried, and the others."""
+    taken = next(a for a in decision.alternatives if a.name == decision.taken)
     others = [a for a in decision.alternatives if a.name != decision.taken]
-    predicted = [f"predicted {_seconds(taken)}"] if taken else []
-    return [*predicted, f"instead of {_named(others)}"] if others else predicted
+    found = [f"predicted {_microseconds(taken.seconds)}"] if taken.seconds is not None else []
+    found += [f"measured {_microseconds(taken.measured)}"] if taken.measured is not None else []
+    return [*found, f"instead of {', '.join(map(_named, others))}"] if others else found
 
 
-def _named(alternatives: Iterable[Alternative]) -> str:
-    return ", ".join(
-        printable(a.name) if a.seconds is None else f"{printable(a.name)} ({_seconds([a])})" for a in alternatives
-    )
+def _named(alternative: Alternative) -> str:
+    known = [_microseconds(alternative.seconds)] if alternative.seconds is not None else []
+    known += [f"measured {_microseconds(alternative.measured)}"] if alternative.measured is not None else []
+    return f"{printable(alternative.name)} ({', '.join(known)})" if known else printable(alternative.name)
 
 
-def _seconds(alternatives: Sequence[Alternative]) -> str:
-    return " ".join(f"{(a.seconds or 0.0) * 1e6:.3g} us" for a in alternatives)
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.3g} us"

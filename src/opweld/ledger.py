@@ -14,7 +14,8 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from opweld.errors import ArtifactError, OptionError
@@ -27,12 +28,28 @@ Amount = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way to do something, with its predicted memory traffic (bytes), arithmetic (FLOPs) and time (seconds)."""
+    """One way to do something, with its predicted memory traffic (bytes), arithmetic (FLOPs) and time (seconds).
+
+    `measured`: seconds that the kernels of its region took on the machine that compiled, where that was tried; of what
+    changes more than its region, seconds of a run."""
 
     name: str
     bytes: Amount = None
     flops: Amount = None
     seconds: float | None = None
+    measured: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of a decision: the alternative to take, and seconds by alternative; see `opweld.tune`."""
+
+    taken: str
+    seconds: Mapping[str, float] = field(hash=False)
+
+
+MEASURED = "measured on this machine"
+"""The reason of what was measured."""
 
 
 def cheapest(alternatives: Sequence[Alternative]) -> Alternative:
@@ -86,8 +103,12 @@ class Decision:
     @property
     def near_miss(self) -> bool:
         """Whether there were other alternatives, and none was legal."""
-        names = [a.name for a in self.alternatives]
-        return not self.fired and len(names) > 1 and len(_legal(names, self.preferred, self.failed)) == 1
+        return not self.fired and len(self.alternatives) > 1 and len(self.legal) == 1
+
+    @property
+    def legal(self) -> Sequence[str]:
+        """The names of the alternatives that nothing ruled out."""
+        return _legal([a.name for a in self.alternatives], self.preferred, self.failed)
 
     @property
     def saved_bytes(self) -> int | None:
@@ -104,7 +125,8 @@ class Decision:
             "rule": self.rule,
             "site": list(self.site),
             "alternatives": [
-                {"name": a.name, "bytes": a.bytes, "flops": a.flops, "seconds": a.seconds} for a in self.alternatives
+                {"name": a.name, "bytes": a.bytes, "flops": a.flops, "seconds": a.seconds, "measured": a.measured}
+                for a in self.alternatives
             ],
             "taken": self.taken,
             "preferred": self.preferred,
@@ -126,7 +148,8 @@ class Decision:
             rule=data["rule"],
             site=tuple(data["site"]),
             alternatives=tuple(
-                Alternative(a["name"], a["bytes"], a["flops"], a["seconds"]) for a in data["alternatives"]
+                Alternative(a["name"], a["bytes"], a["flops"], a["seconds"], a.get("measured"))
+                for a in data["alternatives"]
             ),
             taken=data["taken"],
             preferred=data["preferred"],
@@ -154,6 +177,8 @@ class Ledger:
         granted: the ids of the decisions whose wishes are granted; None grants all. Of a ledger that has some, names
             that meet no decision are no error, and a pin that is not legal is a baseline: decisions hang on others.
         rules: the kinds of decisions that there can be, which `disable` may name whether they are met or not.
+        measured: by id of a decision, what was measured of it, which is stronger than what is predicted. What is not
+            legal, or not there, is passed over: it hangs on what else is decided.
     """
 
     def __init__(
@@ -167,6 +192,7 @@ class Ledger:
         grants: Callable[[int], bool] | None = None,
         granted: Collection[str] | None = None,
         rules: Mapping[str, Rule] = RULES,
+        measured: Mapping[str, Measured] | None = None,
     ) -> None:
         if prefix is not None and prefix < 0:
             raise ValueError(f"prefix is {prefix}, expected a count of decisions")
@@ -180,9 +206,17 @@ class Ledger:
         self._granted = granted
         self._prefix = prefix
         self._rules = rules
+        self._measured = dict(measured or {})
         self._wishes = 0
         self._variant = ""
         self._labels: Mapping[str, str] = {}
+
+    def with_measured(self, measured: Mapping[str, Measured]) -> Ledger:
+        """A ledger that goes on from here, with what was measured; this one stays as it is."""
+        other = copy(self)
+        other._decisions, other._by_id = list(self._decisions), dict(self._by_id)
+        other._measured = dict(measured)
+        return other
 
     def variant(self, name: str, labels: Mapping[str, str]) -> None:
         """From now on decisions are about this variant of the model: the same node may be decided anew.
@@ -239,6 +273,11 @@ class Ledger:
             raise ValueError(f"{rule} prefers {wanted!r}, which {dict(failed or {})} ruled out")
         about = " > ".join(map(self.label, subject))
         identity = self._identify(rule, about)
+        measured = self._measured.get(identity)
+        if measured is not None:
+            alternatives = [replace(a, measured=measured.seconds.get(a.name)) for a in alternatives]
+            if measured.taken in legal:
+                wanted, reason = measured.taken, MEASURED
         region, part = self.label(field[0]), field[1]
         said = self._said(identity, rule, region, part, names[0])
         taken = wanted
@@ -298,6 +337,12 @@ class Ledger:
     def allows(self, rule: str, level: str = "") -> bool:
         """Whether decisions of a rule may take more than their baseline: it is not disabled, nor of a higher level."""
         return not self._disable & {rule, stage_of(rule)} and allowed(rule, self._level, level, self._rules)
+
+    def free(self, decision: Decision) -> bool:
+        """Whether another alternative of a decision that was taken here would be granted: nothing pins it, disables it
+        or holds it back by its level."""
+        held = decision.pinned or decision.id in self._disable or decision.overridden
+        return not held and self.allows(decision.rule, decision.level)
 
     def check_names(self) -> None:
         """Raises OptionError when a pin, an entry of `disable` or a line of the schedules file met no decision: it is

@@ -21,6 +21,7 @@ from opweld.interface import Specialisation
 from opweld.rules import LEVELS
 
 TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
+TUNING = ("off", "quick", "full")
 MAX_THREADS = 1024
 DEFAULT_CACHE_LIMIT = 20 << 30
 _BYTES = re.compile(r"(\d+(?:\.\d*)?)\s*([kKMGT])?i?B?")
@@ -47,6 +48,7 @@ class CompileOptions(TypedDict, total=False):
     lengths: Mapping[str, SupportsIndex | None]
     ranks: Mapping[str, SupportsIndex]
     constants: Mapping[str, Any]
+    tune: str
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,13 @@ class Options:
         target: the machine to compile for, one of `TARGETS`.
         level: how much to optimise, one of `LEVELS`; `none` compiles one kernel a node.
         threads: at most so many a run, 0 for all processors of the machine it runs on. No stage reads it: a compiled
-            model serves any number.
+            model serves any number. What is tuned is run with so many.
         dims: sizes for symbolic dims of the inputs, 0 included, which become constants of the compiled model.
         disable: ids, rules or stages of decisions that must stay at their baseline (`opweld explain` lists them).
         pins: by id of a decision, the name of the alternative to take.
         dim_hints: sizes that symbolic dims are expected to have; costs are predicted for them, any size stays legal.
         schedules: a file that says how kernels are computed, as the `schedules.txt` of an artifact does.
+        tune: one of `TUNING`: whether other schedules are tried on this machine, and how many, see `opweld.tune`.
         schedules_text: what it holds, read when the options are made.
         lengths: by input that is a sequence, how many tensors it holds; by one that is an optional, 0 or 1, or None
             where it holds nothing.
@@ -81,11 +84,13 @@ class Options:
     lengths: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"], hash=False)
     ranks: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    tune: str = "off"
     schedules_text: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_choice("target", self.target, TARGETS)
         _check_choice("level", self.level, LEVELS)
+        _check_choice("tune", self.tune, TUNING)
         _set(self, "threads", _count("threads", self.threads, 0, MAX_THREADS))
         _set(self, "dims", _sizes("dims", "dim", self.dims, 0))
         _set(self, "dim_hints", _sizes("dim_hints", "dim hint", self.dim_hints, 1))
@@ -108,7 +113,7 @@ class Options:
         return cls(**values)
 
     def digest(self) -> str:
-        """A hash of all options that change what is compiled; `threads` does not."""
+        """A hash of all options that change what is compiled; `threads` does only where they are tuned for."""
         fixed = {
             "target": self.target,
             "level": self.level,
@@ -120,6 +125,7 @@ class Options:
             "lengths": dict(self.lengths),
             "ranks": dict(self.ranks),
             "constants": dict(self.constants),
+            "tune": None if self.tune == "off" else (self.tune, self.threads),
         }
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 

@@ -20,7 +20,7 @@ from opweld.frontend.description import Description, describe, external_files
 from opweld.frontend.recorded import explored_nodes
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.region import Regions
-from opweld.ledger import Ledger
+from opweld.ledger import Ledger, Measured
 from opweld.lower import to_flow
 from opweld.options import Environment, Options
 from opweld.place.layout import place
@@ -48,13 +48,29 @@ from opweld.tile.module import Module, Segment, Variant
 from opweld.tile.recorded import costed_nodes, recorded_variant
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from opweld.compile import Progress
 
 
-def generate(
-    model: Any, options: Options, target: Target, ledger: Ledger, weights: Weights, stage: Stage = plain
-) -> Generated:
-    """The stages between a model and the sources of its module; constants go into the weights file on the way."""
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A model as tensor programs, before anything is decided of kernels.
+
+    Attributes:
+        graph: the model. found: its variants. flow: their programs.
+        before: what the nodes of each variant cost, by its name. ledger: what rewriting decided.
+    """
+
+    graph: ir.Model
+    found: list[list[explore.Variant]]
+    flow: Flow
+    before: Mapping[str, VariantEntry]
+    ledger: Ledger
+
+
+def read(model: Any, options: Options, ledger: Ledger, stage: Stage = plain) -> Read:
+    """The stages between a model and its programs."""
     graph = stage("load", onnx.load, model, options.specialisation)
     graph = stage("rewrite", hoist, graph, ledger)
     found = stage("explore", explore.segments, graph, options.dims)
@@ -64,6 +80,12 @@ def generate(
         before |= _costed(stage("costs", _unwritten, model, options))
     flow = stage("simplify", simplify_flow, flow)
     check_hints([program for segment in flow.segments for program in segment.programs], options.dim_hints)
+    return Read(graph, found, flow, before, ledger)
+
+
+def generate(source: Read, options: Options, target: Target, weights: Weights, stage: Stage = plain) -> Generated:
+    """The stages between programs and the sources of their module; constants go into the weights file on the way."""
+    graph, found, flow, before, ledger = source.graph, source.found, source.flow, source.before, source.ledger
     schedules: dict[tuple[str, str], Schedule] = {}
     entries: dict[str, VariantEntry] = {}
 
@@ -131,11 +153,21 @@ def compile_program(
     return Compiled(program, regions, placed, plans, kernels)
 
 
-def ledger_of(options: Options, granted: Collection[str] | None = None) -> Ledger:
-    """An empty ledger that decides as the options say; `granted` as for `Ledger`."""
+def ledger_of(
+    options: Options, granted: Collection[str] | None = None, measured: Mapping[str, Measured] | None = None
+) -> Ledger:
+    """An empty ledger that decides as the options say; `granted` and `measured` as for `Ledger`."""
     given = None if options.schedules is None else parse_schedules(options.schedules_text, str(options.schedules))
     table = {**COMPILED, **kinds(added())}
-    return Ledger(options.disable, level=options.level, pins=options.pins, given=given, granted=granted, rules=table)
+    return Ledger(
+        options.disable,
+        level=options.level,
+        pins=options.pins,
+        given=given,
+        granted=granted,
+        rules=table,
+        measured=measured,
+    )
 
 
 def build_artifact(
@@ -147,18 +179,20 @@ def build_artifact(
     progress: Progress | None = None,
     *,
     ledger: Ledger | None = None,
+    source: Read | None = None,
     stage: Stage = plain,
 ) -> Built:
     """Runs every stage, compiles the sources, and writes the artifact into the workspace.
 
-    `ledger`: an empty one, which decides; that of the options where None. `stage` runs the stages, watched."""
+    `ledger`: an empty one, which decides; that of the options where None. `source`: the model, read before in the same
+    compilation, with the ledger that decides. `stage` runs the stages, watched."""
     environment = Environment.read()
     reported = Reported(Watched(environment.dump, environment.debug, stage), progress)
-    if ledger is None:
-        ledger = ledger_of(options)
+    source = source or read(model, options, ledger_of(options) if ledger is None else ledger, reported)
+    ledger = source.ledger
     images, shared, runtime = workspace / "weights.bin", workspace / "module.so", workspace / "runtime.so"
     with WeightsFile(images) as weights:
-        made = generate(model, options, target, ledger, weights, reported)
+        made = generate(source, options, target, weights, reported)
     ledger.check_names()
     if ledger.given is not None:
         ledger.given.check_regions({at: dict(schedule.fields()) for at, schedule in made.schedules.items()})
@@ -177,14 +211,20 @@ def build_artifact(
         sources={**module_headers(), **made.sources},
         headers=public_headers(),
     )
-    return Built(folder, {name: cache.file_digest(Path(model).parent / name) for name in external_files(model)})
+    external = {name: cache.file_digest(Path(model).parent / name) for name in external_files(model)}
+    return Built(folder, external, made, ledger)
 
 
 def foresee(model: Any, options: Options, target: Target, progress: Progress | None = None) -> Account:
     """What compiling would leave, found without a C compiler and without packing weights."""
     ledger = ledger_of(options)
-    made = generate(model, options, target, ledger, NoWeights(), Reported(plain, progress))
+    stage = Reported(plain, progress)
+    made = generate(read(model, options, ledger, stage), options, target, NoWeights(), stage)
     ledger.check_names()
+    return _account(made, ledger)
+
+
+def _account(made: Generated, ledger: Ledger) -> Account:
     return Account(ledger, parse_schedules(print_schedules(made.schedules, ledger)), made.record)
 
 
@@ -212,10 +252,18 @@ class Generated:
 
 @dataclass(frozen=True)
 class Built:
-    """An artifact folder, and the SHA-256 of each file beside the model that it was made from."""
+    """An artifact folder, and the SHA-256 of each file beside the model that it was made from; what was generated, and
+    the decisions that led there."""
 
     folder: Path
     external: Mapping[str, str]
+    made: Generated
+    ledger: Ledger
+
+    @property
+    def account(self) -> Account:
+        """What compiling left, as it is in the folder."""
+        return _account(self.made, self.ledger)
 
 
 def _segments(flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Variant]) -> tuple[Segment, ...]:

@@ -55,6 +55,9 @@ RULES: dict[str, Rule] = {
     "schedule.inner": Rule("none", "0", "further axes that a grid iteration takes in"),
     "schedule.keep": Rule("none", "computed again in every pass", "kept in scratch"),
     "schedule.block": Rule("extended", "1", "rows of a block that a grid iteration computes"),
+    "schedule.columns": Rule(
+        "extended", "0, all at once", "columns of a softmax at a time, with states: no row is whole"
+    ),
     "schedule.unroll": Rule("none", "1", "bodies of an inner loop laid out in a row"),
     "schedule.prefetch": Rule("none", "0", "the next panel of weights is fetched meanwhile"),
     "schedule.separate": Rule("none", "no", "loads are not shared between accumulations"),

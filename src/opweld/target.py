@@ -74,6 +74,11 @@ class Target:
         """How many vectors of `vector_lanes_f32` elements the registers hold."""
         return self.vector_registers // self.registers_each(dtype)
 
+    @property
+    def architecture(self) -> str:
+        """Whose instructions code for it has: x86_64, aarch64."""
+        return self.triple.partition("-")[0]
+
     def digest(self) -> str:
         """A hash of every fact, for cache keys."""
         return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()

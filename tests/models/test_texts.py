@@ -67,5 +67,6 @@ def test_every_text_of_a_real_model_comes_back(name: str, level: str) -> None:
 
     options, target = Options(level=level), Target.of("x86-64-v3")
     with compilation(), WeightsFile(Path(os.devnull)) as weights:
-        pipeline.generate(fetch.path(name), options, target, Ledger(level=level), weights, checked)
+        source = pipeline.read(fetch.path(name), options, Ledger(level=level), checked)
+        pipeline.generate(source, options, target, weights, checked)
     assert set(met) == {"outputs", "fuse", "place", "pack", "reuse", "assemble"}

@@ -109,7 +109,7 @@ def decisions_of(layers: int) -> list[dict[str, Any]]:
     def one(layer: int, rule: str, taken: str, failed: dict[str, Any], site: list[str]) -> dict[str, Any]:
         names = ("separate", "fused")
         costs = [
-            {"name": name, "bytes": 4096 * (1 - i), "flops": None, "seconds": 2e-6 / (i + 1)}
+            {"name": name, "bytes": 4096 * (1 - i), "flops": None, "seconds": 2e-6 / (i + 1), "measured": None}
             for i, name in enumerate(names)
         ]
         return {

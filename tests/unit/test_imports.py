@@ -45,6 +45,7 @@ ORDER = (
     ("backends",),
     ("stages",),
     ("pipeline",),
+    ("tune",),
     ("compile",),
     ("report",),
     ("backend", "cli", "capi", "shim", "__main__"),

@@ -16,7 +16,7 @@ which all of these threads worked for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -30,10 +30,11 @@ from opweld.analysis.counters import NONE, Counters
 from opweld.analysis.sample import Samples
 from opweld.record import VariantEntry
 from opweld.runtime.bind import PlanDescription, Step
-from opweld.runtime.profile import Part, Profile, profile_of
+from opweld.runtime.profile import Clocked, Part, Profile, profile_of
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
+Clocks: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -189,8 +190,8 @@ def _spread(seconds: Numbers, typical: Flags) -> Spread:
 def model_profile(samples: Samples, account: Account, counters: Counters = NONE) -> ModelProfile:
     """Puts runs together; `account` is what compiling the model left."""
     plan = samples.plan
-    spans = _Spans.of(samples)
-    entry = _entry(account, plan)
+    spans = _Spans.of(plan, samples.wall, samples.timings)
+    entry = entry_of(account, plan)
     sources = sources_of(account)
     typical = typical_runs(samples.timed)
     spreads = [_spread(spans.seconds[:, i], typical) for i in range(len(plan.steps))]
@@ -237,11 +238,17 @@ def model_profile(samples: Samples, account: Account, counters: Counters = NONE)
     )
 
 
-def _entry(account: Account, plan: PlanDescription) -> VariantEntry | None:
+def entry_of(account: Account, plan: PlanDescription) -> VariantEntry | None:
     """The variant that was run: of its name, or where that was too long for a message, of its kernels."""
     names = [step.name for step in plan.steps]
     alike = [v for v in account.record.variants if [kernel.name for kernel in v.kernels] == names]
     return next((v for v in alike if v.name == plan.variant), alike[0] if len(alike) == 1 else None)
+
+
+def step_seconds(plan: PlanDescription, clocks: Sequence[Clocked]) -> Numbers:
+    """The part of each run that each step takes, in seconds [runs, steps]; see the module."""
+    wall = np.array([clock.wall for clock in clocks], np.int64)
+    return _Spans.of(plan, wall, np.stack([clock.timings for clock in clocks])).seconds
 
 
 def _origins(step: Step) -> tuple[str, ...]:
@@ -263,18 +270,18 @@ class _Spans:
     after: Numbers
 
     @classmethod
-    def of(cls, samples: Samples) -> _Spans:
-        begin, end, busy, pieces = (samples.timings[..., field] for field in range(4))
+    def of(cls, plan: PlanDescription, wall: Clocks, timings: Clocks) -> _Spans:
+        begin, end, busy, pieces = (timings[..., field] for field in range(4))
         took: Flags = pieces > 0
-        runs, steps = len(samples.wall), len(samples.plan.steps)
-        begins = np.where(took, begin, samples.wall[:, None, None]).min(axis=1)
+        runs, steps = len(wall), len(plan.steps)
+        begins = np.where(took, begin, wall[:, None, None]).min(axis=1)
         ends = np.where(took, end, 0).max(axis=1)
         computing = busy.sum(axis=1)
         ran: Flags = np.any(took, axis=1)
         seconds, waiting = np.zeros((runs, steps)), np.zeros((runs, steps))
-        before, between, at = samples.wall.astype(np.float64), np.zeros(runs), np.zeros(runs)
+        before, between, at = wall.astype(np.float64), np.zeros(runs), np.zeros(runs)
         begun: Flags = np.zeros(runs, np.bool_)
-        for own in _phases(samples.plan):
+        for own in _phases(plan):
             there: Flags = np.any(ran[:, own], axis=1)
             first = np.maximum(begins[:, own].min(axis=1), at)
             final = np.maximum(ends[:, own].max(axis=1), first)
@@ -286,10 +293,10 @@ class _Spans:
             seconds[:, own] = part[:, None] * computing[:, own] / np.maximum(total, 1)
             present = np.any(took[:, :, own], axis=2).sum(axis=1)
             waiting[:, own] = np.maximum(present[:, None] * seconds[:, own] - computing[:, own], 0)
-        after = np.where(begun, samples.wall - at, 0)
+        after = np.where(begun, wall - at, 0)
         threads = took.sum(axis=1).astype(np.float64)
-        wall = np.where(ran, ends - begins, 0)
-        times = (part * 1e-9 for part in (seconds, wall, computing, waiting, before, between, after))
+        lasted = np.where(ran, ends - begins, 0)
+        times = (part * 1e-9 for part in (seconds, lasted, computing, waiting, before, between, after))
         return cls(threads, *times)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from opweld.account.account import Account
 from opweld.account.summary import bytes_text, seconds_text
 from opweld.analysis.profile import KernelProfile, ModelProfile
+from opweld.analysis.resources import Resources, resource_text
 from opweld.errors import OptionError
 from opweld.ledger import printable
 from opweld.record import FileNode
@@ -161,8 +162,11 @@ def kernels_called(profile: ModelProfile, account: Account, name: str) -> list[K
     )
 
 
-def kernel_text(profile: ModelProfile, account: Account, kernel: KernelProfile) -> str:
-    """One kernel in full: what it holds, and what was predicted beside what was measured."""
+def kernel_text(
+    profile: ModelProfile, account: Account, kernel: KernelProfile, resources: Resources | None = None
+) -> str:
+    """One kernel in full: what it holds, what it takes of a core where that is known, and what was predicted beside
+    what was measured."""
     together = [other.name for other in profile.kernels if other.phase == kernel.phase and other is not kernel]
     beside = f", beside {', '.join(together)}" if together else ""
     lines = [f"kernel {kernel.name} of {printable(profile.variant)}, phase {kernel.phase}{beside}"]
@@ -170,6 +174,8 @@ def kernel_text(profile: ModelProfile, account: Account, kernel: KernelProfile) 
     lines.append(f"  computes {_count(len(kernel.nodes), 'node')}")
     files = {name: node for node in account.record.nodes for name in node.called}
     lines += [f"    {_node(name, source, files)}" for name, source in zip(kernel.nodes, kernel.sources, strict=True)]
+    if resources is not None:
+        lines.append(f"  {resource_text(resources)}")
     lines += _comparison(kernel)
     for title, bound in (("measured", kernel.judgement.bound), ("predicted", kernel.judgement.predicted)):
         if bound is not None:

@@ -211,6 +211,22 @@ def compile_objects(
     return [path for key in keys.values() if (path := objects[key]) is not None]
 
 
+def assembly(sources: Mapping[str, str], *, target: Target, headers: Mapping[str, str]) -> dict[str, str]:
+    """The assembly that the compiler makes of C files, by their names, as it compiles them for `build_shared`.
+
+    Raises ToolchainError as `build_shared` does."""
+    compiler, cache = Compiler.find(), Cache.open()
+    found: dict[str, str] = {}
+    with temporary_folder() as workspace:
+        for name, text in (*headers.items(), *sources.items()):
+            (workspace / name).write_text(text, encoding="utf-8")
+        for name in sources:
+            out = workspace / f"{name}.s"
+            _run((*compiler.command, *compiler.flags(target), "-S", name, "-o", out.name), workspace, name, cache)
+            found[name] = out.read_text(encoding="utf-8")
+    return found
+
+
 def _key(compiler: Compiler, flags: Sequence[str], headers: Mapping[str, str], text: str) -> str:
     """The identity of an object: everything that its bytes depend on."""
     digest = hashlib.sha256()

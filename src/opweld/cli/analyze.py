@@ -39,6 +39,7 @@ def analyze(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    tune: arguments.TuneOption = "off",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     csv: Annotated[
@@ -76,6 +77,7 @@ def analyze(
         pin=pin,
         dim_hint=dim_hint,
         schedules=schedules,
+        tune=tune,
         length=length,
         constant=constant,
     )

@@ -52,6 +52,13 @@ SchedulesOption = Annotated[
         show_default=False,
     ),
 ]
+TuneOption = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Try other schedules on this machine and keep what is faster: off, quick (seconds) or full (minutes).",
+    ),
+]
 FixedDimOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -179,6 +186,7 @@ def options(
     schedules: Path | None = None,
     length: list[str] | None = None,
     constant: list[str] | None = None,
+    tune: str = "off",
 ) -> Options:
     """Checked options from what the command line gave."""
     return Options(
@@ -192,4 +200,5 @@ def options(
         schedules=schedules,
         lengths=lengths(length),
         constants=constants(constant),
+        tune=tune,
     )

@@ -30,6 +30,7 @@ def bench(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    tune: arguments.TuneOption = "off",
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Blocks of runs each contestant gets.")] = 7,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
@@ -62,7 +63,13 @@ def bench(
     for model in models:
         variants = {
             level: arguments.options(
-                level=level, threads=threads, disable=disable, pin=pin, dim_hint=dim_hint, schedules=schedules
+                level=level,
+                threads=threads,
+                disable=disable,
+                pin=pin,
+                dim_hint=dim_hint,
+                schedules=schedules,
+                tune=tune,
             )
             for level in chosen
         }

@@ -28,6 +28,7 @@ def compile_command(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    tune: arguments.TuneOption = "off",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
 ) -> None:
@@ -40,6 +41,7 @@ def compile_command(
     opweld compile model.onnx --dim-hint seq=512          for any size, fastest near this one
     opweld compile model.onnx --level none                one kernel a node, to compare with
     opweld compile model.onnx --schedules mine.txt        kernels as the (edited) schedules.txt of an artifact says
+    opweld compile model.onnx --tune quick                try other schedules on this machine, keep what is faster
 
     Symbolic dims stay symbolic unless --dim fixes them: one artifact serves every size. It also holds a C header.
     """
@@ -52,6 +54,7 @@ def compile_command(
         pin=pin,
         dim_hint=dim_hint,
         schedules=schedules,
+        tune=tune,
         length=length,
         constant=constant,
     )

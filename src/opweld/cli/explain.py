@@ -38,6 +38,7 @@ def explain(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    tune: arguments.TuneOption = "off",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     json: arguments.JsonOption = None,
@@ -68,6 +69,7 @@ def explain(
         pin=pin,
         dim_hint=dim_hint,
         schedules=schedules,
+        tune=tune,
         length=length,
         constant=constant,
     )

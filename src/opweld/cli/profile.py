@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opweld.cli import arguments, show
-from opweld.errors import OptionError, UnsupportedError
+from opweld.errors import OptionError, ToolchainError, UnsupportedError
 
 if TYPE_CHECKING:
     from opweld.account.account import Account
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile import ModelProfile
+    from opweld.analysis.resources import Resources
     from opweld.runtime.session import Session
 
 ROUNDS = 5
@@ -51,6 +52,7 @@ def profile(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    tune: arguments.TuneOption = "off",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
@@ -95,6 +97,7 @@ def profile(
         pin=pin,
         dim_hint=dim_hint,
         schedules=schedules,
+        tune=tune,
         length=length,
         constant=constant,
     )
@@ -113,14 +116,26 @@ def profile(
     if "-" in map(str, (json, csv, trace)):
         return
     if kernel is not None:
+        taken_of = _resources(opened.session.folder)
         for found in kernels_called(made, account, kernel):
-            print(kernel_text(made, account, found), end="")
+            resources = taken_of.get(f"{made.variant}/{found.name}")
+            print(kernel_text(made, account, found, resources), end="")
         return
     columns, rows = table_rows(made, sort, top)
     show.table("", columns, rows, left=("bound",))
     if machine is None:
         print("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")
     print(summary_text(made, str(model), target, account), end="")
+
+
+def _resources(folder: Path) -> Mapping[str, Resources]:
+    """What kernels take of a core, by "variant/kernel"; nothing where there is no compiler to tell."""
+    from opweld.analysis.resources import kernel_resources
+
+    try:
+        return kernel_resources(folder)
+    except ToolchainError:
+        return {}
 
 
 def taken(

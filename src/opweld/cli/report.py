@@ -46,6 +46,7 @@ def report(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    tune: arguments.TuneOption = "off",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
@@ -68,12 +69,12 @@ def report(
     from opweld.analysis.data import analysis_json
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile_data import profile_json
+    from opweld.analysis.sources import kernel_sources
     from opweld.build import artifact
     from opweld.cli.open import artifact_of, file_bytes, open_model, planned, read_account
     from opweld.cli.profile import taken
     from opweld.report.document import Document
     from opweld.report.page import page
-    from opweld.report.sources import kernel_sources
 
     arguments.distinct(model, output=output)
     if not output.absolute().parent.is_dir():
@@ -90,6 +91,7 @@ def report(
         pin=pin,
         dim_hint=dim_hint,
         schedules=schedules,
+        tune=tune,
         length=length,
         constant=constant,
     )

@@ -25,6 +25,7 @@ def run(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    tune: arguments.TuneOption = "off",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
@@ -52,6 +53,7 @@ def run(
         pin=pin,
         dim_hint=dim_hint,
         schedules=schedules,
+        tune=tune,
         length=length,
         constant=constant,
     )

@@ -39,6 +39,7 @@ def verify(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
+    tune: arguments.TuneOption = "off",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
@@ -68,6 +69,7 @@ def verify(
         pin=pin,
         dim_hint=dim_hint,
         schedules=schedules,
+        tune=tune,
         length=length,
         constant=constant,
     )

@@ -16,7 +16,7 @@ from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
-from opweld.place.storage import Storage, blocked, dense
+from opweld.place.storage import Storage, blocked, dense, dense_apart
 from opweld.place.winograd import COUNTS, GROUPS, straight, taps_of, tiled, transformed
 from opweld.schedule.cost import (
     COPY,
@@ -269,7 +269,7 @@ class _Packer:
         if choice == "strided":
             return None
         copy = Tensor(f"{tensor.name}_lanes", node.dtype, axes, node, tensor.origin)
-        self._storages[copy.name] = dense(copy.name, copy.dtype, copy.shape)
+        self._storages[copy.name] = dense_apart(copy.name, copy.dtype, copy.shape)
         self._regions.append(Region.single(Kind.MAP, (copy,), (copy.name,)))
         return load(copy.name, copy.dtype, tuple(a.dim for a in axes))
 

@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, floordiv, mod
 from opweld.tensor.dtype import DType
+
+SHORT = 256
+"""Elements of rows that lie close enough together, however long."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,20 @@ def dense(
             terms.append(Term(axis, stride, shift=low))
         stride = stride * (shape[axis] + low + high)
     return Storage(name, dtype, tuple(sorted(terms, key=lambda t: t.axis)), ZERO, stride, halo, fill)
+
+
+def apart(row: Dim, dtype: DType) -> Dim:
+    """The distance between rows of so many elements that lie a cache line off a multiple of 64 elements: rows at a
+    power of two share the few places that the first-level cache has for such addresses, and drive each other out."""
+    return ceildiv(row, 64) * 64 + LINE // dtype.bytes
+
+
+def dense_apart(name: str, dtype: DType, shape: Sequence[Dim]) -> Storage:
+    """Row-major memory of its own whose rows lie apart, unless they are known to be short."""
+    row = shape[-1]
+    if len(shape) > 1 and (row.constant is None or row.constant >= SHORT):
+        row = apart(row, dtype)
+    return dense(name, dtype, (*shape[:-1], row))
 
 
 def blocked(name: str, dtype: DType, shape: Sequence[int], order: Sequence[int], axis: int, block: int) -> Storage:

@@ -22,6 +22,8 @@ class Core:
         products: vector multiply-adds, or other plain operations, that start. loads, stores: of vectors.
         latency: cycles until a sum can be added to again.
         l2_bytes, l3_bytes, dram_bytes: bytes that each level of memory delivers to one core while others are idle.
+        spare: registers that a tile leaves free beside accumulators and lanes: what elements of the other operand pass
+            through. More than one where none is multiplied as it lies in memory, and many are on their way.
     """
 
     hertz: float
@@ -32,15 +34,16 @@ class Core:
     l2_bytes: float
     l3_bytes: float
     dram_bytes: float
+    spare: int = 1
 
 
 CORES = {
     # Measured on Zen 5 (284 GFLOP/s; 2 x 452/2, 190/2 and 38 GB/s); Intel's server cores differ by less than the rest.
     "x86-64-v4": Core(3.5e9, 2, 2, 1, 4, 40, 16, 8),
     # Haswell and later: two multiply-adds of half the width, the same caches.
-    "x86-64-v3": Core(3.5e9, 2, 2, 1, 4, 32, 14, 8),
+    "x86-64-v3": Core(3.5e9, 2, 2, 1, 4, 32, 14, 8, spare=2),
     # Neoverse N1: vectors of 16 bytes, two of everything.
-    "aarch64": Core(3.0e9, 2, 2, 1, 4, 24, 12, 8),
+    "aarch64": Core(3.0e9, 2, 2, 1, 4, 24, 12, 8, spare=7),
 }
 
 LAUNCH = 0.3e-6
@@ -186,7 +189,7 @@ def best_height(product: Product, vectors: int) -> int:
 
 def most_rows(vectors: int, dtype: DType, target: Target) -> int:
     """The highest register tile of sums of a dtype that does not spill."""
-    room = max(1, (target.registers(dtype) - vectors - 1) // vectors)
+    room = max(1, (target.registers(dtype) - vectors - core_of(target).spare) // vectors)
     return min(room, 14 if vectors == 2 else 16)
 
 

@@ -27,11 +27,11 @@ _numbers: dict[int, Dim] = {}
 
 class Tables:
     """What one compilation has made, by content: polynomials, integers, atoms, expressions, axes for comparison,
-    and the simpler form of expressions.
+    the simpler form of expressions, and the text of kernels.
 
     `count` numbers atoms, from zero in every compilation: names and orders that hang on it are the same every time."""
 
-    __slots__ = ("atoms", "axes", "count", "dims", "integers", "nodes", "simplified")
+    __slots__ = ("atoms", "axes", "count", "dims", "integers", "nodes", "simplified", "texts")
 
     def __init__(self) -> None:
         self.integers: dict[int, Dim] = dict(_numbers)
@@ -40,6 +40,7 @@ class Tables:
         self.nodes: dict[tuple[object, ...], Expr] = {}
         self.axes: dict[tuple[str, int, Dim], Axis] = {}
         self.simplified: dict[Expr, Expr] = {}
+        self.texts: dict[tuple[int, str], str] = {}
         self.count = itertools.count()
 
 

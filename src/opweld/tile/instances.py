@@ -33,18 +33,18 @@ def _largest(tile: Tile) -> int:
     if tile.limit is None:
         return tile.width
     counts = possible_counts(tile.limit - tile.base, tile.width)
-    return tile.width if counts is None else counts[0] if counts else 0
+    return tile.width if counts is None else counts[0]
 
 
 def possible_counts(remaining: Dim, width: int) -> tuple[int, ...] | None:
-    """The numbers of indices that a tile may have, the largest first, empty tiles left out.
+    """The numbers of indices that a tile may have, the largest first; 0 among them where some tiles are empty.
 
     `remaining` is limit - base. None when there are too many, or when it depends on a symbolic size."""
     if nonnegative(remaining - width):
         return (width,)
     constant = remaining.constant
     if constant is not None:
-        return (min(width, constant),) if constant > 0 else ()
+        return (max(0, min(width, constant)),)
     # What a remainder is of need not be known: it is one of a few numbers.
     remainders = [atom for atom in atoms_of(remaining) if isinstance(atom, Mod) and atom.right.constant is not None]
     for atoms in ([], sorted(remainders, key=lambda atom: atom.key)):
@@ -63,9 +63,7 @@ def _counts_of(remaining: Dim, axes: Sequence[Axis], width: int) -> tuple[int, .
         return None
     found: set[int] = set()
     for values in itertools.product(*map(range, extents)):
-        count = min(width, remaining.evaluate(dict(zip(axes, values, strict=True))))
-        if count > 0:
-            found.add(count)
-            if len(found) > _MOST_SIZES:
-                return None
+        found.add(max(0, min(width, remaining.evaluate(dict(zip(axes, values, strict=True))))))
+        if len(found - {0}) > _MOST_SIZES:
+            return None
     return tuple(sorted(found, reverse=True))

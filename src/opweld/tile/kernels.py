@@ -33,6 +33,7 @@ from opweld.tile.loops import tune_loops
 from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember, WinogradMember, in_turn
 from opweld.tile.members.block import block_of, choose_block
 from opweld.tile.members.halo import sides_of
+from opweld.tile.members.online_block import online_block_of
 from opweld.tile.members.recurrence import Compose, recurrence_of
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.members.winograd import Winograd
@@ -111,14 +112,14 @@ def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger)
     for region in placed.regions:
         name = region.outputs[0]
         choice = Choice(ledger, region.origin, (name,), expected, target, (name, ""))
-        rows = 0 if region.block is None else choose_block(region, choice.part("block"))
-        made = tuple(works.of(region, rows))
+        rows, columns = (0, 0) if region.block is None else choose_block(region, choice.part("block"))
+        made = tuple(works.of(region, rows, columns))
         members: list[MemberSchedule] = []
         for work in made:
             about = replace(choice, subject=work.subject)
             for member in work.members:
                 members.append(member.choose(about.part(f"member {len(members)}")))
-        plans.append(Plan(region, made, Schedule(tuple(members), rows)))
+        plans.append(Plan(region, made, Schedule(tuple(members), rows, columns)))
     return plans
 
 
@@ -230,9 +231,9 @@ class _Works:
         self._placed = placed
         self._shapes = placed.shapes
 
-    def of(self, region: Region, rows: int = 0) -> list[Work]:
-        """The kernels of a region; an iteration of a block computes so many rows."""
-        return [*self._own(region, rows), *self._halos(region)]
+    def of(self, region: Region, rows: int = 0, columns: int = 0) -> list[Work]:
+        """The kernels of a region; an iteration of a block computes so many rows, so many columns of them at a time."""
+        return [*self._own(region, rows, columns), *self._halos(region)]
 
     def _halos(self, region: Region) -> Iterator[Work]:
         for name in region.outputs:
@@ -243,7 +244,7 @@ class _Works:
                     "halo", (name, "halo"), sides_of(storage, shape), _in_turn, Count(), filled, filled, True, True
                 )
 
-    def _own(self, region: Region, rows: int) -> list[Work]:
+    def _own(self, region: Region, rows: int, columns: int) -> list[Work]:
         storages, lanes, subject = self._placed.storages, self._placed.lanes, region.outputs[:1]
         if region.extern is not None:
             count = flops(region.extern)
@@ -255,7 +256,10 @@ class _Works:
             count = flops(region.recurrence())
             return [Work("scan", subject, made.members, made.compose, count, *self._moved(region), serial=True)]
         if region.block is not None:
-            block = block_of(region, rows, storages, self._shapes, lanes)
+            if columns:
+                block = online_block_of(region, rows, columns, storages, self._shapes, lanes)
+            else:
+                block = block_of(region, rows, storages, self._shapes, lanes)
             count = _flops(region.tensors)
             return [Work("block", subject, block.members, block.compose, count, *self._moved(region))]
         return self._single(region, region.members[0])

@@ -63,16 +63,16 @@ class Member(Protocol):
 @dataclass(frozen=True, eq=False)
 class MapMember:
     """Elementwise work; `buffer` is the memory that it writes. `serial`: one thread does all iterations, so that how
-    much one of them takes in is nothing to decide."""
+    much one of them takes in is nothing to decide. `names`: what decisions about it name, a value and a part of it."""
 
     nest: Nest
     buffer: str
-    name: str = ""
+    names: tuple[str, ...] = ()
     serial: bool = False
 
     def choose(self, choice: Choice) -> MemberSchedule:
         """See `Member`."""
-        return choose_map(self.nest, choice.about(self.name) if self.name else choice, self.serial)
+        return choose_map(self.nest, choice.about(*self.names), self.serial)
 
     def realise(self, schedule: MemberSchedule, target: Target) -> Made:
         """See `Member`."""
@@ -90,12 +90,12 @@ class ReductionMember:
     buffer: str
     kind: Kind
     vectors: int
-    name: str = ""
+    names: tuple[str, ...] = ()
     time: Axis | None = None
 
     def choose(self, choice: Choice) -> MemberSchedule:
         """See `Member`."""
-        about = choice.about(self.name) if self.name else choice
+        about = choice.about(*self.names)
         return choose_reduction(self.nest, self.kind, self.vectors, about, self.time is not None)
 
     def realise(self, schedule: MemberSchedule, target: Target) -> Made:
@@ -130,12 +130,12 @@ class RowMember:
     """Reductions over a row and what is done with it."""
 
     work: RowWork
-    name: str = ""
+    names: tuple[str, ...] = ()
     columns_only: bool = False
 
     def choose(self, choice: Choice) -> MemberSchedule:
         """See `Member`."""
-        return choose_rows(self.work, choice.about(self.name) if self.name else choice, self.columns_only)
+        return choose_rows(self.work, choice.about(*self.names), self.columns_only)
 
     def realise(self, schedule: MemberSchedule, target: Target) -> Made:
         """See `Member`."""

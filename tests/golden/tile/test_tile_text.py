@@ -23,6 +23,7 @@ PROGRAMS = {
     "upsampling": programs.upsampling(16, 24, 10, 20),
     "lstm": programs.lstm(10, 1, 64, 128),
     "attention": programs.attention("batch", "length", 4, 32, programs.symbols(batch="0 of q", length="1 of q")),
+    "long_attention": programs.attention(1, 4000, 2, 32),
 }
 
 

@@ -243,6 +243,25 @@ def test_transposing_copy(rows: int, columns: int, across: bool) -> None:
     check(kernel, {"x": rows * columns, "out": rows * columns})
 
 
+@pytest.mark.parametrize(("total", "height"), [(32, 8), (32, 12), (29, 8), (25, 4), (24, 8)])
+def test_tiles_that_begin_beyond_their_limit_are_empty(total: int, height: int) -> None:
+    """Blocks of 24 rows in tiles: of the last block, which is shorter, some tiles have no row at all."""
+    block, tile, row, lane = (
+        Axis("b", ceildiv(total, 24)),
+        Axis("t", ceildiv(24, height)),
+        Axis("r", height),
+        Axis("l", 16),
+    )
+    here = tile.dim * height + row.dim
+    place = (block.dim * 24 + here) * 16 + lane.dim
+    inner = Tile(lane, "lane", as_dim(0), (Store("out", place, mul(get("x", place), f32(2.0))),))
+    rows = Tile(row, "row", tile.dim * height, (inner,), minimum(24, total - block.dim * 24))
+    kernel = Kernel(
+        "blocks", (Buffer("x", F32, "read"), Buffer("out", F32, "write")), (), (block,), (Loop(tile, (rows,)),)
+    )
+    check(kernel, {"x": total * 16, "out": total * 16})
+
+
 def test_depthwise_with_channels_in_lanes() -> None:
     h, w, c = 5, 7, 37
     y, tile, block = Axis("y", h), Axis("t", ceildiv(c, 16)), Axis("b", ceildiv(w, 4))

@@ -14,7 +14,7 @@ from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
 from opweld.tensor.parse import parse_program
 from tests.unit.tile import programs
-from tests.unit.tile.pipeline import check, check_compiled, compile_with, with_data
+from tests.unit.tile.pipeline import Compiled, check, check_compiled, compile_with, with_data
 
 TARGET = Target.of("x86-64-v4")
 
@@ -138,3 +138,83 @@ def test_the_row_that_a_block_is_cut_along_can_be_pinned() -> None:
     (region,) = made.regions.regions
     assert region.block is not None and region.block.row == 1
     check_compiled(program, made, {})
+
+
+def online(text: str, columns: int = 64, rows: int | None = None, target: str = "x86-64-v4") -> Compiled:
+    """Compiled with so many columns at a time."""
+    program = with_data(parse_program(text))
+    found = {d.rule: d for d in compile_with(program, Ledger(), Target.of(target)).ledger if d.part == "block"}
+    pins = {found["schedule.columns"].id: str(columns)}
+    if rows is not None:
+        pins[found["schedule.block"].id] = str(rows)
+    return compile_with(program, Ledger(pins=pins), Target.of(target))
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize(("length", "rows"), [(65, 1), (128, 4), (130, 24), (193, 64)])
+def test_columns_of_a_softmax_at_a_time(target: str, length: int, rows: int) -> None:
+    text = programs.attention(1, length, 2, 5)
+    made = online(text, rows=rows, target=target)
+    assert made.names[-1] == "block"
+    ((_, schedule),) = ((r, p.schedule) for p in made.plans if (r := p.region).block is not None)
+    parts = 3 if length in (65, 128) else 6  # a single column is none of its own
+    assert (schedule.rows, schedule.columns, len(schedule.members)) == (rows, 64, parts + 2)
+    check_compiled(with_data(parse_program(text)), made, {})
+
+
+@pytest.mark.parametrize("length", [1, 7, 63, 64, 65, 128, 150])
+def test_columns_at_a_time_of_any_length(length: int) -> None:
+    """No whole block of columns, several, or nothing left of them: all of one text."""
+    text = programs.attention("N", "L", 2, 4, programs.symbols(N="0 of q", L="1 of q"))
+    check_compiled(with_data(parse_program(text)), online(text), {"N": 1, "L": length})
+
+
+def masked(condition: str) -> str:
+    text = programs.attention(1, 70, 1, 3)
+    return text.replace("= mul(scores[i0, i1, i2, i3], 0.5)", f"= select({condition}, scores[i0, i1, i2, i3], -inf)")
+
+
+@pytest.mark.parametrize("condition", ["le(index(i3), index(i2))", "ge(index(i3), 66:i64)", "gt(index(i3), index(i2))"])
+def test_columns_that_are_masked(condition: str) -> None:
+    """Each row sees those before it; only the last; those after it, so that the last has none and is NaN."""
+    text = masked(condition)
+    check_compiled(with_data(parse_program(text)), online(text), {})
+
+
+@pytest.mark.parametrize("condition", ["ge(index(i3), index(i2))", "gt(index(i3), index(i2))"])
+def test_rows_that_are_masked_may_give_zeros(condition: str) -> None:
+    """As exporters write it: where a share is NaN, it is 0."""
+    share = "div(raised[i0, i1, i2, i3], total[i0, i1, i2])"
+    text = masked(condition).replace(f"= {share}", f"= select(isnan({share}), 0.0, {share})")
+    check_compiled(with_data(parse_program(text)), online(text), {})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("= div(raised", "= mul(raised", "the result is not what is summed divided by the sum"),
+        ("= exp(sub(scaled", "= exp(add(scaled", "what is summed is not exp of the difference to the maximum"),
+        ("= max<r0>", "= min<r0>", "its reductions are not a maximum and then a sum"),
+        ("= exp(sub(scaled[i0, i1, i2, i3]", "= exp(sub(mul(2.0, scaled[i0, i1, i2, i3])", "difference to the maximum"),
+    ],
+)
+def test_rows_that_are_no_softmax_are_computed_at_once(old: str, new: str, why: str) -> None:
+    program = with_data(parse_program(programs.attention(1, 70, 1, 3).replace(old, new)))
+    made = compile_with(program, Ledger())
+    (decision,) = (d for d in made.ledger if d.rule == "schedule.columns")
+    assert decision.taken == "0" and [why in str(value) for value in decision.failed.values()] == [True]
+    check_compiled(program, made, {})
+
+
+def test_the_test_for_nan_may_be_a_tensor_of_its_own() -> None:
+    """As it comes from ONNX: the quotient, and then what replaces its NaN."""
+    extents = "i0: 1, i1: 1, i2: 70, i3: 70"
+    text = masked("gt(index(i3), index(i2))").replace(
+        "tensor mixed",
+        f'tensor kept f32[{extents}] from "Where"\n'
+        "  = select(isnan(shares[i0, i1, i2, i3]), 0.0, shares[i0, i1, i2, i3])\ntensor mixed",
+    )
+    text = text.replace("sum<r0>(mul(shares[", "sum<r0>(mul(kept[")
+    made = online(text)
+    assert made.names[-1] == "block"
+    check_compiled(with_data(parse_program(text)), made, {})

@@ -51,13 +51,13 @@ def test_parts_of_a_concatenation_are_slices_of_it() -> None:
 
 
 def test_weights_are_packed_in_blocks_of_the_register_tile() -> None:
-    compiled = compile_text(programs.dense(32, 12, 40))
+    compiled = compile_text(programs.dense(32, 12, 44))
     packed = storage_of(compiled, "w_packed0")
     assert str(packed.elements) == str(12 * 48)
     assert sorted((t.axis, str(t.stride), t.divisor, t.modulus) for t in packed.terms) == [
-        (0, "24", 1, None),
-        (1, "1", 1, 24),
-        (1, "288", 24, None),
+        (0, "16", 1, None),
+        (1, "1", 1, 16),
+        (1, "192", 16, None),
     ]
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import opweld
+from opweld.analysis.sources import kernel_sources
 from opweld.report.document import Document
 from opweld.report.page import MODULES, embedded, page
-from opweld.report.sources import kernel_sources
 from tests.report.documents import HOSTILE, bare, document
 from tests.schemas import faults
 

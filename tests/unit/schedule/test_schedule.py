@@ -42,7 +42,11 @@ members = st.one_of(
 )
 loops = st.builds(LoopSchedule, unroll=counts, fetch=st.integers(0, 8), separate=st.booleans())
 schedules = st.builds(
-    Schedule, st.lists(members, max_size=4).map(tuple), counts, st.lists(loops, max_size=4).map(tuple)
+    lambda parts, rows, columns, loops: Schedule(parts, rows, columns if rows else 0, loops),
+    st.lists(members, max_size=4).map(tuple),
+    counts,
+    counts,
+    st.lists(loops, max_size=4).map(tuple),
 )
 
 
@@ -62,7 +66,7 @@ def test_schedules_with_the_same_fields_are_the_same(one: Schedule, other: Sched
             RowSchedule(m.lane, m.vectors, tuple(sorted(set(m.kept)))) if isinstance(m, RowSchedule) else m
             for m in schedule.members
         ]
-        return Schedule(tuple(kept), schedule.rows, schedule.loops)
+        return Schedule(tuple(kept), schedule.rows, schedule.columns, schedule.loops)
 
     assert (dict(one.fields()) == dict(other.fields())) == (plain(one) == plain(other))
 

@@ -488,6 +488,7 @@ PROGRAMS = {
     "pursuit": pursuit(3, 2, 5),
     "residual": residual(9, 16),
     "attention": attention(2, 7, 3, 5),
+    "long_attention": attention(1, 70, 1, 3),
     "best": best(5, 19, 4),
     "scattered": scattered(7, 4, 9),
     "elementwise": elementwise((3, 5, 7), "tanh(mul(x[i0, i1, i2], 2.0))"),

@@ -360,3 +360,12 @@ def test_where_a_recurrence_turns_the_last_tile_is_still_written_out() -> None:
     turned = tile.dim + mod(time.dim, as_dim(2)) * (4 - tile.dim * 2)
     assert possible_counts(width - 32 * turned, 32) == (32, 1)
     assert possible_counts(as_dim(width) - 32 * time.dim, 32) is None
+
+
+def test_empty_tiles_are_told_from_full_ones() -> None:
+    tile = Axis("x", 3)
+    assert possible_counts(24 - 8 * tile.dim, 8) == (8,)
+    assert possible_counts(8 - 8 * tile.dim, 8) == (8, 0)
+    assert possible_counts(13 - 8 * tile.dim, 8) == (8, 5, 0)
+    assert possible_counts(as_dim(5), 8) == (5,)
+    assert possible_counts(as_dim(-3), 8) == (0,)

@@ -12,6 +12,7 @@ from opweld.codegen.c.render import render_body, render_comment
 from opweld.codegen.c.tables import VariantTables, array, pointer
 from opweld.target import Target
 from opweld.tensor.externs import EXTERNS
+from opweld.tensor.intern import current
 from opweld.tensor.program import Input
 from opweld.tile.module import Module, Segment
 from opweld.tile.text import print_kernel
@@ -54,7 +55,10 @@ class _Kernels:
         if known is not None:
             self._names[kernel] = known
             return
-        body = render_body(kernel, self._lanes, _PLACEHOLDER)
+        texts = current.get().texts  # a model that is tuned is rendered many times, mostly the same
+        body = texts.get((self._lanes, same))
+        if body is None:
+            body = texts[self._lanes, same] = render_body(kernel, self._lanes, _PLACEHOLDER)
         digest = hashlib.sha256(body.encode()).hexdigest()[:12]
         name = self._by_digest.setdefault(digest, f"opw_{words(kernel.name, kernel.origin)}_{digest}")
         self._names[kernel] = self._by_signature[same] = name

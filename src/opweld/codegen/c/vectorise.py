@@ -202,9 +202,9 @@ class _Lowering:
         self._block(tile.body, Context(context.rows, tile.axis, tuple(vectors), shifted))
 
     def _counted(self, tile: Tile, context: Context, remaining: Dim, counts: tuple[int, ...]) -> None:
-        if not counts:
+        if counts == (0,):
             return
-        if len(counts) == 1 and counts[0] == tile.width:
+        if counts == (tile.width,):
             self._full(tile, context)
             return
         if remaining.constant is not None:
@@ -212,7 +212,7 @@ class _Lowering:
             return
         left = self._left(remaining)
         chain: tuple[VectorStatement, ...] = ()
-        for count in reversed(counts):
+        for count in reversed([count for count in counts if count]):
             condition = Infix(">=" if count == tile.width else "==", left, integer(count))
             block = self._scopes.block(lambda count=count: self._piece(tile, context, count, None))
             chain = (If(condition, block, chain),)

@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opweld.fuse.region import Block, Kind, Region
+from opweld.fuse.online import softmax_of
+from opweld.fuse.region import Block, Kind, Region, reductions
 from opweld.fuse.region import Member as RegionMember
 from opweld.place.lanes import Lanes
-from opweld.place.storage import Storage, Term
+from opweld.place.storage import Storage, Term, apart
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import Product, best_height, contraction, core_of
+from opweld.schedule.cost import Product, best_height, contraction, core_of, level_rate, traffic
+from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum
+from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
 from opweld.tensor.program import Tensor
 from opweld.tile.member import Made, Member, ReductionMember, RowMember
@@ -28,59 +31,147 @@ from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
 from opweld.tile.tile import Loop, Scratch, Statement
 
-HEIGHTS = (1, 4, 6, 8, 12, 14, 16, 24, 28, 32, 48, 64)
+HEIGHTS = (1, 4, 6, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96, 128)
 """Rows of a block that are worth a thought."""
+COLUMNS = (64, 128, 256, 512, 1024)
+"""Columns of a softmax that are worth a thought, at a time."""
+STATES = 60
+"""Cycles that a row costs for each block of columns: two exponentials, two reductions across lanes."""
 
 
-def choose_block(region: Region, choice: Choice) -> int:
-    """How many rows an iteration computes: more read the other operands less often, fewer leave work for all cores and
-    keep what lies between the members in the cache."""
+def choose_block(region: Region, choice: Choice) -> tuple[int, int]:
+    """How many rows an iteration computes, and how many of their columns at a time (0 for all).
+
+    More rows read the other operands less often, fewer leave work for all cores and keep what lies between the members
+    in the cache; so do fewer columns, each block of which reads the results once more."""
     block = region.block
     assert block is not None
+    shape = _Shape.of(region, choice)
     extent = block.space.rows[block.row]
-    rows = max(1, choice.expected(extent))
-    outside = choice.expected.product(size for n, size in enumerate(block.space.rows) if n != block.row)
-    columns = max(1, choice.expected.product(block.space.columns))
-    target = choice.target
-    core = core_of(target)
-    dtype = region.members[0].tensors[-1].dtype
-    prices: dict[str, float] = {}
-    for height in HEIGHTS:
-        if height > 1 and extent.constant is not None and height > extent.constant:
-            continue
-        blocks = -(-rows // height)
-        work = Product(columns, height, columns, 1, dtype, target)
-        seconds = contraction(work, 2, best_height(work, 2)).seconds
-        # Both other operands pass through the second-level cache once for each block.
-        seconds += 2 * dtype.bytes * columns * target.vector_bytes / core.l2_bytes / core.hertz
-        if 2 * dtype.bytes * height * columns > target.l2_bytes // 2:
-            seconds *= 1.5
-        # The last iterations leave cores without work.
-        prices[str(height)] = blocks * seconds * (1 + target.cores / (2 * blocks * max(1, outside)))
+    heights = [h for h in HEIGHTS if h == 1 or extent.constant is None or h <= extent.constant]
+    softmax, why = (
+        softmax_of(region.members[1]) if len(region.members) == 3 else (None, "no contraction makes its rows")
+    )
+    (*_, columns) = block.space.columns
+    legal = [c for c in COLUMNS if softmax is not None and (columns.constant is None or c < columns.constant)]
+    failed = {} if legal else {str(COLUMNS[0]): why or f"a row has {columns} columns"}
+    usable = legal if choice.ledger.allows("schedule.columns") else []
+    least = {height: min(shape.seconds(height, c) for c in (0, *usable)) for height in heights}
     reason = "the rows stay in the cache, operands are read seldom, and there is work for all cores"
-    return int(choice.cheapest("schedule.block", prices, reason))
+    rows = int(choice.cheapest("schedule.block", {str(h): price for h, price in least.items()}, reason))
+    prices = {str(c): shape.seconds(rows, c) for c in (0, *legal)}
+    reason = "scores and shares stay in the nearest cache" if legal else "whole rows are reduced at once"
+    return rows, int(choice.cheapest("schedule.columns", prices, reason, failed))
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The block as prices see it: how many `rows` an axis has of which blocks are made, how many such axes there are
+    `outside`, how many `columns` a row has, and what the contractions before and after the rows reduce and give."""
+
+    rows: int
+    outside: int
+    columns: int
+    reduced: int
+    results: int
+    dtype: DType
+    target: Target
+
+    @staticmethod
+    def of(region: Region, choice: Choice) -> _Shape:
+        """Of a region, at the expected sizes."""
+        block = region.block
+        assert block is not None
+        expected, space = choice.expected, block.space
+        outside = expected.product(size for n, size in enumerate(space.rows) if n != block.row)
+        first = region.members[0].tensors[-1]
+        made = len(region.members) == 3
+        reduced = expected.product(a.extent for node in reductions(first.body) for a in node.axes) if made else 0
+        last, own = region.members[-1].tensor, block.rows[-1]
+        results = expected.product(axis.extent for axis in last.axes if axis not in own)
+        rows, columns = expected(space.rows[block.row]), expected.product(space.columns)
+        return _Shape(max(1, rows), max(1, outside), columns, reduced, results, last.dtype, choice.target)
+
+    def seconds(self, height: int, columns: int) -> float:
+        """Of all blocks of so many rows, on one core; columns: at a time, 0 for all."""
+        core, each = core_of(self.target), self.dtype.bytes
+        work = Product(self.columns, height, self.reduced, 1, self.dtype, self.target)
+        after = Product(self.results, height, self.columns, 1, self.dtype, self.target)
+        products = sum(contraction(w, 2, best_height(w, 2)).seconds for w in (work, after) if w.reduced)
+        # Both other operands pass once for each block of rows, from the smallest level that holds them.
+        operands = each * self.columns * (self.reduced + self.results)
+        moved = traffic(operands, self.target)
+        # Scores are written, read by two passes; shares written, read by the sum and by the contraction.
+        held = 2 * each * height * (columns or self.columns)
+        between = 0.0
+        if held > self.target.l1_bytes:
+            between = 6 * each * height * self.columns / level_rate(2 * held, self.target)
+        times = -(-self.columns // columns) if columns else 0
+        vectors = -(-self.results // self.target.lanes(self.dtype))
+        states = times * height * (STATES + 3 * vectors) / core.hertz
+        blocks = -(-self.rows // height)
+        # The last iterations leave cores without work.
+        return blocks * (products + moved + between + states) * (1 + self.target.cores / (2 * blocks * self.outside))
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The iterations of a block.
+
+    Attributes:
+        grid: all rows; of one of them, blocks. inner: the rows of a block, of which the first is row `start`.
+        bound: where the rows of a block end, None where blocks are whole.
+        rows: what each row of the space is.
+    """
+
+    grid: tuple[Axis, ...]
+    inner: Axis
+    start: Dim
+    bound: Dim | None
+    rows: tuple[Dim, ...]
+
+    @staticmethod
+    def of(block: Block, height: int) -> Frame:
+        """Iterations that compute `height` rows."""
+        extent = block.space.rows[block.row]
+        counter, inner = Axis("block", ceildiv(extent, height)), Axis("m", height)
+        grid = tuple(counter if n == block.row else Axis(f"g{n}", size) for n, size in enumerate(block.space.rows))
+        single: dict[Atom, Dim] = {axis: ZERO for axis in (*grid, inner) if axis.extent is ONE}
+        start = (height * counter.dim).substitute(single)
+        rows = tuple((axis.dim if axis is not counter else start + inner.dim).substitute(single) for axis in grid)
+        whole = extent.constant is not None and extent.constant % height == 0
+        bound = None if whole else minimum(height, extent - start)
+        return Frame(tuple(axis for axis in grid if axis.extent is not ONE), inner, start, bound, rows)
+
+    @property
+    def limits(self) -> dict[Axis, Dim]:
+        """As a nest over the rows of a block has them."""
+        return {} if self.bound is None else {self.inner: self.bound}
+
+    def at(self, own: Mapping[Axis, int]) -> dict[Atom, Dim]:
+        """What the axes of a member are, by the row that each is."""
+        return {axis: self.rows[position] for axis, position in own.items()}
+
+    def looped(self, made: Made) -> tuple[Statement, ...]:
+        """All that a member does for the rows of a block."""
+        body = made.body
+        for axis in reversed(made.grid):
+            body = (Loop(axis, body, upper=self.bound if axis is self.inner else None),)
+        return body
 
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """The members of a block, and how their statements become one kernel. Iterations of `row` end at `bound`."""
+    """The members of a block, and how their statements become one kernel."""
 
-    grid: tuple[Axis, ...]
-    row: Axis
-    bound: Dim | None
+    frame: Frame
     members: tuple[Member, ...]
     scratch: tuple[Scratch, ...]
 
     def compose(self, made: Sequence[Made]) -> Made:
         """One iteration of the grid: each member for the rows of its block."""
-        body: list[Statement] = []
-        for item in made:
-            inner = item.body
-            for axis in reversed(item.grid):
-                inner = (Loop(axis, inner, upper=self.bound if axis is self.row else None),)
-            body += inner
-        scratch = (*self.scratch, *(piece for item in made for piece in item.scratch))
-        return Made(tuple(axis for axis in self.grid if axis.extent is not ONE), tuple(body), scratch)
+        body = tuple(statement for item in made for statement in self.frame.looped(item))
+        return Made(self.frame.grid, body, (*self.scratch, *(piece for item in made for piece in item.scratch)))
 
 
 def block_of(
@@ -93,31 +184,23 @@ def block_of(
     """The members of a region whose iterations compute `height` rows."""
     block = region.block
     assert block is not None
-    extent = block.space.rows[block.row]
-    counter, inner = Axis("block", ceildiv(extent, height)), Axis("m", height)
-    grid = tuple(counter if n == block.row else Axis(f"g{n}", size) for n, size in enumerate(block.space.rows))
-    single: dict[Atom, Dim] = {axis: ZERO for axis in (*grid, inner) if axis.extent is ONE}
-    start = (height * counter.dim).substitute(single)
-    rows = [(axis.dim if axis is not counter else start + inner.dim).substitute(single) for axis in grid]
-    whole = extent.constant is not None and extent.constant % height == 0
-    bound = None if whole else minimum(height, extent - start)
-
+    frame = Frame.of(block, height)
     local, scratch = dict(storages), list[Scratch]()
     for tensor in _between(region):
-        storage = _window(tensor, block, height, start)
+        storage = window(tensor, block, height, block.space.columns, frame.start)
         local[tensor.name] = storage
         scratch.append(Scratch(storage.root, tensor.dtype, storage.elements))
 
     def reduction(member: RegionMember, own: Mapping[Axis, int]) -> Member:
-        at: dict[Atom, Dim] = {axis: rows[position] for axis, position in own.items()}
+        at = frame.at(own)
         tensor, lane = member.tensor, lanes[member.tensor.name]
-        axes = (inner, *(axis for axis in tensor.axes if axis not in own))
+        axes = (frame.inner, *(axis for axis in tensor.axes if axis not in own))
         place = tuple(dim.substitute(at) for dim in member.place)
         storage = local[tensor.name]
         nest = nest_of(axes, place, substitute(tensor.body, at), storage, local, shapes, lane.axis)
-        if bound is not None:
-            nest = replace(nest, limits={inner: bound})
-        return ReductionMember(nest, storage.root, member.kind, lane.vectors, tensor.name)
+        return ReductionMember(
+            replace(nest, limits=frame.limits), storage.root, member.kind, lane.vectors, (tensor.name,)
+        )
 
     members: list[Member] = []
     for member, own in zip(region.members, block.rows, strict=True):
@@ -125,9 +208,10 @@ def block_of(
             members.append(reduction(member, own))
             continue
         outputs = tuple(tensor.name for tensor in member.tensors if tensor.name in local)
-        work = RowWork(member.tensors, outputs, Rows.of(block.space, dict(enumerate(rows)), (inner,)), local, shapes)
-        members.append(RowMember(work, member.tensors[-1].name, columns_only=True))
-    return RowBlock(grid, inner, bound, tuple(members), tuple(scratch))
+        rows = Rows.of(block.space, dict(enumerate(frame.rows)), (frame.inner,))
+        work = RowWork(member.tensors, outputs, rows, local, shapes)
+        members.append(RowMember(work, (member.tensors[-1].name,), columns_only=True))
+    return RowBlock(frame, tuple(members), tuple(scratch))
 
 
 def _between(region: Region) -> list[Tensor]:
@@ -139,8 +223,9 @@ def _between(region: Region) -> list[Tensor]:
     return found
 
 
-def _window(tensor: Tensor, block: Block, height: int, start: Dim) -> Storage:
-    """Scratch for the rows of one block, [rows][columns]; a row keeps the index that it has in the value."""
+def window(tensor: Tensor, block: Block, height: int, columns: Sequence[Dim], start: Dim, first: Dim = ZERO) -> Storage:
+    """Scratch for the rows of one block, [rows][columns], or for so many of their columns from the first on. A row and
+    a column keep the index that they have in the value."""
     places = block.space.places[tensor.name]
     terms: list[Term] = []
     stride = ONE
@@ -148,7 +233,9 @@ def _window(tensor: Tensor, block: Block, height: int, start: Dim) -> Storage:
         place = places[axis]
         if place is not None and place[0] == "column":
             terms.append(Term(axis, stride))
-            stride = stride * block.space.columns[place[1]]
+            stride = stride * columns[place[1]]
+    stride = apart(stride, tensor.dtype)
     terms.append(Term(places.index(("row", block.row)), stride))
     ordered = tuple(sorted(terms, key=lambda term: term.axis))
-    return Storage(f"{tensor.name}_rows", tensor.dtype, ordered, -start * stride, stride * as_dim(height))
+    offset = -start * stride - first
+    return Storage(f"{tensor.name}_rows", tensor.dtype, ordered, offset, stride * as_dim(height))

@@ -34,5 +34,5 @@ def sides_of(storage: Storage, shape: tuple[Dim, ...]) -> tuple[Member, ...]:
                 axes.append(Axis(f"i{axis}", length))
                 indices[axis] = axes[-1].dim + first
             nest = nest_of(axes, indices, value, storage, {}, {})
-            members.append(MapMember(nest, storage.root, f"{name} axis {position}", serial=True))
+            members.append(MapMember(nest, storage.root, (f"{name} axis {position}",), serial=True))
     return tuple(members)

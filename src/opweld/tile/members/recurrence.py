@@ -63,7 +63,7 @@ def recurrence_of(
 
     def element(axes: tuple[Axis, ...], body: Expr, storage: Storage, name: str) -> Member:
         nest = nest_of(axes, tuple(axis.dim for axis in axes), body, storage, local, sizes)
-        return MapMember(nest, storage.root, name, serial=True)
+        return MapMember(nest, storage.root, (name,), serial=True)
 
     def copy(source: str, dtype: DType, axes: tuple[Axis, ...], storage: Storage, name: str) -> Member:
         return element(axes, load(source, dtype, tuple(a.dim for a in axes)), storage, name)
@@ -76,7 +76,7 @@ def recurrence_of(
         own = lanes[step.name]
         place = tuple(axis.dim for axis in step.axes)
         nest = nest_of(step.axes, place, step.body, storage, local, sizes, own.axis)
-        return ReductionMember(nest, storage.root, kind, own.vectors, step.name, scan.time)
+        return ReductionMember(nest, storage.root, kind, own.vectors, (step.name,), scan.time)
 
     steps = {step.name: step for step in scan.steps}
     states = {state.name: state for state in scan.states}

@@ -179,15 +179,17 @@ def schedule_rows(
     work: RowWork, schedule: RowSchedule, target: Target, prefix: str = ""
 ) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
     """Grid axes, statements and scratch of row-wise work. `prefix` keeps the names of several in a kernel apart."""
-    return _Builder(work, schedule, target, prefix).run()
+    return Passes(work, schedule, target, prefix).run()
 
 
-class _Builder:
+class Passes:
+    """The passes over a row, member by member."""
+
     def __init__(self, work: RowWork, schedule: RowSchedule, target: Target, prefix: str) -> None:
         self._work = work
         self._space = work.rows
         self._lane = work.rows.named(schedule.lane)
-        self._width = target.vector_lanes_f32 * schedule.vectors
+        self.width = target.vector_lanes_f32 * schedule.vectors
         self._kept = schedule.kept
         self._prefix = prefix
         self._storages = work.storages
@@ -196,7 +198,12 @@ class _Builder:
         self._stored: dict[str, Storage] = {}
         self._scalars: dict[str, str] = {}
 
+    def reduced(self, tensor: Tensor) -> Expr:
+        """What a tensor reduces, at a column of the current row, ready for statements."""
+        return self._finished(reductions(self._canonical(tensor))[0].body, {})
+
     def run(self) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
+        """Grid axes, statements and scratch; see `schedule_rows`."""
         lane = self._lane
         if lane in self._space.columns:
             body: list[Statement] = []
@@ -210,11 +217,11 @@ class _Builder:
                 made += self._member(position, tensor, {lane: index}, (axis,))
             return tuple(made)
 
-        counter = Axis(lane.name + "t", ceildiv(lane.extent, self._width))
+        counter = Axis(lane.name + "t", ceildiv(lane.extent, self.width))
         outer = tuple(axis for axis in self._space.rows if axis is not lane)
         if counter.extent is ONE:
-            return outer, (tile_at(lane, "lane", self._width, ZERO, tile),), tuple(self._scratch)
-        return (*outer, counter), (tile_at(lane, "lane", self._width, counter.dim, tile),), tuple(self._scratch)
+            return outer, (tile_at(lane, "lane", self.width, ZERO, tile),), tuple(self._scratch)
+        return (*outer, counter), (tile_at(lane, "lane", self.width, counter.dim, tile),), tuple(self._scratch)
 
     # ------------------------------------------------------------------------------------------------- members
 
@@ -250,7 +257,7 @@ class _Builder:
             if not isinstance(node, Reduce):
                 return None
             own = self._reduced_places(tensor, node)
-            return _reduce_over(node, own, substitute(node.body, {a: b.dim for a, b in own.items()}))
+            return _reduce_over(node, own, substitute(node.body, {a: self._space.dim(b) for a, b in own.items()}))
 
         return transform(body, rewrite)
 
@@ -303,8 +310,8 @@ class _Builder:
             return [Declare(name, node.dtype, over, initial), *inner]
         value = self._finished(node.body, {})
         across = self._lane
-        lanes = Axis(across.name + "l", self._width)
-        inner = lane_tiles_over(across, self._width, lanes, name, node.kind, value, flat)
+        lanes = Axis(across.name + "l", self.width)
+        inner = lane_tiles_over(across, self.width, lanes, name, node.kind, value, flat)
         for axis in reversed([a for a in columns if a is not across]):
             inner = (Loop(axis, inner),)
         return [Declare(name, node.dtype, (lanes,), initial), *inner, Collapse(name, node.kind)]
@@ -333,7 +340,7 @@ class _Builder:
             here: dict[Atom, Dim] = {across: index}
             return (Store(storage.root, address.substitute(here), substitute(value, here)),)
 
-        inner = tiles(across, "lane", self._width, tile)
+        inner = tiles(across, "lane", self.width, tile)
         for axis in reversed([a for a in columns if a is not across]):
             inner = (Loop(axis, inner),)
         return list(inner)

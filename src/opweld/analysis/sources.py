@@ -16,6 +16,11 @@ _FUNCTION = re.compile(r"^((?://[^\n]*\n)*)void (opw_\w+)\(.*?^\}\n", re.MULTILI
 
 def kernel_sources(folder: Path) -> dict[str, str]:
     """By "variant/kernel", the C function with the comment before it; without those that are not there to be read."""
+    return {kernel: text for kernel, (_, text) in kernel_functions(folder).items()}
+
+
+def kernel_functions(folder: Path) -> dict[str, tuple[str, str]]:
+    """The same, (name, text) of each function."""
     try:
         module = (folder / "source" / "module.c").read_text(encoding="utf-8")
         files = [path.read_text(encoding="utf-8") for path in sorted((folder / "source").glob("kernels_*.c"))]
@@ -23,9 +28,9 @@ def kernel_sources(folder: Path) -> dict[str, str]:
         return {}
     functions = {match[2]: match[0] for text in files for match in _FUNCTION.finditer(text)}
     variants = {table: name for name, table in _VARIANT.findall(module)}
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, str]] = {}
     for table, body in _STEPS.findall(module):
         for function, kernel in _STEP.findall(body):
             if table in variants and function in functions:
-                found[f"{variants[table]}/{kernel}"] = functions[function]
+                found[f"{variants[table]}/{kernel}"] = function, functions[function]
     return found

@@ -1,0 +1,130 @@
+"""The template of a softmax that sees some columns at a time, and of what becomes of its states.
+
+    max, sum    of each row, over all columns that were there; scale: what the last columns made of earlier ones
+    update      new max; scale = exp(old max - new max); shares = exp(scores - max); sum = sum * scale + sum(shares)
+    product     result = result * scale + sum(shares * v), a contraction
+    finish      result / sum
+
+Rows that saw nothing but -inf yet have the maximum -inf and the sum 0: what is subtracted is then 0, so that their
+shares are 0 and not NaN; if nothing else comes, 0 / 0 is the NaN that the whole row gives. An infinity or NaN among the
+scores makes the sum NaN, as it does at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opweld.errors import OptionError
+from opweld.fuse.online import Softmax
+from opweld.schedule.choice import Choice
+from opweld.schedule.schedule import WIDEST, MemberSchedule, RowSchedule
+from opweld.schedule.verify import verify_rows
+from opweld.target import Target
+from opweld.tensor.dim import Axis, Dim, as_dim
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, binary, const, load, select, substitute, unary
+from opweld.tile.lanes import tiles, vectors_for
+from opweld.tile.member import Made
+from opweld.tile.members.rowwise import Passes, RowWork, lane_tiles_over
+from opweld.tile.tile import Collapse, Declare, Let, Scratch, Statement, Store
+
+REPAIRED = 0.0
+"""What is subtracted from scores that are all -inf."""
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """Scratch for the states of the rows of a block; `row` is which of them, `prefix` keeps names apart."""
+
+    dtype: DType
+    row: Dim
+    rows: int
+    prefix: str
+
+    @property
+    def scratch(self) -> tuple[Scratch, ...]:
+        """The memory of all states."""
+        return tuple(Scratch(self.prefix + name, self.dtype, as_dim(self.rows)) for name in ("max", "sum", "scale"))
+
+    def read(self, name: str) -> Expr:
+        """A state of the row."""
+        return load(self.prefix + name, self.dtype, (self.row,))
+
+    def write(self, name: str, value: Expr) -> Statement:
+        """A new value of a state."""
+        return Store(self.prefix + name, self.row, value)
+
+    def begin(self) -> tuple[Statement, ...]:
+        """Nothing was seen."""
+        return (self.write("max", const(-math.inf, self.dtype)), self.write("sum", const(0.0, self.dtype)))
+
+    def finished(self, result: Expr, guarded: bool) -> Expr:
+        """The result of a row; `guarded`: 0 where its shares are NaN: their sum is, or it is 0."""
+        total = self.read("sum")
+        value = binary("div", result, total)
+        lost = unary("isnan", binary("div", total, total))
+        return select(lost, const(0.0, self.dtype), value) if guarded else value
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxMember:
+    """Rows of scores become shares, some columns of them; what lies between is in the states."""
+
+    work: RowWork
+    softmax: Softmax
+    states: States
+    names: tuple[str, ...]
+
+    def choose(self, choice: Choice) -> MemberSchedule:
+        """See `Member`."""
+        about = choice.about(*self.names)
+        (column,) = self.work.rows.columns
+        lane = about.preferred("schedule.lane", [column.name], column.name, "columns lie side by side in scratch")
+        counts = [str(count) for count in range(1, WIDEST + 1)]
+        fill = str(vectors_for(about.expected.known(column.extent), about.target))
+        reason = "independent vectors hide the latency of loads and functions"
+        return RowSchedule(lane, int(about.preferred("schedule.vectors", counts, fill, reason)))
+
+    def realise(self, schedule: MemberSchedule, target: Target) -> Made:
+        """See `Member`."""
+        (column,) = self.work.rows.columns
+        if not isinstance(schedule, RowSchedule) or schedule.kept:
+            raise OptionError(f"schedule: {schedule} is for another kind of member than rows without anything kept")
+        verify_rows(schedule, [column.name], len(self.work.tensors))
+        passes = Passes(self.work, schedule, target, self.states.prefix)
+        scores = passes.reduced(self.softmax.maximum)
+        shares = self.work.storages[self.softmax.shares.name]
+        place = shares.address([self.work.rows.dim(axis) for axis in self.work.rows.places[self.softmax.shares.name]])
+        return Made(self.work.rows.rows, tuple(self._update(column, passes.width, scores, shares.root, place)))
+
+    def _update(self, column: Axis, width: int, scores: Expr, root: str, place: Dim) -> list[Statement]:
+        states, dtype, prefix = self.states, self.states.dtype, self.states.prefix
+        named: Mapping[str, Expr] = {name: load(prefix + name, dtype, ()) for name in ("high", "low", "new", "part")}
+        lowest = const(-math.inf, dtype)
+        new, low = named["new"], named["low"]
+
+        def share(index: Dim, axis: Axis) -> tuple[Statement, ...]:
+            value = unary("exp", binary("sub", substitute(scores, {column: index}), low))
+            return (Store(root, place.substitute({column: index}), value),)
+
+        lanes = Axis(column.name + "l", width)
+        highest = lane_tiles_over(column, width, lanes, prefix + "high", "max", scores, None)
+        again = Axis(column.name + "l", width)
+        stored = load(root, dtype, (place,))
+        added = lane_tiles_over(column, width, again, prefix + "part", "sum", stored, None)
+        return [
+            Declare(prefix + "high", dtype, (lanes,), lowest),
+            *highest,
+            Collapse(prefix + "high", "max"),
+            Let(prefix + "new", binary("max", states.read("max"), named["high"])),
+            Let(prefix + "low", select(binary("eq", new, lowest), const(REPAIRED, dtype), new)),
+            *tiles(column, "lane", width, share),
+            Declare(prefix + "part", dtype, (again,), const(0.0, dtype)),
+            *added,
+            Collapse(prefix + "part", "sum"),
+            states.write("scale", unary("exp", binary("sub", states.read("max"), low))),
+            states.write("sum", binary("add", binary("mul", states.read("sum"), states.read("scale")), named["part"])),
+            states.write("max", new),
+        ]

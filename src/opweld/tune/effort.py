@@ -1,0 +1,36 @@
+"""How much is tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opweld.analysis.alternate import Blocks
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried.
+
+    Attributes:
+        seconds: after so many no trial begins. trials: of kernels that are alike.
+        share: kernels that together take this part of a run are tried, the longest first.
+        within: alternatives that are predicted to take at most so many times what was chosen.
+        passes: how often all is tried again, from what was kept. structure: whether fusion, storage and lanes are
+            tried too, each by whole runs.
+        blocks: runs of a comparison.
+    """
+
+    seconds: float
+    trials: int
+    share: float
+    within: float
+    passes: int
+    structure: bool
+    blocks: Blocks
+
+
+EFFORTS = {
+    "quick": Effort(6.0, 4, 0.8, 1.1, 1, False, Blocks(rounds=3, block_s=0.05)),
+    "full": Effort(900.0, 60, 0.97, 2.0, 2, True, Blocks(rounds=7, block_s=0.1)),
+}
+"""By the name of `--tune`; what is off has none."""

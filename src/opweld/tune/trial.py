@@ -1,0 +1,110 @@
+"""A model compiled one way or another, and what its kernels take beside those of another way."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opweld.account.account import Account
+from opweld.analysis.alternate import Blocks, alternate_runs
+from opweld.analysis.profile import entry_of, step_seconds
+from opweld.errors import InputError
+from opweld.ledger import Measured
+from opweld.record import VariantEntry
+from opweld.runtime.profile import Clocked
+from opweld.runtime.session import Session
+
+Array = npt.NDArray[Any]
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A model that was compiled for a try: its folder, what compiling left, a session of it, and what was measured
+    before, which its ledger says."""
+
+    folder: Path
+    account: Account
+    session: Session
+    measured: Mapping[str, Measured]
+
+    @cached_property
+    def _taken(self) -> Mapping[str, str]:
+        return {decision.id: decision.taken for decision in self.account.ledger}
+
+    def took(self, ids: Sequence[str], alternative: str) -> bool:
+        """Whether decisions were taken as they were wished: what is not legal is passed over."""
+        return all(self._taken.get(identity) == alternative for identity in ids)
+
+    def discard(self) -> None:
+        """Removes the folder: weights of many trials would fill a disk. The session goes on with what it has open."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def entry(self, feeds: Mapping[str, Array]) -> VariantEntry:
+        """The variant that runs for these feeds."""
+        found = entry_of(self.account, self.session.plan(feeds))
+        if found is None:
+            raise InputError("the variant that runs is none that was compiled")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Seconds of many runs, in order: `runs` in all, and of the kernels of each region."""
+
+    runs: Numbers
+    regions: Mapping[str, Numbers]
+
+    def of(self, regions: Sequence[str]) -> Numbers:
+        """Of these regions together."""
+        return np.sum([self.regions[region] for region in regions], axis=0)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How one way does beside another: the other's seconds by its own, above 1 where it is faster; `low` is the lower
+    quartile over blocks of runs. `before`, `after`: seconds of the other one and of this."""
+
+    ratio: float
+    low: float
+    before: float
+    after: float
+
+
+def times(trial: Trial, feeds: Mapping[str, Array], blocks: Blocks) -> Times:
+    """What a trial takes, by itself."""
+    runs = alternate_runs({"only": lambda: trial.session.clocked(feeds)}, replace(blocks, rounds=1))["only"]
+    return _times(trial, feeds, [run.answer for run in runs])
+
+
+def race(first: Trial, second: Trial, feeds: Mapping[str, Array], blocks: Blocks) -> tuple[Times, Times]:
+    """What both take, in alternating blocks of runs."""
+    contestants = {"first": lambda: first.session.clocked(feeds), "second": lambda: second.session.clocked(feeds)}
+    made = alternate_runs(contestants, blocks)
+    found = [
+        _times(t, feeds, [run.answer for run in runs]) for t, runs in zip((first, second), made.values(), strict=True)
+    ]
+    return found[0], found[1]
+
+
+def _times(trial: Trial, feeds: Mapping[str, Array], clocks: Sequence[Clocked]) -> Times:
+    seconds = step_seconds(trial.session.plan(feeds), clocks)
+    regions: dict[str, Numbers] = {}
+    for number, kernel in enumerate(trial.entry(feeds).kernels):
+        regions[kernel.region] = regions.get(kernel.region, np.zeros(len(clocks))) + seconds[:, number]
+    return Times(np.array([clock.wall * 1e-9 for clock in clocks]), regions)
+
+
+def gain(before: Numbers, after: Numbers, rounds: int) -> Gain:
+    """Of seconds of runs in so many blocks each, which took turns."""
+    parts = zip(np.array_split(before, rounds), np.array_split(after, rounds), strict=True)
+    ratios = [float(np.median(b) / max(np.median(a), 1e-12)) for b, a in parts if len(b) and len(a)]
+    was, now = float(np.median(before)), float(np.median(after))
+    return Gain(float(np.median(ratios)), float(np.percentile(ratios, 25)), was, now)

@@ -1,0 +1,246 @@
+"""The search behind `--tune`: other schedules are compiled, run beside what was chosen, and kept where they are faster.
+
+A trial changes one field of the schedule of every kernel that is worth it, each to an alternative of its own, for
+kernels do not hang on each other's fields: so a few compilations try many. What is kept is measured once more, all of
+it together, against what it was tried beside, and given up where it does not gain or answers differently.
+
+What was measured becomes part of the decisions (`Ledger`, `measured`), of what was tried in vain too, so that the
+ledger of a tuned model says what each alternative took.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opweld.errors import OpweldError
+from opweld.ledger import Measured
+from opweld.tune.changes import Change, Group, groups_of, structure_of
+from opweld.tune.effort import Effort
+from opweld.tune.trial import Gain, Times, Trial, gain, race, times
+from opweld.verify.compare import SCALE_TOLERANCE, relative_error
+from opweld.verify.inputs import fitting_inputs
+
+Array = npt.NDArray[Any]
+
+WORTH = 1.03
+"""How much faster something must be to be kept: less may be noise."""
+
+_log = logging.getLogger("opweld")
+
+Build = Callable[[Mapping[str, Measured]], Trial]
+"""Compiles the model with what was measured."""
+
+Told = Callable[[str, int, int], None]
+"""What is being done, steps done, steps in all."""
+
+
+@dataclass
+class _Found:
+    """What is known of a group: the best change and its gain, and what every change that was tried took."""
+
+    group: Group
+    best: Change | None = None
+    gain: Gain | None = None
+    tried: list[tuple[Change, Gain]] = field(default_factory=list["tuple[Change, Gain]"])
+
+
+def tune(base: Trial, build: Build, effort: Effort, hints: Mapping[str, int], told: Told | None = None) -> Trial:
+    """The model as fast as trials make it; `base` is what prediction chose. `hints`: sizes that it is run at.
+
+    Raises OpweldError where the model cannot be run with inputs made for it, or decides as it runs."""
+    return _Search(base, build, effort, told or _silent, _feeds(base, hints)).run()
+
+
+def _silent(what: str, done: int, of: int) -> None:
+    """Nobody is told."""
+
+
+def _feeds(base: Trial, hints: Mapping[str, int]) -> Mapping[str, Array]:
+    """Made inputs of the sizes that the model is expected to be run at, or else of those that it takes."""
+    usual, inputs, check = base.account.record.usual[0], base.session.manifest.inputs, base.session.check
+    dims = {dim for info in inputs for dim in info.shape or () if isinstance(dim, str)}
+    sizes = {symbol.dim: usual.sizes[name] for name, symbol in usual.symbols.items()} | dict(hints)
+    try:
+        return fitting_inputs(inputs, check, given={}, dims={dim: sizes[dim] for dim in dims & sizes.keys()})[0]
+    except OpweldError:
+        return fitting_inputs(inputs, check, given={}, dims={})[0]
+
+
+class _Search:
+    def __init__(self, first: Trial, build: Build, effort: Effort, told: Told, feeds: Mapping[str, Array]) -> None:
+        self._first = first
+        self._build = build
+        self._effort = effort
+        self._told = told
+        self._feeds = feeds
+        self._begun = time.monotonic()
+
+    def _compiled(self, measured: Mapping[str, Measured]) -> Trial | None:
+        """The model with what was measured; None where it cannot be made so: another one can, and is there."""
+        passed, whole = int(time.monotonic() - self._begun), int(self._effort.seconds)
+        self._told("tuning", min(passed, whole), whole)
+        try:
+            return self._build(measured)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours in one trial must not take the model
+            _log.warning("tuning: a trial failed: %s", error)
+            return None
+
+    @property
+    def _late(self) -> bool:
+        return time.monotonic() > self._begun + self._effort.seconds
+
+    def run(self) -> Trial:
+        """The best trial, whose ledger says of everything that was tried what it took."""
+        measured: dict[str, Measured] = {}
+        best = self._first
+        for _ in range(self._effort.passes):
+            found, measured = self._fields(best, measured)
+            if found is best:
+                break
+            best = found
+        if self._effort.structure:
+            best, measured = self._structure(best, measured)
+        if not measured:
+            _log.warning("tuning: there was nothing to try")
+        return best if best.measured == measured else self._compiled(measured) or best
+
+    def _drop(self, trial: Trial) -> None:
+        """Not the first one: it is what the model is where tuning fails."""
+        if trial is not self._first:
+            trial.discard()
+
+    def _race(self, first: Trial, second: Trial) -> tuple[Times, Times]:
+        return race(first, second, self._feeds, self._effort.blocks)
+
+    def _fields(self, base: Trial, measured: dict[str, Measured]) -> tuple[Trial, dict[str, Measured]]:
+        """Tries fields of the schedules of single kernels."""
+        took = times(base, self._feeds, self._effort.blocks)
+        seconds = {region: float(np.median(values)) for region, values in took.regions.items()}
+        founds = [_Found(group) for group in groups_of(base.account, base.entry(self._feeds), seconds, self._effort)]
+        for number in range(self._effort.trials):
+            wishes = [(f, f.group.changes[number]) for f in founds if number < len(f.group.changes)]
+            if not wishes or (number and self._late):
+                break
+            result = self._raced(base, measured, [change for _, change in wishes])
+            if result is None:
+                continue
+            before, after, trial = result
+            for found, change in wishes:
+                if not trial.took(change.ids, change.alternative):
+                    continue
+                one = self._gain(before, after, found.group.regions)
+                found.tried.append((change, one))
+                if one.ratio > max(WORTH, found.gain.ratio if found.gain else 0.0) and one.low > 1:
+                    found.best, found.gain = change, one
+        return self._together(base, measured, founds)
+
+    def _together(
+        self, base: Trial, measured: dict[str, Measured], founds: Sequence[_Found]
+    ) -> tuple[Trial, dict[str, Measured]]:
+        """What is kept of all that gained, measured once more and together."""
+        while True:
+            known = _told_of(founds, measured)
+            kept = [found for found in founds if found.best is not None]
+            if not kept:
+                return base, known
+            trial, lost = self._compiled(known), kept
+            if trial is not None and self._same(base, trial):
+                before, after = self._race(base, trial)
+                lost = [f for f in kept if self._gain(before, after, f.group.regions).ratio < 1]
+                whole = gain(before.runs, after.runs, self._effort.blocks.rounds)
+                if not lost and whole.ratio >= 1:
+                    self._drop(base)
+                    return trial, known
+            if trial is not None:
+                trial.discard()
+            for found in kept if self._late or not lost else lost:
+                found.best = None
+
+    def _structure(self, base: Trial, measured: dict[str, Measured]) -> tuple[Trial, dict[str, Measured]]:
+        """Tries what changes more than one kernel, by whole runs; what is faster is kept at once."""
+        for change in structure_of(base.account, base.entry(self._feeds), self._effort):
+            if self._late:
+                break
+            result = self._raced(base, measured, [change])
+            if result is None:
+                continue
+            before, after, trial = result
+            if not trial.took(change.ids, change.alternative):
+                continue
+            one = gain(before.runs, after.runs, self._effort.blocks.rounds)
+            better = one.ratio > WORTH and one.low > 1
+            known = measured | _measured(change.alternative if better else change.taken, [(change, one)], 1, measured)
+            made = self._compiled(known) if better else base
+            if made is None:
+                continue
+            measured = known
+            if made is not base:
+                self._drop(base)
+                base = made
+        return base, measured
+
+    def _raced(
+        self, base: Trial, measured: Mapping[str, Measured], changes: Iterable[Change]
+    ) -> tuple[Times, Times, Trial] | None:
+        """A trial of changes beside the base; None where it cannot be compiled or its answer differs."""
+        wanted = {identity: Measured(change.alternative, {}) for change in changes for identity in change.ids}
+        trial = self._compiled({**measured, **wanted})
+        if trial is None:
+            return None
+        try:
+            return (*self._race(base, trial), trial) if self._same(base, trial) else None
+        finally:
+            trial.discard()
+
+    def _same(self, base: Trial, trial: Trial) -> bool:
+        """Whether a trial answers what the base does."""
+        wrong = _differs(base, trial, self._feeds)
+        if wrong:
+            _log.warning("tuning: a trial answers differently, and is given up: %s", wrong)
+        return not wrong
+
+    def _gain(self, before: Times, after: Times, regions: Sequence[str]) -> Gain:
+        return gain(before.of(regions), after.of(regions), self._effort.blocks.rounds)
+
+
+def _differs(base: Trial, trial: Trial, feeds: Mapping[str, Array]) -> str:
+    """Which output of a trial is not what it was but for rounding; "" where all are."""
+    for info, was, now in zip(
+        base.session.manifest.outputs, base.session.run_tensors(feeds), trial.session.run_tensors(feeds), strict=True
+    ):
+        error, _ = relative_error(now, was)
+        if error > 10 * SCALE_TOLERANCE.get(info.dtype, 0.0):
+            return f"{info.name} by {error:.2g} of its scale"
+    return ""
+
+
+def _told_of(founds: Iterable[_Found], known: Mapping[str, Measured]) -> dict[str, Measured]:
+    """What was measured, by decision, and what was known before."""
+    made = dict(known)
+    for found in founds:
+        tried: dict[tuple[str, ...], list[tuple[Change, Gain]]] = {}
+        for change, one in found.tried:
+            tried.setdefault(change.ids, []).append((change, one))
+        for ids, entries in tried.items():
+            best = found.best if found.best is not None and found.best.ids == ids else None
+            taken = best.alternative if best else entries[0][0].taken
+            made |= _measured(taken, entries, len(found.group.regions), known)
+    return made
+
+
+def _measured(
+    taken: str, tried: Sequence[tuple[Change, Gain]], regions: int, known: Mapping[str, Measured]
+) -> dict[str, Measured]:
+    """Seconds of one of so many regions each: of what was taken, of what was tried beside it, of what was before."""
+    first = tried[0][0]
+    seconds = {first.taken: tried[0][1].before / regions}
+    seconds |= {change.alternative: one.after / regions for change, one in tried}
+    nothing = Measured(taken, {})
+    return {i: Measured(taken, {**known.get(i, nothing).seconds, **seconds}) for i in first.ids}
