@@ -9,7 +9,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from opweld.ops.registry import Lowering, fresh_axes
-from opweld.tensor.dim import Dim, DimLike, as_dim
+from opweld.tensor.dim import ZERO, Dim, DimLike, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, cast, const, index, load, select
 
@@ -37,10 +37,14 @@ def emit(scope: Lowering, shape: Sequence[Dim], body: Body, hint: str) -> Emitte
 
 
 def define(scope: Lowering, value: ir.Value, body: Body) -> None:
-    """Defines an output of the node by a function of its indices, rounded to the dtype of the output."""
+    """Defines an output of the node by a function of its indices, rounded to the dtype of the output.
+
+    Nothing is asked of the body where an axis is empty: there it may divide an index by none."""
     fact = scope.fact(value)
     axes = fresh_axes(fact.shape)
-    scope.result(value, axes, cast(body(tuple(axis.dim for axis in axes)), fact.dtype))
+    empty = ZERO in fact.shape
+    element = const(0, fact.dtype) if empty else cast(body(tuple(axis.dim for axis in axes)), fact.dtype)
+    scope.result(value, axes, element)
 
 
 def define_each(scope: Lowering, value: ir.Value, elements: Sequence[Expr]) -> None:

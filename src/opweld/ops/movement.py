@@ -203,9 +203,6 @@ def lower_tile(scope: Lowering, node: ir.Node) -> None:
     """The input at the remainder of each index."""
     x = required(node, 0)
     shape = scope.fact(x).shape
-    if any(dim is ZERO for dim in shape):
-        define(scope, node.outputs[0], lambda at: scope.load(x, [ZERO] * len(at)))
-        return
     define(scope, node.outputs[0], lambda at: scope.load(x, [mod(i, dim) for i, dim in zip(at, shape, strict=True)]))
 
 

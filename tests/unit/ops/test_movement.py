@@ -130,6 +130,13 @@ def test_space_to_depth(mode: str) -> None:
     check("SpaceToDepth", [normal(2, 3, 4, 6)], dims=dims, more=more, mode=mode, blocksize=2, opset=28)
 
 
+def test_movement_of_no_channels() -> None:
+    """Where a formula would divide by their number."""
+    check("DepthToSpace", [normal(2, 0, 4, 6)], blocksize=2)
+    check("SpaceToDepth", [normal(2, 0, 4, 6)], blocksize=2)
+    check("Tile", [normal(2, 0), ints(1, 2)], constant=(1,))
+
+
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("reverse", [0, 1])
 def test_cumsum(exclusive: int, reverse: int) -> None:
