@@ -400,19 +400,27 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     _log.info("compiling %s", title)
     start = time.perf_counter()
     with temporary_folder() as workspace:
-        made = _built(model, options, target, workspace, cache, progress)
-        if made is None:
-            return compile_model(model, replace(options, tune="off"), progress)
+        made, tuned = _built(model, options, target, workspace, cache, progress)
+        if not tuned:
+            key = _key(model, replace(options, tune="off"), target, cache)
         _log.info("compiled %s in %.1f s", title, time.perf_counter() - start)
 
         def fill(folder: Path) -> None:
-            shutil.copytree(made.folder, folder / "model.opweld")
+            shutil.copytree(made.folder, folder / "model.opweld", copy_function=_linked)
             (folder / "external.json").write_text(json.dumps(made.external), encoding="utf-8")
 
         folder = cache.publish_folder("models", key, fill) / "model.opweld"
         artifact.remember(folder, cache)
     cache.prune_at_times(Environment.read().cache_limit)
     return folder
+
+
+def _linked(source: str, target: str) -> None:
+    """A file in two places, of which the first will go: linked where they are of one file system, else copied."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _built(
@@ -422,21 +430,21 @@ def _built(
     workspace: Path,
     cache: Cache,
     progress: Progress | None,
-) -> Built | None:
-    """The artifact, tuned where that is asked for; None where that cannot be, with a warning."""
-    if options.tune != "off":
-        from opweld.tune.build import UntunableError, build_tuned
+) -> tuple[Built, bool]:
+    """The artifact, and whether it was tuned where that is asked for; where not, a warning says why."""
+    if options.tune != "off" or extensions.count(extensions.RULES):  # some may want to be measured
+        from opweld.tune.build import UntunableError, build_measured
 
         try:
-            return build_tuned(model, options, target, workspace, cache, progress)
+            return build_measured(model, options, target, workspace, cache, progress), True
         except UntunableError as error:
             _log.warning("not tuned: %s", error)
-            return None
+            return error.untuned, False
     from opweld.pipeline import build_artifact
     from opweld.tensor.intern import compilation
 
     with compilation():
-        return build_artifact(model, options, target, workspace, cache, progress)
+        return build_artifact(model, options, target, workspace, cache, progress), True
 
 
 def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache) -> str:
@@ -450,7 +458,8 @@ def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target
     else:
         content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
     sources = sources_digest(), extensions.digest()
-    machine = "" if options.tune == "off" else processor_name()
+    measured = options.tune != "off" or extensions.count(extensions.RULES)
+    machine = processor_name() if measured else ""
     parts = (content, options.digest(), target.digest(), machine, __version__, Compiler.find().version, *sources)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

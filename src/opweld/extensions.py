@@ -39,6 +39,11 @@ def load(group: str) -> tuple[tuple[str, object], ...]:
     return _load(group, tuple(sys.path))
 
 
+def count(group: str) -> int:
+    """How many entry points installed packages have; none is imported."""
+    return len(_entries(group, tuple(sys.path)))
+
+
 def note(module: str, **sources: str) -> None:
     """Remembers that a module registered something; its text may be another one than before. `sources` are texts of
     kernels by name."""

@@ -40,16 +40,18 @@ class Alternative:
     measured: float | None = None
 
 
+MEASURED = "measured on this machine"
+"""The reason of what was measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a decision: the alternative to take, and seconds by alternative; see `opweld.tune`."""
+    """What was measured of a decision: the alternative to take, seconds by alternative, and what the ledger gives as
+    the reason; see `opweld.tune`."""
 
     taken: str
     seconds: Mapping[str, float] = field(hash=False)
-
-
-MEASURED = "measured on this machine"
-"""The reason of what was measured."""
+    reason: str = MEASURED
 
 
 def cheapest(alternatives: Sequence[Alternative]) -> Alternative:
@@ -211,11 +213,19 @@ class Ledger:
         self._variant = ""
         self._labels: Mapping[str, str] = {}
 
-    def with_measured(self, measured: Mapping[str, Measured]) -> Ledger:
-        """A ledger that goes on from here, with what was measured; this one stays as it is."""
+    def with_measured(self, measured: Mapping[str, Measured] | None = None) -> Ledger:
+        """A ledger that goes on from here, with what was measured beside what is known to be; this one stays as it
+        is."""
         other = copy(self)
         other._decisions, other._by_id = list(self._decisions), dict(self._by_id)
-        other._measured = dict(measured)
+        other._measured = {**self._measured, **(measured or {})}
+        return other
+
+    def noted(self, measured: Mapping[str, Measured]) -> Ledger:
+        """The same decisions, with what was measured of them; this one stays as it is."""
+        other = self.with_measured(measured)
+        other._decisions = [d if d.id not in measured else _noted(d, measured[d.id]) for d in self]
+        other._by_id = {d.id: d for d in other._decisions}
         return other
 
     def variant(self, name: str, labels: Mapping[str, str]) -> None:
@@ -275,9 +285,9 @@ class Ledger:
         identity = self._identify(rule, about)
         measured = self._measured.get(identity)
         if measured is not None:
-            alternatives = [replace(a, measured=measured.seconds.get(a.name)) for a in alternatives]
+            alternatives = _timed(alternatives, measured)
             if measured.taken in legal:
-                wanted, reason = measured.taken, MEASURED
+                wanted, reason = measured.taken, measured.reason
         region, part = self.label(field[0]), field[1]
         said = self._said(identity, rule, region, part, names[0])
         taken = wanted
@@ -414,6 +424,15 @@ class Ledger:
             return cls.of([Decision.from_json(entry) for entry in cast("list[dict[str, Any]]", data)])
         except (ValueError, KeyError, TypeError) as error:
             raise ArtifactError(f"ledger.json is not a list of decisions ({error}); compile the model again") from error
+
+
+def _timed(alternatives: Sequence[Alternative], measured: Measured) -> Sequence[Alternative]:
+    return [replace(a, measured=measured.seconds.get(a.name)) for a in alternatives]
+
+
+def _noted(decision: Decision, measured: Measured) -> Decision:
+    reason = measured.reason if measured.taken == decision.taken else decision.reason
+    return replace(decision, alternatives=tuple(_timed(decision.alternatives, measured)), reason=reason)
 
 
 def _legal(names: Sequence[str], wanted: str, failed: Mapping[str, int | str]) -> Sequence[str]:

@@ -16,7 +16,7 @@ from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.weights import NoWeights, Weights, WeightsFile
 from opweld.frontend import explore, onnx
-from opweld.frontend.description import Description, describe, external_files
+from opweld.frontend.description import Description, describe
 from opweld.frontend.recorded import explored_nodes
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.region import Regions
@@ -211,7 +211,8 @@ def build_artifact(
         sources={**module_headers(), **made.sources},
         headers=public_headers(),
     )
-    external = {name: cache.file_digest(Path(model).parent / name) for name in external_files(model)}
+    named = cast("tuple[str, ...]", source.graph.meta[onnx.EXTERNAL])
+    external = {name: cache.file_digest(Path(model).parent / name) for name in named}
     return Built(folder, external, made, ledger)
 
 

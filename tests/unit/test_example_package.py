@@ -97,7 +97,7 @@ def test_what_it_adds_is_listed(package: None) -> None:
 
 def test_the_code_of_the_guide_works() -> None:
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    marks = ("class Absolute", "@infers", "@kernel")
+    marks = ("class Absolute", "@infers", "@kernel(")
     (rule,), (operator,), (called,) = ([block for block in blocks if mark in block] for mark in marks)
     made: dict[str, Any] = {"__name__": "guide"}
     exec(rule, made)
@@ -114,3 +114,14 @@ def test_the_code_of_the_guide_works() -> None:
     assert infer
     x = feeds()["x"]
     np.testing.assert_array_equal(opweld.compile(MEDIAN).run({"a": x})["m"], np.median(x, axis=-1))
+
+
+def test_its_kernel_takes_the_place_of_a_sorted_half_where_that_is_faster(package: None) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[rows, 1001] x, float[rows] b) => (float[rows] y) <int64[1] k = {501}, int64 last = {500}> {
+            a = Abs(x) v, i = TopK<axis = -1, largest = 0>(a, k) m = Gather<axis = -1>(v, last) y = Sub(b, m) }""")
+    compiled = opweld.compile(model, dim_hints={"rows": 64})
+    random = np.random.default_rng(0)
+    x, b = (random.standard_normal(shape).astype(np.float32) for shape in ((64, 1001), (64,)))
+    np.testing.assert_array_equal(compiled.run({"x": x, "b": b})["y"], b - np.sort(np.abs(x), axis=1)[:, 500])
+    assert "acme.median: 1 of 1" in opweld.explain(model, dim_hints={"rows": 64})

@@ -131,7 +131,7 @@ def write(
         folder: where; its parent is made.
         manifest: what it is; `files` is filled in here.
         module_so, runtime_so: shared objects, copied.
-        weights: the packed constants: a file, copied, or pieces, one after the other.
+        weights: the packed constants: a file, moved, or pieces, one after the other.
         ledger_json, schedules, graph_json, sources: what was decided, how kernels are computed, what became of the
             graph's nodes, and the text of module.so by file name.
         headers: for callers in C, by file name.
@@ -157,6 +157,14 @@ def write(
         manifest = dataclasses.replace(manifest, files=files)
         (workspace / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
+
+
+def relate(folder: Path, ledger_json: str) -> None:
+    """Puts other words about the same decisions into the artifact `folder`, which nobody else has opened yet."""
+    manifest = read(folder)
+    (folder / LEDGER).write_text(ledger_json, encoding="utf-8")
+    files = {**manifest.files, LEDGER: _describe(folder / LEDGER)}
+    (folder / MANIFEST).write_text(dataclasses.replace(manifest, files=files).to_json(), encoding="utf-8")
 
 
 def copy(source: Path, folder: Path, threads: int) -> None:
@@ -214,7 +222,7 @@ def _copy(source: Path, target: Path) -> None:
 
 def _write_weights(weights: Path | Iterable[bytes | memoryview], target: Path) -> None:
     if isinstance(weights, Path):
-        shutil.copyfile(weights, target)
+        shutil.move(weights, target)
         return
     with target.open("wb") as file:
         for piece in weights:

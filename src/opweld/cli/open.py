@@ -110,9 +110,11 @@ def file_bytes(model: Path) -> int:
             return (model / WEIGHTS).stat().st_size
         except OSError as error:
             raise ArtifactError(f"{model / WEIGHTS}: {error.strerror}; compile the model again") from error
-    from opweld.frontend.description import external_files
+    from opweld.frontend.check import external_files
+    from opweld.frontend.onnx import read_model
 
-    return sum((model.parent / name).stat().st_size for name in (model.name, *external_files(model)))
+    external = external_files(read_model(model)[0])
+    return sum((model.parent / name).stat().st_size for name in (model.name, *external))
 
 
 def artifact_of(model: Path, options: Options) -> Path:

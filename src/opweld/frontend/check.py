@@ -13,6 +13,7 @@ from typing import Any
 
 import onnx
 from onnx import AttributeProto, TensorProto
+from onnx.external_data_helper import uses_external_data
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.contributed import SCHEMAS
@@ -84,6 +85,18 @@ def tensors_of(model: onnx.ModelProto) -> Iterator[TensorProto]:
     yield from _graph_tensors(model.graph)
     for function in model.functions:
         yield from _node_tensors(function.node)
+
+
+def external_files(model: onnx.ModelProto) -> tuple[str, ...]:
+    """The files beside that of a model which hold its weights, by relative name."""
+    found = {
+        entry.value
+        for tensor in tensors_of(model)
+        if uses_external_data(tensor)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    return tuple(sorted(found))
 
 
 def _graph_tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:

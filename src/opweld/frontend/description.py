@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import onnx_ir as ir
 
@@ -141,23 +140,3 @@ def _with_shapes(arguments: Sequence[Argument], tensors: Sequence[TensorInfo]) -
                 return argument
 
     return tuple(map(shaped, arguments))
-
-
-def external_files(model: Any) -> tuple[str, ...]:
-    """The files beside an ONNX file that hold its weights, by relative name."""
-    if not isinstance(model, str | Path):
-        return ()
-    import onnx
-    from onnx.external_data_helper import uses_external_data
-
-    from opweld.frontend.check import tensors_of
-
-    proto = onnx.load_model(str(model), load_external_data=False)
-    found = {
-        entry.value
-        for tensor in tensors_of(proto)
-        if uses_external_data(tensor)
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    return tuple(sorted(found))

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, RemoveInitializersFromInputsPass
 
 from opweld.errors import DamagedModelError, ModelError, UnsupportedError
-from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text
+from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text, external_files
 from opweld.frontend.contributed import MICROSOFT, move_misplaced
 from opweld.frontend.external import external_extent
 from opweld.frontend.opset import MARK, Stripped, convert, expand_operators, inline_functions
@@ -40,6 +40,9 @@ NODES = "opweld.nodes"
 
 PARAMETERS = "opweld.parameters"
 """Key of `model.meta`: elements and bytes of the file's parameters by name."""
+
+EXTERNAL = "opweld.external"
+"""Key of `model.meta`: the files beside that of the model which hold its weights, by relative name."""
 
 _NODE_NAME_LIMIT = 200
 
@@ -111,6 +114,7 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
     model = _finish(converted, stripped, path, opset, structure)
     parameters = model.meta[PARAMETERS] = stored_parameters(proto)
     model.meta[NODES] = recorded_nodes(proto, model, parameters)
+    model.meta[EXTERNAL] = () if path is None else external_files(proto)
     return model
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, floordiv, mod
@@ -129,14 +131,54 @@ def slice_of(parent: Storage, axis: int, start: Dim) -> Storage:
 def lay_out(array: np.ndarray[Any, Any], storage: Storage) -> np.ndarray[Any, Any]:
     """The flat memory image of a constant under a storage without symbols; padding is zero."""
     flat = np.zeros(int(storage.elements), storage.dtype.numpy)
-    address = np.zeros((1,) * array.ndim, np.int64)
-    for term in storage.terms:
-        positions = np.arange(array.shape[term.axis], dtype=np.int64) + term.shift
-        piece = positions // term.divisor
-        if term.modulus is not None:
-            piece = piece % term.modulus
-        view = [1] * array.ndim
-        view[term.axis] = -1
-        address = address + (piece * int(term.stride)).reshape(view)
-    flat[(np.broadcast_to(address, array.shape) + int(storage.offset)).reshape(-1)] = array.reshape(-1)
+    runs = [_runs(_positions(storage, axis, size)) if size else [] for axis, size in enumerate(array.shape)]
+    for chosen in itertools.product(*runs):
+        first = int(storage.offset) + sum(run.first for run in chosen)
+        shape = [extent for run in chosen for extent in (run.blocks, run.block)]
+        strides = [stride * flat.itemsize for run in chosen for stride in (run.outer, run.inner)]
+        part = array[tuple(slice(run.begin, run.begin + run.blocks * run.block) for run in chosen)]
+        as_strided(flat[first:], shape, strides)[...] = part.reshape(shape)
     return flat
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Indices of an axis from `begin` on, `blocks` of `block` each, whose positions in memory are
+    first + (i // block) * outer + (i % block) * inner: what NumPy copies at the speed of memory."""
+
+    begin: int
+    first: int
+    blocks: int
+    block: int
+    outer: int
+    inner: int
+
+
+def _positions(storage: Storage, axis: int, size: int) -> np.ndarray[Any, Any]:
+    """What each index of an axis adds to an address."""
+    positions = np.zeros(size, np.int64)
+    for term in storage.terms:
+        if term.axis == axis:
+            piece = (np.arange(size, dtype=np.int64) + term.shift) // term.divisor
+            positions += (piece if term.modulus is None else piece % term.modulus) * int(term.stride)
+    return positions
+
+
+def _runs(positions: np.ndarray[Any, Any]) -> list[_Run]:
+    """The fewest runs that come one after the other: blocks that are whole, then what is left."""
+    found: list[_Run] = []
+    begin = 0
+    while begin < positions.size:
+        rest = positions[begin:]
+        steps = np.diff(rest)
+        inner = int(steps[0]) if steps.size else 0
+        breaks = np.flatnonzero(steps != inner)
+        block = int(breaks[0]) + 1 if breaks.size else rest.size
+        outer = int(rest[block] - rest[0]) if block < rest.size else 0
+        at = np.arange(rest.size)
+        regular = rest == rest[0] + at // block * outer + at % block * inner
+        alike = rest.size if bool(regular.all()) else int(np.argmin(regular))
+        blocks = max(1, alike // block)
+        found.append(_Run(begin, int(rest[0]), blocks, block, outer, inner))
+        begin += blocks * block
+    return found

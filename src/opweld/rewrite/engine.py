@@ -21,6 +21,8 @@ from opweld.rewrite.scope import Scope, qualified
 
 BASELINE = "as written"
 TAKEN = "rewritten"
+UNMEASURED = "nobody measured it on this machine"
+"""Why what must be measured is not taken."""
 LIMIT = 32
 """Looks at a node, on average: far more than any graph needs, so that a rule that undoes another's work ends."""
 
@@ -87,7 +89,7 @@ def _until_silent(
                 continue
             if key not in answers:
                 refused.pop(key, None)
-                answers[key] = _decided(rule.name, key[1], site, found, scope, ledger)
+                answers[key] = _decided(rule, key[1], site, found, scope, ledger)
             if answers[key]:
                 _guarded(rule, node, found.apply)
                 break
@@ -123,7 +125,7 @@ def run(transformer: Pass, scope: Scope, ledger: Ledger) -> bool:
         subject, site = next((value.name for value in node.outputs if value.name), ""), _site(node, found)
         if isinstance(found, Refusal):
             _refused(transformer.name, subject, site, found, scope, ledger)
-        elif _decided(transformer.name, subject, site, found, scope, ledger):
+        elif _decided(transformer, subject, site, found, scope, ledger):
             _guarded(transformer, node, found.apply)
             changed = True
     return changed
@@ -180,15 +182,18 @@ def _site(node: ir.Node, found: Proposal | Refusal) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.name or "" for n in (node, *found.nodes)))
 
 
-def _decided(rule: str, subject: str, site: tuple[str, ...], found: Proposal, scope: Scope, ledger: Ledger) -> bool:
+def _decided(
+    rule: Rule | Pass, subject: str, site: tuple[str, ...], found: Proposal, scope: Scope, ledger: Ledger
+) -> bool:
+    unwanted = found.unwanted or (UNMEASURED if isinstance(rule, Rule) and rule.measured else "")
     taken = scope.decide(
         ledger,
-        rule,
+        rule.name,
         site,
         subject,
         alternatives=[Alternative(BASELINE, bytes=found.saved), Alternative(TAKEN, bytes=0 if found.saved else None)],
-        prefer=BASELINE if found.unwanted else TAKEN,
-        reason=found.unwanted or found.reason,
+        prefer=BASELINE if unwanted else TAKEN,
+        reason=unwanted or found.reason,
     )
     return taken == TAKEN
 

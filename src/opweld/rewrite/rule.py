@@ -48,6 +48,8 @@ class Rule:
         operators: at whose nodes it looks: the last node of what it replaces. `domain::Name` where the domain is not
             ONNX's default.
         level: of another package's rule, the first level at which it is applied; of opweld's own the table says it.
+        measured: whether what it puts there, a kernel written by hand say, must show that it is right and faster: the
+            node stays until a compilation on this machine has run the model both ways, see `tune/candidates.py`.
         formula: whether what it replaces is a formula of several nodes, of which near misses are searched for
             (`near.py`): where it has nothing to say, it is asked again with one thing supposed.
     """
@@ -55,6 +57,7 @@ class Rule:
     name: ClassVar[str]
     operators: ClassVar[tuple[str, ...]]
     level: ClassVar[str] = "all"
+    measured: ClassVar[bool] = False
     formula: ClassVar[bool] = False
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:

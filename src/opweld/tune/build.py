@@ -1,66 +1,145 @@
-"""The artifact of a tuned model."""
+"""The artifact of a model of which something was measured while it was compiled."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opweld.build import artifact
 from opweld.errors import OptionError, OpweldError
 from opweld.ledger import Measured
 from opweld.options import Environment, Options
-from opweld.pipeline import Built, build_artifact, ledger_of, read
+from opweld.pipeline import Built, Read, build_artifact, ledger_of, read
+from opweld.rewrite.added import added
 from opweld.runtime.session import Session
 from opweld.stages import Reported, Watched
 from opweld.target import Target
 from opweld.tensor.intern import compilation
+from opweld.tune.candidates import candidates_of, prove
 from opweld.tune.effort import EFFORTS
 from opweld.tune.trial import Trial
-from opweld.tune.tune import tune
+from opweld.tune.tune import feeds_of, tune
 
 if TYPE_CHECKING:
     from opweld.build.cache import Cache
     from opweld.compile import Progress
 
+_log = logging.getLogger("opweld")
+
 
 class UntunableError(OpweldError):
-    """Nothing could be measured of a model, which can be compiled as ever."""
+    """Nothing could be measured of a model; `untuned` is what it is without."""
+
+    def __init__(self, message: str, untuned: Built) -> None:
+        super().__init__(message)
+        self.untuned = untuned
 
 
-def build_tuned(
+def build_measured(
     model: Any, options: Options, target: Target, workspace: Path, cache: Cache, progress: Progress | None
 ) -> Built:
-    """The artifact of a model whose schedules were tried on this machine. See `tune`.
+    """The artifact of a model: what other packages want measured was tried on this machine (`prove`), and with
+    `options.tune` other schedules were (`tune`). What cannot be tried of the former is left out, with a warning.
 
-    Raises OptionError where this machine cannot run what is compiled for the target, UntunableError for a model that
-    cannot be run with inputs that are made up."""
+    Raises OptionError where tuning is asked for and this machine cannot run what is compiled for the target,
+    UntunableError where it is for a model that cannot be run with inputs that are made up."""
     here = Target.native()
-    if target.architecture != here.architecture or not set(target.features) <= set(here.features):
+    runs_here = target.architecture == here.architecture and set(target.features) <= set(here.features)
+    if options.tune != "off" and not runs_here:
         raise OptionError(
             f"tune={options.tune}: this machine cannot run code for {target.name}, so nothing can be measured; "
             "tune on one that can, and give the artifact's schedules.txt back with --schedules"
         )
     with compilation():
+        trials = _Trials(model, options, target, workspace, cache, progress)
+        base = trials.of(trials.read({}))
+        if runs_here:
+            base = _proved(trials, base)
+            if options.tune != "off":
+                base = _tuned(trials, base, options)
+        return trials.built[base.folder]
+
+
+def _proved(trials: _Trials, base: Trial) -> Trial:
+    candidates = candidates_of(trials.built[base.folder].ledger, added())
+    if not candidates:
+        return base
+    names = ", ".join(dict.fromkeys(candidate.rule for candidate in candidates))
+    try:
+        feeds = feeds_of(base, trials.options.dim_hints)
+        base.entry(feeds)
+    except OpweldError as error:
+        _log.warning("%s is left out, for it cannot be measured: %s", names, error)
+        return base
+
+    def build(measured: Mapping[str, Measured]) -> Trial:
+        return trials.of(trials.read(measured))
+
+    found = prove(base, build, candidates, feeds, EFFORTS["quick"])
+    if all(one.taken == candidate.taken for candidate in candidates for one in [found[candidate.id]]):
+        return trials.noted(base, found)
+    base.discard()
+    return build(found)
+
+
+def _tuned(trials: _Trials, base: Trial, options: Options) -> Trial:
+    source = trials.sources[base.folder]
+
+    def build(measured: Mapping[str, Measured]) -> Trial:
+        return trials.of(replace(source, ledger=source.ledger.with_measured(measured)))
+
+    try:
+        best, measured = tune(base, build, EFFORTS[options.tune], options.dim_hints, trials.begun, trials.progress)
+    except OpweldError as error:
+        raise UntunableError(str(error), trials.built[base.folder]) from error
+    return trials.noted(best, measured)
+
+
+class _Trials:
+    """Artifacts of one model in folders of a workspace.
+
+    Attributes:
+        built, sources: what was compiled, and what from, by folder. begun: when, by the monotonic clock."""
+
+    def __init__(
+        self, model: Any, options: Options, target: Target, workspace: Path, cache: Cache, progress: Progress | None
+    ) -> None:
+        self.options = options
+        self.progress = progress
+        self.begun = time.monotonic()
+        self.built: dict[Path, Built] = {}
+        self.sources: dict[Path, Read] = {}
+        self._model, self._target, self._workspace, self._cache = model, target, workspace, cache
         environment = Environment.read()
-        seen = Reported(Watched(environment.dump, environment.debug), progress)
-        source = read(model, options, ledger_of(options), seen)
-        numbers, built = itertools.count(1), dict[Path, Built]()
+        self._seen = Reported(Watched(environment.dump, environment.debug), progress)
+        self._numbers = itertools.count(1)
 
-        def build(measured: Mapping[str, Measured]) -> Trial:
-            folder = workspace / f"trial-{next(numbers)}"
-            folder.mkdir()
-            again = replace(source, ledger=source.ledger.with_measured(measured))
-            shown = None if built else progress
-            made = build_artifact(model, options, target, folder, cache, shown, source=again)
-            built[made.folder] = made
-            session = Session(made.folder, threads=options.threads or None)
-            return Trial(made.folder, made.account, session, dict(measured))
+    def read(self, measured: Mapping[str, Measured]) -> Read:
+        """The model, rewritten as was measured."""
+        return read(self._model, self.options, ledger_of(self.options, measured=measured), self._seen)
 
-        base = build({})
-        try:
-            best = tune(base, build, EFFORTS[options.tune], options.dim_hints, progress)
-        except OpweldError as error:
-            raise UntunableError(str(error)) from error
-        return built[best.folder]
+    def of(self, source: Read) -> Trial:
+        """What is read of the model, compiled. It is shown only the first time."""
+        folder = self._workspace / f"trial-{next(self._numbers)}"
+        folder.mkdir()
+        start = time.monotonic()
+        begun = replace(source, ledger=source.ledger.with_measured())
+        shown: Callable[..., Any] | None = None if self.built else self.progress
+        made = build_artifact(self._model, self.options, self._target, folder, self._cache, shown, source=begun)
+        self.built[made.folder], self.sources[made.folder] = made, source
+        session = Session(made.folder, threads=self.options.threads or None)
+        return Trial(made.folder, made.account, session, time.monotonic() - start)
+
+    def noted(self, trial: Trial, measured: Mapping[str, Measured]) -> Trial:
+        """A trial whose ledger says what was measured."""
+        made, source = self.built[trial.folder], self.sources[trial.folder]
+        ledger = made.ledger.noted(measured)
+        artifact.relate(made.folder, ledger.dumps())
+        self.built[trial.folder] = replace(made, ledger=ledger)
+        self.sources[trial.folder] = replace(source, ledger=source.ledger.noted(measured))
+        return replace(trial, account=self.built[trial.folder].account)

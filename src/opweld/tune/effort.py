@@ -12,7 +12,8 @@ class Effort:
     """How much is tried.
 
     Attributes:
-        seconds: after so many no trial begins. trials: of kernels that are alike.
+        seconds: no trial begins that would end after so many, the model's compilation included.
+        trials: of kernels that are alike.
         share: kernels that together take this part of a run are tried, the longest first.
         within: alternatives that are predicted to take at most so many times what was chosen.
         passes: how often all is tried again, from what was kept. structure: whether fusion, storage and lanes are
@@ -30,7 +31,7 @@ class Effort:
 
 
 EFFORTS = {
-    "quick": Effort(6.0, 4, 0.8, 1.1, 1, False, Blocks(rounds=3, block_s=0.05)),
+    "quick": Effort(17.0, 4, 0.8, 1.1, 1, False, Blocks(rounds=3, block_s=0.05)),
     "full": Effort(900.0, 60, 0.97, 2.0, 2, True, Blocks(rounds=7, block_s=0.1)),
 }
 """By the name of `--tune`; what is off has none."""

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from opweld.account.account import Account
-from opweld.analysis.alternate import Blocks, alternate_runs
+from opweld.analysis.alternate import PAUSE_S, Blocks, alternate_runs
 from opweld.analysis.profile import entry_of, step_seconds
 from opweld.errors import InputError
-from opweld.ledger import Measured
 from opweld.record import VariantEntry
 from opweld.runtime.profile import Clocked
 from opweld.runtime.session import Session
+from opweld.verify.compare import SCALE_TOLERANCE, relative_error
 
 Array = npt.NDArray[Any]
 Numbers = npt.NDArray[np.float64]
@@ -27,13 +27,13 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A model that was compiled for a try: its folder, what compiling left, a session of it, and what was measured
-    before, which its ledger says."""
+    """A model that was compiled for a try: its folder, what compiling left, a session of it, and the seconds that
+    compiling took."""
 
     folder: Path
     account: Account
     session: Session
-    measured: Mapping[str, Measured]
+    seconds: float
 
     @cached_property
     def _taken(self) -> Mapping[str, str]:
@@ -76,6 +76,22 @@ class Gain:
     low: float
     before: float
     after: float
+
+
+def differs(base: Trial, trial: Trial, feeds: Mapping[str, Array]) -> str:
+    """Which output of a trial is not what it was but for rounding; "" where all are."""
+    for info, was, now in zip(
+        base.session.manifest.outputs, base.session.run_tensors(feeds), trial.session.run_tensors(feeds), strict=True
+    ):
+        error, _ = relative_error(now, was)
+        if error > 10 * SCALE_TOLERANCE.get(info.dtype, 0.0):
+            return f"{info.name} by {error:.2g} of its scale"
+    return ""
+
+
+def race_seconds(run: float, blocks: Blocks) -> float:
+    """What `race` will take, roughly; `run`: seconds of a run."""
+    return 2 * blocks.rounds * (PAUSE_S + run * (2 + blocks.count(0, run)))
 
 
 def times(trial: Trial, feeds: Mapping[str, Array], blocks: Blocks) -> Times:

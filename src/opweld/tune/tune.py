@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opweld.errors import OpweldError
+from opweld.errors import InputError, OpweldError
 from opweld.ledger import Measured
 from opweld.tune.changes import Change, Group, groups_of, structure_of
 from opweld.tune.effort import Effort
-from opweld.tune.trial import Gain, Times, Trial, gain, race, times
-from opweld.verify.compare import SCALE_TOLERANCE, relative_error
+from opweld.tune.trial import Gain, Times, Trial, differs, gain, race, race_seconds, times
 from opweld.verify.inputs import fitting_inputs
 
 Array = npt.NDArray[Any]
@@ -51,18 +50,22 @@ class _Found:
     tried: list[tuple[Change, Gain]] = field(default_factory=list["tuple[Change, Gain]"])
 
 
-def tune(base: Trial, build: Build, effort: Effort, hints: Mapping[str, int], told: Told | None = None) -> Trial:
-    """The model as fast as trials make it; `base` is what prediction chose. `hints`: sizes that it is run at.
+def tune(
+    base: Trial, build: Build, effort: Effort, hints: Mapping[str, int], begun: float, told: Told | None = None
+) -> tuple[Trial, Mapping[str, Measured]]:
+    """The model as fast as trials make it, and all that was measured; `base` is what prediction chose. `hints`: sizes
+    that it is run at. `begun`: when its compilation began, by the monotonic clock.
 
-    Raises OpweldError where the model cannot be run with inputs made for it, or decides as it runs."""
-    return _Search(base, build, effort, told or _silent, _feeds(base, hints)).run()
+    Raises OpweldError where the model cannot be run with inputs made for it, decides as it runs, or takes too long to
+    compile for a single trial."""
+    return _Search(base, build, effort, told or _silent, feeds_of(base, hints), begun).run()
 
 
 def _silent(what: str, done: int, of: int) -> None:
     """Nobody is told."""
 
 
-def _feeds(base: Trial, hints: Mapping[str, int]) -> Mapping[str, Array]:
+def feeds_of(base: Trial, hints: Mapping[str, int]) -> Mapping[str, Array]:
     """Made inputs of the sizes that the model is expected to be run at, or else of those that it takes."""
     usual, inputs, check = base.account.record.usual[0], base.session.manifest.inputs, base.session.check
     dims = {dim for info in inputs for dim in info.shape or () if isinstance(dim, str)}
@@ -74,13 +77,17 @@ def _feeds(base: Trial, hints: Mapping[str, int]) -> Mapping[str, Array]:
 
 
 class _Search:
-    def __init__(self, first: Trial, build: Build, effort: Effort, told: Told, feeds: Mapping[str, Array]) -> None:
+    def __init__(
+        self, first: Trial, build: Build, effort: Effort, told: Told, feeds: Mapping[str, Array], begun: float
+    ) -> None:
         self._first = first
         self._build = build
         self._effort = effort
         self._told = told
         self._feeds = feeds
-        self._begun = time.monotonic()
+        self._begun = begun
+        self._trial = 0.0
+        """Seconds that a trial takes."""
 
     def _compiled(self, measured: Mapping[str, Measured]) -> Trial | None:
         """The model with what was measured; None where it cannot be made so: another one can, and is there."""
@@ -94,10 +101,11 @@ class _Search:
 
     @property
     def _late(self) -> bool:
-        return time.monotonic() > self._begun + self._effort.seconds
+        """Whether the time would be over before another trial, and one of all that is kept."""
+        return time.monotonic() + 2 * self._trial > self._begun + self._effort.seconds
 
-    def run(self) -> Trial:
-        """The best trial, whose ledger says of everything that was tried what it took."""
+    def run(self) -> tuple[Trial, Mapping[str, Measured]]:
+        """The best trial, and of everything that was tried what it took."""
         measured: dict[str, Measured] = {}
         best = self._first
         for _ in range(self._effort.passes):
@@ -107,9 +115,15 @@ class _Search:
             best = found
         if self._effort.structure:
             best, measured = self._structure(best, measured)
+        if not measured and self._late:
+            passed, limit = time.monotonic() - self._begun, self._effort.seconds
+            raise InputError(
+                f"after {passed:.0f} s another trial, of {self._trial:.0f} s, and what is kept of it would not end "
+                f"within {limit:.0f} s"
+            )
         if not measured:
             _log.warning("tuning: there was nothing to try")
-        return best if best.measured == measured else self._compiled(measured) or best
+        return best, measured
 
     def _drop(self, trial: Trial) -> None:
         """Not the first one: it is what the model is where tuning fails."""
@@ -122,11 +136,12 @@ class _Search:
     def _fields(self, base: Trial, measured: dict[str, Measured]) -> tuple[Trial, dict[str, Measured]]:
         """Tries fields of the schedules of single kernels."""
         took = times(base, self._feeds, self._effort.blocks)
+        self._trial = base.seconds + race_seconds(float(np.median(took.runs)), self._effort.blocks)
         seconds = {region: float(np.median(values)) for region, values in took.regions.items()}
         founds = [_Found(group) for group in groups_of(base.account, base.entry(self._feeds), seconds, self._effort)]
         for number in range(self._effort.trials):
             wishes = [(f, f.group.changes[number]) for f in founds if number < len(f.group.changes)]
-            if not wishes or (number and self._late):
+            if not wishes or self._late:
                 break
             result = self._raced(base, measured, [change for _, change in wishes])
             if result is None:
@@ -190,6 +205,7 @@ class _Search:
         self, base: Trial, measured: Mapping[str, Measured], changes: Iterable[Change]
     ) -> tuple[Times, Times, Trial] | None:
         """A trial of changes beside the base; None where it cannot be compiled or its answer differs."""
+        begun = time.monotonic()
         wanted = {identity: Measured(change.alternative, {}) for change in changes for identity in change.ids}
         trial = self._compiled({**measured, **wanted})
         if trial is None:
@@ -198,27 +214,17 @@ class _Search:
             return (*self._race(base, trial), trial) if self._same(base, trial) else None
         finally:
             trial.discard()
+            self._trial = time.monotonic() - begun
 
     def _same(self, base: Trial, trial: Trial) -> bool:
         """Whether a trial answers what the base does."""
-        wrong = _differs(base, trial, self._feeds)
+        wrong = differs(base, trial, self._feeds)
         if wrong:
             _log.warning("tuning: a trial answers differently, and is given up: %s", wrong)
         return not wrong
 
     def _gain(self, before: Times, after: Times, regions: Sequence[str]) -> Gain:
         return gain(before.of(regions), after.of(regions), self._effort.blocks.rounds)
-
-
-def _differs(base: Trial, trial: Trial, feeds: Mapping[str, Array]) -> str:
-    """Which output of a trial is not what it was but for rounding; "" where all are."""
-    for info, was, now in zip(
-        base.session.manifest.outputs, base.session.run_tensors(feeds), trial.session.run_tensors(feeds), strict=True
-    ):
-        error, _ = relative_error(now, was)
-        if error > 10 * SCALE_TOLERANCE.get(info.dtype, 0.0):
-            return f"{info.name} by {error:.2g} of its scale"
-    return ""
 
 
 def _told_of(founds: Iterable[_Found], known: Mapping[str, Measured]) -> dict[str, Measured]:

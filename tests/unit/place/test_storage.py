@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from opweld.place.storage import Storage, blocked, dense, lay_out, slice_of
+from opweld.place.storage import Storage, Term, blocked, dense, lay_out, slice_of
 from opweld.tensor.dim import Symbol, as_dim
 from opweld.tensor.dtype import DType
 
@@ -23,6 +23,20 @@ STORAGES = {
     "ones": (dense("v", DType.F32, tuple(map(as_dim, (1, 4, 1)))), (1, 4, 1)),
     "padded": (dense("v", DType.F32, tuple(map(as_dim, (3, 4))), None, ((1, 2), (0, 3))), (3, 4)),
     "blocked": (blocked("v", DType.F32, (5, 6, 3), (0, 2), 1, 4), (5, 6, 3)),
+    "two axes in blocks": (
+        Storage(
+            "v",
+            DType.F32,
+            (Term(0, as_dim(1), 1, 3), Term(0, as_dim(24), 3), Term(1, as_dim(3), 2), Term(1, as_dim(12), 1, 2)),
+            as_dim(2),
+            as_dim(80),
+        ),
+        (7, 8),
+    ),
+    "a modulus that is shifted": (
+        Storage("v", DType.F32, (Term(0, as_dim(1), 1, 4, 1), Term(0, as_dim(4), 4, None, 1)), as_dim(0), as_dim(16)),
+        (9,),
+    ),
     "blocked exactly": (blocked("v", DType.F32, (5, 8), (0,), 1, 4), (5, 8)),
 }
 

@@ -19,6 +19,7 @@ from opweld.errors import OptionError
 from opweld.ledger import MEASURED, Alternative, Decision, Ledger, Measured
 from opweld.options import Options
 from opweld.tune import build as build_module
+from opweld.tune import trial as trial_module
 from opweld.tune import tune as tune_module
 from opweld.tune.effort import EFFORTS, Effort
 from opweld.tune.trial import Times, Trial
@@ -156,7 +157,7 @@ def test_a_trial_that_answers_differently_is_given_up(
     model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = opweld.compile(str(model))
-    monkeypatch.setattr(tune_module, "relative_error", lambda *_: (0.5, ()))
+    monkeypatch.setattr(trial_module, "relative_error", lambda *_: (0.5, ()))
     with caplog.at_level(logging.WARNING, "opweld"):
         tuned = opweld.compile(str(model), tune="quick")
     assert "answers differently" in caplog.text

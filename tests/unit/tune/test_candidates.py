@@ -1,0 +1,140 @@
+"""Kernels of other packages for several nodes: kept where they are right and faster, left out where not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import opweld
+from opweld.compile import account_of, compile_model
+from opweld.ledger import MEASURED, Decision
+from opweld.options import Options
+from tests.unit.packages import installed, registrations
+
+PACKAGE = """
+import numpy as np
+from opweld.operators import *
+from opweld.rewrite import Proposal, Rule
+
+class Nothing(Rule):
+    "The running sum of x - x is nothing, where x is finite."
+    name, operators, measured = "beta.nothing", ("CumSum",), True
+
+    def look(self, node, scope):
+        difference = scope.maker(node.inputs[0], "Sub")
+        if difference is None or difference.inputs[0] is not difference.inputs[1]:
+            return None
+        x = difference.inputs[0]
+        apply = lambda: scope.replace(node.outputs[0], scope.add(node, "Nothing", [x], domain="com.beta"))
+        return Proposal("it is nothing", apply, (difference,))
+
+@infers("Nothing", domain="com.beta")
+def infer(scope, node):
+    fact = scope.fact(required(node, 0))
+    return [Fact(fact.dtype, fact.shape)]
+
+@kernel("beta_nothing", source=\"\"\"
+    static void beta_nothing_f32(const float *x, float *y, int64_t n, int64_t *error) {
+        SOURCE
+    }\"\"\", parts=lambda numbers: (numbers[0], numbers[0]), work=lambda numbers: numbers[0])
+def nothing(x, y, n):
+    y[:] = 0
+
+@lowers("Nothing", domain="com.beta")
+def lower(scope, node):
+    fact = scope.fact(required(node, 0))
+    *rows, n = fact.shape
+    x = scope.tensor(required(node, 0))
+    made, = scope.extern("beta_nothing", [x], [(fact.dtype, fact.shape)], [n], product(rows))
+    scope.alias(node.outputs[0], made)
+
+@computes("Nothing", domain="com.beta")
+def compute(x):
+    return np.zeros_like(x)
+"""
+
+ZEROS = "for (int64_t i = 0; i < n; i++) y[i] = 0;"
+SLOW = ZEROS + " for (volatile int64_t i = 0; i < 300000; i++) ;"
+WRONG_FOR_SEVEN = "for (int64_t i = 0; i < n; i++) y[i] = n == 7;"
+
+MODEL = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[rows, 512] a, float[rows, 7] b) => (float[rows, 512] y, float[rows, 7] z) <int64 axis = {1}> {
+        [first] d = Sub(a, a) [second] y = CumSum(d, axis) [third] e = Sub(b, b) [fourth] z = CumSum(e, axis) }""")
+
+Decide = Callable[..., dict[str, Decision]]
+
+
+@pytest.fixture
+def decide(tmp_path: Path, cache_folder: Path) -> Decide:
+    """What is decided of the rule, by the value that it is about, with a kernel of this text."""
+
+    @contextmanager
+    def package(source: str) -> Generator[None]:
+        folder = tmp_path / f"package{len(list(tmp_path.glob('package*')))}"
+        folder.mkdir()
+        (folder / "beta.py").write_text(PACKAGE.replace("SOURCE", source))
+        points = {"opweld.rules": {"beta": "beta:Nothing"}, "opweld.operators": {"beta": "beta"}}
+        with registrations(), installed(folder, points):
+            yield
+
+    def decided(source: str, **options: object) -> dict[str, Decision]:
+        with package(source):
+            model = compile_model(MODEL, Options(**options))  # type: ignore[arg-type]
+            session = opweld.InferenceSession(str(model))
+            made = session.run(None, {"a": np.ones((3, 512), np.float32), "b": np.ones((3, 7), np.float32)})
+            assert not any(np.any(array) for array in made), "what is wrong is never run"
+            return {d.subject: d for d in account_of(model).ledger if d.rule == "beta.nothing"}
+
+    return decided
+
+
+def test_what_is_right_and_faster_is_kept(decide: Decide) -> None:
+    large = decide(ZEROS, dim_hints={"rows": 400})["y"]
+    assert large.taken == "rewritten"
+    assert large.reason == MEASURED
+    was, now = (alternative.measured for alternative in large.alternatives)
+    assert was is not None
+    assert now is not None
+    assert now < was
+
+
+def test_what_is_slower_is_not(decide: Decide) -> None:
+    for decision in decide(SLOW).values():
+        assert decision.taken == "as written"
+        assert decision.reason == MEASURED
+        was, now = (alternative.measured for alternative in decision.alternatives)
+        assert was is not None
+        assert now is not None
+        assert was < now
+
+
+def test_of_two_places_the_wrong_one_is_left_out(decide: Decide, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "opweld"):
+        found = decide(WRONG_FOR_SEVEN, dim_hints={"rows": 400})
+    assert found["y"].taken == "rewritten"
+    assert found["z"].taken == "as written"
+    assert "answers differently: z by" in found["z"].reason
+    assert "beta.nothing is left out: it answers differently" in caplog.text
+
+
+def test_what_does_not_compile_is_left_out_with_the_reason(decide: Decide, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "opweld"):
+        found = decide("no C;")
+    assert {d.taken for d in found.values()} == {"as written"}
+    assert "beta.nothing is left out: it fails" in caplog.text
+
+
+def test_who_insists_has_it_unmeasured_and_who_does_not_want_it_has_it_not(decide: Decide) -> None:
+    found = decide(SLOW)
+    pinned = decide(SLOW, pins={found["y"].id: "rewritten"})
+    assert pinned["y"].taken == "rewritten"
+    assert pinned["y"].alternatives[1].measured is None
+    disabled = decide(ZEROS, disable=("beta",))
+    assert {d.taken for d in disabled.values()} == {"as written"}
+    assert all(a.measured is None for d in disabled.values() for a in d.alternatives)
