@@ -79,6 +79,12 @@ class Row:
         return min((side.ratio for side in self.peers.values()), default=None)
 
     @property
+    def limit(self) -> float | None:
+        """What `best` would be where opweld took no longer than the floor: no program that computes the same products
+        can be further ahead of that peer."""
+        return None if self.best is None or self.floor is None else self.best / self.floor
+
+    @property
     def key(self) -> tuple[str, int, int]:
         """What the row is of."""
         return self.model, self.threads, self.batch
@@ -199,32 +205,40 @@ def page(rows: Sequence[Row], about: Mapping[str, str]) -> str:
         "Made by `python -m benchmarks.performance`, whose docstring says how each figure is measured. Milliseconds",
         "are medians of alternating blocks of one run, all in float32 (OpenVINO's precision is set to it). `ratio` is",
         "the best peer's time by opweld's: above 1, opweld is faster. `floor` is the part of opweld's time that the",
-        "machine needs at least. Inductor is measured where the model comes from torch.",
+        "machine needs at least, `limit` what the ratio would be at the floor: what is between the two is left to gain,",
+        "what is beyond it nobody can. Winograd's convolutions have a floor of fewer products than their peers', small",
+        "models one of nanoseconds. Inductor is measured where the model comes from torch.",
         "",
         "; ".join(f"{name} {value}" for name, value in about.items()) + ".",
         "",
     ]
     kinds = sorted({(row.batch, -row.threads) for row in rows})
-    lines += ["| batch | threads | models | geometric mean | six architectures | least |", "|---|---|---|---|---|---|"]
+    lines += [
+        "| batch | threads | models | geometric mean | six architectures | their limit | least |",
+        "|" + "---|" * 7,
+    ]
     for batch, threads in kinds:
         found = _of(rows, -threads, batch)
         ratios = {row.model: row.best for row in found if row.best is not None}
         if ratios:
             least = min(ratios, key=lambda name: ratios[name])
             six = geometric(ratios[name] for name in ARCHITECTURES if name in ratios)
+            limit = geometric(row.limit for row in found if row.model in ARCHITECTURES and row.limit is not None)
             lines.append(
                 f"| {batch} | {-threads} | {len(ratios)} | {geometric(ratios.values()):.2f} | {six:.2f} "
-                f"| {ratios[least]:.2f} ({least}) |"
+                f"| {limit:.2f} | {ratios[least]:.2f} ({least}) |"
             )
     for batch, threads in kinds:
         cores = "one thread" if threads == -1 else f"{-threads} threads"
         lines += ["", f"## Batch {batch}, {cores}", ""]
-        lines += [f"| model | opweld | {' | '.join(PEERS)} | ratio | floor |", "|---|" + "---|" * (len(PEERS) + 3)]
+        lines += [f"| model | opweld | {' | '.join(PEERS)} | ratio | floor | limit |"]
+        lines += ["|---|" + "---|" * (len(PEERS) + 4)]
         for row in _of(rows, -threads, batch):
             peers = " | ".join(_ms(row.peers.get(peer)) for peer in PEERS)
             ratio = "-" if row.best is None else f"{row.best:.2f}"
             floor = "-" if row.floor is None else f"{row.floor:.0%}"
-            lines.append(f"| {row.model} | {_ms(row.opweld)} | {peers} | {ratio} | {floor} |")
+            limit = "-" if row.limit is None else f"{row.limit:.2f}"
+            lines.append(f"| {row.model} | {_ms(row.opweld)} | {peers} | {ratio} | {floor} | {limit} |")
     lines += ["", "## Opening, first run, memory", ""]
     lines += ["Batch 1, most threads: milliseconds to open and of the first run, MiB at most; seconds to compile.", ""]
     lines += [f"| model | opweld | {' | '.join(PEERS)} | cold compile |", "|---|" + "---|" * (len(PEERS) + 2)]
