@@ -205,7 +205,7 @@ def page(rows: Sequence[Row], about: Mapping[str, str]) -> str:
         "Made by `python -m benchmarks.performance`, whose docstring says how each figure is measured. Milliseconds",
         "are medians of alternating blocks of one run, all in float32 (OpenVINO's precision is set to it). `ratio` is",
         "the best peer's time by opweld's: above 1, opweld is faster. `floor` is the part of opweld's time that the",
-        "machine needs at least, `limit` what the ratio would be at the floor: what is between the two is left to gain,",
+        "machine needs at least, `limit` what the ratio would be at the floor: between the two there is left to gain,",
         "what is beyond it nobody can. Winograd's convolutions have a floor of fewer products than their peers', small",
         "models one of nanoseconds. Inductor is measured where the model comes from torch.",
         "",

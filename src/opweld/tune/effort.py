@@ -31,7 +31,7 @@ class Effort:
 
 
 EFFORTS = {
-    "quick": Effort(17.0, 4, 0.8, 1.1, 1, False, Blocks(rounds=3, block_s=0.05)),
+    "quick": Effort(15.0, 4, 0.8, 1.1, 1, False, Blocks(rounds=3, block_s=0.05)),
     "full": Effort(900.0, 60, 0.97, 2.0, 2, True, Blocks(rounds=7, block_s=0.1)),
 }
 """By the name of `--tune`; what is off has none."""
