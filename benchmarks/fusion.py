@@ -178,7 +178,7 @@ def page(pairs: Sequence[Pair], about: Mapping[str, str], threads: int) -> str:
         "",
         "Made by `python -m benchmarks.fusion`, whose docstring says how. Each row is a model without a rule ->",
         "with it: median of a run, kernels, bytes that kernels must move at least, memory of intermediate values.",
-        "`fuse` switches all of fusion off, the others one rule. `known` is what papers report of the same, mostly of GPUs.",
+        "`fuse` switches all of fusion off, the others one rule. `known` is what papers report, mostly of GPUs.",
         "",
         f"{'; '.join(f'{name} {value}' for name, value in about.items())}; {threads} threads.",
         "",
