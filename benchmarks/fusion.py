@@ -7,7 +7,8 @@
 The small cases are those that papers on fusion report; the models are exports that still hold their BatchNorms, GELUs
 and LayerNorms as exporters write them. Both ways of a case run in one process, in alternating blocks. `bytes` is what
 kernels must read and write at least, weights included; `arena` the memory of intermediate values. The page is
-docs/fusion.md.
+docs/fusion.md. Its last table bounds what more fusion could gain: bytes that pass between kernels, and the part of a
+run that they take at the bandwidth of L3.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from benchmarks.paired import REPOSITORY
 from benchmarks.performance import machine
 from benchmarks.zoo import fetch, inputs
 from opweld.analysis.alternate import Blocks, alternate_runs
+from opweld.analysis.ceilings import measure as measure_machine
+from opweld.analysis.machine import Machine
 from opweld.compile import account_of, compile_model
 from opweld.options import Options
 from opweld.runtime.session import Session
@@ -35,7 +38,17 @@ from opweld.runtime.session import Session
 PAGE = REPOSITORY / "docs" / "fusion.md"
 BLOCKS = Blocks(rounds=7, block_s=0.2)
 MODELS = ("resnet50-raw", "mobilenetv2-raw", "convnext-tiny-raw", "vit-base-raw", "bert-base-raw", "llama-160m-raw")
-RULES = ("fuse", "fuse.epilogue", "fuse.rows", "fuse.chain", "fuse.view", "fuse.block")
+RULES = (
+    "fuse",
+    "fuse.epilogue",
+    "fuse.rows",
+    "fuse.chain",
+    "fuse.view",
+    "fuse.block",
+    "place.slice",
+    "schedule.algorithm",
+    "schedule.prefetch",
+)
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 
 
@@ -141,6 +154,30 @@ def of_small(small: Small, path: Path) -> dict[str, np.ndarray[Any, Any]]:
     return {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
+@dataclass(frozen=True)
+class Left:
+    """What passes between the kernels of a model when all rules are on: bytes written and read, and the part of a run
+    that they would take if nothing were computed beside and all of them came from L3."""
+
+    case: str
+    bytes: int
+    part: float
+
+    def line(self) -> str:
+        """A row of the table."""
+        return f"| {self.case} | {self.bytes / 1e6:.1f} | {self.part:.1%} |"
+
+
+def left(case: str, model: Path, pairs: Sequence[Pair], threads: int) -> Left:
+    """For a model of which a run was timed."""
+    account = account_of(compile_model(model, Options(threads=threads)))
+    passed = sum(kernel.bytes - kernel.weights for kernel in account.kernels)
+    level = (Machine.remembered() or measure_machine()).level("L3")
+    assert level is not None
+    run = min(pair.on.milliseconds for pair in pairs) * 1e-3
+    return Left(case, passed, passed / level.read.at(threads) / run)
+
+
 def measure(case: str, model: Path, feeds: Mapping[str, Any], rules: Sequence[str], threads: int) -> list[Pair]:
     """The case with each rule at its baseline, where it does something."""
     folder = compile_model(model, Options(threads=threads))
@@ -167,7 +204,7 @@ def measure(case: str, model: Path, feeds: Mapping[str, Any], rules: Sequence[st
     return found
 
 
-def page(pairs: Sequence[Pair], about: Mapping[str, str], threads: int) -> str:
+def page(pairs: Sequence[Pair], lefts: Sequence[Left], about: Mapping[str, str], threads: int) -> str:
     """docs/fusion.md."""
     head = (
         "| case | off | decisions | ms | kernels | MB moved | MB arena | faster | known |\n"
@@ -178,7 +215,8 @@ def page(pairs: Sequence[Pair], about: Mapping[str, str], threads: int) -> str:
         "",
         "Made by `python -m benchmarks.fusion`, whose docstring says how. Each row is a model without a rule ->",
         "with it: median of a run, kernels, bytes that kernels must move at least, memory of intermediate values.",
-        "`fuse` switches all of fusion off, the others one rule. `known` is what papers report, mostly of GPUs.",
+        "`fuse` switches all of fusion off, the others one rule (`schedule.algorithm` is Winograd's convolution).",
+        "`known` is what papers report, mostly of GPUs.",
         "",
         f"{'; '.join(f'{name} {value}' for name, value in about.items())}; {threads} threads.",
         "",
@@ -191,6 +229,15 @@ def page(pairs: Sequence[Pair], about: Mapping[str, str], threads: int) -> str:
         "",
         head.replace(" known |", "", 1).replace("---|", "", 1),
         *(pair.line().removesuffix("  |") for pair in pairs if pair.case not in SMALL),
+        "",
+        "## What is left to fuse",
+        "",
+        "Values that one kernel writes and another reads, the model's inputs and outputs with them, at the bandwidth",
+        "of L3, where most of them are nearer: no fusion of what still is apart can gain a larger part of a run.",
+        "",
+        "| model | MB between kernels | at most, of a run |",
+        "|---|---|---|",
+        *(one.line() for one in lefts),
     ]
     return "\n".join(lines) + "\n"
 
@@ -206,15 +253,19 @@ def main() -> int:
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}")
     pairs: list[Pair] = []
+    lefts: list[Left] = []
     with tempfile.TemporaryDirectory(prefix="opweld-fusion-") as folder:
         for case in options.cases or (*SMALL, *MODELS):
             if case in SMALL:
                 path = Path(folder) / f"{len(pairs)}.onnx"
                 pairs += measure(case, path, of_small(SMALL[case], path), ("fuse",), options.threads)
             else:
-                pairs += measure(case, fetch.path(case), inputs.example(case), RULES, options.threads)
+                found = measure(case, fetch.path(case), inputs.example(case), RULES, options.threads)
+                lefts.append(left(case, fetch.path(case), found, options.threads))
+                print(lefts[-1].line(), flush=True)
+                pairs += found
     if options.page:
-        Path(options.page).write_text(page(pairs, machine(), options.threads), encoding="utf-8")
+        Path(options.page).write_text(page(pairs, lefts, machine(), options.threads), encoding="utf-8")
     return 0
 
 

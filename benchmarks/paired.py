@@ -66,6 +66,7 @@ class Contestant:
         feeds: Path,
         threads: int,
         disable: Sequence[str] = (),
+        clients: int = 1,
     ) -> None:
         self.name = name
         self.runtime = runtime
@@ -76,7 +77,7 @@ class Contestant:
         # By its path: as a module it would put this tree before the other revision's.
         program = [sys.executable, str(REPOSITORY / "benchmarks" / "contestant.py"), runtime, str(model), str(feeds)]
         self._process = subprocess.Popen(
-            [*program, "--threads", str(threads), *(f"--disable={rule}" for rule in disable)],
+            [*program, f"--threads={threads}", f"--clients={clients}", *(f"--disable={rule}" for rule in disable)],
             env=variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -396,23 +396,24 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     found = _cached(cache, key, model)
     if found is not None:
         return found
+    untuned = _key(model, replace(options, tune="off"), target, cache)
     title = str(model) if isinstance(model, Path) else "a model"
     _log.info("compiling %s", title)
     start = time.perf_counter()
     with temporary_folder() as workspace:
         made, tuned = _built(model, options, target, workspace, cache, progress)
-        if not tuned:
-            key = _key(model, replace(options, tune="off"), target, cache)
         _log.info("compiled %s in %.1f s", title, time.perf_counter() - start)
 
         def fill(folder: Path) -> None:
             shutil.copytree(made.folder, folder / "model.opweld", copy_function=_linked)
             (folder / "external.json").write_text(json.dumps(made.external), encoding="utf-8")
 
-        folder = cache.publish_folder("models", key, fill) / "model.opweld"
-        artifact.remember(folder, cache)
+        names = dict.fromkeys((key, key if tuned else untuned))
+        folders = [cache.publish_folder("models", name, fill) for name in names]
+    for folder in folders:  # when the workspace is gone: a file that loses a link is another one to the cache
+        artifact.remember(folder / "model.opweld", cache)
     cache.prune_at_times(Environment.read().cache_limit)
-    return folder
+    return folders[0] / "model.opweld"
 
 
 def _linked(source: str, target: str) -> None:
@@ -459,7 +460,7 @@ def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target
         content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
     sources = sources_digest(), extensions.digest()
     measured = options.tune != "off" or extensions.count(extensions.RULES)
-    machine = processor_name() if measured else ""
+    machine = f"{processor_name()}, {options.threads} threads" if measured else ""
     parts = (content, options.digest(), target.digest(), machine, __version__, Compiler.find().version, *sources)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -181,11 +181,12 @@ def build_artifact(
     ledger: Ledger | None = None,
     source: Read | None = None,
     stage: Stage = plain,
+    check: bool = True,
 ) -> Built:
     """Runs every stage, compiles the sources, and writes the artifact into the workspace.
 
     `ledger`: an empty one, which decides; that of the options where None. `source`: the model, read before in the same
-    compilation, with the ledger that decides. `stage` runs the stages, watched."""
+    compilation, with the ledger that decides. `stage` runs the stages, watched. `check`: see `Built.check`."""
     environment = Environment.read()
     reported = Reported(Watched(environment.dump, environment.debug, stage), progress)
     source = source or read(model, options, ledger_of(options) if ledger is None else ledger, reported)
@@ -193,12 +194,14 @@ def build_artifact(
     images, shared, runtime = workspace / "weights.bin", workspace / "module.so", workspace / "runtime.so"
     with WeightsFile(images) as weights:
         made = generate(source, options, target, weights, reported)
-    ledger.check_names()
-    if ledger.given is not None:
-        ledger.given.check_regions({at: dict(schedule.fields()) for at, schedule in made.schedules.items()})
+    folder = workspace / "model.opweld"
+    named = cast("tuple[str, ...]", source.graph.meta[onnx.EXTERNAL])
+    external = {name: cache.file_digest(Path(model).parent / name) for name in named}
+    built = Built(folder, external, made, ledger)
+    if check:
+        built.check()
     backend_of(target).build(made.sources, shared, target, reported.compiled)
     build_runtime(runtime, target)
-    folder = workspace / "model.opweld"
     artifact.write(
         folder,
         manifest=_manifest(made, options, target),
@@ -211,9 +214,7 @@ def build_artifact(
         sources={**module_headers(), **made.sources},
         headers=public_headers(),
     )
-    named = cast("tuple[str, ...]", source.graph.meta[onnx.EXTERNAL])
-    external = {name: cache.file_digest(Path(model).parent / name) for name in named}
-    return Built(folder, external, made, ledger)
+    return built
 
 
 def foresee(model: Any, options: Options, target: Target, progress: Progress | None = None) -> Account:
@@ -265,6 +266,13 @@ class Built:
     def account(self) -> Account:
         """What compiling left, as it is in the folder."""
         return _account(self.made, self.ledger)
+
+    def check(self) -> None:
+        """Raises OptionError where something that the user named was never decided."""
+        self.ledger.check_names()
+        if self.ledger.given is not None:
+            fields = {at: dict(schedule.fields()) for at, schedule in self.made.schedules.items()}
+            self.ledger.given.check_regions(fields)
 
 
 def _segments(flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Variant]) -> tuple[Segment, ...]:

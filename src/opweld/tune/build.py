@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 import logging
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opweld.build import artifact
 from opweld.errors import OptionError, OpweldError
-from opweld.ledger import Measured
+from opweld.ledger import Decision, Measured
 from opweld.options import Environment, Options
 from opweld.pipeline import Built, Read, build_artifact, ledger_of, read
 from opweld.rewrite.added import added
-from opweld.runtime.session import Session
 from opweld.stages import Reported, Watched
 from opweld.target import Target
 from opweld.tensor.intern import compilation
@@ -58,33 +58,37 @@ def build_measured(
     with compilation():
         trials = _Trials(model, options, target, workspace, cache, progress)
         base = trials.of(trials.read({}))
-        if runs_here:
-            base = _proved(trials, base)
-            if options.tune != "off":
-                base = _tuned(trials, base, options)
+        candidates = candidates_of(trials.built[base.folder].ledger, added()) if runs_here else []
+        if not candidates:
+            trials.check(base)
+        base = _proved(trials, base, candidates)
+        if options.tune != "off":
+            base = _tuned(trials, base, options)
+        trials.check(base)
         return trials.built[base.folder]
 
 
-def _proved(trials: _Trials, base: Trial) -> Trial:
-    candidates = candidates_of(trials.built[base.folder].ledger, added())
+def _proved(trials: _Trials, base: Trial, candidates: Sequence[Decision]) -> Trial:
+    """The model with those candidates that are right and faster."""
     if not candidates:
         return base
-    names = ", ".join(dict.fromkeys(candidate.rule for candidate in candidates))
     try:
         feeds = feeds_of(base, trials.options.dim_hints)
         base.entry(feeds)
     except OpweldError as error:
+        names = ", ".join(dict.fromkeys(candidate.rule for candidate in candidates))
         _log.warning("%s is left out, for it cannot be measured: %s", names, error)
         return base
 
     def build(measured: Mapping[str, Measured]) -> Trial:
         return trials.of(trials.read(measured))
 
-    found = prove(base, build, candidates, feeds, EFFORTS["quick"])
-    if all(one.taken == candidate.taken for candidate in candidates for one in [found[candidate.id]]):
-        return trials.noted(base, found)
-    base.discard()
-    return build(found)
+    begun = time.monotonic()
+    kept, found = prove(base, build, candidates, feeds, EFFORTS["quick"])
+    trials.begun += time.monotonic() - begun
+    if kept is not base:
+        base.discard()
+    return trials.noted(kept, found)
 
 
 def _tuned(trials: _Trials, base: Trial, options: Options) -> Trial:
@@ -127,13 +131,22 @@ class _Trials:
         """What is read of the model, compiled. It is shown only the first time."""
         folder = self._workspace / f"trial-{next(self._numbers)}"
         folder.mkdir()
+        shown: Callable[..., Any] | None = None if self.built else self.progress
         start = time.monotonic()
         begun = replace(source, ledger=source.ledger.with_measured())
-        shown: Callable[..., Any] | None = None if self.built else self.progress
-        made = build_artifact(self._model, self.options, self._target, folder, self._cache, shown, source=begun)
+        try:
+            made = build_artifact(
+                self._model, self.options, self._target, folder, self._cache, shown, source=begun, check=False
+            )
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)  # weights of many trials would fill a disk
+            raise
         self.built[made.folder], self.sources[made.folder] = made, source
-        session = Session(made.folder, threads=self.options.threads or None)
-        return Trial(made.folder, made.account, session, time.monotonic() - start)
+        return Trial(made.folder, made.account, self.options.threads, time.monotonic() - start)
+
+    def check(self, trial: Trial) -> None:
+        """Raises OptionError where something that the user named was never decided."""
+        self.built[trial.folder].check()
 
     def noted(self, trial: Trial, measured: Mapping[str, Measured]) -> Trial:
         """A trial whose ledger says what was measured."""

@@ -1,11 +1,12 @@
 """What other packages would put in the place of nodes and have measured (`Rule.measured`): kernels written by hand.
 
-All of them are tried at once, beside the model without them. Each is judged by the kernels that differ around it, and
-kept where these are right and faster; what was kept is then tried once more, all of it together."""
+All of them are tried at once, beside the model without them. Each is judged by the kernels that differ around it; those
+that are right and faster are tried again by themselves, until all that is left is kept, as one model that was run."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,16 @@ from opweld.rewrite.added import Added
 from opweld.rewrite.engine import BASELINE, TAKEN
 from opweld.rewrite.rule import Rule
 from opweld.tune.effort import Effort
-from opweld.tune.trial import Trial, differs, gain, race
+from opweld.tune.trial import Times, Trial, differs, gain, race
 from opweld.tune.tune import WORTH, Build
 
 Array = npt.NDArray[Any]
+
+SECONDS = 60.0
+"""After so many nothing more is tried."""
+
+SLOWER = 0.995
+"""A run may not become slower, but for noise: what a kernel asks of memory may cost its neighbours."""
 
 _log = logging.getLogger("opweld")
 
@@ -34,88 +41,134 @@ def candidates_of(ledger: Ledger, rules: Iterable[Added]) -> list[Decision]:
 
 def prove(
     base: Trial, build: Build, candidates: Sequence[Decision], feeds: Mapping[str, Array], effort: Effort
-) -> Mapping[str, Measured]:
-    """What to do about each candidate, by its id. `build` compiles the model anew, rewriting included."""
-    found: dict[str, Measured] = {}
-    good = _tried(base, build, candidates, feeds, effort, found)
-    if not good and len(candidates) > 1:
-        for candidate in candidates:
-            _tried(base, build, [candidate], feeds, effort, found)
-    kept = [candidate for candidate in candidates if found[candidate.id].taken == TAKEN]
-    if len(kept) > (0 if good else 1) and not (good and len(kept) == len(candidates)):
-        _tried(base, build, kept, feeds, effort, found)  # which were not tried by themselves, or not together
-    return found
+) -> tuple[Trial, Mapping[str, Measured]]:
+    """The model with what is kept, which is `base` where nothing is, and what was found of each candidate, by its id.
+    `build` compiles the model anew, rewriting included."""
+    return _Proof(base, build, feeds, effort).run(candidates)
 
 
-def _tried(
-    base: Trial,
-    build: Build,
-    candidates: Sequence[Decision],
-    feeds: Mapping[str, Array],
-    effort: Effort,
-    found: dict[str, Measured],
-) -> bool:
-    """Compiles the model with these candidates and adds what that showed; whether it answers the same."""
-    why = ""
-    try:
-        trial = build({candidate.id: Measured(TAKEN, {}) for candidate in candidates})
-        try:
-            why = differs(base, trial, feeds)
-            if not why:
-                found |= _judged(base, trial, candidates, feeds, effort)
-                return True
-            why = f"it answers differently: {why}"
-        finally:
+class _Proof:
+    def __init__(self, base: Trial, build: Build, feeds: Mapping[str, Array], effort: Effort) -> None:
+        self._base = base
+        self._build = build
+        self._feeds = feeds
+        self._effort = effort
+        self._until = time.monotonic() + SECONDS
+        self._found: dict[str, Measured] = {}
+
+    def run(self, candidates: Sequence[Decision]) -> tuple[Trial, Mapping[str, Measured]]:
+        wanted = list(candidates)
+        while wanted:
+            trial = self._right(wanted)
+            if trial is None:
+                left = self._right_ones(wanted)
+                wanted = left if len(left) < len(wanted) else []  # right each, and not together
+                continue
+            kept, whole = self._judged(trial, wanted)
+            if len(kept) == len(wanted) and whole >= SLOWER:
+                return trial, self._found
             trial.discard()
-    except Exception as error:  # noqa: BLE001 - what another package brings must not take the model
-        why = f"it fails: {str(error).strip().splitlines()[0]}"
-    _log.warning("%s is left out: %s", ", ".join(dict.fromkeys(candidate.rule for candidate in candidates)), why)
-    found |= {candidate.id: Measured(BASELINE, {}, why) for candidate in candidates}
-    return False
+            if len(kept) == len(wanted):
+                self._give_up(kept, f"a run takes {1 / whole:.2f} times as long with it")
+            wanted = kept if len(kept) < len(wanted) else []
+        return self._base, self._found
+
+    def _give_up(self, candidates: Sequence[Decision], why: str) -> None:
+        _log.warning("%s is left out: %s", ", ".join(dict.fromkeys(c.rule for c in candidates)), why)
+        self._found |= {candidate.id: Measured(BASELINE, {}, why) for candidate in candidates}
+
+    def _right(self, candidates: Sequence[Decision]) -> Trial | None:
+        """The model with these candidates, if it compiles, runs and answers what it did."""
+        if time.monotonic() > self._until:
+            self._give_up(candidates, f"nothing is measured after {SECONDS:.0f} s")
+            return None
+        try:
+            trial = self._build({candidate.id: Measured(TAKEN, {}) for candidate in candidates})
+            why = differs(self._base, trial, self._feeds)
+        except Exception as error:  # noqa: BLE001 - what another package brings must not take the model
+            first = next(iter(str(error).strip().splitlines()), "")
+            self._give_up(candidates, f"it fails: {type(error).__name__}: {first}")
+            return None
+        if why:
+            trial.discard()
+            self._give_up(candidates, f"it answers differently: {why}")
+            return None
+        return trial
+
+    def _right_ones(self, candidates: Sequence[Decision]) -> list[Decision]:
+        """Those of several candidates which are right, where all of them together are not: by halves."""
+        found: list[Decision] = []
+        middle = len(candidates) // 2
+        for half in (candidates[:middle], candidates[middle:]) if middle else ():
+            trial = self._right(half)
+            if trial is not None:
+                trial.discard()
+            found += self._right_ones(half) if trial is None else half
+        return found
+
+    def _judged(self, trial: Trial, candidates: Sequence[Decision]) -> tuple[list[Decision], float]:
+        """The candidates that are faster, by what the kernels around them took without and with them, and how often
+        faster a run is."""
+        was, now = race(self._base, trial, self._feeds, self._effort.blocks)
+        rounds = self._effort.blocks.rounds
+        kept: list[Decision] = []
+        before, after = (one.entry(self._feeds).kernels for one in (self._base, trial))
+        for group in _apart(candidates, before, after):
+            own = gain(was.of(_regions(before, group.nodes)), now.of(_regions(after, group.nodes)), rounds)
+            faster = own.ratio > WORTH and own.low > 1
+            seconds = {BASELINE: own.before, TAKEN: own.after}
+            measured = Measured(TAKEN if faster else BASELINE, seconds, MEASURED)
+            self._found |= {candidate.id: measured for candidate in group.candidates}
+            kept += group.candidates if faster else ()
+        return kept, gain(_all(was), _all(now), rounds).ratio
 
 
-def _judged(
-    base: Trial, trial: Trial, candidates: Sequence[Decision], feeds: Mapping[str, Array], effort: Effort
-) -> dict[str, Measured]:
-    """Each candidate with what the kernels around it took without and with it."""
-    was, now = race(base, trial, feeds, effort.blocks)
-    before, after = base.entry(feeds).kernels, trial.entry(feeds).kernels
-    made: dict[str, Measured] = {}
-    for group in _apart(candidates, before, after):
-        own = gain(was.of(group.before), now.of(group.after), effort.blocks.rounds)
-        taken = TAKEN if own.ratio > WORTH and own.low > 1 else BASELINE
-        seconds = {BASELINE: own.before, TAKEN: own.after}
-        made |= {candidate.id: Measured(taken, seconds, MEASURED) for candidate in group.candidates}
-    return made
+def _all(times: Times) -> npt.NDArray[Any]:
+    return times.of(list(times.regions))
 
 
 @dataclass
 class _Group:
-    """Candidates whose kernels cannot be told apart, and the regions that hold their nodes without and with them."""
+    """Candidates whose kernels cannot be told apart, and the nodes that these compute, without or with them."""
 
     nodes: set[str]
     candidates: list[Decision]
-    before: list[str]
-    after: list[str]
+
+    def join(self, other: _Group) -> _Group:
+        return _Group(self.nodes | other.nodes, [*other.candidates, *self.candidates])
 
 
 def _apart(candidates: Sequence[Decision], before: Sequence[KernelEntry], after: Sequence[KernelEntry]) -> list[_Group]:
     """Candidates by what their kernels compute: where something was fused with one of them, without or with it, that
-    belongs to the comparison, and so on until both sides compute the same nodes."""
+    belongs to the comparison, and so on until both sides compute the same nodes.
+
+    All are one group where another kernel is on one side only: a rule may have added a node of whatever name."""
+    kernels = (*before, *after)
     groups: list[_Group] = []
     for candidate in candidates:
-        nodes = set(candidate.site)
-        while True:
-            reached = {n for kernel in (*before, *after) if not nodes.isdisjoint(kernel.nodes) for n in kernel.nodes}
-            if reached <= nodes:
-                break
-            nodes |= reached
-        known = next((group for group in groups if not group.nodes.isdisjoint(nodes)), None)
-        if known is None:
-            groups.append(_Group(nodes, [candidate], _regions(before, nodes), _regions(after, nodes)))
-        else:
-            known.candidates.append(candidate)
-    return groups
+        mine = _Group(_closed(set(candidate.site), kernels), [candidate])
+        for other in [group for group in groups if not group.nodes.isdisjoint(mine.nodes)]:
+            groups.remove(other)
+            mine = mine.join(other)
+        groups.append(mine)
+    known = {node for group in groups for node in group.nodes}
+    sides = [{kernel.nodes for kernel in side} for side in (before, after)]
+    strange = {node for nodes in sides[0] ^ sides[1] for node in nodes} - known
+    if not strange:
+        return groups
+    whole = _Group(_closed(strange | known, kernels), [])
+    for group in groups:
+        whole = group.join(whole)
+    return [whole]
+
+
+def _closed(nodes: set[str], kernels: Sequence[KernelEntry]) -> set[str]:
+    """These nodes and all that some kernel computes with one of them."""
+    while True:
+        reached = {n for kernel in kernels if not nodes.isdisjoint(kernel.nodes) for n in kernel.nodes}
+        if reached <= nodes:
+            return nodes
+        nodes = nodes | reached
 
 
 def _regions(kernels: Sequence[KernelEntry], nodes: set[str]) -> list[str]:

@@ -27,13 +27,18 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A model that was compiled for a try: its folder, what compiling left, a session of it, and the seconds that
-    compiling took."""
+    """A model that was compiled for a try: its folder, what compiling left, for how many threads it is (0: all), and
+    the seconds that compiling took."""
 
     folder: Path
     account: Account
-    session: Session
+    threads: int
     seconds: float
+
+    @cached_property
+    def session(self) -> Session:
+        """Opened when something is run: what is compiled for another machine is never."""
+        return Session(self.folder, threads=self.threads or None)
 
     @cached_property
     def _taken(self) -> Mapping[str, str]:
@@ -64,7 +69,7 @@ class Times:
 
     def of(self, regions: Sequence[str]) -> Numbers:
         """Of these regions together."""
-        return np.sum([self.regions[region] for region in regions], axis=0)
+        return sum((self.regions[region] for region in regions), np.zeros(len(self.runs)))
 
 
 @dataclass(frozen=True)

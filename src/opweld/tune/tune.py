@@ -88,6 +88,8 @@ class _Search:
         self._begun = begun
         self._trial = 0.0
         """Seconds that a trial takes."""
+        self._left = False
+        """Whether something was not tried for want of time."""
 
     def _compiled(self, measured: Mapping[str, Measured]) -> Trial | None:
         """The model with what was measured; None where it cannot be made so: another one can, and is there."""
@@ -99,10 +101,11 @@ class _Search:
             _log.warning("tuning: a trial failed: %s", error)
             return None
 
-    @property
     def _late(self) -> bool:
         """Whether the time would be over before another trial, and one of all that is kept."""
-        return time.monotonic() + 2 * self._trial > self._begun + self._effort.seconds
+        late = time.monotonic() + 2 * self._trial > self._begun + self._effort.seconds
+        self._left = self._left or late
+        return late
 
     def run(self) -> tuple[Trial, Mapping[str, Measured]]:
         """The best trial, and of everything that was tried what it took."""
@@ -115,7 +118,7 @@ class _Search:
             best = found
         if self._effort.structure:
             best, measured = self._structure(best, measured)
-        if not measured and self._late:
+        if not measured and self._left:
             passed, limit = time.monotonic() - self._begun, self._effort.seconds
             raise InputError(
                 f"after {passed:.0f} s another trial, of {self._trial:.0f} s, and what is kept of it would not end "
@@ -141,7 +144,7 @@ class _Search:
         founds = [_Found(group) for group in groups_of(base.account, base.entry(self._feeds), seconds, self._effort)]
         for number in range(self._effort.trials):
             wishes = [(f, f.group.changes[number]) for f in founds if number < len(f.group.changes)]
-            if not wishes or self._late:
+            if not wishes or self._late():
                 break
             result = self._raced(base, measured, [change for _, change in wishes])
             if result is None:
@@ -175,13 +178,13 @@ class _Search:
                     return trial, known
             if trial is not None:
                 trial.discard()
-            for found in kept if self._late or not lost else lost:
+            for found in kept if self._late() or not lost else lost:
                 found.best = None
 
     def _structure(self, base: Trial, measured: dict[str, Measured]) -> tuple[Trial, dict[str, Measured]]:
         """Tries what changes more than one kernel, by whole runs; what is faster is kept at once."""
         for change in structure_of(base.account, base.entry(self._feeds), self._effort):
-            if self._late:
+            if self._late():
                 break
             result = self._raced(base, measured, [change])
             if result is None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +16,9 @@ import opweld
 from opweld.compile import account_of, compile_model
 from opweld.ledger import MEASURED, Decision
 from opweld.options import Options
+from opweld.record import KernelEntry
+from opweld.rewrite.engine import UNMEASURED
+from opweld.tune.candidates import _apart
 from tests.unit.packages import installed, registrations
 
 PACKAGE = """
@@ -67,6 +71,10 @@ MODEL = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[rows, 512] a, float[rows, 7] b) => (float[rows, 512] y, float[rows, 7] z) <int64 axis = {1}> {
         [first] d = Sub(a, a) [second] y = CumSum(d, axis) [third] e = Sub(b, b) [fourth] z = CumSum(e, axis) }""")
 
+SHARED = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[rows, 512] a) => (float[rows, 512] y, float[rows, 512] z) <int64 axis = {1}> {
+        [first] d = Sub(a, a) [second] y = CumSum(d, axis) [third] z = CumSum <reverse = 1> (d, axis) }""")
+
 Decide = Callable[..., dict[str, Decision]]
 
 
@@ -75,19 +83,24 @@ def decide(tmp_path: Path, cache_folder: Path) -> Decide:
     """What is decided of the rule, by the value that it is about, with a kernel of this text."""
 
     @contextmanager
-    def package(source: str) -> Generator[None]:
+    def package(source: str, text: str) -> Generator[None]:
         folder = tmp_path / f"package{len(list(tmp_path.glob('package*')))}"
         folder.mkdir()
-        (folder / "beta.py").write_text(PACKAGE.replace("SOURCE", source))
+        (folder / "beta.py").write_text(text.replace("SOURCE", source))
         points = {"opweld.rules": {"beta": "beta:Nothing"}, "opweld.operators": {"beta": "beta"}}
         with registrations(), installed(folder, points):
             yield
 
-    def decided(source: str, **options: object) -> dict[str, Decision]:
-        with package(source):
-            model = compile_model(MODEL, Options(**options))  # type: ignore[arg-type]
+    def decided(
+        source: str, graph: onnx.ModelProto = MODEL, text: str = PACKAGE, **options: Any
+    ) -> dict[str, Decision]:
+        with package(source, text):
+            model = compile_model(graph, Options(**options))
+            if options.get("target") == "aarch64":
+                return {d.subject: d for d in account_of(model).ledger if d.rule == "beta.nothing"}
             session = opweld.InferenceSession(str(model))
-            made = session.run(None, {"a": np.ones((3, 512), np.float32), "b": np.ones((3, 7), np.float32)})
+            feeds = {"a": np.ones((3, 512), np.float32), "b": np.ones((3, 7), np.float32)}
+            made = session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
             assert not any(np.any(array) for array in made), "what is wrong is never run"
             return {d.subject: d for d in account_of(model).ledger if d.rule == "beta.nothing"}
 
@@ -130,6 +143,26 @@ def test_what_does_not_compile_is_left_out_with_the_reason(decide: Decide, caplo
     assert "beta.nothing is left out: it fails" in caplog.text
 
 
+def test_what_fails_without_a_word_is_left_out_too(decide: Decide) -> None:
+    found = decide(ZEROS, text=PACKAGE.replace("*rows, n = fact.shape", "assert False"))
+    assert {d.taken for d in found.values()} == {"as written"}
+    assert all("AssertionError" in d.reason for d in found.values())
+
+
+def test_places_that_share_a_node_are_judged_together(decide: Decide) -> None:
+    found = decide(ZEROS, graph=SHARED, dim_hints={"rows": 400})
+    y, z = (found[name].alternatives for name in "yz")
+    assert [a.measured for a in y] == [a.measured for a in z]
+    assert all(a.measured is not None for a in y)
+
+
+def test_for_another_machine_nothing_is_measured(decide: Decide) -> None:
+    found = decide(ZEROS, target="aarch64")
+    assert {(d.taken, d.reason) for d in found.values()} == {("as written", UNMEASURED)}
+    pinned = decide(ZEROS, target="aarch64", pins={found["y"].id: "rewritten"})
+    assert (pinned["y"].taken, pinned["z"].taken) == ("rewritten", "as written")
+
+
 def test_who_insists_has_it_unmeasured_and_who_does_not_want_it_has_it_not(decide: Decide) -> None:
     found = decide(SLOW)
     pinned = decide(SLOW, pins={found["y"].id: "rewritten"})
@@ -138,3 +171,20 @@ def test_who_insists_has_it_unmeasured_and_who_does_not_want_it_has_it_not(decid
     disabled = decide(ZEROS, disable=("beta",))
     assert {d.taken for d in disabled.values()} == {"as written"}
     assert all(a.measured is None for d in disabled.values() for a in d.alternatives)
+
+
+def test_kernels_of_nodes_that_nobody_knows_belong_to_what_changed() -> None:
+    """A rule that adds two nodes cannot name them both after the one that they stand for."""
+
+    def kernels(*nodes: tuple[str, ...]) -> list[KernelEntry]:
+        return [KernelEntry(f"k{n}", f"r{n}", names, n, 0.0, 0, 0) for n, names in enumerate(nodes)]
+
+    def decision(*site: str) -> Decision:
+        return Decision(site[0], "beta.nothing", site, (), "", "", "")
+
+    one, two, apart = decision("a", "b"), decision("e"), kernels(("a", "b"), ("c", "d"), ("e",))
+    groups = _apart([one, two], apart, kernels(("a",), ("c", "d"), ("e",)))
+    assert [(group.nodes, group.candidates) for group in groups] == [({"a", "b"}, [one]), ({"e"}, [two])]
+    (group,) = _apart([one, two], apart, kernels(("a",), ("a_1",), ("c", "d"), ("e",)))
+    assert group.nodes == {"a", "b", "a_1", "e"}
+    assert group.candidates == [one, two]

@@ -51,6 +51,12 @@ def saved(folder: Path) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine that tests."""
+    monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], seconds=600.0))
+
+
 @pytest.fixture
 def model(tmp_path: Path, cache_folder: Path) -> Path:
     return saved(tmp_path)
@@ -185,6 +191,24 @@ def test_a_model_that_decides_as_it_runs_is_not_tuned(
         tuned = opweld.compile(str(path), tune="quick")
     assert "not tuned" in caplog.text
     assert tuned.run({"x": np.arange(8, dtype=np.float32)})["y"].shape == (1, 7)
+
+
+def test_no_trial_begins_that_would_end_too_late(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes of it is found again: the next call does not compile it once more."""
+    monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], seconds=0.0))
+    with caplog.at_level(logging.WARNING, "opweld"):
+        late = opweld.compile(str(model), tune="quick")
+    assert "would not end within 0 s" in caplog.text
+    assert not tried(late.path)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(build_module, "build_artifact", fail)
+    assert opweld.compile(str(model), tune="quick").path == late.path
+    assert not tried(opweld.compile(str(model)).path)
 
 
 def test_a_target_that_cannot_run_here_is_refused(model: Path) -> None:

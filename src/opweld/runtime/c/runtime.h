@@ -165,8 +165,8 @@ typedef struct {
 void opw_barrier_wait(opw_barrier *barrier, uint32_t threads);
 
 /* Calls work(job, 0) here and work(job, 1..n-1) on the workers of the process-wide pool; returns when all are done.
- * `*threads` is set, before work starts, to n: at most the wish it held, fewer where threads cannot be made, 1 while
- * another call has the pool. */
+ * `*threads` is set, before work starts, to n: at most the wish it held, fewer where threads cannot be made or other
+ * calls run at the same time. */
 void opw_parallel(void (*work)(void *job, int32_t worker), void *job, int32_t *threads);
 
 #endif

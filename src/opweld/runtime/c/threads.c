@@ -1,8 +1,9 @@
-/* One pool of threads for the whole process, shared by all models.
+/* One pool of threads for the whole process, shared by all models and by all calls that run at once.
  *
  * An idle worker spins briefly, so that back-to-back runs start it in well under a microsecond, then sleeps, so that an
- * idle process burns nothing. The caller is worker 0. One call has the pool at a time; a call that finds it taken
- * runs on its own thread alone, which is slower but never waits. */
+ * idle process burns nothing. The caller is worker 0. A call takes the workers that are free, as many as it wishes where
+ * those who want several threads can all have what they wish, else its part of the processors: so calls that come one
+ * after the other have all of them, many at once have a core each, and nobody ever waits for another call. */
 #define _GNU_SOURCE
 #include "runtime.h"
 
@@ -81,88 +82,122 @@ void opw_barrier_wait(opw_barrier *barrier, uint32_t threads) {
     word_wait(&barrier->generation, generation, BARRIER_SPIN_NS);
 }
 
-static struct {
-    atomic_bool taken;
-    int32_t workers; /* running, besides the caller; written by the call that has the pool */
+typedef struct {
+    _Alignas(OPW_ALIGNMENT) atomic_bool taken; /* by a call, which writes what follows */
     void (*work)(void *job, int32_t worker);
     void *job;
+    int32_t number;  /* of this worker in the job */
     int caller_core; /* where the caller was when it started the run, -1 where unknown */
-    atomic_int remaining;
-    uint32_t run; /* counts runs: the value of a ticket */
-    opw_word finished;
-    opw_word tickets[OPW_MAX_THREADS]; /* one a worker, so that a small run leaves the others asleep */
+    opw_word ticket; /* counts the worker's runs */
+    opw_word done;   /* the last ticket that it has worked for */
+} opw_worker;
+
+static struct {
+    atomic_int wished;  /* threads, by all calls that run and want several */
+    atomic_int workers; /* that there are, written under the lock */
+    opw_worker worker[OPW_MAX_THREADS];
 } pool;
 
 /* A scheduler wakes a thread close to its waker, at times on the same core, where the two would take turns at every
  * barrier until the next balancing, milliseconds later. So a worker that finds itself on the caller's core leaves it. */
-static void leave_core_of_caller(void) {
-    if (pool.caller_core >= 0 && opw_current_core() == pool.caller_core) opw_use_processors(pool.caller_core);
+static void leave_core_of_caller(const opw_worker *self) {
+    if (self->caller_core >= 0 && opw_current_core() == self->caller_core) opw_use_processors(self->caller_core);
 }
 
 static void *worker_main(void *argument) {
-    int32_t worker = (int32_t)(intptr_t)argument;
+    opw_worker *self = argument;
     uint32_t seen = 0;
     opw_use_processors(-1); /* it was born with those of the caller, who may be pinned */
     for (;;) {
-        opw_word *ticket = &pool.tickets[worker];
-        word_wait(ticket, seen, IDLE_SPIN_NS);
-        seen = atomic_load(&ticket->value);
-        leave_core_of_caller();
-        pool.work(pool.job, worker);
-        if (atomic_fetch_sub(&pool.remaining, 1) == 1) word_set(&pool.finished, seen);
+        word_wait(&self->ticket, seen, IDLE_SPIN_NS);
+        seen = atomic_load(&self->ticket.value);
+        leave_core_of_caller(self);
+        self->work(self->job, self->number);
+        word_set(&self->done, seen);
     }
     return NULL;
 }
 
-/* Starts workers until there are `wish`, or no more can be had; returns how many there are. */
-static int32_t ensure_workers(int32_t wish) {
-    while (pool.workers < wish) {
-        int32_t worker = pool.workers + 1;
-        pthread_attr_t attributes;
+/* Starts another worker, which the caller has taken; false when none can be had, or each processor has one. */
+static bool start_worker(int32_t *index) {
+    bool started = false;
+    opw_lock();
+    *index = atomic_load(&pool.workers);
+    pthread_attr_t attributes;
+    if (*index < opw_processors() - 1 && !pthread_attr_init(&attributes)) {
         pthread_t thread;
         sigset_t all, before;
-        if (pthread_attr_init(&attributes)) break;
+        atomic_store(&pool.worker[*index].taken, true);
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
         sigfillset(&all); /* signals are the application's: a worker takes none */
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        atomic_store(&pool.tickets[worker].value, 0);
-        int failed = pthread_create(&thread, &attributes, worker_main, (void *)(intptr_t)worker);
+        started = !pthread_create(&thread, &attributes, worker_main, &pool.worker[*index]);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         pthread_attr_destroy(&attributes);
-        if (failed) break;
 #ifdef __linux__
         char name[32];
-        snprintf(name, sizeof name, "opweld-%d", (int)worker);
-        pthread_setname_np(thread, name);
+        snprintf(name, sizeof name, "opweld-%d", (int)*index + 1);
+        if (started) pthread_setname_np(thread, name);
 #endif
-        pool.workers = worker;
+        if (started)
+            atomic_store(&pool.workers, *index + 1);
+        else
+            atomic_store(&pool.worker[*index].taken, false);
     }
-    return pool.workers < wish ? pool.workers : wish;
+    opw_unlock();
+    return started;
+}
+
+/* Takes up to `wish` workers that no other call has, new ones where there are none; returns how many. */
+static int32_t take_workers(int32_t wish, int32_t *taken) {
+    int32_t count = 0, there = atomic_load(&pool.workers);
+    for (int32_t i = 0; i < there && count < wish; i++)
+        if (!atomic_load_explicit(&pool.worker[i].taken, memory_order_relaxed) &&
+            !atomic_exchange(&pool.worker[i].taken, true))
+            taken[count++] = i;
+    while (count < wish && start_worker(&taken[count])) count++;
+    return count;
+}
+
+/* How many threads a call may have that wishes so many: all, or its part of the processors, rounded. */
+static int32_t part_of(int32_t wish) {
+    int64_t wished = atomic_fetch_add(&pool.wished, wish) + wish, processors = opw_processors();
+    int64_t part = wished <= processors ? wish : (processors * wish + (wished - 1) / 2) / wished;
+    return part < 1 ? 1 : (int32_t)part;
+}
+
+static void start(void (*work)(void *job, int32_t worker), void *job, int32_t workers, const int32_t *taken) {
+    int core = opw_current_core();
+    for (int32_t i = 0; i < workers; i++) {
+        opw_worker *worker = &pool.worker[taken[i]];
+        worker->work = work;
+        worker->job = job;
+        worker->number = i + 1;
+        worker->caller_core = core;
+        word_set(&worker->ticket, atomic_load(&worker->ticket.value) + 1);
+    }
 }
 
 void opw_parallel(void (*work)(void *job, int32_t worker), void *job, int32_t *threads) {
     int32_t wish = *threads < OPW_MAX_THREADS ? *threads : OPW_MAX_THREADS;
     *threads = 1;
-    if (wish <= 1 || atomic_exchange(&pool.taken, true)) {
+    if (wish <= 1) {
         work(job, 0);
         return;
     }
-    int32_t workers = ensure_workers(wish - 1);
-    *threads = workers + 1;
-    if (workers) {
-        if (++pool.run == 0) pool.run = 1; /* a new worker waits for a ticket that is not 0 */
-        pool.work = work;
-        pool.job = job;
-        pool.caller_core = opw_current_core();
-        atomic_store(&pool.remaining, workers);
-        for (int32_t worker = 1; worker <= workers; worker++) word_set(&pool.tickets[worker], pool.run);
-    }
-    uint32_t run = pool.run;
+    int32_t taken[OPW_MAX_THREADS];
+    int32_t workers = take_workers(part_of(wish) - 1, taken);
+    *threads = workers + 1; /* before any of them begins */
+    start(work, job, workers, taken);
     work(job, 0);
-    if (workers)
-        for (uint32_t finished; (finished = atomic_load(&pool.finished.value)) != run;)
-            word_wait(&pool.finished, finished, BARRIER_SPIN_NS);
-    atomic_store(&pool.taken, false);
+    for (int32_t i = 0; i < workers; i++) {
+        opw_worker *worker = &pool.worker[taken[i]];
+        uint32_t run = atomic_load(&worker->ticket.value);
+        for (uint32_t done; (done = atomic_load(&worker->done.value)) != run;)
+            word_wait(&worker->done, done, BARRIER_SPIN_NS);
+        atomic_store(&worker->taken, false);
+    }
+    atomic_fetch_sub(&pool.wished, wish);
 }
 
 /* ---- fork: a child has the calling thread only, so its pool is empty ---- */

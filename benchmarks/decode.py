@@ -1,0 +1,184 @@
+"""One token of a language model with its key/value cache as inputs: how near to the memory's bandwidth, beside peers.
+
+    python -m benchmarks.decode                               Llama of 160M at 128, 1,024 and 4,096 tokens of cache
+    python -m benchmarks.decode 512 --vs onnxruntime          other lengths, one peer
+
+The model is written as exporters write it: RMSNorm from Pow, ReduceMean and Sqrt, rotary embeddings, keys and values
+appended by Concat, grouped in heads, softmax, SwiGLU. Each step reads every weight and the cache once, which no cache
+of the processor holds: `of DRAM` is that many bytes by the time, by the bandwidth that `opweld machine` measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from benchmarks.paired import REPOSITORY, Contestant, contest
+from benchmarks.sized_models import IR_VERSION, OPSET, Builder
+from opweld.analysis.ceilings import measure as measure_machine
+from opweld.analysis.machine import Machine
+
+LENGTHS = (128, 1024, 4096)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a decoder; the defaults are those of Llama 160M."""
+
+    layers: int = 12
+    heads: int = 12
+    head: int = 64
+    inner: int = 3072
+    words: int = 32000
+
+    @property
+    def width(self) -> int:
+        """Elements of a token's state."""
+        return self.heads * self.head
+
+
+class Decoder(Builder):
+    """Builds the step of one token behind `length` others."""
+
+    def __init__(self, shape: Shape, length: int) -> None:
+        super().__init__()
+        self.shape, self.length = shape, length
+        self.cached: list[str] = []
+        self.appended: list[str] = []
+
+    def norm(self, x: str) -> str:
+        """x / sqrt(mean(x^2) + epsilon) * weight"""
+        square = self.node("Pow", [x, self.number(2.0)])
+        mean = self.node("ReduceMean", [square], axes=[-1], keepdims=1)
+        root = self.node("Sqrt", [self.node("Add", [mean, self.number(1e-5)])])
+        return self.node("Mul", [self.weight(self.shape.width), self.node("Div", [x, root])])
+
+    def heads_of(self, x: str, rows: int, columns: int) -> str:
+        """A projection as [1, heads, 1, head]."""
+        y = self.node("MatMul", [x, self.weight(rows, columns)])
+        split = self.node("Reshape", [y, self.integers(1, 1, self.shape.heads, self.shape.head)])
+        return self.node("Transpose", [split], perm=[0, 2, 1, 3])
+
+    def rotated(self, x: str, cosine: str, sine: str) -> str:
+        """x * cos + rotate_half(x) * sin"""
+        half = self.shape.head // 2
+        ends = [self.node("Slice", [x, *map(self.integers, at)]) for at in ((0, half, -1), (half, 2 * half, -1))]
+        turned = self.node("Concat", [self.node("Neg", [ends[1]]), ends[0]], axis=-1)
+        return self.node("Add", [self.node("Mul", [x, cosine]), self.node("Mul", [turned, sine])])
+
+    def joined(self, x: str, name: str) -> str:
+        """What is cached with what is new behind it; both are told."""
+        made = self.node("Concat", [name, x], axis=2)
+        self.cached.append(name)
+        self.appended.append(made)
+        return made
+
+    def layer(self, x: str, number: int, cosine: str, sine: str) -> str:
+        """Attention and the gated product, each around a residual."""
+        width, inner = self.shape.width, self.shape.inner
+        y = self.norm(x)
+        q, k = (self.rotated(self.heads_of(y, width, width), cosine, sine) for _ in range(2))
+        k = self.joined(k, f"key{number}")
+        v = self.joined(self.heads_of(y, width, width), f"value{number}")
+        scores = self.node("MatMul", [q, self.node("Transpose", [k], perm=[0, 1, 3, 2])])
+        scaled = self.node("Div", [scores, self.number(self.shape.head**0.5)])
+        seen = self.node("MatMul", [self.node("Softmax", [scaled], axis=-1), v])
+        flat = self.node("Reshape", [self.node("Transpose", [seen], perm=[0, 2, 1, 3]), self.integers(1, 1, width)])
+        x = self.node("Add", [x, self.node("MatMul", [flat, self.weight(width, width)])])
+        y = self.norm(x)
+        gate = self.node("MatMul", [y, self.weight(width, inner)])
+        gate = self.node("Mul", [gate, self.node("Sigmoid", [gate])])
+        product = self.node("Mul", [gate, self.node("MatMul", [y, self.weight(width, inner)])])
+        return self.node("Add", [x, self.node("MatMul", [product, self.weight(inner, width)])])
+
+    def step(self) -> onnx.ModelProto:
+        """token [1, 1], cos and sin of its position, keys and values so far -> logits, keys and values with it."""
+        shape = self.shape
+        x = self.node("Gather", [self.weight(shape.words, shape.width), "token"])
+        for number in range(shape.layers):
+            x = self.layer(x, number, "cosine", "sine")
+        logits = self.node("MatMul", [self.norm(x), self.weight(shape.width, shape.words)])
+        float32, kept = TensorProto.FLOAT, [1, shape.heads, self.length, shape.head]
+        inputs = [helper.make_tensor_value_info("token", TensorProto.INT64, [1, 1])]
+        inputs += [helper.make_tensor_value_info(name, float32, [1, 1, 1, shape.head]) for name in ("cosine", "sine")]
+        inputs += [helper.make_tensor_value_info(name, float32, kept) for name in self.cached]
+        grown = [1, shape.heads, self.length + 1, shape.head]
+        outputs = [helper.make_tensor_value_info(logits, float32, [1, 1, shape.words])]
+        outputs += [helper.make_tensor_value_info(name, float32, grown) for name in self.appended]
+        graph = helper.make_graph(self.nodes, "decode", inputs, outputs, self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+
+    @property
+    def bytes(self) -> int:
+        """What a step must read and write: weights but for the table of words, of which it reads a row; the cache read
+        and written, as it is an output."""
+        shape = self.shape
+        weights = shape.layers * (4 * shape.width**2 + 3 * shape.width * shape.inner) + shape.width * shape.words
+        return 4 * (weights + 2 * 2 * shape.layers * shape.width * self.length)
+
+
+def feeds_of(shape: Shape, length: int) -> dict[str, np.ndarray]:
+    """A token behind random keys and values."""
+    random = np.random.default_rng(0)
+    angle = length * 10000.0 ** (-np.arange(0, shape.head, 2) / shape.head)
+    angle = np.concatenate([angle, angle]).reshape(1, 1, 1, -1)
+    feeds = {
+        "token": np.array([[7]], np.int64),
+        "cosine": np.cos(angle).astype(np.float32),
+        "sine": np.sin(angle).astype(np.float32),
+    }
+    for number in range(shape.layers):
+        for kind in ("key", "value"):
+            kept = random.standard_normal((1, shape.heads, length, shape.head), np.float32)
+            feeds[f"{kind}{number}"] = kept
+    return feeds
+
+
+def measure(length: int, peers: Sequence[str], threads: int, rounds: int, bandwidth: float) -> str:
+    """A line of the table."""
+    shape = Shape()
+    decoder = Decoder(shape, length)
+    with tempfile.TemporaryDirectory(prefix="opweld-decode-") as folder, contextlib.ExitStack() as stack:
+        model, feeds = Path(folder) / "decode.onnx", Path(folder) / "feeds.npz"
+        onnx.save(decoder.step(), model)
+        np.savez(feeds, allow_pickle=False, **feeds_of(shape, length))
+
+        def started() -> Iterator[Contestant]:
+            for runtime in ("opweld", *peers):
+                yield Contestant(runtime, REPOSITORY, runtime, model, feeds, threads)
+
+        cells: list[str] = []
+        for contestant in contest(started(), rounds, stack, f"{length}: left out: "):
+            rate = decoder.bytes / contestant.median
+            cells.append(f"{contestant.name} {contestant.median * 1e3:.2f} ms, {rate / bandwidth:.0%} of DRAM")
+    return f"{length:>6} tokens, {decoder.bytes / 1e6:.0f} MB  {'   '.join(cells)}"
+
+
+def main() -> int:
+    """Measures and prints a line for each length."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lengths", nargs="*", type=int, default=LENGTHS, help="tokens in the cache")
+    parser.add_argument("--vs", default="onnxruntime,openvino", metavar="NAMES")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=7, help="blocks of a contestant")
+    options = parser.parse_args()
+    dram = (Machine.remembered() or measure_machine()).level("DRAM")
+    assert dram is not None
+    bandwidth = dram.read.at(options.threads)
+    for length in options.lengths:
+        peers = [peer for peer in options.vs.split(",") if peer]
+        print(measure(length, peers, options.threads, options.rounds, bandwidth), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
