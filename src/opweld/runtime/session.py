@@ -16,6 +16,7 @@ from opweld.runtime.advice import advice
 from opweld.runtime.bind import Array, Module, Plan, PlanDescription, runtime_error
 from opweld.runtime.feed import check_shape, check_target, prepare
 from opweld.runtime.library import MESSAGE_BYTES, OK, address
+from opweld.runtime.outputs import Outputs
 from opweld.runtime.profile import TIMING_FIELDS, Clocked, Profile, profile_of
 from opweld.runtime.structure import Numbers, put_together, take_apart
 from opweld.runtime.watch import Seen, run_watched
@@ -75,6 +76,7 @@ class Session:
         ]
         self.decides = self._module.n_segments > 0
         self._calls: list[_Call] = []
+        self._outputs = Outputs()
         self._run = self._module.library.opw_run
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
@@ -181,7 +183,7 @@ class Session:
         if self.decides:
             return self._call(self._feed(feeds)[0])
         arrays, plan = self._bind(feeds)
-        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        outputs = self._outputs.make(plan.outputs)
         self._execute(plan, arrays, outputs)
         return outputs
 
@@ -234,7 +236,7 @@ class Session:
     # ---- what only some runs do ----
 
     def _execute_timed(self, plan: Plan, arrays: list[Array]) -> tuple[list[Array], Clocked]:
-        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        outputs = self._outputs.make(plan.outputs)
         clocks = Clocked(0, np.empty((plan.threads, plan.steps, TIMING_FIELDS), np.int64))
         try:
             call = self._calls.pop()

@@ -1,0 +1,80 @@
+"""Memory for the outputs of runs, used again once the caller has dropped them.
+
+What a large array takes from the operating system comes back as pages that were never touched, each of which costs a
+fault when a kernel first writes to it: half as much as the kernels themselves, where outputs are as large as a cache of
+keys and values. So a session keeps a few buffers that no array refers to any more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Sizes: TypeAlias = "Sequence[tuple[tuple[int, ...], np.dtype[Any]]]"
+
+LARGE = 1 << 17
+"""Bytes from which on an allocator asks the operating system."""
+
+KEPT = 2
+"""Of how many runs the buffers are kept: outputs of one are often read by the next, or dropped after it."""
+
+_ALIGNMENT = 64
+
+
+class _Buffers:
+    """The free buffers of a size, `most` at most."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.free: list[Array] = []
+
+
+class Outputs:
+    """Makes the arrays of one session's outputs. Thread-safe.
+
+    Buffers are kept for the shapes of the last run only."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Sizes, tuple[int, ...], dict[int, _Buffers]] = ((), (), {})
+
+    def make(self, wanted: Sizes) -> list[Array]:
+        """Arrays of these shapes and dtypes, uninitialised. `wanted` is the same object for the same shapes."""
+        known, sizes, free = self._last
+        if known is not wanted:
+            sizes = tuple(math.prod(shape) * dtype.itemsize for shape, dtype in wanted)
+            free = {size: _Buffers(KEPT * sizes.count(size)) for size in sizes if size >= LARGE}
+            self._last = wanted, sizes, free
+        return [
+            np.empty(shape, dtype) if size < LARGE else _lent(size, free[size]).view(dtype).reshape(shape)
+            for (shape, dtype), size in zip(wanted, sizes, strict=True)
+        ]
+
+
+def _lent(size: int, buffers: _Buffers) -> Array:
+    """Bytes whose memory is free again when no array refers to it."""
+    try:
+        memory = buffers.free.pop()
+    except IndexError:
+        whole = np.empty(size + _ALIGNMENT, np.uint8)
+        start = -whole.ctypes.data % _ALIGNMENT
+        memory = whole[start : start + size]
+    return np.asarray(_Loan(memory, buffers))
+
+
+class _Loan:
+    """What an array stands on, and all its views with it; gone when the last of them is."""
+
+    __slots__ = ("__array_interface__", "_buffers", "_memory")
+
+    def __init__(self, memory: Array, buffers: _Buffers) -> None:
+        self._memory = memory
+        self._buffers = buffers
+        self.__array_interface__ = memory.__array_interface__
+
+    def __del__(self) -> None:
+        if len(self._buffers.free) < self._buffers.most:
+            self._buffers.free.append(self._memory)
