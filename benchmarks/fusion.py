@@ -28,6 +28,7 @@ from onnx import numpy_helper
 from benchmarks.paired import REPOSITORY
 from benchmarks.performance import machine
 from benchmarks.zoo import fetch, inputs
+from opweld.account.account import Account
 from opweld.analysis.alternate import Blocks, alternate_runs
 from opweld.analysis.ceilings import measure as measure_machine
 from opweld.analysis.machine import Machine
@@ -119,13 +120,17 @@ class Way:
 
 @dataclass(frozen=True)
 class Pair:
-    """A case with a rule at its baseline (`off`) and with all rules. `fired`: decisions of it that did something."""
+    """A case with a rule at its baseline (`off`) and with all rules. `fired`: decisions of it that did something.
+    `faster`: how often, the median over blocks that follow one another; `low`, `high`: its quartiles."""
 
     case: str
     rule: str
     fired: int
     off: Way
     on: Way
+    faster: float
+    low: float
+    high: float
     known: str = ""
 
     def line(self) -> str:
@@ -136,7 +141,7 @@ class Pair:
             cells.append(
                 f"{off:.3g} -> {on:.3g}" if unit != 1 or number == "milliseconds" else f"{off:.0f} -> {on:.0f}"
             )
-        faster = f"**{self.off.milliseconds / self.on.milliseconds:.2f}**"
+        faster = f"**{self.faster:.2f}** ({self.low:.2f} to {self.high:.2f})"
         return "| " + " | ".join([*cells, faster, self.known]) + " |"
 
 
@@ -189,6 +194,8 @@ def measure(case: str, model: Path, feeds: Mapping[str, Any], rules: Sequence[st
         if not fired:
             continue
         other = compile_model(model, Options(threads=threads, disable=(rule,)))
+        if not rule.startswith("schedule") and _moved(account_of(other)) == _moved(account):
+            continue  # other rules did the same
         sessions = {"on": session, "off": Session(other, threads=threads)}
         contestants: dict[str, Callable[[], object]] = {
             name: (lambda one=one: one.run_tensors(feeds) and None) for name, one in sessions.items()
@@ -199,9 +206,16 @@ def measure(case: str, model: Path, feeds: Mapping[str, Any], rules: Sequence[st
             own, plan = account_of(made), sessions[name].plan(feeds)
             milliseconds = float(np.median([run.seconds for run in runs[name]])) * 1e3
             ways[name] = Way(milliseconds, len(own.kernels), own.bytes, plan.arena)
-        found.append(Pair(case, rule, fired, ways["off"], ways["on"], known))
+        parts = [np.array_split([run.seconds for run in runs[name]], BLOCKS.rounds) for name in ("off", "on")]
+        ratios = [float(np.median(off) / np.median(on)) for off, on in zip(*parts, strict=True)]
+        low, faster, high = (float(value) for value in np.percentile(ratios, (25, 50, 75)))
+        found.append(Pair(case, rule, fired, ways["off"], ways["on"], faster, low, high, known))
         print(found[-1].line(), flush=True)
     return found
+
+
+def _moved(account: Account) -> tuple[int, int]:
+    return len(account.kernels), account.bytes
 
 
 def page(pairs: Sequence[Pair], lefts: Sequence[Left], about: Mapping[str, str], threads: int) -> str:
@@ -214,7 +228,8 @@ def page(pairs: Sequence[Pair], lefts: Sequence[Left], about: Mapping[str, str],
         "# What fusion is worth",
         "",
         "Made by `python -m benchmarks.fusion`, whose docstring says how. Each row is a model without a rule ->",
-        "with it: median of a run, kernels, bytes that kernels must move at least, memory of intermediate values.",
+        "with it: median of a run, kernels, bytes that kernels must move at least, memory of intermediate values, how",
+        "often faster (the median of blocks that follow one another, and its quartiles).",
         "`fuse` switches all of fusion off, the others one rule (`schedule.algorithm` is Winograd's convolution).",
         "`known` is what papers report, mostly of GPUs.",
         "",

@@ -93,9 +93,25 @@ class Row:
 # ------------------------------------------------------------------------------------------------------------ measuring
 
 
+def model_of(name: str, batch: int, folder: Path) -> Path:
+    """The ONNX file of a model for a batch: that of the zoo, or an export of its own where the zoo's is of batch 1."""
+    source = MODELS[name].source
+    if batch == 1 or not isinstance(source, Export):
+        return fetch.path(name)
+    path = folder / f"batch-{batch}.onnx"
+    if not path.exists():
+        _exported(source.architecture, path, batch, *(("--raw",) if source.raw else ()))
+    return path
+
+
+def _exported(architecture: str, path: Path, batch: int, *options: str) -> None:
+    command = [sys.executable, "-m", "benchmarks.zoo.export", architecture, str(path), "--batch", str(batch), *options]
+    subprocess.run(command, check=True, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def batched(model: Path, feeds: Mapping[str, np.ndarray[Any, Any]], batch: int) -> dict[str, Any] | None:
-    """Feeds of a batch: repeated along the first axis that is dynamic and has one element; None where an input of some
-    rank has none."""
+    """Feeds of a batch: repeated along the first axis that has one element where the model wants more, or any number;
+    None where an input of some rank has none."""
     if batch == 1:
         return dict(feeds)
     made: dict[str, Any] = {}
@@ -104,7 +120,7 @@ def batched(model: Path, feeds: Mapping[str, np.ndarray[Any, Any]], batch: int) 
         if array is None:
             continue
         dims = value.type.tensor_type.shape.dim
-        axes = [n for n, dim in enumerate(dims) if not dim.HasField("dim_value") and array.shape[n] == 1]
+        axes = [n for n, dim in enumerate(dims) if dim.dim_value in (0, batch) and array.shape[n] == 1]
         if array.ndim and not axes:
             return None
         made[value.name] = np.repeat(array, batch, axes[0]) if axes else array
@@ -134,16 +150,17 @@ def floor_of(artifact: Path, feeds: Mapping[str, Any], folder: Path) -> float:
     return sum(bound["floor_seconds"] for bound in bounds if bound) / data["latency"]["median"]
 
 
-def measure(name: str, artifact: Path, threads: int, batch: int, peers: Sequence[str], rounds: int) -> Row | None:
+def measure(
+    name: str, model: Path, artifact: Path, threads: int, batch: int, peers: Sequence[str], rounds: int
+) -> Row | None:
     """One row; None where the model takes no such batch."""
-    model = fetch.path(name)
     feeds = batched(model, inputs.example(name), batch)
     if feeds is None:
         return None
     with tempfile.TemporaryDirectory(prefix="opweld-performance-") as place, contextlib.ExitStack() as stack:
         folder = Path(place)
         np.savez(folder / "feeds.npz", allow_pickle=False, **feeds)
-        entries = _entries(name, artifact, model, peers, folder)
+        entries = _entries(name, artifact, model, batch, peers, folder)
         started = (
             Contestant(runtime, REPOSITORY, runtime, file, folder / "feeds.npz", threads) for runtime, file in entries
         )
@@ -154,7 +171,9 @@ def measure(name: str, artifact: Path, threads: int, batch: int, peers: Sequence
     return Row(name, threads, batch, sources_digest(), sides.pop("opweld"), sides, floor)
 
 
-def _entries(name: str, artifact: Path, model: Path, peers: Sequence[str], folder: Path) -> Iterator[tuple[str, Path]]:
+def _entries(
+    name: str, artifact: Path, model: Path, batch: int, peers: Sequence[str], folder: Path
+) -> Iterator[tuple[str, Path]]:
     """(runtime, file) of the contestants that there are for a model."""
     yield "opweld", artifact
     for peer in peers:
@@ -164,8 +183,7 @@ def _entries(name: str, artifact: Path, model: Path, peers: Sequence[str], folde
         source = MODELS[name].source
         if isinstance(source, Export) and not source.raw:
             program = folder / "program.pt2"
-            command = [sys.executable, "-m", "benchmarks.zoo.export", source.architecture, str(program), "--program"]
-            subprocess.run(command, check=True, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            _exported(source.architecture, program, batch, "--program")
             yield peer, program
 
 
@@ -291,22 +309,22 @@ def main() -> int:
     about = data["machine"] if options.render else machine()
     peers = [peer for peer in options.peers.split(",") if peer]
     for name in () if options.render else options.models or MODELS:
-        for threads in options.threads:
-            wanted = [b for b in options.batches if options.again or _stale(rows.get((name, threads, b)))]
-            if not wanted:
-                continue
-            with tempfile.TemporaryDirectory(prefix="opweld-performance-") as folder:
-                artifact = Path(folder) / "model.opweld"
-                seconds = compiled(fetch.path(name), artifact, threads)
-                for batch in wanted:
-                    row = measure(name, artifact, threads, batch, peers, options.rounds)
-                    if row is not None:
-                        row = replace(row, compile=seconds)
-                        rows[row.key] = row
-                        ratio = "" if row.best is None else f"{row.best:.2f}"
-                        print(f"{name:<22} {threads} threads, batch {batch}: {_ms(row.opweld)} ms {ratio}", flush=True)
-            kept = {"machine": about, "rows": [asdict(row) for row in rows.values()]}
-            options.json.write_text(json.dumps(kept, indent=1) + "\n")
+        with tempfile.TemporaryDirectory(prefix="opweld-performance-") as place:
+            folder = Path(place)
+            for threads, batch in ((t, b) for t in options.threads for b in options.batches):
+                if not options.again and not _stale(rows.get((name, threads, batch))):
+                    continue
+                model, artifact = model_of(name, batch, folder), folder / "model.opweld"
+                seconds = compiled(model, artifact, threads)
+                row = measure(name, model, artifact, threads, batch, peers, options.rounds)
+                if row is None:
+                    continue
+                row = replace(row, compile=seconds)
+                rows[row.key] = row
+                ratio = "" if row.best is None else f"{row.best:.2f}"
+                print(f"{name:<22} {threads} threads, batch {batch}: {_ms(row.opweld)} ms {ratio}", flush=True)
+                kept = {"machine": about, "rows": [asdict(one) for one in rows.values()]}
+                options.json.write_text(json.dumps(kept, indent=1) + "\n")
     options.page.write_text(page(list(rows.values()), about))
     return 0
 

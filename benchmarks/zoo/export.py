@@ -106,15 +106,16 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-def export(architecture: str, out: Path, *, raw: bool) -> None:
-    """Writes the model to `out`; `raw` switches the exporter's own optimisation off, so BatchNorm nodes stay."""
+def export(architecture: str, out: Path, *, raw: bool, batch: int = 1) -> None:
+    """Writes the model to `out`; `raw` switches the exporter's own optimisation off, so BatchNorm nodes stay. `batch`
+    is fixed in it."""
     recipe = ARCHITECTURES[architecture]
     module = _built(architecture)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         made: Any = torch.onnx.export(
             module,
-            tuple(_example(name) for name in recipe.inputs),
+            tuple(_example(name, batch) for name in recipe.inputs),
             dynamo=True,
             optimize=not raw,
             input_names=list(recipe.inputs),
@@ -126,11 +127,11 @@ def export(architecture: str, out: Path, *, raw: bool) -> None:
     out.write_bytes(proto.SerializeToString(deterministic=True))
 
 
-def program(architecture: str, out: Path) -> None:
+def program(architecture: str, out: Path, batch: int = 1) -> None:
     """Writes the module itself to `out`, for torch.export.load: what Inductor compiles."""
     recipe = ARCHITECTURES[architecture]
     with torch.no_grad():
-        values = {name: _example(name) for name in recipe.inputs}
+        values = {name: _example(name, batch) for name in recipe.inputs}
         torch.export.save(torch.export.export(_built(architecture), (), values), out)
 
 
@@ -186,14 +187,14 @@ def strip_provenance(proto: onnx.ModelProto) -> None:
         del item.metadata_props[:]
 
 
-def _example(name: str) -> torch.Tensor:
+def _example(name: str, batch: int) -> torch.Tensor:
     if name == "pixel_values":
-        return torch.zeros(1, 3, SIDE, SIDE)
+        return torch.zeros(batch, 3, SIDE, SIDE)
     if name == "input_ids":
-        return torch.arange(TOKENS, dtype=torch.int64)[None] + 1000
+        return torch.arange(TOKENS, dtype=torch.int64).repeat(batch, 1) + 1000
     if name == "attention_mask":
-        return torch.ones(1, TOKENS, dtype=torch.int64)
-    return torch.zeros(1, TOKENS, dtype=torch.int64)
+        return torch.ones(batch, TOKENS, dtype=torch.int64)
+    return torch.zeros(batch, TOKENS, dtype=torch.int64)
 
 
 def main() -> None:
@@ -202,12 +203,13 @@ def main() -> None:
     parser.add_argument("architecture", choices=sorted(ARCHITECTURES))
     parser.add_argument("out", type=Path)
     parser.add_argument("--raw", action="store_true")
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--program", action="store_true", help="a torch.export file instead of ONNX")
     arguments = parser.parse_args()
     if arguments.program:
-        program(arguments.architecture, arguments.out)
+        program(arguments.architecture, arguments.out, arguments.batch)
     else:
-        export(arguments.architecture, arguments.out, raw=arguments.raw)
+        export(arguments.architecture, arguments.out, raw=arguments.raw, batch=arguments.batch)
 
 
 if __name__ == "__main__":

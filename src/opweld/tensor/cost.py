@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from opweld.tensor.dim import ZERO, Atom, Axis, Dim, Value, atoms_of, minimum, nonnegative, product
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Expr, Load, Reduce, Unary, free_atoms, walk
+from opweld.tensor.expr import Binary, Const, Expr, Load, Reduce, Unary, free_atoms, walk
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Extern, Item, Scan, Tensor, TensorProgram
@@ -21,7 +21,7 @@ class Count:
     """Numbers of scalar operations.
 
     `flops`: float additions, multiplications, comparisons and what else costs about as much.
-    `special`: divisions, roots and transcendental functions, of floats.
+    `special`: divisions but by constants, roots and transcendental functions, of floats.
     `integer`: operations on integers and bools. Index arithmetic, loads, selects and conversions count nothing.
     `macs`: products that are summed, of floats; each is two of the `flops`."""
 
@@ -86,7 +86,8 @@ def _node_count(node: Expr, without: frozenset[Atom] = frozenset()) -> Count:
     operand = node.x.dtype
     if not operand.is_float:
         return Count(integer=repeats)
-    return Count(special=repeats) if is_dear(node.op) else Count(flops=repeats)
+    by_constant = isinstance(node, Binary) and node.op == "div" and isinstance(node.y, Const)  # a product, or nearly
+    return Count(special=repeats) if is_dear(node.op) and not by_constant else Count(flops=repeats)
 
 
 def _domain(atoms: frozenset[Atom]) -> Dim:

@@ -140,12 +140,12 @@ FORMS = (
     Form(
         "AveragePool",
         f"g ({X} x) => (float[{N}, {C}, 4, 5] y) {{ y = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(x) }}",
-        N * C * 4 * 5 * (4 + 1), special=N * C * 4 * 5, read=N * C * 8 * 10, written=N * C * 4 * 5,
+        N * C * 4 * 5 * (4 + 1), read=N * C * 8 * 10, written=N * C * 4 * 5,
     ),
     Form(
         "GlobalAveragePool",
         f"g ({X} x) => (float[{N}, {C}, 1, 1] y) {{ y = GlobalAveragePool(x) }}",
-        SIZE + N * C, special=N * C, read=SIZE, written=N * C,
+        SIZE + N * C, read=SIZE, written=N * C,
     ),
     Form(
         "ReduceSum",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opweld.tensor.cost import Count, Signatures, flops, read_bytes, size_in_bytes
 from opweld.tensor.dim import ZERO, Axis, Dim, Symbol, Value, as_dim, minimum
-from opweld.tensor.expr import binary, load, reduce, unary
+from opweld.tensor.expr import binary, const, load, reduce, unary
 from opweld.tensor.program import Input, Item, Tensor, TensorProgram, item_inputs, item_outputs
 from tests.unit.tensor.programs import F32, I64, axes, embedding, f32, read, recurrence, shape, softmax
 
@@ -79,3 +79,16 @@ def test_integers_are_counted_apart() -> None:
 def test_a_recurrence_counts_every_step() -> None:
     counted = flops(recurrence().program)
     assert counted == count(5 * (2 * 2 * 4 * 4 + 2 * 4), 0, 5 * 2 * 4, 5 * 2 * 4 * 4)
+
+
+def test_a_division_by_a_constant_is_an_operation_like_any() -> None:
+    """It is computed as a product with a correction; another division takes the time of dozens of products."""
+    n = Symbol("n")
+    i = Axis("i", n.dim)
+    x = read("x", i)
+    divisions = (binary("div", x, const(6.0, F32)), binary("div", x, unary("neg", x)))
+    counts: list[Count] = []
+    for body in divisions:
+        y = Tensor("y", F32, (i,), body)
+        counts.append(flops(TensorProgram("p", (Input("x", F32, (n.dim,)),), (), (y,), (("y", "y"),))))
+    assert counts == [Count(n.dim), Count(n.dim, ZERO, n.dim)]
