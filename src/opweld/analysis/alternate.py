@@ -1,7 +1,7 @@
 """Runs that can be compared: all contestants in one process, in alternating blocks.
 
 A runtime's idle workers spin for a while after a run and slow whoever comes next, so every block begins with a pause,
-and its first runs do not count: of long ones the first alone, which warms caches as well as three short ones.
+and its first runs do not count: three, of long ones fewer, which warm caches as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 PAUSE_S = 0.1
 _DROPPED = 3
-_WARM_S = 0.05
+_WARM_S = 0.2
 """Seconds after which a block is warm, whatever it has run."""
 _FEWEST = 3
 MOST = 2000
