@@ -78,8 +78,8 @@ SMALL: Mapping[str, Small] = {
     ),
     "conv + batch norm + relu": Small(
         """g (float[1, 64, 56, 56] x, float[64, 64, 3, 3] w, float[64] s, float[64] b, float[64] m, float[64] v)
-            => (float[1, 64, 56, 56] y) { c = Conv <pads = [1, 1, 1, 1]> (x, w)
-                n = BatchNormalization(c, s, b, m, v) y = Relu(n) }""",
+            => (float[1, 64, 1, 1] y) { c = Conv <pads = [1, 1, 1, 1]> (x, w)
+                n = BatchNormalization(c, s, b, m, v) r = Relu(n) y = GlobalAveragePool(r) }""",
         "on ResNet-50 15 to 25% faster, activations' memory about 30% less (GPU)",
         {"w": (64, 64, 3, 3), "s": (64,), "b": (64,), "m": (64,), "v": (64,)},
     ),

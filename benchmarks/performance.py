@@ -37,6 +37,7 @@ from benchmarks.paired import REPOSITORY, Contestant, contest
 from benchmarks.zoo import fetch, inputs
 from benchmarks.zoo.catalogue import MODELS, Export
 from opweld.compile import sources_digest
+from opweld.target import processor_name
 from opweld.typed import typed
 
 PAGE = REPOSITORY / "docs" / "performance.md"
@@ -200,9 +201,7 @@ def _side(contestant: Contestant, mine: Contestant) -> Side:
 
 def machine() -> dict[str, str]:
     """What the figures belong to."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    found = {"processor": f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"}
+    found = {"processor": f"{processor_name()}, {os.cpu_count()} cores"}
     for package in ("onnxruntime", "openvino", "torch", "ziglang", "numpy"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
@@ -243,8 +242,8 @@ def page(rows: Sequence[Row], about: Mapping[str, str]) -> str:
             six = geometric(ratios[name] for name in ARCHITECTURES if name in ratios)
             limit = geometric(row.limit for row in found if row.model in ARCHITECTURES and row.limit is not None)
             lines.append(
-                f"| {batch} | {-threads} | {len(ratios)} | {geometric(ratios.values()):.2f} | {six:.2f} "
-                f"| {limit:.2f} | {ratios[least]:.2f} ({least}) |"
+                f"| {batch} | {-threads} | {len(ratios)} | {geometric(ratios.values()):.2f} | {_mean(six)} "
+                f"| {_mean(limit)} | {ratios[least]:.2f} ({least}) |"
             )
     for batch, threads in kinds:
         cores = "one thread" if threads == -1 else f"{-threads} threads"
@@ -270,6 +269,10 @@ def _of(rows: Sequence[Row], threads: int, batch: int) -> list[Row]:
     order = {name: number for number, name in enumerate(MODELS)}
     found = [row for row in rows if (row.threads, row.batch) == (threads, batch)]
     return sorted(found, key=lambda row: order.get(row.model, len(order)))
+
+
+def _mean(ratio: float) -> str:
+    return "-" if math.isnan(ratio) else f"{ratio:.2f}"
 
 
 def _ms(side: Side | None) -> str:
