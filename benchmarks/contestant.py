@@ -77,12 +77,9 @@ def _answers(run: Callable[[], object], end: float) -> int:
 
 def _requests(model: Path, feeds: dict[str, Any], threads: int, clients: int) -> list[Callable[[], object]]:
     """OpenVINO as its users serve several clients: one model, tuned for throughput, a request for each."""
-    runtime: Any = import_module("openvino")
-    core = runtime.Core()
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "THROUGHPUT"}
-    network = core.read_model(str(model))
-    network.reshape({name: list(values.shape) for name, values in feeds.items()})
-    compiled = core.compile_model(network, "CPU", settings)
+    from opweld.cli.peers import openvino
+
+    compiled = openvino(model, feeds, threads, "THROUGHPUT")
     requests = [compiled.create_infer_request() for _ in range(clients)]
     return [partial(request.infer, feeds, share_inputs=True, share_outputs=True) for request in requests]
 

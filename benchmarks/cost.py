@@ -64,7 +64,7 @@ class Kernel:
 
 def measure(model: str, threads: int, runs: int) -> list[tuple[str, str, int, int, float, float]]:
     """(kernel, origin, flops, bytes, measured, work) of each step, in order; times in seconds."""
-    from opweld.compile import compile_model
+    from opweld.cached import compile_model
     from opweld.options import Options
     from opweld.runtime.session import Session
 

@@ -32,7 +32,8 @@ from opweld.account.account import Account
 from opweld.analysis.alternate import Blocks, alternate_runs
 from opweld.analysis.ceilings import measure as measure_machine
 from opweld.analysis.machine import Machine
-from opweld.compile import account_of, compile_model
+from opweld.cached import compile_model
+from opweld.compile import account_of
 from opweld.options import Options
 from opweld.runtime.session import Session
 

@@ -36,7 +36,7 @@ import onnx
 from benchmarks.paired import REPOSITORY, Contestant, contest
 from benchmarks.zoo import fetch, inputs
 from benchmarks.zoo.catalogue import MODELS, Export
-from opweld.compile import sources_digest
+from opweld.cached import sources_digest
 from opweld.target import processor_name
 from opweld.typed import typed
 

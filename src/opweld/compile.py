@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import os
-import shutil
-import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache as remember
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from opweld import extensions
 from opweld.build import artifact
-from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
+from opweld.cached import compile_model, source_of
 from opweld.errors import (
     ArtifactError,
     AssumptionError,
-    MissingModelError,
     ModelError,
-    ModelTypeError,
     OptionError,
     UnsupportedError,
 )
 from opweld.explanation import explain_text
 from opweld.interface import ModelMetadata, Structure, TensorInfo
 from opweld.ledger import Ledger, printable
-from opweld.options import CompileOptions, Environment, Options
+from opweld.options import CompileOptions, Options
 from opweld.record import Record
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.schedule.file import parse_schedules
-from opweld.target import Target, processor_name
+from opweld.target import Target
 
 if TYPE_CHECKING:
     import onnx
@@ -47,7 +39,6 @@ if TYPE_CHECKING:
     from opweld.account.account import Account
     from opweld.account.regions import Form, Kept
     from opweld.analysis.analysis import Analysis
-    from opweld.pipeline import Built
     from opweld.rewrite import Pass, Rule
     from opweld.rewrite.optimize import Optimized
     from opweld.verify.check import Check
@@ -63,9 +54,6 @@ Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
 _log = logging.getLogger("opweld")
-
-MAX_MODEL_BYTES = (1 << 31) - 1
-"""Protobuf ends here."""
 
 
 class Model:
@@ -224,7 +212,7 @@ def compile(
     )
     if progress is not None and not callable(cast(object, progress)):
         raise OptionError(f"progress is {progress!r}, expected a function of a text and two numbers")
-    return _compiled(_source_of(model), options, progress)
+    return _compiled(source_of(model), options, progress)
 
 
 def _compiled(source: Path | bytes | onnx.ModelProto, options: Options, progress: Progress | None = None) -> Model:
@@ -251,7 +239,7 @@ def _loaded(path: Path, threads: int | None, verify: bool) -> Model:
 
 def explain(model: ModelSource, **options: Unpack[CompileOptions]) -> str:
     """How the kernels of a model are computed, and every decision that led there, as text. See `compile`."""
-    folder = compile_model(_source_of(model), Options.of(**options))
+    folder = compile_model(source_of(model), Options.of(**options))
     schedules = parse_schedules((folder / artifact.SCHEDULES).read_text(encoding="utf-8"))
     return explain_text(Ledger.loads((folder / artifact.LEDGER).read_text(encoding="utf-8")), schedules)
 
@@ -271,7 +259,7 @@ def analyze(
     for name, size in (sizes or {}).items():
         if not isinstance(cast(object, size), int) or size < 1:
             raise OptionError(f"sizes: {name!r} is {size!r}, expected a positive whole number")
-    chosen, source = Options.of(**options), _source_of(model)
+    chosen, source = Options.of(**options), source_of(model)
     folder = source if isinstance(source, Path) and source.is_dir() else compile_model(source, chosen)
     account = account_of(folder)
     found, plan = foreseen(Session(folder, threads=chosen.threads or None), account, sizes or {})
@@ -315,7 +303,7 @@ def optimize(
     form = "metadata" if keep_regions is True else keep_regions
     if form not in (False, "metadata", "functions"):
         raise OptionError(f"keep_regions is {keep_regions!r}, expected True, False, 'metadata' or 'functions'")
-    done = optimize_as_asked(_source_of(model), options, rules=rules)
+    done = optimize_as_asked(source_of(model), options, rules=rules)
     if form:
         keep_regions_of(done, form)
     return message(done)
@@ -357,18 +345,6 @@ def overridden(
     return override.overridden(model, initializers, denotations)
 
 
-def _source_of(model: object) -> Path | bytes | onnx.ModelProto:
-    """The model as a path, bytes or a ModelProto. Raises ModelTypeError for anything else."""
-    if isinstance(model, str | os.PathLike):
-        return Path(cast("str | os.PathLike[str]", model))
-    if isinstance(model, bytes | bytearray | memoryview):
-        return bytes(cast("bytes | bytearray", model))
-    if not hasattr(model, "SerializeToString"):
-        kind = type(model).__name__
-        raise ModelTypeError(f"model is of type {kind}, expected the path of an ONNX file, its bytes, or a ModelProto")
-    return cast("onnx.ModelProto", model)
-
-
 def _printed(info: TensorInfo) -> str:
     """An input or output as a short text: `x float32[batch, 3]`."""
     shape = "*" if info.shape is None else ", ".join("?" if dim == "" else str(dim) for dim in info.shape)
@@ -385,123 +361,3 @@ def _as_file(source: Path | bytes | onnx.ModelProto) -> Generator[Path]:
         file = folder / "model.onnx"
         file.write_bytes(source if isinstance(source, bytes) else source.SerializeToString())
         yield file
-
-
-def compile_model(model: Any, options: Options, progress: Progress | None = None) -> Path:
-    """The artifact folder of a model in the user's cache, compiled now if it is not there yet."""
-    model = _source_of(model)
-    cache = Cache.open()
-    target = Target.of(options.target)
-    key = _key(model, options, target, cache)
-    found = _cached(cache, key, model)
-    if found is not None:
-        return found
-    untuned = _key(model, replace(options, tune="off"), target, cache)
-    title = str(model) if isinstance(model, Path) else "a model"
-    _log.info("compiling %s", title)
-    start = time.perf_counter()
-    with temporary_folder() as workspace:
-        made, tuned = _built(model, options, target, workspace, cache, progress)
-        _log.info("compiled %s in %.1f s", title, time.perf_counter() - start)
-
-        def fill(folder: Path) -> None:
-            shutil.copytree(made.folder, folder / "model.opweld", copy_function=_linked)
-            (folder / "external.json").write_text(json.dumps(made.external), encoding="utf-8")
-
-        names = dict.fromkeys((key, key if tuned else untuned))
-        folders = [cache.publish_folder("models", name, fill) for name in names]
-    for folder in folders:  # when the workspace is gone: a file that loses a link is another one to the cache
-        artifact.remember(folder / "model.opweld", cache)
-    cache.prune_at_times(Environment.read().cache_limit)
-    return folders[0] / "model.opweld"
-
-
-def _linked(source: str, target: str) -> None:
-    """A file in two places, of which the first will go: linked where they are of one file system, else copied."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-def _built(
-    model: Path | bytes | onnx.ModelProto,
-    options: Options,
-    target: Target,
-    workspace: Path,
-    cache: Cache,
-    progress: Progress | None,
-) -> tuple[Built, bool]:
-    """The artifact, and whether it was tuned where that is asked for; where not, a warning says why."""
-    if options.tune != "off" or extensions.count(extensions.RULES):  # some may want to be measured
-        from opweld.tune.build import UntunableError, build_measured
-
-        try:
-            return build_measured(model, options, target, workspace, cache, progress), True
-        except UntunableError as error:
-            _log.warning("not tuned: %s", error)
-            return error.untuned, False
-    from opweld.pipeline import build_artifact
-    from opweld.tensor.intern import compilation
-
-    with compilation():
-        return build_artifact(model, options, target, workspace, cache, progress), True
-
-
-def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache) -> str:
-    from opweld import __version__
-    from opweld.build.toolchain import Compiler
-
-    if isinstance(model, Path):
-        content = _file_digest(model, cache)
-    elif isinstance(model, bytes):
-        content = hashlib.sha256(model).hexdigest()
-    else:
-        content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
-    sources = sources_digest(), extensions.digest()
-    measured = options.tune != "off" or extensions.count(extensions.RULES)
-    machine = f"{processor_name()}, {options.threads} threads" if measured else ""
-    parts = (content, options.digest(), target.digest(), machine, __version__, Compiler.find().version, *sources)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _file_digest(path: Path, cache: Cache) -> str:
-    try:
-        if path.is_dir():
-            raise ModelError(f"{path} is a folder; expected an ONNX model or an artifact folder")
-        if path.stat().st_size > MAX_MODEL_BYTES:
-            raise ModelError(f"{path} is larger than 2 GB, as no ONNX file can be; keep its weights in external data")
-        return cache.file_digest(path)
-    except FileNotFoundError as error:
-        raise MissingModelError(f"{path}: no such file; expected an ONNX model or an artifact folder") from error
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-@remember
-def sources_digest() -> str:
-    """The compiler's own text, so that whoever changes it is never served an old artifact."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.[pch]*")):
-        if path.suffix in (".py", ".c", ".h"):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _cached(cache: Cache, key: str, model: Path | bytes | onnx.ModelProto) -> Path | None:
-    """The artifact under a key, if it is whole and the model's external data has not changed."""
-    folder = cache.find_folder("models", key)
-    if folder is None:
-        return None
-    try:
-        artifact.read(folder / "model.opweld", verify=True)
-        external = json.loads((folder / "external.json").read_text(encoding="utf-8"))
-        folder_of_model = model.parent if isinstance(model, Path) else Path()
-        current = {name: cache.file_digest(folder_of_model / name) for name in external}
-    except (ArtifactError, OSError, ValueError, TypeError):
-        cache.discard("models", key)
-        return None
-    if current != external:
-        cache.discard("models", key)
-        return None
-    return folder / "model.opweld"

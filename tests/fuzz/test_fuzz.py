@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from opweld.compile import sources_digest
+from opweld.cached import sources_digest
 from tests.fuzz.corpus import containers, source_of
 from tests.fuzz.drive import Worker, findings_of
 from tests.fuzz.finding import Finding, probe

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.kernels import SHAPES
 from benchmarks.zoo import fetch
 from opweld.analysis.resources import kernel_resources
-from opweld.compile import compile_model
+from opweld.cached import compile_model
 from opweld.options import Options
 
 TARGETS = ("x86-64-v4", "x86-64-v3", "aarch64")

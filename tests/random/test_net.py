@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from opweld.compile import sources_digest
+from opweld.cached import sources_digest
 from tests.random.__main__ import environment
 from tests.random.judge import LEVELS, Finding
 from tests.random.net import cast_net

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from opweld.compile import sources_digest
+from opweld.cached import sources_digest
 from tests.random.rewriting import rewrite
 
 SECONDS = 90

@@ -46,6 +46,7 @@ ORDER = (
     ("stages",),
     ("pipeline",),
     ("tune",),
+    ("cached",),
     ("compile",),
     ("report",),
     ("backend", "cli", "capi", "shim", "__main__"),
@@ -58,8 +59,8 @@ ONNX_READERS = ("frontend", "rewrite", "verify", "backend", "cli")
 # What running an artifact needs: these import NumPy and the standard library only.
 LIGHT = ("errors.py", "typed.py", "build/artifact.py", "runtime")
 
-# A session of an ONNX file compiles it first, and an artifact is opened without: that import is inside a function.
-ENTRIES = {(Path("runtime/onnxruntime_api.py"), "compile")}
+# A session of an ONNX file compiles it first, and an artifact is opened without: those imports are inside functions.
+ENTRIES = {(Path("runtime/onnxruntime_api.py"), stage) for stage in ("cached", "compile")}
 
 # A package of another name, which only hands on names of ours.
 STAND_IN = Path("shim/site")
@@ -144,10 +145,10 @@ def test_sessions_need_neither_onnx_nor_a_compiler() -> None:
     [
         "import opweld",
         "import opweld.compile",
-        "from opweld.compile import compile_model",
+        "from opweld.compile import load",
         "import importlib; importlib.import_module('opweld.compile')",
         "import opweld.compile as compile; assert not isinstance(compile, type(opweld))",
-        "from opweld import compile; from opweld.compile import compile_model",
+        "from opweld import compile; from opweld.compile import load",
     ],
 )
 def test_compile_is_a_function_whatever_is_imported_first(first: str) -> None:

@@ -62,7 +62,7 @@ def compile_command(
     if out.exists() and not (out / "manifest.json").is_file():
         raise OptionError(f"--output {out}: is there already and is no artifact; name another folder")
     from opweld.build import artifact
-    from opweld.compile import compile_model
+    from opweld.cached import compile_model
 
     start = time.perf_counter()
     with show.progress() as progress:

@@ -122,7 +122,7 @@ def artifact_of(model: Path, options: Options) -> Path:
     if model.is_dir():
         return model
     # Compiling brings in onnx and the whole compiler; opening an artifact must not.
-    from opweld.compile import compile_model
+    from opweld.cached import compile_model
 
     with show.progress() as progress:
         return compile_model(model, options, progress)

@@ -41,15 +41,20 @@ def _onnxruntime(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
     return lambda: session.run(None, feeds)
 
 
-def _openvino(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
+def openvino(model: Path, feeds: Mapping[str, Array], threads: int, hint: str = "LATENCY") -> Any:
+    """A model compiled by OpenVINO in float32 for these shapes; `hint` is what it is tuned for."""
     runtime: Any = import_module("openvino")
     core = runtime.Core()
     # Its default on processors with bf16 is bf16: compare like with like.
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": hint}
     network = core.read_model(str(model))
     # Static shapes are the peer at its best: it plans once for them, as opweld binds once.
     network.reshape({name: list(values.shape) for name, values in feeds.items()})
-    compiled = core.compile_model(network, "CPU", settings)
+    return core.compile_model(network, "CPU", settings)
+
+
+def _openvino(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:
+    compiled = openvino(model, feeds, threads)
     request = compiled.create_infer_request()
 
     def run() -> list[Array]:

@@ -255,7 +255,7 @@ class InferenceSession:
         model = self._source
         if not isinstance(model, bytes) and (model / artifact.MANIFEST).exists():
             return model
-        from opweld.compile import compile_model  # running an artifact imports no compiler
+        from opweld.cached import compile_model  # running an artifact imports no compiler
 
         chosen = replace(self._chosen, dims={**self._chosen.dims, **dims})
         if known is not None:

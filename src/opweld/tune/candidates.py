@@ -109,7 +109,7 @@ class _Proof:
     def _judged(self, trial: Trial, candidates: Sequence[Decision]) -> tuple[list[Decision], float]:
         """The candidates that are faster, by what the kernels around them took without and with them, and how often
         faster a run is."""
-        was, now = race(self._base, trial, self._feeds, self._effort.blocks)
+        was, now = race((self._base, trial), self._feeds, self._effort.blocks)
         rounds = self._effort.blocks.rounds
         kept: list[Decision] = []
         before, after = (one.entry(self._feeds).kernels for one in (self._base, trial))

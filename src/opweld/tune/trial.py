@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -99,20 +99,13 @@ def race_seconds(run: float, blocks: Blocks) -> float:
     return 2 * blocks.rounds * (PAUSE_S + run * (2 + blocks.count(0, run)))
 
 
-def times(trial: Trial, feeds: Mapping[str, Array], blocks: Blocks) -> Times:
-    """What a trial takes, by itself."""
-    runs = alternate_runs({"only": lambda: trial.session.clocked(feeds)}, replace(blocks, rounds=1))["only"]
-    return _times(trial, feeds, [run.answer for run in runs])
-
-
-def race(first: Trial, second: Trial, feeds: Mapping[str, Array], blocks: Blocks) -> tuple[Times, Times]:
-    """What both take, in alternating blocks of runs."""
-    contestants = {"first": lambda: first.session.clocked(feeds), "second": lambda: second.session.clocked(feeds)}
+def race(trials: Sequence[Trial], feeds: Mapping[str, Array], blocks: Blocks) -> list[Times]:
+    """What each takes, in alternating blocks of runs."""
+    contestants = {str(number): partial(trial.session.clocked, feeds) for number, trial in enumerate(trials)}
     made = alternate_runs(contestants, blocks)
-    found = [
-        _times(t, feeds, [run.answer for run in runs]) for t, runs in zip((first, second), made.values(), strict=True)
+    return [
+        _times(trial, feeds, [run.answer for run in runs]) for trial, runs in zip(trials, made.values(), strict=True)
     ]
-    return found[0], found[1]
 
 
 def _times(trial: Trial, feeds: Mapping[str, Array], clocks: Sequence[Clocked]) -> Times:

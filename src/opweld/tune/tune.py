@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from opweld.errors import InputError, OpweldError
 from opweld.ledger import Measured
 from opweld.tune.changes import Change, Group, groups_of, structure_of
 from opweld.tune.effort import Effort
-from opweld.tune.trial import Gain, Times, Trial, differs, gain, race, race_seconds, times
+from opweld.tune.trial import Gain, Times, Trial, differs, gain, race, race_seconds
 from opweld.verify.inputs import fitting_inputs
 
 Array = npt.NDArray[Any]
@@ -134,11 +134,12 @@ class _Search:
             trial.discard()
 
     def _race(self, first: Trial, second: Trial) -> tuple[Times, Times]:
-        return race(first, second, self._feeds, self._effort.blocks)
+        before, after = race((first, second), self._feeds, self._effort.blocks)
+        return before, after
 
     def _fields(self, base: Trial, measured: dict[str, Measured]) -> tuple[Trial, dict[str, Measured]]:
         """Tries fields of the schedules of single kernels."""
-        took = times(base, self._feeds, self._effort.blocks)
+        (took,) = race((base,), self._feeds, replace(self._effort.blocks, rounds=1))
         self._trial = base.seconds + race_seconds(float(np.median(took.runs)), self._effort.blocks)
         seconds = {region: float(np.median(values)) for region, values in took.regions.items()}
         founds = [_Found(group) for group in groups_of(base.account, base.entry(self._feeds), seconds, self._effort)]

@@ -171,9 +171,9 @@ def test_options_reach_the_compiler(folder: Path, monkeypatch: pytest.MonkeyPatc
         seen.append((model, options))
         return folder
 
-    module = types.ModuleType("opweld.compile")
+    module = types.ModuleType("opweld.cached")
     module.compile_model = compile_model  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setitem(sys.modules, "opweld.compile", module)
+    monkeypatch.setitem(sys.modules, "opweld.cached", module)
     options = SessionOptions(intra_op_num_threads=1)
     options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.add_free_dimension_override_by_name("N", 4096)

@@ -18,7 +18,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from opweld.build import artifact
-from opweld.compile import compile_model
+from opweld.cached import compile_model
 from opweld.options import Options
 from tests.conftest import REPOSITORY
 from tests.unit.frontend.models import model_of, node

@@ -13,7 +13,8 @@ import pytest
 from onnx import parser
 
 import opweld.backend
-from opweld.compile import compile_model, declaration_of
+from opweld.cached import compile_model
+from opweld.compile import declaration_of
 from opweld.errors import InputError, UnsupportedError
 from opweld.interface import Specialisation
 from opweld.options import Options

@@ -13,7 +13,8 @@ import onnx
 import pytest
 
 import opweld
-from opweld.compile import account_of, compile_model
+from opweld.cached import compile_model
+from opweld.compile import account_of
 from opweld.ledger import MEASURED, Decision
 from opweld.options import Options
 from opweld.record import KernelEntry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from opweld.tune import tune as tune_module
 from opweld.tune.effort import EFFORTS, Effort
 from opweld.tune.trial import Times, Trial
 
-Race = Callable[..., tuple[Times, Times]]
+Race = Callable[..., list[Times]]
 FEEDS = {"x": np.random.default_rng(0).normal(size=(96, 192)).astype(np.float32)}
 
 
@@ -70,12 +70,12 @@ def tried(path: Path) -> list[Decision]:
 def racing(faster: Callable[[Trial], float]) -> Race:
     """A race in which a trial's kernels take so many seconds, and one that all take one."""
 
-    def race(first: Trial, second: Trial, feeds: Mapping[str, Any], blocks: Any) -> tuple[Times, Times]:
+    def race(trials: Sequence[Trial], feeds: Mapping[str, Any], blocks: Any) -> list[Times]:
         made: list[Times] = []
-        for trial in (first, second):
+        for trial in trials:
             regions = {kernel.region: np.full(8, faster(trial)) for kernel in trial.entry(feeds).kernels}
             made.append(Times(np.full(8, faster(trial)), regions))
-        return made[0], made[1]
+        return made
 
     return race
 

@@ -1,0 +1,165 @@
+"""The artifact of a model in the user's cache: found there, or compiled now."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from dataclasses import replace
+from functools import cache as remember
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from opweld import extensions
+from opweld.build import artifact
+from opweld.build.cache import Cache
+from opweld.build.workspace import temporary_folder
+from opweld.errors import ArtifactError, MissingModelError, ModelError, ModelTypeError
+from opweld.options import Environment, Options
+from opweld.target import Target, processor_name
+
+if TYPE_CHECKING:
+    import onnx
+
+    from opweld.compile import Progress
+    from opweld.pipeline import Built
+
+_log = logging.getLogger("opweld")
+
+MAX_MODEL_BYTES = (1 << 31) - 1
+"""Protobuf ends here."""
+
+
+def compile_model(model: Any, options: Options, progress: Progress | None = None) -> Path:
+    """The artifact folder of a model in the user's cache, compiled now if it is not there yet."""
+    model = source_of(model)
+    cache = Cache.open()
+    target = Target.of(options.target)
+    key = _key(model, options, target, cache)
+    found = _cached(cache, key, model)
+    if found is not None:
+        return found
+    untuned = key if options.tune == "off" else _key(model, replace(options, tune="off"), target, cache)
+    title = str(model) if isinstance(model, Path) else "a model"
+    _log.info("compiling %s", title)
+    start = time.perf_counter()
+    with temporary_folder() as workspace:
+        made, tuned = _built(model, options, target, workspace, cache, progress)
+        _log.info("compiled %s in %.1f s", title, time.perf_counter() - start)
+
+        def fill(folder: Path) -> None:
+            shutil.copytree(made.folder, folder / "model.opweld", copy_function=_linked)
+            (folder / "external.json").write_text(json.dumps(made.external), encoding="utf-8")
+
+        names = dict.fromkeys((key, key if tuned else untuned))
+        folders = [cache.publish_folder("models", name, fill) for name in names]
+    for folder in folders:  # when the workspace is gone: a file that loses a link is another one to the cache
+        artifact.remember(folder / "model.opweld", cache)
+    cache.prune_at_times(Environment.read().cache_limit)
+    return folders[0] / "model.opweld"
+
+
+def source_of(model: object) -> Path | bytes | onnx.ModelProto:
+    """The model as a path, bytes or a ModelProto. Raises ModelTypeError for anything else."""
+    if isinstance(model, str | os.PathLike):
+        return Path(cast("str | os.PathLike[str]", model))
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(cast("bytes | bytearray", model))
+    if not hasattr(model, "SerializeToString"):
+        kind = type(model).__name__
+        raise ModelTypeError(f"model is of type {kind}, expected the path of an ONNX file, its bytes, or a ModelProto")
+    return cast("onnx.ModelProto", model)
+
+
+def _linked(source: str, target: str) -> None:
+    """A file in two places, of which the first will go: linked where they are of one file system, else copied."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _built(
+    model: Path | bytes | onnx.ModelProto,
+    options: Options,
+    target: Target,
+    workspace: Path,
+    cache: Cache,
+    progress: Progress | None,
+) -> tuple[Built, bool]:
+    """The artifact, and whether it was tuned where that is asked for; where not, a warning says why."""
+    if options.tune != "off" or extensions.count(extensions.RULES):  # some may want to be measured
+        from opweld.tune.build import UntunableError, build_measured
+
+        try:
+            return build_measured(model, options, target, workspace, cache, progress), True
+        except UntunableError as error:
+            _log.warning("not tuned: %s", error)
+            return error.untuned, False
+    from opweld.pipeline import build_artifact
+    from opweld.tensor.intern import compilation
+
+    with compilation():
+        return build_artifact(model, options, target, workspace, cache, progress), True
+
+
+def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache) -> str:
+    from opweld import __version__
+    from opweld.build.toolchain import Compiler
+
+    if isinstance(model, Path):
+        content = _file_digest(model, cache)
+    elif isinstance(model, bytes):
+        content = hashlib.sha256(model).hexdigest()
+    else:
+        content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+    sources = sources_digest(), extensions.digest()
+    measured = options.tune != "off" or extensions.count(extensions.RULES)
+    machine = f"{processor_name()}, {options.threads} threads" if measured else ""
+    parts = (content, options.digest(), target.digest(), machine, __version__, Compiler.find().version, *sources)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _file_digest(path: Path, cache: Cache) -> str:
+    try:
+        if path.is_dir():
+            raise ModelError(f"{path} is a folder; expected an ONNX model or an artifact folder")
+        if path.stat().st_size > MAX_MODEL_BYTES:
+            raise ModelError(f"{path} is larger than 2 GB, as no ONNX file can be; keep its weights in external data")
+        return cache.file_digest(path)
+    except FileNotFoundError as error:
+        raise MissingModelError(f"{path}: no such file; expected an ONNX model or an artifact folder") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+@remember
+def sources_digest() -> str:
+    """The compiler's own text, so that whoever changes it is never served an old artifact."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.[pch]*")):
+        if path.suffix in (".py", ".c", ".h"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _cached(cache: Cache, key: str, model: Path | bytes | onnx.ModelProto) -> Path | None:
+    """The artifact under a key, if it is whole and the model's external data has not changed."""
+    folder = cache.find_folder("models", key)
+    if folder is None:
+        return None
+    try:
+        artifact.read(folder / "model.opweld", verify=True)
+        external = json.loads((folder / "external.json").read_text(encoding="utf-8"))
+        folder_of_model = model.parent if isinstance(model, Path) else Path()
+        current = {name: cache.file_digest(folder_of_model / name) for name in external}
+    except (ArtifactError, OSError, ValueError, TypeError):
+        cache.discard("models", key)
+        return None
+    if current != external:
+        cache.discard("models", key)
+        return None
+    return folder / "model.opweld"
