@@ -35,6 +35,7 @@ RULES: dict[str, Rule] = {
     "fuse.block": Rule("extended", "separate", "computed in the same kernel, part by part, through scratch"),
     "place.order": Rule("all", "row-major", "lanes innermost, or as what it reads lies"),
     "place.halo": Rule("none", "test edges", "padding in memory, or a padded copy"),
+    "place.rows": Rule("all", "dense", "rows that share places in the cache lie a line further apart"),
     "place.slice": Rule("extended", "copy", "written into the whole"),
     "place.pack": Rule("none", "strided, or lanes innermost", "blocked, or copied once"),
     "place.reuse": Rule("basic", "own memory", "in place of a dying operand"),

@@ -7,10 +7,12 @@ pad alike is stored with its padding, a value that is a part of a concatenation 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from opweld.fuse.pieces import Piece, pieces_of
 from opweld.fuse.region import Kind, Region, Regions
 from opweld.ledger import Alternative, Ledger
+from opweld.place.crowd import Reader, rows_apart
 from opweld.place.halo import edge_tests, halo_of
 from opweld.place.orders import Orders
 from opweld.place.placed import Placed
@@ -35,11 +37,26 @@ def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) 
     for value in (*program.inputs, *program.constants):
         storages[value.name] = dense(value.name, value.dtype, tuple(map(as_dim, value.shape)))
     recurrent = _of_recurrences(orders)
+    across = _read_across(orders)
     for region in reversed(orders.regions):
         for name in region.outputs:
-            if name not in storages:
-                halo, fill = halos.get(name, (None, 0.0))
-                storages[name] = dense(name, orders.dtypes[name], orders.shapes[name], orders.orders[name], halo, fill)
+            if name in storages:
+                continue
+            halo, fill = halos.get(name, (None, 0.0))
+            made = partial(dense, name, orders.dtypes[name], orders.shapes[name], orders.orders[name], halo, fill)
+            storages[name] = made()
+            if name in across and name not in orders.fixed and name not in recurrent:
+                origin = next((tensor.origin for tensor in region.tensors if tensor.name == name), region.origin)
+                storages[name] = rows_apart(
+                    storages[name],
+                    made(rows_apart=True),
+                    origin,
+                    across[name],
+                    orders.readers[name],
+                    expected,
+                    target,
+                    ledger,
+                )
         if region.kind is Kind.MAP:
             _place_pieces(region.tensors[0], orders, halos, recurrent, storages, expected, target, ledger)
     constants = {value.name: value for value in program.constants}
@@ -48,6 +65,17 @@ def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) 
 
 def _of_recurrences(orders: Orders) -> frozenset[str]:
     return frozenset(name for region in orders.regions if region.scan is not None for name in region.outputs)
+
+
+def _read_across(orders: Orders) -> dict[str, list[Reader]]:
+    """The contractions that read each value across their lanes."""
+    found: dict[str, list[Reader]] = {}
+    for region in orders.regions:
+        for tensor in region.tensors:
+            lanes = orders.lanes.get(tensor.name)
+            if lanes is not None and lanes.axis is not None and lanes.across is not None:
+                found.setdefault(lanes.across.tensor, []).append((tensor, lanes))
+    return found
 
 
 # --------------------------------------------------------------------------------------------------------------- halos

@@ -77,17 +77,22 @@ def dense(
     order: Sequence[int] | None = None,
     halo: Sequence[tuple[int, int]] | None = None,
     fill: float = 0.0,
+    *,
+    rows_apart: bool = False,
 ) -> Storage:
-    """Memory of its own, axes nested in `order` (outermost first; default row-major), each padded by its halo."""
+    """Memory of its own, axes nested in `order` (outermost first; default row-major), each padded by its halo; with
+    `rows_apart`, those of the innermost axis lie as `apart` says."""
     order = tuple(range(len(shape))) if order is None else tuple(order)
     halo = tuple(halo) if halo is not None else ((0, 0),) * len(shape)
     terms: list[Term] = []
     stride = ONE
     for axis in reversed(order):
         low, high = halo[axis]
-        if shape[axis].constant != 1 or low or high:
-            terms.append(Term(axis, stride, shift=low))
-        stride = stride * (shape[axis] + low + high)
+        size = shape[axis] + low + high
+        if size.constant == 1:
+            continue
+        terms.append(Term(axis, stride, shift=low))
+        stride = apart(size, dtype) if rows_apart and stride is ONE else stride * size
     return Storage(name, dtype, tuple(sorted(terms, key=lambda t: t.axis)), ZERO, stride, halo, fill)
 
 
@@ -99,10 +104,8 @@ def apart(row: Dim, dtype: DType) -> Dim:
 
 def dense_apart(name: str, dtype: DType, shape: Sequence[Dim]) -> Storage:
     """Row-major memory of its own whose rows lie apart, unless they are known to be short."""
-    row = shape[-1]
-    if len(shape) > 1 and (row.constant is None or row.constant >= SHORT):
-        row = apart(row, dtype)
-    return dense(name, dtype, (*shape[:-1], row))
+    row = shape[-1].constant
+    return dense(name, dtype, shape, rows_apart=len(shape) > 1 and (row is None or row >= SHORT))
 
 
 def blocked(name: str, dtype: DType, shape: Sequence[int], order: Sequence[int], axis: int, block: int) -> Storage:

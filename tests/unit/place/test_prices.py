@@ -10,7 +10,7 @@ from opweld.target import Target
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import compile_text
 
-RULES = {"place.order", "place.halo", "place.slice", "place.pack", "place.reuse"}
+RULES = {"place.order", "place.halo", "place.rows", "place.slice", "place.pack", "place.reuse"}
 
 
 def decided(text: str, rule: str) -> list[Decision]:

@@ -28,6 +28,24 @@ output y = result
 """
 
 
+def layers(m: Size, k: int, inner: int, n: int) -> str:
+    """relu(x w) v"""
+    return f"""program layers
+input x f32[{m}, {k}]
+constant w f32[{k}, {inner}]
+constant v f32[{inner}, {n}]
+tensor product f32[i0: {m}, i1: {inner}] from "MatMul"
+  over r0: {k}
+  = sum<r0>(mul(x[i0, r0], w[r0, i1]))
+tensor hidden f32[i0: {m}, i1: {inner}] from "Relu"
+  = max(product[i0, i1], 0.0)
+tensor result f32[i0: {m}, i1: {n}] from "MatMul_1"
+  over r0: {inner}
+  = sum<r0>(mul(hidden[i0, r0], v[r0, i1]))
+output y = result
+"""
+
+
 def product(a: Size, b: Size, k: Size, head: str = "", transposed: bool = False) -> str:
     """x z, or x z^T: two computed operands."""
     z, at = (f"{b}, {k}", "i1, r0") if transposed else (f"{k}, {b}", "r0, i1")

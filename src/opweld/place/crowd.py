@@ -1,0 +1,93 @@
+"""Rows that drive each other out of the first-level cache.
+
+A register tile of a contraction walks over its rows side by side, an element of each at a time, and wants the lines in
+which they are to stay until all their elements were read. Lines whose addresses differ by a multiple of `SPAN` share a
+few places: rows of 1024 floats all of them. They are stored a line further apart then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from opweld.fuse.region import axes_in, reductions
+from opweld.ledger import Alternative, Ledger
+from opweld.place.lanes import Lanes
+from opweld.place.storage import Storage
+from opweld.schedule.cost import LINE, core_of, most_rows, traffic
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.dim import ONE, Atom, Dim, FloorDiv, Mod
+from opweld.tensor.expr import Load
+from opweld.tensor.program import Tensor
+
+SPAN = 4096
+"""Bytes after which addresses share a place in the first-level cache: the size of one of its ways."""
+
+Reader = tuple[Tensor, Lanes]
+"""A contraction, and its lanes; across them it reads the value in question."""
+
+
+def rows_apart(
+    dense: Storage,
+    spaced: Storage,
+    origin: tuple[str, ...],
+    readers: Iterable[Reader],
+    loads: Iterable[Load],
+    expected: Expected,
+    target: Target,
+    ledger: Ledger,
+) -> Storage:
+    """Storage of a value, with its rows apart where contractions walk over rows that meet; `loads` are all of it."""
+    seconds = sum(_crowded(*reader, dense, expected, target) for reader in readers)
+    if not seconds:
+        return dense
+    added = expected(spaced.elements - dense.elements) * dense.dtype.bytes
+    failed: dict[str, int | str] = {}
+    if any(_divisions(spaced.address(node.indices)) - _divisions(dense.address(node.indices)) for node in loads):
+        failed["reader"] = "walks over rows as if they were one"
+    choice = ledger.decide(
+        rule="place.rows",
+        site=origin,
+        subject=(dense.root,),
+        alternatives=(
+            Alternative("dense", 0, seconds=seconds),
+            Alternative("apart", added, seconds=None if failed else traffic(added, target)),
+        ),
+        prefer="dense" if failed else None,
+        reason=f"rows that are walked side by side lie a multiple of {SPAN} bytes apart, where one drives out another",
+        failed=failed,
+    )
+    return spaced if choice == "apart" else dense
+
+
+def _crowded(tensor: Tensor, lanes: Lanes, storage: Storage, expected: Expected, target: Target) -> float:
+    """Seconds in which lines that were driven out come again from the second-level cache, one for each element."""
+    node = lanes.across
+    assert node is not None and lanes.axis is not None
+    address = storage.address(node.indices)
+    if all(address.coefficient(axis) is not ONE for axis in reductions(tensor.body)[0].axes):
+        return 0.0  # another line for each element, whatever stays
+    rows = [axis for axis in tensor.axes if axis is not lanes.axis and axis in axes_in(node)]
+    steps = {axis: _number(address.coefficient(axis)) for axis in rows if axis.extent.constant != 1}
+    if not all(steps.values()):
+        return 0.0
+    row = min(steps, key=lambda axis: steps[axis], default=None)
+    if row is None:
+        return 0.0
+    places = SPAN // math.gcd(steps[row] * storage.dtype.bytes, SPAN)
+    height = min(most_rows(lanes.vectors, tensor.dtype, target), max(1, expected(row.extent)))
+    if -(-height // places) * SPAN < target.l1_bytes:  # weights pass through, too
+        return 0.0
+    core = core_of(target)
+    tiles = -(-max(1, expected(lanes.axis.extent)) // (lanes.vectors * target.vector_lanes_f32))
+    elements = expected.product(axis.extent for axis in axes_in(node)) * tiles
+    return elements * LINE / core.l2_bytes / core.hertz
+
+
+def _number(step: Dim | None) -> int:
+    return 0 if step is None else step.constant or 0
+
+
+def _divisions(address: Dim) -> frozenset[Atom]:
+    return frozenset(atom for atom in address.atoms if isinstance(atom, FloorDiv | Mod))
