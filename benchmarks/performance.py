@@ -137,16 +137,6 @@ def compiled(model: Path, out: Path, threads: int) -> float:
         return time.perf_counter() - start
 
 
-def told_apart(model: Path) -> bool:
-    """Whether each dim of an input has a name of its own. Some exporters call all that they do not know `?`, and a
-    profile evaluates a kernel's floor by names."""
-    for value in onnx.load(model, load_external_data=False).graph.input:
-        names = [dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param]
-        if len(set(names)) < len(names):
-            return False
-    return True
-
-
 def floor_of(artifact: Path, feeds: Mapping[str, Any], folder: Path) -> float:
     """The part of the latency that the machine needs at least: the kernels' floors, by a profile."""
     given: list[str] = []
@@ -178,7 +168,7 @@ def measure(
         contestants = contest(started, rounds, stack, f"{name}: left out: ")
         mine = contestants[0]
         sides = {c.name: _side(c, mine) for c in contestants}
-        floor = floor_of(artifact, feeds, folder) if told_apart(model) else None
+        floor = floor_of(artifact, feeds, folder)
     return Row(name, threads, batch, sources_digest(), sides.pop("opweld"), sides, floor)
 
 

@@ -291,7 +291,8 @@ def _segments(flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Var
 def _recorded(
     segments: Sequence[Segment], entries: Mapping[str, VariantEntry], description: Description
 ) -> tuple[VariantEntry, ...]:
-    """The variants of all segments, each with the number of its own, and the dims by the names that the model has."""
+    """The variants of all segments, each with the number of its own, and the dims by the names that the model has: none
+    where it has one for several dims, as `?`."""
     shapes = {info.name: info.shape or () for info in description.inputs}
 
     def named(symbol: SymbolEntry) -> SymbolEntry:
@@ -305,6 +306,10 @@ def _recorded(
         for variant, ending in zip(own.variants, own.endings, strict=True):
             entry = entries[variant.name]
             symbols = {name: named(symbol) for name, symbol in entry.symbols.items()}
+            places: dict[str, set[tuple[str, int]]] = {}
+            for symbol in symbols.values():
+                places.setdefault(symbol.dim, set()).add((symbol.input, symbol.position))
+            symbols = {n: s if len(places[s.dim]) == 1 else replace(s, dim="") for n, s in symbols.items()}
             made.append(replace(entry, segment=number, next=ending.next, symbols=symbols))
     return tuple(made)
 
