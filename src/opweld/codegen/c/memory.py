@@ -229,15 +229,19 @@ class Loads:
         if stride is None:
             offsets = self._indices.vector(offset, active)
             return memory_call("gather", memory, active, memory.name, offsets)
-        if stride is ZERO and active.mask is not None:
-            # An index that is checked or a load that is made although no lane wants it would be an error.
-            name = self._scopes.numbered("t")
-            self._scopes.add(Define(vector_type(memory.dtype), name, vector_literal(0, memory.dtype)))
-            self._scopes.open()
-            found = self._addresses.element(memory, offset)
-            self._scopes.add(Assign(Name(name), self._read(memory, *found, False, ALL)))
-            self._scopes.add(If(call("opw_any", active.mask), self._scopes.close()))
-            return Name(name)
+        if active.mask is None or not (stride is ZERO or self._dependence.dim_reads(offset)):
+            return self._along(memory, offset, stride, active)
+        # An index that is checked or a load that is made although no lane wants it would be an error.
+        name = self._scopes.numbered("t")
+        self._scopes.add(Define(vector_type(memory.dtype), name, vector_literal(0, memory.dtype)))
+        self._scopes.open()
+        value = self._along(memory, offset, stride, ALL if stride is ZERO else active)
+        self._scopes.add(Assign(Name(name), value))
+        self._scopes.add(If(call("opw_any", active.mask), self._scopes.close()))
+        return Name(name)
+
+    def _along(self, memory: Memory, offset: Dim, stride: Dim, active: Active) -> Expression:
+        """A load of elements that are so far apart from lane to lane."""
         pointer, position = self._addresses.element(memory, offset.without(self._dependence.lane))
         if stride is ZERO or stride is ONE:
             return self._read(memory, pointer, position, stride is ONE, active)

@@ -1,0 +1,33 @@
+"""A run-time index that no lane wants is neither read nor checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import opweld
+
+PADDED = """<ir_version: 8, opset_import: ["" : 17]>
+g (int64[S, N] x, float[2, 3, 9] v) => (float[?, ?, ?] y) <float one = {1}, int64[6] pads = {0, 1, 1, 1, 1, 0}> {
+    rows = Gather(table, x)
+    small = Clip(rows, "", one)
+    padded = Pad(small, pads)
+    y = Concat <axis = 1> (v, padded)
+}"""
+
+
+@pytest.mark.parametrize("level", ["none", "basic", "all"])
+def test_padding_around_gathered_rows(level: str) -> None:
+    model = onnx.parser.parse_model(PADDED)
+    table = np.arange(48, dtype=np.float32).reshape(6, 8) / 50
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    # What lies before and after the index is none.
+    around: Any = np.full(3, 10**12, np.int64)
+    around[1] = 3
+    first = np.ones((2, 3, 9), np.float32)
+    made = opweld.compile(model, level=level).run({"x": around[1:2].reshape(1, 1), "v": first})["y"]
+    expected = np.concatenate([first, np.pad(table[[[3]]], ((0, 1), (1, 1), (1, 0)))], axis=1)
+    np.testing.assert_array_equal(made, expected)
