@@ -2,6 +2,7 @@
 
     python -m benchmarks.performance                                 everything; about an hour, nothing else may run
     python -m benchmarks.performance minilm --threads 1 --batches 1  a part: other rows of FILE are kept
+    python -m benchmarks.performance --profile --threads 2 --batches 1   floors anew, and which kernels are beyond them
     python -m benchmarks.performance --render                        the page again, from what FILE holds
 
 Rows are kept in FILE (--json) as they come, so that what was stopped goes on: a row measured with the same sources of
@@ -61,9 +62,27 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Kernels of a model that do alike: nodes of the first one, how many there are, milliseconds of a run that all of
+    them take, and the part of these that the machine needs at least."""
+
+    kernel: str
+    nodes: str
+    count: int
+    milliseconds: float
+    floor: float
+
+    @property
+    def lost(self) -> float:
+        """Milliseconds beyond the floor."""
+        return self.milliseconds * (1 - self.floor)
+
+
+@dataclass(frozen=True)
 class Row:
     """One model, number of threads and batch. `floor`: the fraction of its time that the machine needs at least, where
-    it was measured. `compile`: seconds in an empty cache. `sources`: digest of opweld's."""
+    it was measured. `compile`: seconds in an empty cache. `sources`: digest of opweld's. `groups`: the kernels that are
+    furthest beyond their floors."""
 
     model: str
     threads: int
@@ -73,6 +92,7 @@ class Row:
     peers: Mapping[str, Side] = field(default_factory=dict[str, Side])
     floor: float | None = None
     compile: float | None = None
+    groups: tuple[Group, ...] = ()
 
     @property
     def best(self) -> float | None:
@@ -90,6 +110,9 @@ class Row:
         """What the row is of."""
         return self.model, self.threads, self.batch
 
+
+MOST_GROUPS = 5
+"""Groups of kernels that are told of a model."""
 
 # ------------------------------------------------------------------------------------------------------------ measuring
 
@@ -137,18 +160,31 @@ def compiled(model: Path, out: Path, threads: int) -> float:
         return time.perf_counter() - start
 
 
-def floor_of(artifact: Path, feeds: Mapping[str, Any], folder: Path) -> float:
-    """The part of the latency that the machine needs at least: the kernels' floors, by a profile."""
-    given: list[str] = []
-    for number, (name, values) in enumerate(feeds.items()):
-        np.save(folder / f"{number}.npy", values)
-        given += ["--input", f"{name}={folder / f'{number}.npy'}"]
-    out = folder / "profile.json"
-    command = [sys.executable, "-m", "opweld", "profile", str(artifact), "--json", str(out), *given]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    data = json.loads(out.read_text())
-    bounds = [kernel["bound"] for kernel in data["kernels"]]
-    return sum(bound["floor_seconds"] for bound in bounds if bound) / data["latency"]["median"]
+def profiled(artifact: Path, feeds: Mapping[str, Any]) -> tuple[float, tuple[Group, ...]]:
+    """The part of the latency that the machine needs at least, which is the kernels' floors, and the groups of kernels
+    that lose the most."""
+    with tempfile.TemporaryDirectory(prefix="opweld-performance-") as place:
+        given: list[str] = []
+        for number, (name, values) in enumerate(feeds.items()):
+            np.save(Path(place) / f"{number}.npy", values)
+            given += ["--input", f"{name}={Path(place) / f'{number}.npy'}"]
+        out = Path(place) / "profile.json"
+        command = [sys.executable, "-m", "opweld", "profile", str(artifact), "--json", str(out), *given]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        data = json.loads(out.read_text())
+    alike: dict[tuple[str, int, int], list[tuple[dict[str, Any], float]]] = {}
+    for kernel in data["kernels"]:
+        floor = kernel["bound"]["floor_seconds"] if kernel["bound"] else 0.0
+        key = kernel["name"].partition("_")[2], kernel["flops"], kernel["bytes"]
+        alike.setdefault(key, []).append((kernel, floor))
+    groups: list[Group] = []
+    for (kind, _, _), found in alike.items():
+        seconds = sum(kernel["seconds"]["median"] for kernel, _ in found)
+        part = sum(floor for _, floor in found) / seconds if seconds else 1.0
+        groups.append(Group(kind, " ".join(found[0][0]["nodes"]), len(found), seconds * 1e3, part))
+    groups.sort(key=lambda group: -group.lost)
+    total = sum(floor for found in alike.values() for _, floor in found)
+    return total / data["latency"]["median"], tuple(groups[:MOST_GROUPS])
 
 
 def measure(
@@ -168,8 +204,8 @@ def measure(
         contestants = contest(started, rounds, stack, f"{name}: left out: ")
         mine = contestants[0]
         sides = {c.name: _side(c, mine) for c in contestants}
-        floor = floor_of(artifact, feeds, folder)
-    return Row(name, threads, batch, sources_digest(), sides.pop("opweld"), sides, floor)
+    floor, groups = profiled(artifact, feeds)
+    return Row(name, threads, batch, sources_digest(), sides.pop("opweld"), sides, floor, groups=groups)
 
 
 def _entries(
@@ -256,6 +292,7 @@ def page(rows: Sequence[Row], about: Mapping[str, str]) -> str:
             floor = "-" if row.floor is None else f"{row.floor:.0%}"
             limit = "-" if row.limit is None else f"{row.limit:.2f}"
             lines.append(f"| {row.model} | {_ms(row.opweld)} | {peers} | {ratio} | {floor} | {limit} |")
+    lines += _where_the_rest_is(rows)
     lines += ["", "## Opening, first run, memory", ""]
     lines += ["Batch 1, most threads: milliseconds to open and of the first run, MiB at most; seconds to compile.", ""]
     lines += [f"| model | opweld | {' | '.join(PEERS)} | cold compile |", "|---|" + "---|" * (len(PEERS) + 2)]
@@ -263,6 +300,24 @@ def page(rows: Sequence[Row], about: Mapping[str, str]) -> str:
         sides = " | ".join(_opened(side) for side in (row.opweld, *(row.peers.get(peer) for peer in PEERS)))
         lines.append(f"| {row.model} | {sides} | {'-' if row.compile is None else f'{row.compile:.1f}'} |")
     return "\n".join(lines) + "\n"
+
+
+def _where_the_rest_is(rows: Sequence[Row]) -> list[str]:
+    """The kernels that are furthest beyond their floors, of the architectures at the most threads."""
+    lines = ["", "## Where the rest is", ""]
+    lines += [
+        "Batch 1, most threads: kernels that do alike, by the time that they take beyond their floors. `of a run`"
+    ]
+    lines += ["is that time: what is gained at most where they are made as fast as the machine.", ""]
+    lines += ["| model | kernels | nodes of the first | ms | floor | of a run |", "|---|" + "---|" * 5]
+    for row in _of(rows, max((row.threads for row in rows), default=1), 1):
+        for group in row.groups if row.model in ARCHITECTURES else ():
+            lost = group.lost / row.opweld.milliseconds
+            lines.append(
+                f"| {row.model} | {group.count} {group.kernel} | {group.nodes} | {group.milliseconds:.3g} "
+                f"| {group.floor:.0%} | {lost:.1%} |"
+            )
+    return lines
 
 
 def _of(rows: Sequence[Row], threads: int, batch: int) -> list[Row]:
@@ -301,6 +356,7 @@ def main() -> int:
     parser.add_argument("--peers", default=",".join(PEERS), metavar="NAMES")
     parser.add_argument("--rounds", type=int, default=7, help="blocks of a contestant")
     parser.add_argument("--again", action="store_true", help="measure rows that FILE has already")
+    parser.add_argument("--profile", action="store_true", help="profile rows that FILE has, and time no peer")
     parser.add_argument("--render", action="store_true", help="measure nothing")
     parser.add_argument("--json", type=Path, default=DATA, metavar="FILE")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE")
@@ -315,11 +371,16 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="opweld-performance-") as place:
             folder = Path(place)
             for threads, batch in ((t, b) for t in options.threads for b in options.batches):
-                if not options.again and not _stale(rows.get((name, threads, batch))):
+                known = rows.get((name, threads, batch))
+                if (known is None) if options.profile else not options.again and not _stale(known):
                     continue
                 model, artifact = model_of(name, batch, folder), folder / "model.opweld"
                 seconds = compiled(model, artifact, threads)
-                row = measure(name, model, artifact, threads, batch, peers, options.rounds)
+                row = (
+                    _profiled_again(known, model, artifact)
+                    if options.profile and known is not None
+                    else measure(name, model, artifact, threads, batch, peers, options.rounds)
+                )
                 if row is None:
                     continue
                 row = replace(row, compile=seconds)
@@ -330,6 +391,13 @@ def main() -> int:
                 options.json.write_text(json.dumps(kept, indent=1) + "\n")
     options.page.write_text(page(list(rows.values()), about))
     return 0
+
+
+def _profiled_again(row: Row, model: Path, artifact: Path) -> Row:
+    feeds = batched(model, inputs.example(row.model), row.batch)
+    assert feeds is not None, f"{row.model} was measured at batch {row.batch}"
+    floor, groups = profiled(artifact, feeds)
+    return replace(row, floor=floor, groups=groups)
 
 
 def _stale(row: Row | None) -> bool:
