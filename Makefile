@@ -1,6 +1,7 @@
 # make demo    sets everything up, then compiles, checks and times four models against ONNX Runtime
 # make test    sets everything up, then runs the tests that need no model
 # make models  sets everything up, then runs the long suites: real models, ONNX's own node tests
+# make bench   the table of kernels, then every model beside its peers; an hour, in which nothing else may run
 # make check   what CI runs, tests excepted: formatting, lint, types
 # make clean   removes what make made; models and compiled code stay in the cache (~/.cache/opweld)
 
@@ -11,7 +12,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 SMALL  := $(VENV)/.ready-for-demo
 READY  := $(VENV)/.ready
 
-.PHONY: demo test models check clean chromium
+.PHONY: demo test models bench check clean chromium
 .DELETE_ON_ERROR:
 
 demo: $(SMALL)
@@ -22,6 +23,16 @@ test: $(READY)
 
 models: $(READY) chromium
 	$(BIN)/python -m pytest -m "models or slow"
+
+# Kernels beside those of the last release, once there is one.
+RELEASE := $(shell git describe --tags --abbrev=0 2>/dev/null)
+
+bench: $(READY)
+	$(PIP) --editable '.[openvino]'
+	$(BIN)/python -m benchmarks.kernels $(if $(RELEASE),--vs $(RELEASE))
+	mkdir -p build
+	$(BIN)/python -m benchmarks.performance --json build/performance.json --page build/performance.md
+	cat build/performance.md
 
 # The page of `opweld report` is tested in a browser: installed where that is ours to do; without one, the tests skip.
 chromium:

@@ -47,6 +47,7 @@ RULES = (
     "fuse.chain",
     "fuse.view",
     "fuse.block",
+    "place.rows",
     "place.slice",
     "schedule.algorithm",
     "schedule.prefetch",
