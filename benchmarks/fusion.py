@@ -50,6 +50,7 @@ RULES = (
     "place.rows",
     "place.slice",
     "schedule.algorithm",
+    "schedule.masked",
     "schedule.prefetch",
 )
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -57,21 +58,28 @@ HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 
 @dataclass(frozen=True)
 class Small:
-    """A case of a few operators: ONNX's text, the shapes of stored weights, and what the literature reports."""
+    """A case of a few operators: ONNX's text, the shapes of stored weights, what the literature reports, and the rule
+    that is switched off."""
 
     text: str
     known: str
     weights: Mapping[str, tuple[int, ...]]
+    rule: str = "fuse"
 
 
-def attention(length: int) -> str:
+def attention(length: int, causal: bool = False) -> str:
     """One head of 64, as exporters write it."""
     at = f"float[{length}, 64]"
-    return f"""g ({at} q, {at} k, {at} v) => ({at} y) <float scale = {{0.125}}> {{
-        t = Transpose <perm = [1, 0]> (k) s = MatMul(q, t) a = Mul(s, scale) p = Softmax(a) y = MatMul(p, v) }}"""
+    mask = """i = Range(begin, length, step) r = Unsqueeze(i, last) seen = GreaterOrEqual(r, i)
+        m = Where(seen, a, never)"""
+    return f"""g ({at} q, {at} k, {at} v) => ({at} y) <float scale = {{0.125}}, float never = {{-inf}},
+        int64 begin = {{0}}, int64 length = {{{length}}}, int64 step = {{1}}, int64[1] last = {{1}}> {{
+        t = Transpose <perm = [1, 0]> (k) s = MatMul(q, t) a = Mul(s, scale) {mask if causal else ""}
+        p = Softmax({"m" if causal else "a"}) y = MatMul(p, v) }}"""
 
 
 FLASH = "memory O(N^2) -> O(N), memory accesses 4 to 10 times fewer, 2 to 4 times faster (GPU)"
+HALF = "half of the blocks: 1.7 to 1.8 times faster (GPU)"
 SMALL: Mapping[str, Small] = {
     "matmul + sigmoid": Small(
         "g (float[1024, 1024] x, float[1024, 1024] w) => (float[1024, 1024] y) { m = MatMul(x, w) y = Sigmoid(m) }",
@@ -107,6 +115,7 @@ SMALL: Mapping[str, Small] = {
     "attention 512": Small(attention(512), FLASH, {}),
     "attention 2,048": Small(attention(2048), FLASH, {}),
     "attention 8,192": Small(attention(8192), FLASH, {}),
+    "causal attention 2,048": Small(attention(2048, causal=True), HALF, {}, "schedule.masked"),
 }
 
 
@@ -275,7 +284,7 @@ def main() -> int:
         for case in options.cases or (*SMALL, *MODELS):
             if case in SMALL:
                 path = Path(folder) / f"{len(pairs)}.onnx"
-                pairs += measure(case, path, of_small(SMALL[case], path), ("fuse",), options.threads)
+                pairs += measure(case, path, of_small(SMALL[case], path), (SMALL[case].rule,), options.threads)
             else:
                 found = measure(case, fetch.path(case), inputs.example(case), RULES, options.threads)
                 lefts.append(left(case, fetch.path(case), found, options.threads))

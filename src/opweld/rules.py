@@ -59,6 +59,7 @@ RULES: dict[str, Rule] = {
     "schedule.columns": Rule(
         "extended", "0, all at once", "columns of a softmax at a time, with states: no row is whole"
     ),
+    "schedule.masked": Rule("extended", "computed", "columns of a softmax that its mask rules out are skipped"),
     "schedule.unroll": Rule("none", "1", "bodies of an inner loop laid out in a row"),
     "schedule.prefetch": Rule("none", "0", "the next panel of weights is fetched meanwhile"),
     "schedule.separate": Rule("none", "no", "loads are not shared between accumulations"),

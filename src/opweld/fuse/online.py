@@ -11,7 +11,7 @@ What overflows then is infinite (`--disable schedule.columns`); other roundings 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.region import Member, reductions
@@ -82,17 +82,21 @@ def _is_exp(shares: Tensor, maximum: Tensor, space: RowSpace) -> bool:
         return False
     if not isinstance(body.x.y, Load) or body.x.y.tensor != maximum.name or maximum.dtype is not shares.dtype:
         return False
-    column = Axis("c", space.columns[0])
-    rows = {("row", n): Axis(f"r{n}", extent) for n, extent in enumerate(space.rows)}
-    at = {**rows, ("column", 0): column}
+    rows, column = tuple(Axis(f"r{n}", extent) for n, extent in enumerate(space.rows)), Axis("c", space.columns[0])
+    own = _own(shares, space, rows, column)
+    return scores_of(maximum, space, rows, column) is substitute(body.x.x, own)
+
+
+def scores_of(maximum: Tensor, space: RowSpace, rows: Sequence[Axis], column: Axis) -> Expr:
+    """What the maximum is of, by axes that stand for the rows and for the column."""
     node = reductions(maximum.body)[0]
-    inside = _own(maximum, space, at) | {node.axes[0]: column.dim}
-    return substitute(node.body, inside) is substitute(body.x.x, _own(shares, space, at))
+    return substitute(node.body, _own(maximum, space, rows, column) | {node.axes[0]: column.dim})
 
 
-def _own(tensor: Tensor, space: RowSpace, at: Mapping[tuple[str, int], Axis]) -> dict[Atom, Dim]:
-    places = space.places[tensor.name]
-    return {axis: at[place].dim for axis, place in zip(tensor.axes, places, strict=True) if place is not None}
+def _own(tensor: Tensor, space: RowSpace, rows: Sequence[Axis], column: Axis) -> dict[Atom, Dim]:
+    """What a tensor's own axes are by those."""
+    places = zip(tensor.axes, space.places[tensor.name], strict=True)
+    return {axis: (rows[p[1]] if p[0] == "row" else column).dim for axis, p in places if p is not None}
 
 
 def _unguarded(body: Expr) -> tuple[Expr, bool]:

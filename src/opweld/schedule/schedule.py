@@ -11,8 +11,9 @@ side of each axis.
     rows         lane, vectors, kept
 
 and what the whole kernel shares: how many rows of the block an iteration computes, how many columns of them at a
-time, and what each innermost loop does. Where it is some columns at a time, members are there for them and once more
-for those that are left, then maps for how the result begins and how it is finished.
+time and whether also those that a mask rules out, and what each innermost loop does. Where it is some columns at a
+time, members are there for them and once more for those that are left, then maps for how the result begins and how it
+is finished.
 Axes have the names that they have in the tensor program: `i0`, `i1`, ... (`i2o` and `i2i` where `i2` was split in an
 outer and an inner one). Rows count their columns `c0`, ... and what they keep apart `r0`, ...; the rows of a block are
 `m`; `one` stands for an axis that is not there.
@@ -145,18 +146,21 @@ class Schedule:
         members: one for each member of the region, in order, and what else is computed: see above.
         rows: rows of its block that a grid iteration computes; 0 where the region has no block.
         columns: columns of its rows that are computed at a time, states going on from some to the next; 0 for all.
+        masked: whether columns that a mask rules out for all rows of a block are `computed` or `skipped`.
         loops: one for each loop of accumulations that can be written in more than one way, inner ones first.
     """
 
     members: tuple[MemberSchedule, ...]
     rows: int = _decided("schedule.block", 0)
     columns: int = _decided("schedule.columns", 0)
+    masked: str = _decided("schedule.masked", "computed")
     loops: tuple[LoopSchedule, ...] = ()
 
     def __str__(self) -> str:
         parts = [_print(member.name, member, _RARE) for member in self.members]
         if self.rows:
-            parts.insert(0, f"block rows={self.rows}" + (f" columns={self.columns}" if self.columns else ""))
+            words = [f"rows={self.rows}", *([f"columns={self.columns}"] if self.columns else [])]
+            parts.insert(0, " ".join(["block", *words, *(["masked=skipped"] if self.masked == "skipped" else [])]))
         parts += [_print("loop", loop, vars(LoopSchedule())) for loop in self.loops]
         return "; ".join(parts)
 
@@ -166,6 +170,7 @@ class Schedule:
         if self.rows:
             yield ("block", "schedule.block"), str(self.rows)
             yield ("block", "schedule.columns"), str(self.columns)
+            yield ("block", "schedule.masked"), self.masked
         for number, member in enumerate(self.members):
             part = f"member {number}"
             yield (part, "kind"), member.name
@@ -207,21 +212,24 @@ def parse_schedule(text: str) -> Schedule:
     """The schedule that `str` printed. Raises OptionError naming the part that is none."""
     members: list[MemberSchedule] = []
     loops: list[LoopSchedule] = []
-    rows = columns = 0
+    rows, columns, masked = 0, 0, "computed"
     for part in filter(None, map(str.strip, text.split(";"))):
         name, _, rest = part.partition(" ")
         if name == "block":
             given = dict(_pairs(part, rest))
             rows, columns = _number(given.pop("rows", ""), part), _number(given.pop("columns", "0"), part)
+            masked = given.pop("masked", masked)
             if given:
-                raise OptionError(f"schedule: {part!r} has no {next(iter(given))!r}, only rows, columns")
+                raise OptionError(f"schedule: {part!r} has no {next(iter(given))!r}, only rows, columns, masked")
+            if masked not in ("computed", "skipped"):
+                raise OptionError(f"schedule: {part!r} has masked={masked}, expected computed or skipped")
         elif name == "loop":
             loops.append(_build(LoopSchedule, part, rest))
         elif name in MEMBERS:
             members.append(_build(MEMBERS[name], part, rest))
         else:
             raise OptionError(f"schedule: {part!r} begins with none of block, loop, {', '.join(MEMBERS)}")
-    return Schedule(tuple(members), rows, columns, tuple(loops))
+    return Schedule(tuple(members), rows, columns, masked, tuple(loops))
 
 
 def _pairs(part: str, rest: str) -> list[tuple[str, str]]:

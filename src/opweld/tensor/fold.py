@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from opweld.errors import OpweldError
-from opweld.tensor.dim import Axis, Value, atoms_of
+from opweld.tensor.dim import Axis, Value, as_dim, atoms_of
+from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
-from opweld.tensor.expr import Const, Expr, Load, Reduce, Unary, at_least_zero, const, loads, select, walk
+from opweld.tensor.expr import Const, Expr, Load, Reduce, Unary, at_least_zero, const, index, loads, select, walk
 from opweld.tensor.program import Constant, Item, Tensor
 from opweld.tensor.semantics import Array, apply_cast, is_floating
 
@@ -31,6 +33,12 @@ EVALUATIONS = 1 << 32
 
 UNIFORM_ELEMENTS = 4096
 """Constants up to this many elements are looked at; when all are equal, loads of them become literals."""
+
+COUNTED_ELEMENTS = 1 << 20
+"""Constants of integers up to this many elements are looked at, whether they count."""
+LARGEST = 1 << 48
+"""What is counted stays below: sums of a few do not leave 64 bits."""
+_counted: WeakKeyDictionary[Constant, tuple[int, ...] | None] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,10 +159,44 @@ def uniform_literals(constants: tuple[Constant, ...], items: tuple[Item, ...]) -
 def load_literal(node: Load, literals: Mapping[str, Expr]) -> Expr | None:
     """The literal that a load gives, guards included; None when its indices are data, which must be checked."""
     literal = literals.get(node.tensor)
-    if literal is None or any(isinstance(atom, Value) for dim in node.indices for atom in atoms_of(dim)):
+    return None if literal is None else _in_place_of(node, literal)
+
+
+def counted(constant: Constant) -> tuple[int, ...] | None:
+    """(first element, step along each axis) of a constant of integers that are so many steps apart, as exporters store
+    positions; None of others, and of two elements, which always are."""
+    if constant.dtype is not DType.I64 or not 2 < math.prod(constant.shape) <= COUNTED_ELEMENTS:
         return None
-    result = literal
+    if constant not in _counted:
+        data = np.asarray(constant.read()).reshape(constant.shape)
+        first = int(data.flat[0])
+        steps = tuple(int(np.take(data, 1, n).flat[0]) - first if size > 1 else 0 for n, size in enumerate(data.shape))
+        _counted[constant] = (first, *steps) if _counts(data, first, steps) else None
+    return _counted[constant]
+
+
+def _counts(data: Array, first: int, steps: Sequence[int]) -> bool:
+    if abs(first) + sum(abs(step) * size for step, size in zip(steps, data.shape, strict=True)) > LARGEST:
+        return False
+    found = np.full(data.shape, first, np.int64)
+    for axis, step in enumerate(steps):
+        along = np.arange(data.shape[axis], dtype=np.int64) * step
+        found += along.reshape([-1 if n == axis else 1 for n in range(data.ndim)])
+    return np.array_equal(found, data)
+
+
+def load_position(node: Load, found: Sequence[int]) -> Expr | None:
+    """The position that a load of a constant gives which counts so."""
+    first, *steps = found
+    total = sum((i * step for i, step in zip(node.indices, steps, strict=True)), as_dim(first))
+    return _in_place_of(node, index(total))
+
+
+def _in_place_of(node: Load, value: Expr) -> Expr | None:
+    """What a load gives whose element is known; None when its indices are data, which must be checked."""
+    if any(isinstance(atom, Value) for dim in node.indices for atom in atoms_of(dim)):
+        return None
     for guard in node.guards:
         assert node.fill is not None
-        result = select(at_least_zero(guard), result, node.fill)
-    return result
+        value = select(at_least_zero(guard), value, node.fill)
+    return value

@@ -14,7 +14,7 @@ from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Atom, Axis, Dim
 from opweld.tensor.expr import Const, Expr, Load, Reduce, const, load, reduce, substitute, substitute_loads, transform
 from opweld.tensor.flow import Flow
-from opweld.tensor.fold import Report, fold_constants, load_literal, uniform_literals
+from opweld.tensor.fold import Report, counted, fold_constants, load_literal, load_position, uniform_literals
 from opweld.tensor.intern import current
 from opweld.tensor.program import Constant, Extern, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
 
@@ -47,7 +47,7 @@ def simplify_program(program: TensorProgram, report: Report = _silent) -> Tensor
 
     for _ in range(_ROUNDS):
         # folding comes first: what depends on constants through several tensors is still exact there
-        following = _simplify_bodies(_fold(program, report_once))
+        following = _simplify_bodies(_fold(_counted(program), report_once))
         for step in (_forward_copies, _merge_constants, _merge_tensors, _remove_dead):
             following = step(following)
         if following is program:
@@ -99,6 +99,20 @@ def _simplify_bodies(program: TensorProgram) -> TensorProgram:
         return simplify(body)
 
     return _with_items(program, tuple(_emptied(_map_bodies(item, change)) for item in program.items))
+
+
+def _counted(program: TensorProgram) -> TensorProgram:
+    """Loads of constants that count along their axes are positions: before folding, which would make data of them."""
+    known = {c.name: found for c in program.constants if (found := counted(c)) is not None}
+    if not known:
+        return program
+
+    def position(node: Load) -> Expr | None:
+        found = known.get(node.tensor)
+        return None if found is None else load_position(node, found)
+
+    items = (_map_bodies(item, lambda body: substitute_loads(body, position)) for item in program.items)
+    return _with_items(program, tuple(items))
 
 
 def _emptied(item: Item) -> Item:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from opweld.errors import OptionError
+from opweld.fuse.live import values_of
 from opweld.fuse.pieces import pieces_of
 from opweld.fuse.region import Kind, Region
 from opweld.fuse.region import Member as RegionMember
@@ -31,7 +32,7 @@ from opweld.tensor.externs import EXTERNS
 from opweld.tensor.program import Extern, Tensor, TensorProgram
 from opweld.tile.loops import tune_loops
 from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember, WinogradMember, in_turn
-from opweld.tile.members.block import block_of, choose_block
+from opweld.tile.members.block import Cut, block_of, choose_block
 from opweld.tile.members.halo import sides_of
 from opweld.tile.members.online_block import online_block_of
 from opweld.tile.members.recurrence import Compose, recurrence_of
@@ -108,18 +109,18 @@ class Plan:
 def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> list[Plan]:
     """The schedule of every region, in order; what loops do is added by `realise`."""
     plans: list[Plan] = []
-    works = _Works(placed)
+    works, values = _Works(placed), values_of(placed.regions)
     for region in placed.regions:
         name = region.outputs[0]
         choice = Choice(ledger, region.origin, (name,), expected, target, (name, ""))
-        rows, columns = (0, 0) if region.block is None else choose_block(region, choice.part("block"))
-        made = tuple(works.of(region, rows, columns))
+        cut = Cut() if region.block is None else choose_block(region, values, choice.part("block"))
+        made = tuple(works.of(region, cut))
         members: list[MemberSchedule] = []
         for work in made:
             about = replace(choice, subject=work.subject)
             for member in work.members:
                 members.append(member.choose(about.part(f"member {len(members)}")))
-        plans.append(Plan(region, made, Schedule(tuple(members), rows, columns)))
+        plans.append(Plan(region, made, Schedule(tuple(members), cut.rows, cut.columns, cut.masked)))
     return plans
 
 
@@ -231,9 +232,9 @@ class _Works:
         self._placed = placed
         self._shapes = placed.shapes
 
-    def of(self, region: Region, rows: int = 0, columns: int = 0) -> list[Work]:
-        """The kernels of a region; an iteration of a block computes so many rows, so many columns of them at a time."""
-        return [*self._own(region, rows, columns), *self._halos(region)]
+    def of(self, region: Region, cut: Cut) -> list[Work]:
+        """The kernels of a region, its block cut so."""
+        return [*self._own(region, cut), *self._halos(region)]
 
     def _halos(self, region: Region) -> Iterator[Work]:
         for name in region.outputs:
@@ -244,7 +245,7 @@ class _Works:
                     "halo", (name, "halo"), sides_of(storage, shape), _in_turn, Count(), filled, filled, True, True
                 )
 
-    def _own(self, region: Region, rows: int, columns: int) -> list[Work]:
+    def _own(self, region: Region, cut: Cut) -> list[Work]:
         storages, lanes, subject = self._placed.storages, self._placed.lanes, region.outputs[:1]
         if region.extern is not None:
             count = flops(region.extern)
@@ -256,10 +257,10 @@ class _Works:
             count = flops(region.recurrence())
             return [Work("scan", subject, made.members, made.compose, count, *self._moved(region), serial=True)]
         if region.block is not None:
-            if columns:
-                block = online_block_of(region, rows, columns, storages, self._shapes, lanes)
+            if cut.columns:
+                block = online_block_of(region, cut, storages, self._shapes, lanes)
             else:
-                block = block_of(region, rows, storages, self._shapes, lanes)
+                block = block_of(region, cut.rows, storages, self._shapes, lanes)
             count = _flops(region.tensors)
             return [Work("block", subject, block.members, block.compose, count, *self._moved(region))]
         return self._single(region, region.members[0])

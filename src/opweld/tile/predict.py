@@ -228,16 +228,16 @@ class _Walker:
             yield rest, 1 / count
 
     def _average(self, dim: Dim, frame: _Frame) -> float:
-        """The mean of a size over the loops around: that of the first trip in all but the last one."""
+        """The mean of a size over the loops around: that of the middle trip in all but the last one."""
         inside = [(axis, trips) for axis, trips in frame.chain if dim.depends_on(axis)]
         if not inside:
             return self._expected(dim)
-        first: dict[Atom, Dim] = {axis: ZERO for axis, _ in inside}
+        middle: dict[Atom, Dim] = {a: as_dim(max(0, self._expected(a.extent) - 1) // 2) for a, _ in inside}
         last: dict[Atom, Dim] = {axis: axis.extent - 1 for axis, _ in inside}
         count = 1.0
         for _, trips in inside:
             count *= max(1.0, trips)
-        return ((count - 1) * self._expected(dim.substitute(first)) + self._expected(dim.substitute(last))) / count
+        return ((count - 1) * self._expected(dim.substitute(middle)) + self._expected(dim.substitute(last))) / count
 
     # ---- statements without a loop between them ----
 

@@ -35,7 +35,9 @@ def row_major(storage: Storage, shape: tuple[Dim, ...]) -> bool:
 
 def unexplained(made: Compiled) -> set[str]:
     """Values that are not stored row-major without a decision about them, or about the whole that they are part of."""
-    decided = {d.subject for d in made.ledger if d.rule == "place.order" or (d.rule, d.taken) == ("place.rows", "apart")}
+    decided = {
+        d.subject for d in made.ledger if d.rule == "place.order" or (d.rule, d.taken) == ("place.rows", "apart")
+    }
     shapes, label = made.placed.shapes, made.ledger.label
     return {
         name

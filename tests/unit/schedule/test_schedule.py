@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -42,10 +43,13 @@ members = st.one_of(
 )
 loops = st.builds(LoopSchedule, unroll=counts, fetch=st.integers(0, 8), separate=st.booleans())
 schedules = st.builds(
-    lambda parts, rows, columns, loops: Schedule(parts, rows, columns if rows else 0, loops),
+    lambda parts, rows, columns, masked, loops: (
+        Schedule(parts, rows, columns, masked, loops) if rows else Schedule(parts, loops=loops)
+    ),
     st.lists(members, max_size=4).map(tuple),
     counts,
     counts,
+    st.sampled_from(("computed", "skipped")),
     st.lists(loops, max_size=4).map(tuple),
 )
 
@@ -66,7 +70,7 @@ def test_schedules_with_the_same_fields_are_the_same(one: Schedule, other: Sched
             RowSchedule(m.lane, m.vectors, tuple(sorted(set(m.kept)))) if isinstance(m, RowSchedule) else m
             for m in schedule.members
         ]
-        return Schedule(tuple(kept), schedule.rows, schedule.columns, schedule.loops)
+        return replace(schedule, members=tuple(kept))
 
     assert (dict(one.fields()) == dict(other.fields())) == (plain(one) == plain(other))
 

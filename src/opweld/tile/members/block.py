@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from opweld.fuse.live import Live, Values, live_columns
 from opweld.fuse.online import softmax_of
 from opweld.fuse.region import Block, Kind, Region, reductions
 from opweld.fuse.region import Member as RegionMember
@@ -35,12 +36,29 @@ HEIGHTS = (1, 4, 6, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96, 128)
 """Rows of a block that are worth a thought."""
 COLUMNS = (64, 128, 256, 512, 1024)
 """Columns of a softmax that are worth a thought, at a time."""
+SAMPLES = 64
+"""Blocks of rows that are looked at to tell how many columns a mask leaves."""
 STATES = 60
 """Cycles that a row costs for each block of columns: two exponentials, two reductions across lanes."""
 
 
-def choose_block(region: Region, choice: Choice) -> tuple[int, int]:
-    """How many rows an iteration computes, and how many of their columns at a time (0 for all).
+@dataclass(frozen=True)
+class Cut:
+    """How a block is cut: the rows that an iteration computes, how many of their columns at a time (0 for all), and
+    which of them can count where the others are skipped."""
+
+    rows: int = 0
+    columns: int = 0
+    live: Live | None = None
+
+    @property
+    def masked(self) -> str:
+        """As a schedule says what becomes of the others."""
+        return "computed" if self.live is None else "skipped"
+
+
+def choose_block(region: Region, values: Values, choice: Choice) -> Cut:
+    """How a block is cut; `values` are those of the program.
 
     More rows read the other operands less often, fewer leave work for all cores and keep what lies between the members
     in the cache; so do fewer columns, each block of which reads the results once more."""
@@ -56,12 +74,42 @@ def choose_block(region: Region, choice: Choice) -> tuple[int, int]:
     legal = [c for c in COLUMNS if softmax is not None and (columns.constant is None or c < columns.constant)]
     failed = {} if legal else {str(COLUMNS[0]): why or f"a row has {columns} columns"}
     usable = legal if choice.ledger.allows("schedule.columns") else []
-    least = {height: min(shape.seconds(height, c) for c in (0, *usable)) for height in heights}
+    live = live_columns(region, values) if legal else why or f"a row has {columns} columns"
+    skips = isinstance(live, Live) and choice.ledger.allows("schedule.masked")
+
+    def seconds(height: int, count: int) -> float:
+        part = _part(live, block, height, count, choice) if count and skips and isinstance(live, Live) else 1.0
+        return shape.seconds(height, count, part)
+
+    least = {height: min(seconds(height, c) for c in (0, *usable)) for height in heights}
     reason = "the rows stay in the cache, operands are read seldom, and there is work for all cores"
     rows = int(choice.cheapest("schedule.block", {str(h): price for h, price in least.items()}, reason))
-    prices = {str(c): shape.seconds(rows, c) for c in (0, *legal)}
+    prices = {str(c): seconds(rows, c) for c in (0, *legal)}
     reason = "scores and shares stay in the nearest cache" if legal else "whole rows are reduced at once"
-    return rows, int(choice.cheapest("schedule.columns", prices, reason, failed))
+    count = int(choice.cheapest("schedule.columns", prices, reason, failed))
+    if isinstance(live, Live) and not count:
+        live = "whole rows are reduced at once"
+    masked = {"computed": shape.seconds(rows, count)}
+    if isinstance(live, Live):
+        masked["skipped"] = shape.seconds(rows, count, _part(live, block, rows, count, choice))
+        reason = "no row of a block sees them: their shares are 0"
+        skips = choice.cheapest("schedule.masked", masked, reason) == "skipped"
+        return Cut(rows, count, live if skips else None)
+    choice.cheapest("schedule.masked", masked, live, {"skipped": live})
+    return Cut(rows, count)
+
+
+def _part(live: Live, block: Block, height: int, columns: int, choice: Choice) -> float:
+    """The part of all blocks of columns that blocks of so many rows see."""
+    expected, total = choice.expected, max(1, choice.expected(live.columns) // columns)
+    at = [as_dim(expected(extent) // 2) for extent in block.space.rows]
+    blocks = max(1, -(-expected(block.space.rows[block.row]) // height))
+    seen = 0
+    for number in range(0, blocks, step := -(-blocks // SAMPLES)):
+        start = min(blocks - 1, number + step // 2) * height
+        first, end = live.within(at, block.row, as_dim(start), as_dim(start + height - 1))
+        seen += max(0, min(total, -(-expected(end) // columns)) - expected(first) // columns)
+    return seen / total / len(range(0, blocks, step))
 
 
 @dataclass(frozen=True)
@@ -92,8 +140,8 @@ class _Shape:
         rows, columns = expected(space.rows[block.row]), expected.product(space.columns)
         return _Shape(max(1, rows), max(1, outside), columns, reduced, results, last.dtype, choice.target)
 
-    def seconds(self, height: int, columns: int) -> float:
-        """Of all blocks of so many rows, on one core; columns: at a time, 0 for all."""
+    def seconds(self, height: int, columns: int, part: float = 1.0) -> float:
+        """Of all blocks of so many rows, on one core; columns: at a time, 0 for all; part: of them that are seen."""
         core, each = core_of(self.target), self.dtype.bytes
         work = Product(self.columns, height, self.reduced, 1, self.dtype, self.target)
         after = Product(self.results, height, self.columns, 1, self.dtype, self.target)
@@ -111,7 +159,12 @@ class _Shape:
         states = times * height * (STATES + 3 * vectors) / core.hertz
         blocks = -(-self.rows // height)
         # The last iterations leave cores without work.
-        return blocks * (products + moved + between + states) * (1 + self.target.cores / (2 * blocks * self.outside))
+        return (
+            part
+            * blocks
+            * (products + moved + between + states)
+            * (1 + self.target.cores / (2 * blocks * self.outside))
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
     grid     the rows' axes; of one of them, blocks
     begin    the result of the block is 0, its states have seen nothing
-    columns  one block of columns after the other, then what is left of them:
+    columns  one block of columns after the other, those that a mask leaves, then what is left of them:
         scores     a contraction into scratch: the rows of the block x these columns
         shares     the softmax of what was seen until now, see `online`
         product    the result by its scale, and a contraction of the shares with these columns
@@ -21,11 +21,11 @@ from opweld.fuse.region import Block, Region, reductions
 from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage, dense
 from opweld.tensor.axes import replace_reduced
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, as_dim, floordiv
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, as_dim, ceildiv, floordiv, minimum
 from opweld.tensor.expr import Expr, Reduce, binary, const, load, loads, substitute, substitute_loads, transform
 from opweld.tensor.program import Tensor
 from opweld.tile.member import Made, MapMember, Member, ReductionMember
-from opweld.tile.members.block import Frame, window
+from opweld.tile.members.block import Cut, Frame, window
 from opweld.tile.members.online import SoftmaxMember, States
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
@@ -35,10 +35,13 @@ from opweld.tile.tile import Loop, Scratch, Statement
 @dataclass(frozen=True, eq=False)
 class OnlineBlock:
     """The members, and how their statements become one kernel: three for a block of columns, in a loop over `columns`
-    where there is one; three for what is left of them where something may be; those that begin and finish."""
+    where there is one, those from `first` to `end`; three for what is left of them where something may be; those that
+    begin and finish."""
 
     frame: Frame
     columns: Axis | None
+    first: Dim
+    end: Dim
     members: tuple[Member, ...]
     states: States
     scratch: tuple[Scratch, ...]
@@ -49,7 +52,9 @@ class OnlineBlock:
         body = [*self._each_row(self.states.begin()), *self._each_row(begin)]
         if self.columns is not None:
             whole = tuple(statement for part in parts[:3] for statement in part)
-            body += whole if self.columns.extent is ONE else [Loop(self.columns, whole)]
+            all_of_it = self.first is ZERO and self.end is self.columns.extent
+            upper = None if all_of_it else self.end
+            body += whole if all_of_it and self.end is ONE else [Loop(self.columns, whole, self.first, upper)]
             parts = parts[3:]
         body += [statement for part in parts for statement in part]
         body += self._each_row(finish)
@@ -64,23 +69,21 @@ class OnlineBlock:
 
 def online_block_of(
     region: Region,
-    height: int,
-    columns: int,
+    cut: Cut,
     storages: Mapping[str, Storage],
     shapes: Mapping[str, tuple[Dim, ...]],
     lanes: Mapping[str, Lanes],
 ) -> OnlineBlock:
-    """The members of a region whose iterations compute `height` rows, `columns` columns at a time. It is one whose rows
-    are a softmax between two contractions."""
-    return _Builder(region, height, columns, storages, shapes, lanes).build()
+    """The members of a region cut so, some columns at a time. It is one whose rows are a softmax between two
+    contractions."""
+    return _Builder(region, cut, storages, shapes, lanes).build()
 
 
 class _Builder:
     def __init__(
         self,
         region: Region,
-        height: int,
-        columns: int,
+        cut: Cut,
         storages: Mapping[str, Storage],
         shapes: Mapping[str, tuple[Dim, ...]],
         lanes: Mapping[str, Lanes],
@@ -92,19 +95,19 @@ class _Builder:
         softmax, _ = softmax_of(self._middle)
         assert softmax is not None, f"{region.outputs} is no softmax between contractions"
         self._softmax: Softmax = softmax
-        self._columns, self._height = columns, height
+        self._cut, self._columns, self._height = cut, cut.columns, cut.rows
         self._storages, self._shapes, self._lanes = storages, shapes, lanes
-        self._frame = Frame.of(block, height)
+        self._frame = Frame.of(block, cut.rows)
         row = ZERO if self._frame.inner.extent is ONE else self._frame.inner.dim
         result = self._last.tensor
         prefix = f"{result.name}_"
         while any(name.startswith(prefix) for name in storages):  # names of inputs are the model's
             prefix += "_"
-        self._states = States(softmax.shares.dtype, row, height, prefix)
+        self._states = States(softmax.shares.dtype, row, cut.rows, prefix)
         own = block.rows[2]
         self._others = tuple(axis for axis in result.axes if axis not in own and axis.extent is not ONE)
         node = reductions(result.body)[0]
-        shape = (as_dim(height), *(axis.extent for axis in self._others))
+        shape = (as_dim(cut.rows), *(axis.extent for axis in self._others))
         self._sums = dense(f"{prefix}result", node.dtype, shape)
         self._here = (row, *(axis.dim for axis in self._others))
 
@@ -116,8 +119,10 @@ class _Builder:
         rest = extent - count * self._columns
         counter = None if count is ZERO else Axis("columns", count)
         members: list[Member] = []
+        seen = ZERO, count
         if counter is not None:
-            number = ZERO if count is ONE else counter.dim
+            seen = self._seen(count)
+            number = ZERO if count is ONE and seen[0] is ZERO and seen[1] is ONE else counter.dim
             members += self._part(number * self._columns, as_dim(self._columns), ())
         if rest is not ZERO:
             members += self._part(count * self._columns, rest, ("rest",))
@@ -125,7 +130,15 @@ class _Builder:
         widest = rest if counter is None else as_dim(max(self._columns, rest.constant or 0))
         windows = [self._window(tensor, ZERO, widest) for tensor in (self._first.tensor, self._softmax.shares)]
         scratch = [Scratch(found.root, found.dtype, found.elements) for found in (*windows, self._sums)]
-        return OnlineBlock(self._frame, counter, tuple(members), self._states, (*scratch, *self._states.scratch))
+        return OnlineBlock(self._frame, counter, *seen, tuple(members), self._states, (*scratch, *self._states.scratch))
+
+    def _seen(self, count: Dim) -> tuple[Dim, Dim]:
+        """The blocks of columns, of so many, that some row of the block sees: the first, and the one after the last."""
+        if self._cut.live is None:
+            return ZERO, count
+        start = self._frame.start
+        first, end = self._cut.live.within(self._frame.rows, self._block.row, start, start + self._height - 1)
+        return floordiv(first, self._columns), minimum(count, ceildiv(end, self._columns))
 
     def _window(self, tensor: Tensor, first: Dim, extent: Dim) -> Storage:
         found = window(tensor, self._block, self._height, (extent,), self._frame.start, first)
