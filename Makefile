@@ -12,7 +12,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 SMALL  := $(VENV)/.ready-for-demo
 READY  := $(VENV)/.ready
 
-.PHONY: demo test models bench check clean chromium
+.PHONY: demo test models bench check clean chromium emulator
 .DELETE_ON_ERROR:
 
 demo: $(SMALL)
@@ -21,7 +21,7 @@ demo: $(SMALL)
 test: $(READY)
 	$(BIN)/python -m pytest -n auto -m "not models and not slow"
 
-models: $(READY) chromium
+models: $(READY) chromium emulator
 	$(BIN)/python -m pytest -m "models or slow"
 
 # Kernels beside those of the last release, once there is one.
@@ -39,6 +39,12 @@ chromium:
 	@command -v chromium >/dev/null || test "$$(id -u)" -ne 0 \
 	  || { timeout 120 apt-get update -qq && timeout 300 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } \
 	  || echo 'no chromium: the tests of the report page are skipped' >&2
+
+# Code for AArch64 is tested in an emulator: installed where that is ours to do; without one, the tests skip.
+emulator:
+	@command -v qemu-aarch64 >/dev/null && test -d /usr/aarch64-linux-gnu || test "$$(id -u)" -ne 0 \
+	  || { timeout 120 apt-get update -qq && timeout 300 apt-get install -y -qq --no-install-recommends qemu-user libc6-arm64-cross; } \
+	  || echo 'no emulator of AArch64: its tests are skipped' >&2
 
 check: $(READY)
 	$(BIN)/ruff check

@@ -91,7 +91,19 @@ OPW_DTYPES(OPW_DEFINE_TYPE)
 /* ------------------------------------------------------------------------------------------------------------ masks */
 
 /* The mask of a comparison of any two vectors. */
+#if defined(__aarch64__) && defined(__clang__)
+/* clang 22 widens the mask of four bytes with zeros, unless it does not see that it is one. */
+OPW_INLINE vi32 opw_mask_8(vi8 mask) {
+    vi16 wide = __builtin_convertvector(mask, vi16);
+    __asm__("" : "+w"(wide));
+    return __builtin_convertvector(wide, vi32);
+}
+#define OPW_MASK(comparison) \
+    (sizeof(comparison) == OPW_LANES ? opw_mask_8(__builtin_convertvector(comparison, vi8)) \
+                                     : __builtin_convertvector(comparison, vi32))
+#else
 #define OPW_MASK(comparison) __builtin_convertvector(comparison, vi32)
+#endif
 
 OPW_INLINE vi64 opw_lane_i64(void) { return (vi64){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
 OPW_INLINE vi32 opw_lane_i32(void) { return (vi32){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
