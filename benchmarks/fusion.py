@@ -205,7 +205,7 @@ def measure(case: str, model: Path, feeds: Mapping[str, Any], rules: Sequence[st
         if not fired:
             continue
         other = compile_model(model, Options(threads=threads, disable=(rule,)))
-        if not rule.startswith("schedule") and _moved(account_of(other)) == _moved(account):
+        if rule.startswith("fuse") and _moved(account_of(other)) == _moved(account):
             continue  # other rules did the same
         sessions = {"on": session, "off": Session(other, threads=threads)}
         contestants: dict[str, Callable[[], object]] = {
