@@ -1,4 +1,4 @@
-"""Each of the seven models answers on AArch64 as it does here, on one thread and on two."""
+"""Each of the seven models answers on AArch64 as it does here; small ones do so on one thread, too."""
 
 from __future__ import annotations
 

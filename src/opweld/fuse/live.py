@@ -15,22 +15,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opweld.fuse.online import scores_of, softmax_of
+from opweld.fuse.online import Softmax, scores_of
 from opweld.fuse.region import Kind, Region
+from opweld.fuse.rows import RowSpace
 from opweld.tensor.dim import (
     ZERO,
     Atom,
     Axis,
     Dim,
-    FloorDiv,
-    Mod,
     Symbol,
+    TooLargeError,
     as_dim,
     atoms_of,
     maximum,
     minimum,
     nonnegative,
 )
+from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Const, Expr, Index, Load, Select, Unary, substitute
 
 Conditions = frozenset[Dim] | None
@@ -41,6 +42,10 @@ Values = Mapping[str, tuple[tuple[Dim, ...], Expr]]
 
 DEEPEST = 64
 """Expressions inside each other, and values computed from each other, that are looked through for a mask."""
+MOST = 4096
+"""Expressions that are looked at."""
+INFINITE = (DType.F16, DType.BF16, DType.F32, DType.F64)
+"""Types in which minus infinity stays what it is."""
 
 
 @dataclass(frozen=True)
@@ -58,19 +63,18 @@ class Live:
         of the other axes, the rows `at`. The former is at least zero, either may be beyond the columns."""
         places: dict[Atom, Dim] = dict(zip(self.rows, at, strict=True))
         own = self.rows[row]
-        first, end = ZERO, None
+        first, end = ZERO, self.columns
         for bound in self.first:
             rising = nonnegative(_slope(bound, own))
             first = maximum(first, bound.substitute(places | {own: start if rising else last}))
         for bound in self.end:
             rising = nonnegative(_slope(bound, own))
-            here = bound.substitute(places | {own: last if rising else start})
-            end = here if end is None else minimum(end, here)
-        return first, maximum(0, self.columns if end is None else end)
+            end = minimum(end, bound.substitute(places | {own: last if rising else start}))
+        return first, maximum(0, end)
 
 
 def values_of(regions: tuple[Region, ...]) -> Values:
-    """The values that could be masks or scores: all that are no reductions of rows."""
+    """The values that could be masks or scores: those of all regions but recurrences."""
     found: dict[str, tuple[tuple[Dim, ...], Expr]] = {}
     for region in regions:
         for member in region.members if region.scan is None else ():
@@ -82,13 +86,8 @@ def values_of(regions: tuple[Region, ...]) -> Values:
     return found
 
 
-def live_columns(region: Region, values: Values) -> Live | str:
-    """The columns of the rows of a block that can count; or why all do."""
-    softmax, why = softmax_of(region.members[1]) if len(region.members) == 3 else (None, "its rows are not made here")
-    if softmax is None:
-        return why
-    space = region.members[1].space
-    assert space is not None
+def live_columns(softmax: Softmax, space: RowSpace, values: Values) -> Live | str:
+    """The columns of the rows of a softmax that can count; or why all do."""
     rows, column = tuple(Axis(f"r{n}", extent) for n, extent in enumerate(space.rows)), Axis("c", space.columns[0])
     known = _Reader(values).above(scores_of(softmax.maximum, space, rows, column))
     if known is None:
@@ -97,9 +96,9 @@ def live_columns(region: Region, values: Values) -> Live | str:
     end: list[Dim] = []
     for dim in sorted(known, key=repr):
         step = dim.coefficient(column)
-        if step is None or step.constant not in (1, -1) or not _straight(dim, rows):
-            continue
         rest = dim.substitute({column: ZERO})
+        if step is None or step.constant not in (1, -1) or not _straight(rest, rows):
+            continue
         if step.constant == 1:
             first.append(-rest)
         else:
@@ -117,14 +116,15 @@ def _slope(bound: Dim, axis: Axis) -> Dim:
 
 def _straight(dim: Dim, rows: tuple[Axis, ...]) -> bool:
     """Whether nothing but sizes and straight lines along rows is in it, of slopes whose sign is known."""
-    if any(isinstance(atom, FloorDiv | Mod) or not isinstance(atom, Axis | Symbol) for atom in atoms_of(dim)):
+    if not all(isinstance(atom, Symbol) or atom in rows for atom in atoms_of(dim)):
         return False
     slopes = [dim.coefficient(axis) for axis in rows]
     return all(slope is not None and (nonnegative(slope) or nonnegative(-slope)) for slope in slopes)
 
 
 class _Reader:
-    """Reads conditions off expressions; each is looked at once, and what lies deeper than `DEEPEST` not at all."""
+    """Reads conditions off expressions, each once. What lies deeper than `DEEPEST`, or comes after `MOST` others, is
+    not looked at and says nothing, which is always true."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
@@ -142,7 +142,7 @@ class _Reader:
     def _remembered(self, node: Expr, holds: bool | None) -> Conditions:
         key = node, holds
         if key not in self._found:
-            if self._depth == DEEPEST:
+            if self._depth == DEEPEST or len(self._found) >= MOST:
                 return frozenset()
             self._depth += 1
             self._found[key] = self._number(node) if holds is None else self._condition(node, holds)
@@ -155,7 +155,7 @@ class _Reader:
         if isinstance(node, Select):
             return self._selected(node, self.above(node.x), self.above(node.y))
         if isinstance(node, Cast):
-            return self.above(node.x) if node.x.dtype.is_float and node.dtype.is_float else frozenset()
+            return self.above(node.x) if node.x.dtype in INFINITE and node.dtype in INFINITE else frozenset()
         if isinstance(node, Binary) and node.op == "add":
             return _both(self.above(node.x), self.above(node.y))
         if isinstance(node, Binary) and node.op == "mul":
@@ -195,7 +195,10 @@ class _Reader:
                 at[axis] = index
             elif dim.constant != 0:
                 return None
-        return substitute(body, at)
+        try:
+            return substitute(body, at)
+        except TooLargeError:
+            return None
 
 
 _OPPOSITE = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt"}
@@ -206,7 +209,10 @@ def _compared(op: str, x: Expr, y: Expr) -> Conditions:
     a, b = _position(x), _position(y)
     if a is None or b is None:
         return frozenset()
-    gap = {"ge": a - b, "gt": a - b - 1, "le": b - a, "lt": b - a - 1}.get(op)
+    try:
+        gap = {"ge": a - b, "gt": a - b - 1, "le": b - a, "lt": b - a - 1}.get(op)
+    except TooLargeError:
+        return frozenset()
     return frozenset() if gap is None else frozenset((gap,))
 
 

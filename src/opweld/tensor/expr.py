@@ -167,6 +167,10 @@ class Reduce(Expr):
         return (self.body,)
 
 
+LARGEST_FACTOR = 1 << 48
+"""Of a product of positions that is a position."""
+
+
 def _intern(cls: type[Expr], dtype: DType, names: tuple[str, ...], fields: tuple[object, ...]) -> Expr:
     nodes = current.get().nodes
     key = (cls, dtype, *fields)
@@ -243,7 +247,10 @@ def binary(op: str, x: Expr, y: Expr) -> Expr:
         a, b = _dim_of(x), _dim_of(y)
         if a is not None and b is not None:
             with contextlib.suppress(TooLargeError):  # computed at run time then
-                return index(a + b if op == "add" else a - b if op == "sub" else a * b)
+                made = a + b if op == "add" else a - b if op == "sub" else a * b
+                # A product of positions may leave 64 bits, which wrap around; those of a polynomial do not.
+                if op != "mul" or all(abs(factor) <= LARGEST_FACTOR for _, factor in made.terms):
+                    return index(made)
     return _intern(Binary, DType.BOOL if BINARY[op].is_test else x.dtype, ("op", "x", "y"), (op, x, y))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache as remember
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -61,7 +62,8 @@ def fold_constants(
 ) -> tuple[tuple[Item, ...], tuple[Constant, ...]]:
     """Items without those that became constants, and all constants.
 
-    Bodies that load nothing are left: they are cheaper to compute where they are used than to load."""
+    What is generated is left where it is cheap or large: it takes less to compute it where it is used than to load it.
+    What reads it and constants can be folded still."""
     known = {constant.name: known_constant(constant) for constant in constants}
     kept: list[Item] = []
     added: list[Constant] = []
@@ -72,7 +74,7 @@ def fold_constants(
         value = _known_tensor(item, known, report)
         if value is not None:
             known[item.name] = value
-        if value is None or _cheap(item.body):
+        if value is None or not value.bytes:
             kept.append(item)
             continue
         shape = tuple(int(extent) for extent in item.shape)
@@ -95,8 +97,7 @@ def _known_tensor(tensor: Tensor, known: Mapping[str, Known], report: Report) ->
         return None
     size = math.prod(extent for extent in extents if extent is not None) * tensor.dtype.bytes
     operands = sum(known[name].bytes for name in names)
-    # What no constant feeds is generated (a mask, a ramp): only a small one is worth its place in the weights.
-    limit = max(RESULT_BYTES, RESULT_GROWTH * operands) if operands else EAGER_BYTES
+    limit = max(RESULT_BYTES, RESULT_GROWTH * operands)
     if size > limit:
         if names:
             report(tensor.name, f"its {size} bytes are more than {limit}, of operands of {operands}")
@@ -111,6 +112,9 @@ def _known_tensor(tensor: Tensor, known: Mapping[str, Known], report: Report) ->
 
     if _cheap(tensor.body):
         return Known(read, 0)
+    if not operands and size > EAGER_BYTES:
+        # What no constant feeds is generated (a mask, a ramp): only a small one is worth its place in the weights.
+        return Known(remember(read), 0)
     if size > EAGER_BYTES:
         return Known(read, size)
     try:

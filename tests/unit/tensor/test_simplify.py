@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opweld.tensor import fold
-from opweld.tensor.dim import Axis, Symbol
+from opweld.tensor.dim import Axis, Symbol, Value, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, binary, cast, const, index, load, reduce, select, unary
 from opweld.tensor.interpret import interpret
@@ -276,3 +276,56 @@ def test_a_merge_does_not_confuse_dtypes() -> None:
     two = elementwise("two", lambda i: cast(read("x", i), DType.BF16))
     p = program(one, two, outputs=("one", "two"))
     assert simplify_program(p) is p
+
+
+def counting(data: Array) -> tuple[Item, ...]:
+    """What is left of a tensor that is a stored one of 4 x 3, as float32: nothing where it is a constant."""
+    i, j = axes(i=4, j=3)
+    body = cast(load("stored", I64, (i.dim, j.dim)), F32)
+    return simplify_program(program(Tensor("y", F32, (i, j), body), constants=(stored("stored", data),))).items
+
+
+@pytest.mark.parametrize(("first", "down", "along"), [(0, 3, 1), (7, -2, 0), (-5, 0, 4), (1 << 40, 1 << 40, -1)])
+def test_constants_that_count_are_positions(first: int, down: int, along: int) -> None:
+    (item,) = counting(first + down * np.arange(4)[:, None] + along * np.arange(3)[None, :])
+    assert isinstance(item, Tensor)
+    i, j = item.axes
+    assert item.body is cast(index(first + down * i.dim + along * j.dim), F32)
+
+
+def test_constants_that_nearly_count_and_those_that_are_huge_stay() -> None:
+    data = np.arange(12).reshape(4, 3)
+    assert counting(data)
+    data[3, 2] += 1
+    assert not counting(data)
+    assert not counting((1 << 47) * np.arange(12).reshape(4, 3))
+
+
+def test_positions_are_read_within_guards_only() -> None:
+    (i,) = axes(i=4)
+    data = stored("stored", np.arange(5, 8))
+    body = load("stored", I64, (i.dim,), (2 - i.dim,), const(-1, I64))
+    (item,) = simplify_program(program(Tensor("y", I64, (i,), body), constants=(data,))).items
+    assert isinstance(item, Tensor)
+    (i,) = item.axes
+    assert item.body is select(binary("ge", index(2 - i.dim), const(0, I64)), index(i.dim + 5), const(-1, I64))
+
+
+def test_products_of_positions_wrap_around_as_integers_do() -> None:
+    (i,) = axes(i=4)
+    factor = const(6364136223846793005, I64)
+    assert isinstance(binary("mul", index(i.dim), factor), Binary)
+    assert binary("mul", index(i.dim), const(1 << 40, I64)) is index((1 << 40) * i.dim)
+
+
+def test_what_reads_large_positions_and_a_table_is_folded() -> None:
+    """As relative positions are: the table is a constant, the positions between them are generated."""
+    i, j = axes(i=600, j=600)
+    positions = stored("positions", np.arange(600))
+    table = stored("table", np.arange(1200.0, dtype=np.float32))
+    at = binary("sub", load("positions", I64, (i.dim,)), load("positions", I64, (j.dim,)))
+    apart = Tensor("apart", I64, (i, j), at)
+    far = Tensor("far", I64, (i, j), unary("abs", load("apart", I64, (i.dim, j.dim))))
+    body = load("table", F32, (Value(load("far", I64, (i.dim, j.dim)), as_dim(1200)).dim,))
+    made = simplify_program(program(apart, far, Tensor("y", F32, (i, j), body), constants=(positions, table)))
+    assert not made.items

@@ -23,7 +23,7 @@ from opweld.place.storage import Storage, Term, apart
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import Product, best_height, contraction, core_of, level_rate, traffic
 from opweld.target import Target
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
 from opweld.tensor.program import Tensor
@@ -72,13 +72,13 @@ def choose_block(region: Region, values: Values, choice: Choice) -> Cut:
     )
     (*_, columns) = block.space.columns
     legal = [c for c in COLUMNS if softmax is not None and (columns.constant is None or c < columns.constant)]
-    failed = {} if legal else {str(COLUMNS[0]): why or f"a row has {columns} columns"}
+    why = why or f"a row has {columns} columns"
     usable = legal if choice.ledger.allows("schedule.columns") else []
-    live = live_columns(region, values) if legal else why or f"a row has {columns} columns"
-    skips = isinstance(live, Live) and choice.ledger.allows("schedule.masked")
+    live = live_columns(softmax, block.space, values) if legal and softmax is not None else why
+    skips = choice.ledger.allows("schedule.masked")
 
     def seconds(height: int, count: int) -> float:
-        part = _part(live, block, height, count, choice) if count and skips and isinstance(live, Live) else 1.0
+        part = _part(live, block, height, count, choice) if count and isinstance(live, Live) and skips else 1.0
         return shape.seconds(height, count, part)
 
     least = {height: min(seconds(height, c) for c in (0, *usable)) for height in heights}
@@ -86,7 +86,7 @@ def choose_block(region: Region, values: Values, choice: Choice) -> Cut:
     rows = int(choice.cheapest("schedule.block", {str(h): price for h, price in least.items()}, reason))
     prices = {str(c): seconds(rows, c) for c in (0, *legal)}
     reason = "scores and shares stay in the nearest cache" if legal else "whole rows are reduced at once"
-    count = int(choice.cheapest("schedule.columns", prices, reason, failed))
+    count = int(choice.cheapest("schedule.columns", prices, reason, {} if legal else {str(COLUMNS[0]): why}))
     if isinstance(live, Live) and not count:
         live = "whole rows are reduced at once"
     masked = {"computed": shape.seconds(rows, count)}
@@ -99,17 +99,28 @@ def choose_block(region: Region, values: Values, choice: Choice) -> Cut:
     return Cut(rows, count)
 
 
+def whole_columns(extent: Dim, columns: int) -> tuple[Dim, Dim]:
+    """How many blocks of so many columns a row has, and how many columns are left: a single one would be no sum."""
+    count = floordiv(extent, columns)
+    if count is not ZERO and (extent - count * columns).constant == 1:
+        count = count - 1
+    return count, extent - count * columns
+
+
 def _part(live: Live, block: Block, height: int, columns: int, choice: Choice) -> float:
-    """The part of all blocks of columns that blocks of so many rows see."""
-    expected, total = choice.expected, max(1, choice.expected(live.columns) // columns)
+    """The part of all columns that blocks of so many rows see, so many columns at a time: what is left is seen."""
+    expected = choice.expected
+    total, rest = (int(size) for size in whole_columns(as_dim(expected(live.columns)), columns))
     at = [as_dim(expected(extent) // 2) for extent in block.space.rows]
     blocks = max(1, -(-expected(block.space.rows[block.row]) // height))
+    step = -(-blocks // SAMPLES)
+    samples = range(step // 2, blocks, step)
     seen = 0
-    for number in range(0, blocks, step := -(-blocks // SAMPLES)):
-        start = min(blocks - 1, number + step // 2) * height
-        first, end = live.within(at, block.row, as_dim(start), as_dim(start + height - 1))
+    for number in samples:
+        start = as_dim(number * height)
+        first, end = live.within(at, block.row, start, start + height - 1)
         seen += max(0, min(total, -(-expected(end) // columns)) - expected(first) // columns)
-    return seen / total / len(range(0, blocks, step))
+    return (seen * columns / len(samples) + rest) / max(1, total * columns + rest)
 
 
 @dataclass(frozen=True)

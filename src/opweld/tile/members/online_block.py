@@ -25,7 +25,7 @@ from opweld.tensor.dim import ONE, ZERO, Axis, Dim, as_dim, ceildiv, floordiv, m
 from opweld.tensor.expr import Expr, Reduce, binary, const, load, loads, substitute, substitute_loads, transform
 from opweld.tensor.program import Tensor
 from opweld.tile.member import Made, MapMember, Member, ReductionMember
-from opweld.tile.members.block import Cut, Frame, window
+from opweld.tile.members.block import Cut, Frame, whole_columns, window
 from opweld.tile.members.online import SoftmaxMember, States
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
@@ -113,10 +113,7 @@ class _Builder:
 
     def build(self) -> OnlineBlock:
         (extent,) = self._block.space.columns
-        count = floordiv(extent, self._columns)
-        if (extent - count * self._columns).constant == 1:
-            count = count - 1  # a single column would be no reduction
-        rest = extent - count * self._columns
+        count, rest = whole_columns(extent, self._columns)
         counter = None if count is ZERO else Axis("columns", count)
         members: list[Member] = []
         seen = ZERO, count
