@@ -53,8 +53,9 @@ class Known:
 
 
 def known_constant(constant: Constant) -> Known:
-    """A constant as an operand of folding."""
-    return Known(lambda: _widened(constant.read()), math.prod(constant.shape) * constant.dtype.bytes)
+    """A constant as an operand of folding; one that counts could be generated."""
+    size = 0 if counted(constant) else math.prod(constant.shape) * constant.dtype.bytes
+    return Known(lambda: _widened(constant.read()), size)
 
 
 def fold_constants(

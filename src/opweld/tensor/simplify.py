@@ -46,8 +46,8 @@ def simplify_program(program: TensorProgram, report: Report = _silent) -> Tensor
             report(name, why)
 
     for _ in range(_ROUNDS):
-        # folding comes before algebra: what depends on constants through several tensors is still exact there
-        following = _simplify_bodies(_fold(_with_positions(program), report_once))
+        # folding comes first: what depends on constants through several tensors is still exact there
+        following = _simplify_bodies(_with_positions(_fold(program, report_once)))
         for step in (_forward_copies, _merge_constants, _merge_tensors, _remove_dead):
             following = step(following)
         if following is program:
@@ -102,7 +102,7 @@ def _simplify_bodies(program: TensorProgram) -> TensorProgram:
 
 
 def _with_positions(program: TensorProgram) -> TensorProgram:
-    """Loads of constants that count along their axes are positions: before folding, which would make data of them."""
+    """Loads of constants that count along their axes are positions."""
     known = {c.name: found for c in program.constants if (found := counted(c)) is not None}
     if not known:
         return program
