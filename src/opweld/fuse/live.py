@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.online import Softmax, scores_of
-from opweld.fuse.region import Kind, Region
+from opweld.fuse.region import Region
 from opweld.fuse.rows import RowSpace
 from opweld.tensor.dim import (
     ZERO,
@@ -78,11 +78,9 @@ def values_of(regions: tuple[Region, ...]) -> Values:
     found: dict[str, tuple[tuple[Dim, ...], Expr]] = {}
     for region in regions:
         for member in region.members if region.scan is None else ():
-            if member.kind is Kind.ROWWISE:
-                places = {tensor.name: tuple(axis.dim for axis in tensor.axes) for tensor in member.tensors}
-                found |= {tensor.name: (places[tensor.name], tensor.body) for tensor in member.tensors}
-            else:
-                found[member.tensor.name] = (member.place, member.tensor.body)
+            for tensor in member.tensors:
+                own = tuple(axis.dim for axis in tensor.axes)
+                found[tensor.name] = own if member.indices is None else member.indices, tensor.body
     return found
 
 

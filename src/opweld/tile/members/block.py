@@ -170,12 +170,8 @@ class _Shape:
         states = times * height * (STATES + 3 * vectors) / core.hertz
         blocks = -(-self.rows // height)
         # The last iterations leave cores without work.
-        return (
-            part
-            * blocks
-            * (products + moved + between + states)
-            * (1 + self.target.cores / (2 * blocks * self.outside))
-        )
+        waiting = 1 + self.target.cores / (2 * blocks * self.outside)
+        return part * blocks * (products + moved + between + states) * waiting
 
 
 @dataclass(frozen=True, eq=False)

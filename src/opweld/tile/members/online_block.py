@@ -52,9 +52,8 @@ class OnlineBlock:
         body = [*self._each_row(self.states.begin()), *self._each_row(begin)]
         if self.columns is not None:
             whole = tuple(statement for part in parts[:3] for statement in part)
-            all_of_it = self.first is ZERO and self.end is self.columns.extent
-            upper = None if all_of_it else self.end
-            body += whole if all_of_it and self.end is ONE else [Loop(self.columns, whole, self.first, upper)]
+            upper = None if self.end is self.columns.extent else self.end
+            body += whole if _once(self.first, self.end) else [Loop(self.columns, whole, self.first, upper)]
             parts = parts[3:]
         body += [statement for part in parts for statement in part]
         body += self._each_row(finish)
@@ -65,6 +64,11 @@ class OnlineBlock:
         """For every row of the block, as those that are no nests over its rows do not loop themselves."""
         frame = self.frame
         return body if frame.inner.extent is ONE else (Loop(frame.inner, body, upper=frame.bound),)
+
+
+def _once(first: Dim, end: Dim) -> bool:
+    """Whether the blocks of columns from the first to the end are the one at zero, which needs no loop."""
+    return first is ZERO and end is ONE
 
 
 def online_block_of(
@@ -119,7 +123,7 @@ class _Builder:
         seen = ZERO, count
         if counter is not None:
             seen = self._seen(count)
-            number = ZERO if count is ONE and seen[0] is ZERO and seen[1] is ONE else counter.dim
+            number = ZERO if _once(*seen) else counter.dim
             members += self._part(number * self._columns, as_dim(self._columns), ())
         if rest is not ZERO:
             members += self._part(count * self._columns, rest, ("rest",))
