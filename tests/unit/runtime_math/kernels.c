@@ -51,7 +51,7 @@ EXPORT lanes(int64_t *out) { *out = OPW_LANES; }
         opw_store_partial_b8(y, opw_isinf_##T(opw_load_partial_##T(x, n)), n); \
     }
 OPW_FLOAT_DTYPES(FLOAT_UNARY)
-UNARY(exp_negative, f32, float)
+UNARY(exp_below, f32, float)
 BINARY(quotient, f32, float)
 /* x / y where all of y is one constant. */
 EXPORT div_by_f32(float *z, const float *x, const float *y, int64_t n) {

@@ -94,9 +94,16 @@ OPW_INLINE vf32 opw_nearest_f32(vf32 v) {
 
 /* ------------------------------------------------------------------------------------------------ exponentials */
 
-/* e^x for -104 <= x <= 89: x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is split in a part of 15 bits, whose
- * product with n is exact, and the rest. e^r = 1 + r + r^2 P(r), relative error 2^-28.3. */
-OPW_INLINE vf32 opw_exp_core_f32(vf32 x) {
+/* e^x for x <= 89: x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is split in a part of 15 bits, whose product
+ * with n is exact, and the rest. e^r = 1 + r + r^2 P(r), relative error 2^-28.3.
+ *
+ * From -104 down e^x rounds to 0, and is not computed: some processors take a hundred times as long for a product that
+ * underflows, and a mask makes one of every element that it rules out. A NaN is on neither side and stays. */
+OPW_INLINE vf32 opw_exp_below_f32(vf32 x) {
+#if !defined(OPW_AVX512)
+    vi32 zero = x <= -104.0f;
+    x = opw_select_f32(zero, (vf32){0}, x);
+#endif
     vf32 n = opw_nearest_f32(x * 0x1.715476p+0f);
     vf32 r = x - n * 0x1.62e4p-1f;
     r = r - n * 0x1.7f7d1cp-20f;
@@ -106,21 +113,20 @@ OPW_INLINE vf32 opw_exp_core_f32(vf32 x) {
     p = p * r + 0x1.fffffcp-2f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    return opw_scale_f32(p, n);
+#if defined(OPW_AVX512)
+    __mmask16 some = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-104.0f), _CMP_NLE_UQ);
+    return (vf32)_mm512_maskz_scalef_ps(some, (__m512)p, (__m512)n);
+#else
+    return opw_select_f32(zero, (vf32){0}, opw_scale_f32(p, n));
+#endif
 }
 
-/* Beyond the clamps e^x rounds to 0 or infinity, and so does what the core gives there. */
-OPW_INLINE vf32 opw_exp_f32(vf32 x) {
-    x = opw_min_f32(opw_splat_f32(89.0f), x);
-    return opw_exp_core_f32(opw_max_f32(opw_splat_f32(-104.0f), x));
-}
-
-/* e^x for x <= 0, as softmax needs it. */
-OPW_INLINE vf32 opw_exp_negative_f32(vf32 x) { return opw_exp_core_f32(opw_max_f32(opw_splat_f32(-104.0f), x)); }
+/* Beyond 89, e^x rounds to infinity, and so does e^89. */
+OPW_INLINE vf32 opw_exp_f32(vf32 x) { return opw_exp_below_f32(opw_min_f32(opw_splat_f32(89.0f), x)); }
 
 /* 1 / (1 + e^-x), through e^-|x| so that nothing overflows. */
 OPW_INLINE vf32 opw_sigmoid_f32(vf32 x) {
-    vf32 small = opw_exp_negative_f32(-opw_abs_f32(x));
+    vf32 small = opw_exp_below_f32(-opw_abs_f32(x));
     vf32 numerator = opw_select_f32(x < 0, small, opw_splat_f32(1));
     return opw_quotient_f32(numerator, small + 1.0f);
 }
@@ -223,7 +229,7 @@ OPW_INLINE vf32 opw_log1p_f32(vf32 x) {
 
 /* log(1 + e^x) */
 OPW_INLINE vf32 opw_softplus_f32(vf32 x) {
-    return opw_max_f32((vf32){0}, x) + opw_log1p_f32(opw_exp_negative_f32(-opw_abs_f32(x)));
+    return opw_max_f32((vf32){0}, x) + opw_log1p_f32(opw_exp_below_f32(-opw_abs_f32(x)));
 }
 
 /* ------------------------------------------------------------------------------------------------ trigonometry */
