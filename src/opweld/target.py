@@ -44,6 +44,7 @@ class Target:
         l1_bytes, l2_bytes: data cache a core. l3_bytes: last-level cache, shared.
         features: features of the processor that generated code may use, named as in `__builtin_cpu_supports`.
         triple: architecture, system and C library, as compilers name them.
+        maker: who made the processor, where its memory differs from others of the kind: "intel", else "".
     """
 
     name: str
@@ -55,6 +56,7 @@ class Target:
     l3_bytes: int
     features: tuple[str, ...]
     triple: str
+    maker: str = ""
 
     @property
     def vector_lanes_f32(self) -> int:
@@ -96,7 +98,8 @@ class Target:
     @cache
     def native() -> Target:
         """This machine. Raises OptionError where opweld has no target for it."""
-        return detect(platform.machine(), _read_flags(_CPUINFO), _read_caches(_CACHES), available_cores(), _c_library())
+        flags, caches, maker = _read_flags(_CPUINFO), _read_caches(_CACHES), _read_maker(_CPUINFO)
+        return detect(platform.machine(), flags, caches, available_cores(), _c_library(), maker)
 
 
 _GENERIC = {
@@ -122,8 +125,11 @@ _EXTRAS = {"x86-64-v3": _V3_EXTRAS, "x86-64-v4": _V4_EXTRAS, "aarch64": _ARM_EXT
 """What a machine of the kind may have beyond the generic target."""
 
 
-def detect(machine: str, flags: frozenset[str], caches: dict[int, int], cores: int, c_library: str) -> Target:
-    """The target of a machine with these /proc/cpuinfo flags, data caches (level to bytes) and kind of C library."""
+def detect(
+    machine: str, flags: frozenset[str], caches: dict[int, int], cores: int, c_library: str, maker: str = ""
+) -> Target:
+    """The target of a machine with these /proc/cpuinfo flags, data caches (level to bytes), kind of C library and maker
+    of its processor."""
     if machine in ("x86_64", "AMD64"):
         if not flags >= _V3_FEATURES.keys():
             missing = ", ".join(sorted(_V3_FEATURES.keys() - flags))
@@ -144,6 +150,7 @@ def detect(machine: str, flags: frozenset[str], caches: dict[int, int], cores: i
         l3_bytes=caches.get(3, l2),
         features=(*generic.features, *present),
         triple=generic.triple if c_library == "gnu" else generic.triple.partition("-gnu")[0] + "-musl",
+        maker=maker,
     )
 
 
@@ -156,14 +163,24 @@ def processor_name() -> str:
 def _read_name(path: Path) -> str:
     """The name, family, model and stepping of the first processor that /proc/cpuinfo lists; on Arm, which has no names
     there, who made it and which part it is."""
+    first = _read_first(path)
+    numbers = (f"{key.lower().removeprefix('cpu ')} {first[key]}" for key in _NUMBERS if key in first)
+    return ", ".join(filter(None, (first.get("model name", ""), *numbers))) or "unknown"
+
+
+def _read_maker(path: Path) -> str:
+    """`Target.maker` of the first processor that /proc/cpuinfo lists."""
+    return "intel" if _read_first(path).get("vendor_id") == "GenuineIntel" else ""
+
+
+def _read_first(path: Path) -> dict[str, str]:
+    """What /proc/cpuinfo says of the first processor that it lists."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return "unknown"
+        return {}
     lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
-    first = {key.strip(): value.strip() for key, _, value in lines}
-    numbers = (f"{key.lower().removeprefix('cpu ')} {first[key]}" for key in _NUMBERS if key in first)
-    return ", ".join(filter(None, (first.get("model name", ""), *numbers))) or "unknown"
+    return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def _read_flags(path: Path) -> frozenset[str]:

@@ -9,7 +9,7 @@ from opweld import target as target_module
 from opweld.build.toolchain import clang_flags, gcc_flags
 from opweld.errors import OptionError
 from opweld.options import TARGETS, available_cores
-from opweld.schedule.cost import CORES
+from opweld.schedule.cost import CORES, core_of
 from opweld.target import KIB, MIB, Target, detect
 from opweld.tensor.dtype import DType
 
@@ -40,6 +40,14 @@ def test_avx2_machine_gets_256_bit_vectors() -> None:
     assert "-mprefer-vector-width=512" not in clang_flags(found)
 
 
+def test_makers_are_read_from_cpuinfo(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    for vendor, maker in (("GenuineIntel", "intel"), ("AuthenticAMD", "")):
+        file.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n\nprocessor\t: 1\n")
+        assert target_module._read_maker(file) == maker
+    assert target_module._read_maker(tmp_path / "absent") == ""
+
+
 def test_wide_elements_take_more_registers() -> None:
     found = Target.of("x86-64-v4")
     assert [found.lanes(dtype) for dtype in (DType.I8, DType.BF16, DType.F32, DType.F64)] == [64, 32, 16, 8]
@@ -47,7 +55,15 @@ def test_wide_elements_take_more_registers() -> None:
 
 
 def test_every_target_has_figures_of_its_core() -> None:
-    assert set(CORES) == set(TARGETS) - {"native"}
+    assert {name.partition(" ")[0] for name in CORES} == set(TARGETS) - {"native"}
+
+
+def test_a_maker_has_figures_of_its_own_where_they_are_known() -> None:
+    intel, other = (detect("x86_64", AVX512, {}, 2, "gnu", maker) for maker in ("intel", ""))
+    assert core_of(intel) is CORES["x86-64-v4 intel"]
+    assert core_of(other) is CORES["x86-64-v4"]
+    assert core_of(detect("x86_64", AVX2, {}, 2, "gnu", "intel")) is CORES["x86-64-v3"]
+    assert intel.digest() != other.digest()
 
 
 def test_half_an_avx512_is_avx2() -> None:

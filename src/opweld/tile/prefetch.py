@@ -1,8 +1,9 @@
-"""Fetches the next panel of weights into L2 while the current one is used: 5 to 10% where weights exceed L2 (measured).
+"""Fetches the next panel of weights into L2 while the current one is used: 5 to 20% where weights exceed L2 (measured).
 
-A panel is what a load of an inner loop walks through in one grid iteration, the same in the iterations of the faster
-grid axes. Each of those iterations fetches its share of the panel that the slower axis moves to next. Where their
-number is known at run time only, each fetches as much as it should at the expected sizes.
+A panel is what a load of an inner loop walks through before it begins again: axes around it, of the grid or of loops,
+pass over it several times. Each pass fetches its share of the panel that the next slower axis moves to. Where their
+number is known at run time only, each fetches as much as it should at the expected sizes. Where loops move on without
+a second pass, each trip of the innermost one has a panel of its own.
 """
 
 from __future__ import annotations
@@ -75,26 +76,35 @@ def next_panel(kernel: Kernel, loop: Loop, outer: Sequence[Loop], lane: Axis | N
 def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expected: Expected) -> Panel | str:
     """The panel that a load along the lanes walks through."""
     offset = node.indices[0]
-    slow = [position for position, axis in enumerate(kernel.grid) if offset.depends_on(axis)]
-    if not slow:
-        return "is the same in all iterations of the grid"
-    if slow[-1] == len(kernel.grid) - 1:
-        return "has another panel in each iteration"
-    axis, faster = kernel.grid[slow[-1]], kernel.grid[slow[-1] + 1 :]
+    around = [*kernel.grid, *(level.axis for level in outer)]  # slowest first
+    # Innermost are axes that walk through the panel, around them those that pass over it again.
+    inside = len(around)
+    while inside and offset.depends_on(around[inside - 1]):
+        inside -= 1
+    if inside == 0:
+        # Nothing passes over anything again: a stream, of which a panel is what the loop itself walks through.
+        if len(around) == len(kernel.grid):
+            return "has another panel in each iteration"
+        inside = len(around)
+    slow = inside
+    while slow and not offset.depends_on(around[slow - 1]):
+        slow -= 1
+    if slow == 0:
+        return "is the same in all iterations"
+    axis, faster = around[slow - 1], around[slow:inside]
     stride, apart = _constant(offset, loop.axis), _constant(offset, axis)
     if not stride or not apart or apart <= 0 or stride <= 0:
         return "is not walked front to back at known distances"
     # The panel is walked through in order: position = walked + stride * k.
     walked, total = as_dim(0), expected(loop.end)
-    for level in reversed(outer):
+    for level in reversed(outer[max(0, inside - len(kernel.grid)) :]):
         step = _constant(offset, level.axis)
         if step is None or level.lower.constant != 0 or level.end.constant is None:
             return "is not walked front to back at known distances"
-        if step:
-            if step != total * stride:
-                return "is not walked front to back"
-            walked = walked + level.axis.dim * total
-            total *= level.end.constant
+        if step != total * stride:
+            return "is not walked front to back"
+        walked = walked + level.axis.dim * total
+        total *= level.end.constant
     panel = total * stride
     if panel > apart:
         return "has panels that overlap"
@@ -109,7 +119,7 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
     position = as_dim(0)
     for faster_axis in faster:
         position = position * faster_axis.extent + faster_axis.dim
-    start = axis.dim * apart + apart + position * share * elements + _rest(offset, kernel, axis)
+    start = _begin(offset, around[:slow]) + apart + position * share * elements
     held = None if extent is None else extent * panel * node.dtype.bytes
     wanted, reason = min(MOST_LINES, lines), f"lines of the next panel of {node.tensor} every {loop.unroll} bodies"
     if loop.unroll == 1:
@@ -128,11 +138,11 @@ def _constant(offset: Dim, axis: Axis) -> int | None:
     return None if slope is None else slope.constant
 
 
-def _rest(offset: Dim, kernel: Kernel, axis: Axis) -> Dim:
-    """The part of an offset that slower grid axes give, and its constant."""
-    rest = as_dim(dict(offset.terms).get((), 0))
-    for other in kernel.grid:
-        slope = offset.coefficient(other)
-        if other is not axis and slope is not None:
-            rest = rest + slope * other.dim
-    return rest
+def _begin(offset: Dim, slower: Sequence[Axis]) -> Dim:
+    """Where the panel of an offset begins: the part that slower axes give, and its constant."""
+    begin = as_dim(dict(offset.terms).get((), 0))
+    for axis in slower:
+        slope = offset.coefficient(axis)
+        if slope is not None:
+            begin = begin + slope * axis.dim
+    return begin

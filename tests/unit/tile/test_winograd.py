@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import onnx.parser
 import pytest
@@ -11,11 +14,12 @@ from opweld.ledger import Ledger
 from opweld.place.winograd import COUNTS, GROUPS, transformed
 from opweld.schedule.cost import Tiled, winograd
 from opweld.target import Target
-from opweld.tensor.dim import Axis
+from opweld.tensor.dim import ZERO, Atom, Axis, Dim, as_dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import load
+from opweld.tensor.expr import load, loads
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import Constant
+from opweld.tile.tile import Accumulate, Loop, Statement, Tile
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import Compiled, check_compiled, compile_with, with_data
 
@@ -99,6 +103,46 @@ def test_weights_are_transformed_in_float64_and_rounded_once() -> None:
     np.testing.assert_array_equal(made.read()[:, 4, 2].reshape(4, 4), expected.astype(np.float32))
     part = Constant("w", DType.F32, (5, 3, 3, 8), lambda: data)
     assert transformed("", part, site, taps, lane) is None, "lanes of a part of the weights"  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("height", [8, 14], ids=["two passes", "a pass and a rest"])
+def test_the_weights_of_the_next_point_are_fetched_meanwhile(height: int) -> None:
+    """Loops walk through the weights, not the grid: while tiles pass over a point's, they bring those of the next."""
+    made = by_winograd(programs.bottleneck(64, 64, 7, 7), V4, tiles=16, groups=1, height=height)
+    (kernel,) = (item.kernel for item in made.kernels if "winograd" in item.kernel.name)
+    panels = list(_panels(kernel.body, {}))
+    assert len(panels) == 2 * 16, "register tiles of lanes x points"
+    for (_, fetched), (following, _) in itertools.pairwise(panels):
+        assert following <= fetched
+
+
+def _panels(body: tuple[Statement, ...], at: dict[Atom, Dim]) -> Iterator[tuple[set[int], set[int]]]:
+    """For each panel of weights in turn, the cache lines that are read and those that are fetched, of all passes."""
+    for statement in body:
+        if isinstance(statement, Tile):
+            yield from _merged(_panels(statement.body, {**at, statement.axis: ZERO}))
+        elif isinstance(statement, Loop) and statement.fetches:
+            (fetch,) = statement.fetches
+            (product,) = statement.body
+            assert isinstance(product, Accumulate)
+            (site,) = (node for node in loads(product.value) if node.tensor == fetch.buffer)
+            trips = range(int(statement.end.substitute(at)))
+            read = {int(site.indices[0].substitute({**at, statement.axis: as_dim(k)})) // 16 for k in trips}
+            start, step = int(fetch.start.substitute(at)) // 16, fetch.step // 16
+            groups = (start + step * k for k in trips if k % statement.unroll == 0)
+            fetched = {first + line for first in groups for line in range(fetch.lines)}
+            yield {line + vector for line in read for vector in range(2)}, fetched
+        elif isinstance(statement, Loop):
+            trips = range(int(statement.end.substitute(at)))
+            yield from _merged(
+                found for k in trips for found in _panels(statement.body, {**at, statement.axis: as_dim(k)})
+            )
+
+
+def _merged(panels: Iterable[tuple[set[int], set[int]]]) -> Iterator[tuple[set[int], set[int]]]:
+    """Passes over the same panel as one."""
+    for read, passes in itertools.groupby(panels, key=lambda found: found[0]):
+        yield read, set[int]().union(*(fetched for _, fetched in passes))
 
 
 def test_weights_of_a_large_model_are_worth_sharing() -> None:
