@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from opweld.build import toolchain
+from opweld.build.toolchain import Objects, link
 from opweld.codegen.backend import Backend
 from opweld.codegen.c.module import render_module
 from opweld.errors import OptionError
@@ -24,8 +25,23 @@ def _fuse(program: TensorProgram, expected: Expected, target: Target, ledger: Le
     return join_blocks(partition(program, expected, target, ledger), expected, target, ledger)
 
 
-def _build_c(sources: Mapping[str, str], out: Path, target: Target, progress: Callable[[int, int], None]) -> None:
-    toolchain.build_shared(sources, out, target=target, headers=c_headers(), progress=progress)
+class _BuildC:
+    """Objects that are compiled from when their C is there, and linked when all is."""
+
+    def __init__(self, objects: Objects, target: Target) -> None:
+        self._objects = objects
+        self._target = target
+        self.add = objects.add
+
+    def finish(self, sources: Mapping[str, str], out: Path, progress: Callable[[int, int], None]) -> None:
+        """See `Build`."""
+        link(self._objects.collect(sources, progress), out, self._target)
+
+
+@contextmanager
+def _build_c(target: Target) -> Generator[_BuildC]:
+    with Objects(target=target, headers=c_headers()) as objects:
+        yield _BuildC(objects, target)
 
 
 C = Backend("c", ("x86-64-v3", "x86-64-v4", "aarch64"), _fuse, schedule, realise, render_module, _build_c)

@@ -15,6 +15,7 @@ from opweld.backends import backend_of
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.weights import NoWeights, Weights, WeightsFile
+from opweld.codegen.backend import Finished, unheeded
 from opweld.frontend import explore, onnx
 from opweld.frontend.description import Description, describe
 from opweld.frontend.recorded import explored_nodes
@@ -83,8 +84,16 @@ def read(model: Any, options: Options, ledger: Ledger, stage: Stage = plain) -> 
     return Read(graph, found, flow, before, ledger)
 
 
-def generate(source: Read, options: Options, target: Target, weights: Weights, stage: Stage = plain) -> Generated:
-    """The stages between programs and the sources of their module; constants go into the weights file on the way."""
+def generate(
+    source: Read,
+    options: Options,
+    target: Target,
+    weights: Weights,
+    stage: Stage = plain,
+    finished: Finished = unheeded,
+) -> Generated:
+    """The stages between programs and the sources of their module; constants go into the weights file on the way.
+    `finished` takes each source as soon as it is complete."""
     graph, found, flow, before, ledger = source.graph, source.found, source.flow, source.before, source.ledger
     schedules: dict[tuple[str, str], Schedule] = {}
     entries: dict[str, VariantEntry] = {}
@@ -113,7 +122,7 @@ def generate(source: Read, options: Options, target: Target, weights: Weights, s
     segments = _segments(flow, compiled_variant)
     description = describe(graph, found, options.dims)
     module = _module(description, flow, segments, weights.size, target)
-    sources = stage("render", backend_of(target).render, module, target)
+    sources = stage("render", backend_of(target).render, module, target, finished)
     nodes = explored_nodes(cast("tuple[FileNode, ...]", graph.meta[onnx.NODES]), found)
     outputs = description.outputs if description.structure is None else description.structure.outputs
     parameters = cast("Mapping[str, tuple[int, int]]", graph.meta[onnx.PARAMETERS])
@@ -192,15 +201,17 @@ def build_artifact(
     source = source or read(model, options, ledger_of(options) if ledger is None else ledger, reported)
     ledger = source.ledger
     images, shared, runtime = workspace / "weights.bin", workspace / "module.so", workspace / "runtime.so"
-    with WeightsFile(images) as weights:
-        made = generate(source, options, target, weights, reported)
     folder = workspace / "model.opweld"
     named = cast("tuple[str, ...]", source.graph.meta[onnx.EXTERNAL])
     external = {name: cache.file_digest(Path(model).parent / name) for name in named}
-    built = Built(folder, external, made, ledger)
-    if check:
-        built.check()
-    backend_of(target).build(made.sources, shared, target, reported.compiled)
+    # The C compiler begins with what is written while the rest still is.
+    with backend_of(target).build(target) as build:
+        with WeightsFile(images) as weights:
+            made = generate(source, options, target, weights, reported, build.add)
+        built = Built(folder, external, made, ledger)
+        if check:
+            built.check()
+        build.finish(made.sources, shared, reported.compiled)
     build_runtime(runtime, target)
     artifact.write(
         folder,

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache as remember
 from importlib import metadata, util
@@ -146,18 +146,17 @@ def build_shared(
     objects = compile_objects(
         sources, target=target, headers=headers, flags=flags, jobs=jobs, progress=progress, cache=cache
     )
-    objects = list(dict.fromkeys(objects))
     compiler, cache = Compiler.find(), cache or Cache.open()
     if not keep:
-        _link(objects, out, compiler, target, cache)
+        link(objects, out, target, cache)
         return
     # The names of objects carry digests of their contents.
-    key = _key(compiler, clang_flags(target), {}, "\n".join(path.name for path in objects))
+    key = _key(compiler, clang_flags(target), {}, "\n".join(dict.fromkeys(path.name for path in objects)))
     linked = cache.find_file("shared", key, ".so")
     if linked is None:
         with temporary_folder() as folder:
             made = folder / "made.so"
-            _link(objects, made, compiler, target, cache)
+            link(objects, made, target, cache)
             linked = cache.publish_file("shared", key, ".so", made)
     handle, name = tempfile.mkstemp(prefix=".new-", suffix=".so", dir=out.parent)
     os.close(handle)
@@ -177,38 +176,86 @@ def compile_objects(
     cache: Cache | None = None,
 ) -> list[Path]:
     """Compiles C files to objects, in the order of `sources`; equal texts share one object. See `build_shared`."""
-    cache = cache or Cache.open()
-    headers = headers or {}
-    for name in (*sources, *headers):
-        if not _FILE_NAME.fullmatch(name):
-            raise ToolchainError(f"{name!r} is no name for a C file: expected letters, digits and _, then .c or .h")
-    compiler = Compiler.find()
-    all_flags = (*compiler.flags(target), *flags)
-    keys = {name: _key(compiler, all_flags, headers, text) for name, text in sources.items()}
-    objects = {key: cache.find_file("objects", key, ".o") for key in keys.values()}
-    missing = {key: name for name, key in keys.items() if objects[key] is None}
-    done = len(sources) - len(missing)
-    if progress:
-        progress(done, len(sources))
-    if missing:
-        with temporary_folder() as workspace:
-            for name, text in (*headers.items(), *((name, sources[name]) for name in missing.values())):
+    with Objects(target=target, headers=headers, flags=flags, jobs=jobs, cache=cache) as objects:
+        return objects.collect(sources, progress)
+
+
+class Objects:
+    """C files on their way to objects, several at a time, each from when it is there. As a context manager: what was
+    not begun by the end of the block never is. Arguments as of `build_shared`, whose errors it raises."""
+
+    def __init__(
+        self,
+        *,
+        target: Target,
+        headers: Mapping[str, str] | None = None,
+        flags: Sequence[str] = (),
+        jobs: int | None = None,
+        cache: Cache | None = None,
+    ) -> None:
+        self._compiler, self._cache = Compiler.find(), cache or Cache.open()
+        self._headers = headers or {}
+        self._flags = (*self._compiler.flags(target), *flags)
+        self._jobs = jobs or available_cores()
+        self._open = contextlib.ExitStack()
+        self._at_work: tuple[Path, ThreadPoolExecutor] | None = None
+        self._done: dict[str, Path] = {}
+        self._tasks: dict[str, Future[Path]] = {}
+        for name in self._headers:
+            _check_name(name)
+
+    def __enter__(self) -> Objects:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def add(self, name: str, text: str) -> str:
+        """Begins to compile a file, unless its object is there or on its way. Answers the key of the object."""
+        _check_name(name)
+        key = _key(self._compiler, self._flags, self._headers, text)
+        if key in self._done or key in self._tasks:
+            return key
+        found = self._cache.find_file("objects", key, ".o")
+        if found is not None:
+            self._done[key] = found
+            return key
+        workspace, pool = self._begun()
+        (workspace / name).write_text(text, encoding="utf-8")
+        self._tasks[key] = pool.submit(_compile, self._compiler, self._flags, workspace, name, self._cache)
+        return key
+
+    def collect(self, sources: Mapping[str, str], progress: Progress | None = None) -> list[Path]:
+        """The objects of all files, in their order, those that were added before among them."""
+        keys = [self.add(name, text) for name, text in sources.items()]
+        waiting = {self._tasks[key]: key for key in keys if key in self._tasks}
+        done = sum(key in self._done for key in keys)
+        if progress:
+            progress(done, len(keys))
+        for task in as_completed(waiting):
+            key = waiting[task]
+            self._done[key] = self._cache.publish_file("objects", key, ".o", task.result())
+            del self._tasks[key]
+            done += keys.count(key)
+            if progress:
+                progress(done, len(keys))
+        return [self._done[key] for key in keys]
+
+    def _begun(self) -> tuple[Path, ThreadPoolExecutor]:
+        """A folder with the headers, and the threads that wait for compilers."""
+        if self._at_work is None:
+            workspace = self._open.enter_context(temporary_folder())
+            for name, text in self._headers.items():
                 (workspace / name).write_text(text, encoding="utf-8")
-            with ThreadPoolExecutor(jobs or available_cores()) as pool:
-                tasks = {
-                    pool.submit(_compile, compiler, all_flags, workspace, name, cache): key
-                    for key, name in missing.items()
-                }
-                try:
-                    for task in as_completed(tasks):
-                        objects[tasks[task]] = cache.publish_file("objects", tasks[task], ".o", task.result())
-                        done += 1
-                        if progress:
-                            progress(done, len(sources))
-                except BaseException:
-                    pool.shutdown(wait=True, cancel_futures=True)
-                    raise
-    return [path for key in keys.values() if (path := objects[key]) is not None]
+            pool = ThreadPoolExecutor(self._jobs)
+            self._open.callback(pool.shutdown, wait=True, cancel_futures=True)
+            self._at_work = workspace, pool
+        return self._at_work
+
+
+def _check_name(name: str) -> None:
+    if not _FILE_NAME.fullmatch(name):
+        raise ToolchainError(f"{name!r} is no name for a C file: expected letters, digits and _, then .c or .h")
 
 
 def assembly(sources: Mapping[str, str], *, target: Target, headers: Mapping[str, str]) -> dict[str, str]:
@@ -246,8 +293,11 @@ def _compile(compiler: Compiler, flags: Sequence[str], workspace: Path, name: st
     return out
 
 
-def _link(objects: Sequence[Path], out: Path, compiler: Compiler, target: Target, cache: Cache) -> None:
-    """Links to a temporary name in the folder of `out`, then renames."""
+def link(objects: Sequence[Path], out: Path, target: Target, cache: Cache | None = None) -> None:
+    """Links objects, each once, into the shared object `out`: to a temporary name in its folder, then renamed.
+
+    Raises ToolchainError when the linker rejects something."""
+    compiler, cache = Compiler.find(), cache or Cache.open()
     where = clang_flags(target)[:2] if compiler.is_zig else ()
     libraries = ("-lc", "-lm", "-lpthread", "-Wl,-z,defs", "-Wl,--build-id=none")
     handle, name = tempfile.mkstemp(prefix=".new-", suffix=".so", dir=out.parent)
@@ -256,7 +306,7 @@ def _link(objects: Sequence[Path], out: Path, compiler: Compiler, target: Target
         with temporary_folder() as folder:
             # A file instead of arguments: hundreds of paths may be too long for a command line.
             arguments = folder / "objects.txt"
-            quoted = ('"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"' for path in objects)
+            quoted = ('"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"' for path in dict.fromkeys(objects))
             arguments.write_text("\n".join(quoted), encoding="utf-8")
             command = (*compiler.command, *where, "-O3", "-shared", f"@{arguments}", *libraries, "-o", name)
             try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
@@ -16,16 +17,25 @@ from opweld.tensor.program import TensorProgram
 from opweld.tile.kernels import Plan, Scheduled
 from opweld.tile.module import Module
 
+Finished: TypeAlias = Callable[[str, str], object]
+"""Takes the name and the text of a source that is complete, while others are not."""
+
+
+def unheeded(name: str, text: str) -> None:
+    """A `Finished` of who waits for all sources."""
+
 
 class Build(Protocol):
     """Makes one file that the runtime opens, of a module's sources."""
 
-    def __call__(
-        self, sources: Mapping[str, str], out: Path, target: Target, progress: Callable[[int, int], None]
-    ) -> None:
+    def add(self, name: str, text: str) -> object:
+        """Begins with a source while others are still written. Raises ToolchainError without a compiler."""
+        ...
+
+    def finish(self, sources: Mapping[str, str], out: Path, progress: Callable[[int, int], None]) -> None:
         """Writes `out`, whole or not at all; `progress` takes (files done, files in all).
 
-        Raises ToolchainError when the compiler is missing or rejects something."""
+        Raises ToolchainError when the compiler rejects something."""
         ...
 
 
@@ -40,7 +50,7 @@ class Backend:
         schedule: a schedule for every region of a placed program, through the ledger: its schedule space.
         realise: the kernels that the schedules say, in order, as tile programs, and the schedules with their loops.
         render: sources by file name, of the kernels and the tables that describe them. Decides nothing.
-        build: compiles and links the sources.
+        build: compiles and links the sources; what was begun and not finished is given up at the end of its block.
     """
 
     name: str
@@ -48,5 +58,5 @@ class Backend:
     fuse: Callable[[TensorProgram, Expected, Target, Ledger], Regions]
     schedule: Callable[[Placed, Expected, Target, Ledger], list[Plan]]
     realise: Callable[[Placed, Sequence[Plan], Expected, Target, Ledger], tuple[list[Plan], list[Scheduled]]]
-    render: Callable[[Module, Target], Mapping[str, str]]
-    build: Build
+    render: Callable[[Module, Target, Finished], Mapping[str, str]]
+    build: Callable[[Target], AbstractContextManager[Build]]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from opweld.build import toolchain
 from opweld.build.cache import Cache
-from opweld.build.toolchain import Compiler, build_shared, compile_objects
+from opweld.build.toolchain import Compiler, Objects, build_shared, compile_objects
 from opweld.errors import ToolchainError
 from opweld.target import Target
 
@@ -52,6 +53,31 @@ def test_sources_become_a_library(tmp_path: Path) -> None:
     assert (library.one(), library.two()) == (1, 2)
     assert seen == [(0, 2), (1, 2), (2, 2)]
     assert [p.name for p in tmp_path.iterdir() if p.suffix == ".so"] == ["a.so"]
+
+
+def test_objects_begin_before_all_sources_are_there(tmp_path: Path, runs: list[list[str]]) -> None:
+    cache = Cache(tmp_path / "cache")
+    sources = {"one.c": function("one", 1), "two.c": function("two", 2)}
+    with Objects(target=NATIVE, headers=HEADERS, cache=cache) as objects:
+        objects.add("one.c", sources["one.c"])
+        while not runs:  # a compiler is at work
+            time.sleep(0.001)
+        found = objects.collect(sources)
+    assert len(runs) == 2
+    assert found == compile_objects(sources, target=NATIVE, headers=HEADERS, cache=cache)
+
+
+def test_what_is_begun_in_vain_leaves_nothing(
+    tmp_path: Path, runs: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with pytest.raises(KeyError), Objects(target=NATIVE, cache=Cache(tmp_path / "cache"), jobs=1) as objects:
+        for number in range(8):
+            objects.add(f"f{number}.c", f"int f{number}(void) {{ return nonsense; }}")
+        raise KeyError
+    assert len(runs) < 8
+    assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == []
 
 
 def test_objects_are_compiled_once(tmp_path: Path, runs: list[list[str]]) -> None:

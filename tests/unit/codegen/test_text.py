@@ -108,6 +108,26 @@ def test_equal_kernels_are_rendered_once() -> None:
         assert re.fullmatch(r"[a-z0-9_]+\.c", name)
 
 
+def test_files_are_handed_on_while_others_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = tuple(
+        Launch(k, tuple(range(len(k.buffers))), tuple(as_dim(1) for _ in k.sizes), as_dim(1))
+        for k in (gemm(16, 32, depth) for depth in (8, 16, 24, 32, 40))
+    )
+    module = Module.straight((), (), (Variant("all", (), (), (), (), launches, ()),), 0, ())
+    for characters, count in ((1, 5), (100_000, 2)):
+        monkeypatch.setattr("opweld.codegen.c.module._FILE_CHARACTERS", characters)
+        names: list[str] = []
+        texts: list[str] = []
+
+        def seen(name: str, text: str, names: list[str] = names, texts: list[str] = texts) -> None:
+            names.append(name)
+            texts.append(text)
+
+        files = render_module(module, machine(16), seen)
+        assert dict(zip(names, texts, strict=True)) == files
+        assert len(names) == count + 1 and names[-1] == "module.c"
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_gcc_compiles_it_too() -> None:
     random = np.random.default_rng(0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from opweld.codegen.backend import Finished, unheeded
 from opweld.codegen.c.bind import Binder
 from opweld.codegen.c.literals import string_literal, words
 from opweld.codegen.c.render import render_body, render_comment
@@ -22,24 +22,29 @@ _FILE_CHARACTERS = 100_000
 _PLACEHOLDER = "kernel_name"
 
 
-def render_module(module: Module, target: Target) -> dict[str, str]:
-    """C text by file name. Kernels that are the same, up to names from the model, are rendered once.
+def render_module(module: Module, target: Target, finished: Finished = unheeded) -> dict[str, str]:
+    """C text by file name. Kernels that are the same, up to names from the model, are rendered once. `finished` takes
+    each file as soon as it is complete.
 
     Raises ValueError when a kernel or table breaks the rules of `schedule`."""
-    kernels = _Kernels(target.vector_lanes_f32)
+    kernels = _Kernels(target.vector_lanes_f32, finished)
     for variant in module.variants:
         for launch in variant.launches:
             kernels.add(launch.kernel)
     files = kernels.files()
     files["module.c"] = _module_file(module, kernels)
+    finished("module.c", files["module.c"])
     return files
 
 
 class _Kernels:
     """Kernels by content: equal texts have one name, that of the first: debuggers and profilers show it."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, finished: Finished) -> None:
         self._lanes = lanes
+        self._finished = finished
+        self._files: dict[str, str] = {}
+        self._open: list[str] = []
         self._names: dict[Kernel, str] = {}
         self._texts: dict[str, str] = {}
         self._by_signature: dict[str, str] = {}
@@ -65,6 +70,10 @@ class _Kernels:
         if name not in self._texts:
             self._texts[name] = render_comment(kernel) + body.replace(f"void {_PLACEHOLDER}(", f"void {name}(", 1)
             self._calls[name] = {s.function for s in walk_statements(kernel.body) if isinstance(s, Invoke)}
+            self._open.append(name)
+            if self._characters(self._open) >= _FILE_CHARACTERS:
+                self._close(self._open)
+                self._open = []
 
     def name(self, kernel: Kernel) -> str:
         """The C name of an added kernel."""
@@ -76,21 +85,27 @@ class _Kernels:
         return list(self._texts)
 
     def files(self) -> dict[str, str]:
-        """Files of about equal size: including the headers costs as much as compiling several kernels."""
-        total = sum(map(len, self._texts.values()))
-        count = max(min(2, len(self._texts)), math.ceil(total / _FILE_CHARACTERS))
-        files: dict[str, str] = {}
-        group: list[str] = []
-        for name in self._texts:
-            group.append(name)
-            if sum(len(self._texts[other]) for other in group) * count >= total:
-                files[f"kernels_{len(files)}.c"] = self._file(group)
-                group = []
-        if group:
-            files[f"kernels_{len(files)}.c"] = self._file(group)
-        return files
+        """Files of about equal size: including the headers costs as much as compiling several kernels. Two at least,
+        where there are as many kernels, for two compilers."""
+        rest, self._open = self._open, []
+        if not self._files and len(rest) > 1:
+            half = next(n for n in range(1, len(rest)) if 2 * self._characters(rest[: n + 1]) > self._characters(rest))
+            self._close(rest[:half])
+            rest = rest[half:]
+        if rest:
+            self._close(rest)
+        return self._files
 
-    def _file(self, names: list[str]) -> str:
+    def _characters(self, names: Sequence[str]) -> int:
+        return sum(len(self._texts[name]) for name in names)
+
+    def _close(self, names: Sequence[str]) -> None:
+        """These kernels are a file."""
+        file, text = f"kernels_{len(self._files)}.c", self._file(names)
+        self._files[file] = text
+        self._finished(file, text)
+
+    def _file(self, names: Sequence[str]) -> str:
         called = sorted(set[str]().union(*(self._calls[name] for name in names)))
         calls = '#include "opweld_extern.h"\n' if called else ""
         head = f'#define OPW_LANES {self._lanes}\n#include "opweld_kernel.h"\n{calls}\n'
