@@ -57,8 +57,9 @@ class Finding:
 class Judge:
     """Knows the right answers of one case; made lazily, for a graph that is refused needs none."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, asks: bool = True) -> None:
         self.case = case
+        self._asks = asks
         self.names = [output.name for output in case.model.graph.output]
         self._steps: list[Step] = []
         self._right: dict[int, list[Array]] = {}
@@ -91,9 +92,9 @@ class Judge:
         return evaluate(self.steps(), self.known(choice), {})
 
     def peer(self, choice: int) -> list[Array] | str:
-        """ONNX Runtime's outputs, unoptimised, or why there are none."""
+        """ONNX Runtime's outputs, unoptimised, or why there are none: where it crashes, it is not asked."""
         if choice not in self._peer:
-            self._peer[choice] = self._ask_peer(choice)
+            self._peer[choice] = self._ask_peer(choice) if self._asks else "it ends the process"
         return self._peer[choice]
 
     def _ask_peer(self, choice: int) -> list[Array] | str:
@@ -190,6 +191,10 @@ def _gravity(finding: tuple[str, str]) -> int:
     return ("right", "refused", "noise", "disputed", "wrong", "internal", "crash").index(finding[0])
 
 
+PEER = "asking ONNX Runtime"
+"""What is being done when a crash is not ours."""
+
+
 def judge_level(
     judge: Judge, level: str, threads: Sequence[int], note: Callable[[str], None] = lambda text: None
 ) -> Finding:
@@ -212,6 +217,9 @@ def judge_level(
                     refusal = Finding(case.seed, level, count, choice, "refused", _brief(error))
                     worst = max(worst, refusal, key=lambda f: _gravity((f.outcome, "")))
                     continue
+                note(PEER)
+                judge.peer(choice)
+                note(f"{level}: judging sizes {choice} on {count} threads")
                 outcome, what = judge.verdict(choice, outputs)
                 worst = max(
                     worst,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.parallel import spread
-from tests.random.judge import Finding
+from tests.random.judge import PEER, Finding
 from tests.random.worker import OURS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -39,7 +39,8 @@ class Worker:
         return self._process
 
     def run(self, job: dict[str, Any]) -> list[Finding]:
-        """The findings of one job; a crash and a hang are findings too."""
+        """The findings of one job; a crash and a hang are findings too, but for a crash of the other runtime: what is
+        left is judged without it then."""
         process = self._start()
         assert process.stdin is not None and process.stdout is not None
         alarm = threading.Timer(TIMEOUT_S, process.kill)
@@ -64,6 +65,8 @@ class Worker:
         code = self._end()
         what = f"no answer within {TIMEOUT_S} s" if hung else _name_of(code)
         done = {finding.level for finding in findings}
+        if note == PEER and not hung:
+            return [*findings, *self.run(job | {"levels": [n for n in job["levels"] if n not in done], "alone": True})]
         level = next((level for level in job["levels"] if level not in done), job["levels"][-1])
         crash = Finding(job.get("seed", 0), level, job["threads"][0], 0, "crash", f"{what} while {note}")
         rest = [other for other in job["levels"] if other not in done | {level}]

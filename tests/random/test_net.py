@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +13,8 @@ import pytest
 
 from opweld.cached import sources_digest
 from tests.random.__main__ import environment
-from tests.random.judge import LEVELS, Finding
-from tests.random.net import cast_net
+from tests.random.judge import LEVELS, PEER, Finding
+from tests.random.net import Worker, cast_net
 from tests.random.worker import NNSMITH, OURS
 
 WORKERS = len(os.sched_getaffinity(0))
@@ -39,6 +41,32 @@ def test_fixed_seeds(tmp_path: Path) -> None:
 
 def test_fixed_seeds_with_the_compiler_of_the_product(tmp_path: Path) -> None:
     require_good(findings_of(range(1000, 1006), tmp_path, "product"), 6)
+
+
+CRASHES = f"""import json, os, sys
+job = json.loads(sys.stdin.readline())
+level = job["levels"][0]
+if "alone" not in job:
+    print(json.dumps({{"note": {PEER!r} if level == "all" else "none: running"}}), flush=True)
+    os.abort()
+finding = dict(seed=job["seed"], level=level, threads=1, choice=0, outcome="right", what="")
+print(json.dumps({{"finding": finding}}), json.dumps({{"done": True}}), sep=chr(10), flush=True)
+"""
+
+
+class Crashing(Worker):
+    """A worker that crashes at every level, at `all` while the other runtime is asked, unless it is not."""
+
+    def _start(self) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen([sys.executable, "-c", CRASHES], stdin=pipe, stdout=pipe, text=True)
+        return self._process
+
+
+def test_a_crash_of_the_other_runtime_is_not_ours() -> None:
+    with contextlib.closing(Crashing({})) as worker:
+        found = worker.run({"seed": 7, "levels": ["none", "all"], "threads": [1]})
+    assert [(finding.level, finding.outcome) for finding in found] == [("none", "crash"), ("all", "right")]
 
 
 FRESH = 100

@@ -1,6 +1,7 @@
 """A process of its own for graphs that may crash: jobs as lines of JSON in, progress and findings out.
 
-A job is {"seed": ..., "generator": ...} or {"folder": path} (see `kept.py`), with "levels" and "threads". The answer is
+A job is {"seed": ..., "generator": ...} or {"folder": path} (see `kept.py`), with "levels" and "threads"; "alone" where
+ONNX Runtime is not to be asked. The answer is
 one line a level, {"finding": ...}, then {"done": true}; before anything that may crash, {"note": ...}.
 """
 
@@ -38,7 +39,7 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_PROF, HANG_S)
         say(note="generating")
         case = load_case(job["folder"]) if "folder" in job else drawn(job["seed"], job.get("generator", OURS))
-        judge = Judge(case)
+        judge = Judge(case, asks="alone" not in job)
         say(nodes=len(case.model.graph.node))
         for level in job["levels"]:
             finding = judge_level(judge, level, job["threads"], lambda text: say(note=text))
