@@ -11,6 +11,7 @@ from opweld.codegen.backend import Backend
 from opweld.codegen.c.module import render_module
 from opweld.errors import OptionError
 from opweld.fuse.blocks import join_blocks
+from opweld.fuse.pairs import join_pairs
 from opweld.fuse.partition import partition
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
@@ -22,7 +23,8 @@ from opweld.tile.kernels import realise, schedule
 
 
 def _fuse(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> Regions:
-    return join_blocks(partition(program, expected, target, ledger), expected, target, ledger)
+    regions = join_blocks(partition(program, expected, target, ledger), expected, target, ledger)
+    return join_pairs(regions, expected, target, ledger)
 
 
 class _BuildC:

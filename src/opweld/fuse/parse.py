@@ -49,6 +49,7 @@ class RegionsParser(Parser):
         if head is None:
             self.axes = {}
         row = self._block_row()
+        shared = self._space() if row is not None and self._accept("space") else None
         members: list[Member] = []
         rows: list[dict[Axis, int]] = []
         while self._accept("member"):
@@ -62,7 +63,7 @@ class RegionsParser(Parser):
             scan = Scan(time, states, steps, stacked, final, origin)
         block = None
         if row is not None:
-            space = next((member.space for member in members if member.space is not None), None)
+            space = next((member.space for member in members if member.space is not None), shared)
             if space is None:
                 self._fail("a member with a space")
             block = Block(space, row, tuple(rows))

@@ -109,6 +109,11 @@ class Region:
         return self.members[0].kind if len(self.members) == 1 and self.scan is None else None
 
     @property
+    def of_tiles(self) -> bool:
+        """Whether it is a block whose members are all computed by register tiles."""
+        return self.block is not None and all(member.reduces_tiles for member in self.members)
+
+    @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The tensors of all members, in order."""
         return tuple(tensor for member in self.members for tensor in member.tensors)
@@ -198,7 +203,7 @@ def classify(tensor: Tensor, constants: Container[str]) -> Kind:
     pair = factors(reduce)
     if pair is not None and _is_contraction(reduce, own, pair, constants):
         return Kind.CONTRACTION
-    return Kind.WINDOW if _slides(reduce, own) else Kind.ROWWISE
+    return Kind.WINDOW if slides(reduce, own) else Kind.ROWWISE
 
 
 def _is_contraction(reduce: Reduce, own: set[Axis], pair: tuple[Load, Load], constants: Container[str]) -> bool:
@@ -214,7 +219,7 @@ def _is_contraction(reduce: Reduce, own: set[Axis], pair: tuple[Load, Load], con
     return (first and pair[0].tensor in constants) or (second and pair[1].tensor in constants)
 
 
-def _slides(reduce: Reduce, own: set[Axis]) -> bool:
+def slides(reduce: Reduce, own: set[Axis]) -> bool:
     """Whether indices mix a reduced axis with an output axis: y * stride + ky. A single index that only joins them side
     by side, each pair once, is what a Reshape leaves behind, and no window."""
     reduced = set(reduce.axes)

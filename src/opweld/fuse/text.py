@@ -61,6 +61,8 @@ class RegionPrinter:
             lines += ["  " + line for line in scan_head(region.scan)]
         if region.block is not None:
             lines.append(f"  block row {region.block.row}")
+            if all(member.space is None for member in region.members):
+                lines += ["  " + line for line in _space(region.block.space)]
         for number, member in enumerate(region.members):
             lines.append(f"  member {member.kind.value}")
             own = [*self._tensors(member, time), *_rows(region.block, number, member)]

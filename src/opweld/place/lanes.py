@@ -50,6 +50,12 @@ class Lanes:
     winograd: str = ""
 
 
+def lane_position(member: Member, lanes: Lanes) -> int | None:
+    """The axis of a member's value that its lanes run along."""
+    axis = lanes.axis
+    return None if axis is None else next(p for p, index in enumerate(member.place) if index.depends_on(axis))
+
+
 @dataclass(frozen=True)
 class Memory:
     """What is known of storage when lanes are chosen: each value's axis order, and whose storage is the caller's.

@@ -13,7 +13,7 @@ from dataclasses import replace
 from opweld.fuse.region import Kind, Member, Region, Regions, axes_in, factors, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import edge_tests, halo_of
-from opweld.place.lanes import Lanes, Memory, choose_lanes, scattered
+from opweld.place.lanes import Lanes, Memory, choose_lanes, lane_position, scattered
 from opweld.rules import LEVELS
 from opweld.schedule.cost import COPY, GATHER, LAUNCH, LINE, REFETCH, STREAMS, core_of, traffic
 from opweld.schedule.expected import Expected
@@ -64,15 +64,19 @@ class Orders:
         if region.scan is not None:
             self.shapes |= {value.name: value.shape for value in (*region.scan.states, *region.tensors)}
             inner |= {state.name for state in region.scan.states}
-        # What does not leave the kernel is row-major, and so is what the caller gave the memory for.
-        for name in (*inner, *region.outputs):
+        # What does not leave the kernel is row-major, and so is what the caller gave the memory for; but for what one
+        # register tile makes for another, which lies as its lanes want it.
+        tiled = {member.tensor.name for member in region.members if region.of_tiles} & inner
+        for name in (*inner - tiled, *region.outputs):
             if name in inner or name in self.fixed or region.scan is not None:
                 self.orders[name] = tuple(range(len(self.shapes[name])))
         for number, member in enumerate(region.members):
             if member.reduces_tiles:
                 self.lanes[member.tensor.name] = self._choose_lanes(member, region, number)
             for tensor in member.tensors:
-                if tensor.name not in self.orders:
+                if tensor.name in tiled:
+                    self.orders[tensor.name] = self._as_lanes_want(member)
+                elif tensor.name not in self.orders:
                     self.orders[tensor.name] = self._order_of(member, tensor)
                 elif tensor.name in inner:
                     self._walked[tensor.name] = self._order_like_inputs(tensor)
@@ -86,12 +90,19 @@ class Orders:
 
     # -------------------------------------------------------------------------------------------------- axis order
 
+    def _as_lanes_want(self, member: Member) -> tuple[int, ...]:
+        """The axes of a value, that of the lanes last."""
+        position = lane_position(member, self.lanes[member.tensor.name])
+        natural = range(len(member.place))
+        return (*(p for p in natural if p != position), *(() if position is None else (position,)))
+
     def _order_of(self, member: Member, tensor: Tensor) -> tuple[int, ...]:
         natural = tuple(range(len(self.shapes[tensor.name])))
         lanes = self.lanes.get(tensor.name)
         if lanes is None or lanes.axis is None:
             return self._follow(tensor) if member.indices is None else natural
-        position = next(p for p, index in enumerate(member.place) if index.depends_on(lanes.axis))
+        position = lane_position(member, lanes)
+        assert position is not None
         alone = (*(p for p in natural if p != position), position)
         joined = self._joined_order(tensor, alone)
         reason = f"axis {position} runs over vector lanes and is stored contiguously"

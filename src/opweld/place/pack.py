@@ -131,7 +131,7 @@ class _Packer:
         if old.tensor in self._constants:
             name = self._pack_constant(tensor, lanes, old, known[lanes.across.tensor].address(lanes.across.indices))
             new = load(name, old.dtype, old.indices, old.guards, old.fill)
-        elif copies:
+        elif copies and old.tensor in self._storages:  # what lies in scratch is read as it lies
             new = self._copy(tensor, lanes, old)
         return tensor.body if new is None else substitute_loads(tensor.body, lambda n: new if n is old else None)
 

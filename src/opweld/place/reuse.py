@@ -31,13 +31,13 @@ def reuse(placed: Placed, expected: Expected, target: Target, ledger: Ledger) ->
     for name, storage in storages.items():
         residents.setdefault(storage.root, set()).add(name)
     for number, region in enumerate(placed.regions):
-        if region.kind not in (Kind.MAP, Kind.CONTRACTION, Kind.WINDOW) or region.outputs[0] in fixed:
+        member, name = maker(region), region.outputs[0]
+        if member is None or name in fixed:
             continue
-        member, name = region.members[0], region.outputs[0]
         own = storages[name]
         if own.root != name or own.padded or pieces_of(member.tensor) is not None:
             continue
-        found = _operands(member, own, storages, residents, last, number, fixed)
+        found = _operands(region, member, own, storages, residents, last, number, fixed)
         dying = [root for root, why in found.items() if not why]
         if not found:
             continue
@@ -86,7 +86,16 @@ def _last_readers(placed: Placed) -> dict[str, int]:
     return {name: number for number, region in enumerate(placed.regions) for name in region.inputs}
 
 
+def maker(region: Region) -> Member | None:
+    """The member that makes the result of elementwise work or of register tiles, element by element; None where there
+    is none."""
+    if region.kind in (Kind.MAP, Kind.CONTRACTION, Kind.WINDOW):
+        return region.members[0]
+    return region.members[-1] if region.of_tiles else None
+
+
 def _operands(
+    region: Region,
     member: Member,
     own: Storage,
     storages: Mapping[str, Storage],
@@ -97,19 +106,18 @@ def _operands(
 ) -> dict[str, str]:
     """Memory of the result's size and type that it reads and that is not the caller's, in the order in which it is
     read; and why the result may not take it over, empty where it may."""
-    tensor = member.tensor
     written = own.address(member.place)
     found: dict[str, str] = {}
-    for node in loads(tensor.body):
-        storage = storages[node.tensor]
-        root = storage.root
-        if root in fixed or root in found or storage.dtype is not own.dtype:
+    for node in loads(member.tensor.body):
+        storage = storages.get(node.tensor)  # what lies in scratch has none
+        root = "" if storage is None else storage.root
+        if storage is None or root in fixed or root in found or storage.dtype is not own.dtype:
             continue
         if storages[root].elements is not own.elements:
             continue
         if storage.padded:
             found[root] = "it is padded"
-        elif not read_where_written(tensor.body, root, storages, written):
+        elif not read_where_written(region, root, storages, written):
             found[root] = "its elements are read elsewhere than where they would be overwritten"
         elif not all(last.get(name, -1) <= number for name in residents[root]):
             found[root] = "it is read again later"
@@ -118,11 +126,18 @@ def _operands(
     return found
 
 
-def read_where_written(body: Expr, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:
-    """Whether an expression reads the memory of `root` only at `written`, once."""
+def read_where_written(region: Region, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:
+    """Whether a region reads the memory of `root` only at `written`, once, and in the member that writes there."""
+    member = maker(region)
+    if member is None:
+        return False
+
+    def sites(body: Expr) -> list[Load]:
+        return [node for node in loads(body) if node.tensor in storages and storages[node.tensor].root == root]
+
+    body = member.tensor.body
     inside = {node for reduce in reductions(body) for node in loads(reduce.body)}
-    sites: list[Load] = [node for node in loads(body) if storages[node.tensor].root == root]
-    return all(
+    return not any(sites(other.tensor.body) for other in region.members if other is not member) and all(
         node not in inside and not node.guards and storages[node.tensor].address(node.indices) is written
-        for node in sites
+        for node in sites(body)
     )

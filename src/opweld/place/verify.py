@@ -16,7 +16,7 @@ from opweld.fuse.verify import verify_regions
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import WIDEST
 from opweld.place.placed import Placed
-from opweld.place.reuse import read_where_written
+from opweld.place.reuse import maker, read_where_written
 from opweld.place.storage import Storage, Term, dense, slice_of
 from opweld.schedule.expected import expected_sizes
 from opweld.tensor.dim import Dim
@@ -176,10 +176,10 @@ class _Placed:
         if last != number or self.made.get(earlier) == number:
             return last < number
         region = self.placed.regions[number]
-        if region.kind not in (Kind.MAP, Kind.CONTRACTION, Kind.WINDOW):
+        member, storage = maker(region), self.storages[later]
+        if member is None:
             return False
-        member, storage = region.members[0], self.storages[later]
-        return read_where_written(member.tensor.body, storage.root, self.storages, storage.address(member.place))
+        return read_where_written(region, storage.root, self.storages, storage.address(member.place))
 
     def _related(self, a: str, b: str) -> bool:
         """Whether one is a part of the other, or both are parts of one whole, and different ones."""

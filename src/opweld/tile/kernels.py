@@ -113,7 +113,7 @@ def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger)
     for region in placed.regions:
         name = region.outputs[0]
         choice = Choice(ledger, region.origin, (name,), expected, target, (name, ""))
-        cut = Cut() if region.block is None else choose_block(region, values, choice.part("block"))
+        cut = Cut() if region.block is None else choose_block(region, values, placed.program, choice.part("block"))
         made = tuple(works.of(region, cut))
         members: list[MemberSchedule] = []
         for work in made:

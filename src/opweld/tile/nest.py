@@ -67,8 +67,10 @@ def nest_of(
     storages: Mapping[str, Storage],
     shapes: Mapping[str, Sequence[Dim]],
     lane: Axis | None = None,
+    limits: Mapping[Axis, Dim] | None = None,
 ) -> Nest:
-    """The nest that computes element [indices] of a value into its storage for all values of the axes, simplified."""
+    """The nest that computes element [indices] of a value into its storage for all values of the axes, simplified; an
+    axis that is limited stays as it is."""
     single: dict[Atom, Dim] = {axis: ZERO for axis in axes if axis.extent is ONE}
     own = [axis for axis in axes if axis not in single]
     store = storage.address([index.substitute(single) for index in indices])
@@ -76,14 +78,15 @@ def nest_of(
     own, body, (store, mark) = split(own, resolve(substitute(body, single), storages, shapes), (store, mark))
     # Of an axis that was split, neighbours lie on the part whose step is one.
     part = next((axis for axis in own if mark.coefficient(axis) is ONE), None)
-    nest = join_axes(Nest(own, store, body, part, "" if lane is None else lane.name))
+    nest = join_axes(Nest(own, store, body, part, "" if lane is None else lane.name, limits or {}))
     return replace(nest, axes=by_stride(nest.axes, nest.store))
 
 
 def join_axes(nest: Nest) -> Nest:
     """Joins pairs of axes, the result's and the reduced ones, that all addresses walk through like one."""
     while True:
-        pair = _joinable(nest.axes, (nest.store, *_dims(nest.body)))
+        free = [axis for axis in nest.axes if axis not in nest.limits]
+        pair = _joinable(free, (nest.store, *_dims(nest.body)))
         if pair is None:
             break
         outer, inner = pair

@@ -12,6 +12,9 @@ from opweld.ledger import Ledger
 from opweld.tensor.parse import parse_program
 from tests.unit.tile.pipeline import check_compiled, compile_with, with_data
 
+APART = ("fuse.block",)
+"""Small products after one another would be one kernel."""
+
 
 def residual(reads_later: bool) -> bytes:
     """a = relu(x); c = (a w1) w2 + a; y = c w3, and with `reads_later` a is read once more after c."""
@@ -36,7 +39,7 @@ def _matrix(seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("reads_later", [False, True])
 def test_in_place_only_when_the_operand_dies(reads_later: bool) -> None:
-    model = opweld.compile(residual(reads_later))
+    model = opweld.compile(residual(reads_later), disable=APART)
     ledger = Ledger.loads((model.path / "ledger.json").read_text())
     sites = [decision.site for decision in ledger if decision.rule == "place.reuse" and decision.fired]
     assert any("residual" in site for site in sites) is not reads_later
@@ -51,8 +54,8 @@ def test_in_place_only_when_the_operand_dies(reads_later: bool) -> None:
 
 def test_disabled_it_changes_no_byte() -> None:
     x = np.random.default_rng(0).standard_normal((9, 32), np.float32)
-    with_reuse = opweld.compile(residual(False))
-    without = opweld.compile(residual(False), disable=("place.reuse",))
+    with_reuse = opweld.compile(residual(False), disable=APART)
+    without = opweld.compile(residual(False), disable=("place.reuse", *APART))
     assert with_reuse.session.plan({"x": x}).arena < without.session.plan({"x": x}).arena
     assert with_reuse.run({"x": x})["y"].tobytes() == without.run({"x": x})["y"].tobytes()
 
@@ -82,10 +85,10 @@ output y = y
 
 def test_which_operand_is_overwritten_can_be_pinned() -> None:
     program = with_data(parse_program(THREE))
-    made = compile_with(program, Ledger())
+    made = compile_with(program, Ledger(APART))
     whether, which = (d for d in made.ledger if d.rule == "place.reuse")
     assert (whether.taken, which.taken) == ("in-place", "First 0")
-    again = compile_with(program, Ledger(pins={which.id: "Second 0"}))
+    again = compile_with(program, Ledger(APART, pins={which.id: "Second 0"}))
     assert again.placed.storages["s"].root == "b"
     check_compiled(program, again, {})
 
@@ -96,7 +99,7 @@ def test_what_cannot_be_overwritten_says_why() -> None:
         "y f32[i0: 5, i1: 8]", "y f32[i0: 5, i1: 5]"
     )
     text = text.replace("add(add(c[i0, i1], a[i0, i1]), b[i0, i1])", "add(c[i0, i1], a[i0, i1])")
-    made = compile_with(with_data(parse_program(text)), Ledger())
+    made = compile_with(with_data(parse_program(text)), Ledger(APART))
     (refused,) = (d for d in made.ledger if d.rule == "place.reuse" and d.subject.startswith("Third"))
     assert dict(refused.failed) == {"First 0": "it is read again later"}
     assert refused.near_miss

@@ -6,19 +6,21 @@
     last       a contraction of the rows in scratch
 
 softmax(q k^T) v is such a block: no value of the size of the scores ever leaves the cache. A value in scratch has the
-address that it would have in memory, less where the block begins.
+address that it would have in memory, less where the block begins. A pair (`fuse/pairs.py`) has no rows in the middle:
+its first member is a contraction or a window, and what that leaves lies as its lanes want it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from opweld.fuse.live import Live, Values, live_columns
 from opweld.fuse.online import softmax_of
+from opweld.fuse.pairs import Prices
 from opweld.fuse.region import Block, Kind, Region, reductions
 from opweld.fuse.region import Member as RegionMember
-from opweld.place.lanes import Lanes
+from opweld.place.lanes import Lanes, lane_position
 from opweld.place.storage import Storage, Term, apart
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import Product, best_height, contraction, core_of, level_rate, traffic
@@ -26,7 +28,7 @@ from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
-from opweld.tensor.program import Tensor
+from opweld.tensor.program import Tensor, TensorProgram
 from opweld.tile.member import Made, Member, ReductionMember, RowMember
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
@@ -57,13 +59,15 @@ class Cut:
         return "computed" if self.live is None else "skipped"
 
 
-def choose_block(region: Region, values: Values, choice: Choice) -> Cut:
-    """How a block is cut; `values` are those of the program.
+def choose_block(region: Region, values: Values, program: TensorProgram, choice: Choice) -> Cut:
+    """How a block of the program is cut; `values` are the program's.
 
     More rows read the other operands less often, fewer leave work for all cores and keep what lies between the members
     in the cache; so do fewer columns, each block of which reads the results once more."""
     block = region.block
     assert block is not None
+    if region.of_tiles:
+        return _choose_pair(region, program, choice)
     shape = _Shape.of(region, choice)
     extent = block.space.rows[block.row]
     heights = [h for h in HEIGHTS if h == 1 or extent.constant is None or h <= extent.constant]
@@ -97,6 +101,19 @@ def choose_block(region: Region, values: Values, choice: Choice) -> Cut:
         return Cut(rows, count, live if skips else None)
     choice.cheapest("schedule.masked", masked, live, {"skipped": live})
     return Cut(rows, count)
+
+
+def _choose_pair(region: Region, program: TensorProgram, choice: Choice) -> Cut:
+    """How a pair is cut: rows only, since nothing in it is a softmax."""
+    found = Prices.of(region, program, choice.expected, choice.target)
+    reason = "what lies between stays in the cache, operands are read seldom, and there is work for all cores"
+    prices = {str(height): found.seconds(height) for height in found.heights}
+    rows = int(choice.cheapest("schedule.block", prices, reason))
+    why = "no softmax lies between its members"
+    price = prices[str(rows)]
+    choice.cheapest("schedule.columns", {"0": price}, "whole rows are summed at once", {str(COLUMNS[0]): why})
+    choice.cheapest("schedule.masked", {"computed": price}, why, {"skipped": why})
+    return Cut(rows)
 
 
 def whole_columns(extent: Dim, columns: int) -> tuple[Dim, Dim]:
@@ -247,7 +264,8 @@ def block_of(
     frame = Frame.of(block, height)
     local, scratch = dict(storages), list[Scratch]()
     for tensor in _between(region):
-        storage = window(tensor, block, height, block.space.columns, frame.start)
+        last = lane_position(region.members[0], lanes[tensor.name]) if region.of_tiles else None
+        storage = window(tensor, block, height, block.space.columns, frame.start, last=last)
         local[tensor.name] = storage
         scratch.append(Scratch(storage.root, tensor.dtype, storage.elements))
 
@@ -257,10 +275,8 @@ def block_of(
         axes = (frame.inner, *(axis for axis in tensor.axes if axis not in own))
         place = tuple(dim.substitute(at) for dim in member.place)
         storage = local[tensor.name]
-        nest = nest_of(axes, place, substitute(tensor.body, at), storage, local, shapes, lane.axis)
-        return ReductionMember(
-            replace(nest, limits=frame.limits), storage.root, member.kind, lane.vectors, (tensor.name,)
-        )
+        nest = nest_of(axes, place, substitute(tensor.body, at), storage, local, shapes, lane.axis, frame.limits)
+        return ReductionMember(nest, storage.root, member.kind, lane.vectors, (tensor.name,))
 
     members: list[Member] = []
     for member, own in zip(region.members, block.rows, strict=True):
@@ -283,13 +299,23 @@ def _between(region: Region) -> list[Tensor]:
     return found
 
 
-def window(tensor: Tensor, block: Block, height: int, columns: Sequence[Dim], start: Dim, first: Dim = ZERO) -> Storage:
+def window(
+    tensor: Tensor,
+    block: Block,
+    height: int,
+    columns: Sequence[Dim],
+    start: Dim,
+    first: Dim = ZERO,
+    last: int | None = None,
+) -> Storage:
     """Scratch for the rows of one block, [rows][columns], or for so many of their columns from the first on. A row and
-    a column keep the index that they have in the value."""
+    a column keep the index that they have in the value. `last`: the axis of the value that lies innermost, where it is
+    not its last one."""
     places = block.space.places[tensor.name]
     terms: list[Term] = []
     stride = ONE
-    for axis in reversed(range(len(places))):
+    order = [axis for axis in range(len(places)) if axis != last] + ([] if last is None else [last])
+    for axis in reversed(order):
         place = places[axis]
         if place is not None and place[0] == "column":
             terms.append(Term(axis, stride))

@@ -165,8 +165,8 @@ class _Builder:
         lane = self._lanes[tensor.name]
         place = tuple(dim.substitute(at) for dim in member.place)
         along = some if lane.axis is column else lane.axis
-        nest = nest_of(axes, place, substitute(tensor.body, at), local[tensor.name], local, self._shapes, along)
-        nest = replace(nest, limits=self._frame.limits)
+        body, storage = substitute(tensor.body, at), local[tensor.name]
+        nest = nest_of(axes, place, body, storage, local, self._shapes, along, self._frame.limits)
         return ReductionMember(nest, local[tensor.name].root, member.kind, lane.vectors, (tensor.name, *part))
 
     def _column_of(self, value: str, indices: Sequence[Dim]) -> Axis:
@@ -199,8 +199,7 @@ class _Builder:
         )
         axes = (self._frame.inner, *self._others)
         lane = self._lanes[tensor.name]
-        nest = nest_of(axes, self._here, body, self._sums, local, self._shapes, lane.axis)
-        nest = replace(nest, limits=self._frame.limits)
+        nest = nest_of(axes, self._here, body, self._sums, local, self._shapes, lane.axis, self._frame.limits)
         return ReductionMember(nest, self._sums.root, member.kind, lane.vectors, (tensor.name, *part))
 
     def _share(self, indices: tuple[Dim, ...]) -> Expr:
