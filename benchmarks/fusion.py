@@ -7,8 +7,9 @@
 The small cases are those that papers on fusion report; the models are exports that still hold their BatchNorms, GELUs
 and LayerNorms as exporters write them. Both ways of a case run in one process, in alternating blocks. `bytes` is what
 kernels must read and write at least, weights included; `arena` the memory of intermediate values. The page is
-docs/fusion.md. Its last table bounds what more fusion could gain: bytes that pass between kernels, and the part of a
-run that they take at the bandwidth of L3.
+docs/fusion.md. `benchmarks.blocks` holds every block of contractions and windows beside the kernels that it would be.
+The last table bounds what more fusion could gain: bytes that pass between kernels, and the part of a run that they take
+at the bandwidth of L3.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from benchmarks import blocks
 from benchmarks.paired import REPOSITORY
 from benchmarks.performance import machine
 from benchmarks.zoo import fetch, inputs
@@ -229,7 +231,13 @@ def _moved(account: Account) -> tuple[int, int]:
     return len(account.kernels), account.bytes
 
 
-def page(pairs: Sequence[Pair], lefts: Sequence[Left], about: Mapping[str, str], threads: int) -> str:
+def page(
+    pairs: Sequence[Pair],
+    across: Sequence[blocks.Alike],
+    lefts: Sequence[Left],
+    about: Mapping[str, str],
+    threads: int,
+) -> str:
     """docs/fusion.md."""
     head = (
         "| case | off | decisions | ms | kernels | MB moved | MB arena | faster | known |\n"
@@ -256,6 +264,15 @@ def page(pairs: Sequence[Pair], lefts: Sequence[Left], about: Mapping[str, str],
         head.replace(" known |", "", 1).replace("---|", "", 1),
         *(pair.line().removesuffix("  |") for pair in pairs if pair.case not in SMALL),
         "",
+        "## Across contractions",
+        "",
+        "Blocks of several contractions, windows and rows beside the kernels that they would be, wherever they are",
+        "legal: `taken` are those that are predicted to gain at least 3%; of the others prediction says that they do",
+        "not pay. Microseconds of all that are alike, and how often faster a block is, measured and predicted.",
+        "",
+        blocks.HEADER,
+        *(row.line() for row in across),
+        "",
         "## What is left to fuse",
         "",
         "Values that one kernel writes and another reads, the model's inputs and outputs with them, at the bandwidth",
@@ -279,6 +296,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}")
     pairs: list[Pair] = []
+    across: list[blocks.Alike] = []
     lefts: list[Left] = []
     with tempfile.TemporaryDirectory(prefix="opweld-fusion-") as folder:
         for case in options.cases or (*SMALL, *MODELS):
@@ -290,8 +308,11 @@ def main() -> int:
                 lefts.append(left(case, fetch.path(case), found, options.threads))
                 print(lefts[-1].line(), flush=True)
                 pairs += found
+    for case in blocks.MODELS if not options.cases else [case for case in options.cases if case in blocks.MODELS]:
+        across += blocks.compare(case, options.threads)
+        print("\n".join(row.line() for row in across if row.model == case), flush=True)
     if options.page:
-        Path(options.page).write_text(page(pairs, lefts, machine(), options.threads), encoding="utf-8")
+        Path(options.page).write_text(page(pairs, across, lefts, machine(), options.threads), encoding="utf-8")
     return 0
 
 

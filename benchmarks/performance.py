@@ -64,13 +64,15 @@ class Side:
 @dataclass(frozen=True)
 class Group:
     """Kernels of a model that do alike: nodes of the first one, how many there are, milliseconds of a run that all of
-    them take, and the part of these that the machine needs at least."""
+    them take, and the part of these that the machine needs at least. `why`: what `opweld profile` found them bound by,
+    as of the first."""
 
     kernel: str
     nodes: str
     count: int
     milliseconds: float
     floor: float
+    why: str = ""
 
     @property
     def lost(self) -> float:
@@ -160,9 +162,8 @@ def compiled(model: Path, out: Path, threads: int) -> float:
         return time.perf_counter() - start
 
 
-def profiled(artifact: Path, feeds: Mapping[str, Any]) -> tuple[float, tuple[Group, ...]]:
-    """The part of the latency that the machine needs at least, which is the kernels' floors, and the groups of kernels
-    that lose the most."""
+def profile_of(artifact: Path, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """What `opweld profile` says of an artifact, as its --json does."""
     with tempfile.TemporaryDirectory(prefix="opweld-performance-") as place:
         given: list[str] = []
         for number, (name, values) in enumerate(feeds.items()):
@@ -171,7 +172,13 @@ def profiled(artifact: Path, feeds: Mapping[str, Any]) -> tuple[float, tuple[Gro
         out = Path(place) / "profile.json"
         command = [sys.executable, "-m", "opweld", "profile", str(artifact), "--json", str(out), *given]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        data = json.loads(out.read_text())
+        return json.loads(out.read_text())
+
+
+def profiled(artifact: Path, feeds: Mapping[str, Any]) -> tuple[float, tuple[Group, ...]]:
+    """The part of the latency that the machine needs at least, which is the kernels' floors, and the groups of kernels
+    that lose the most."""
+    data = profile_of(artifact, feeds)
     alike: dict[tuple[str, int, int], list[tuple[dict[str, Any], float]]] = {}
     for kernel in data["kernels"]:
         floor = kernel["bound"]["floor_seconds"] if kernel["bound"] else 0.0
@@ -181,7 +188,10 @@ def profiled(artifact: Path, feeds: Mapping[str, Any]) -> tuple[float, tuple[Gro
     for (kind, _, _), found in alike.items():
         seconds = sum(kernel["seconds"]["median"] for kernel, _ in found)
         part = sum(floor for _, floor in found) / seconds if seconds else 1.0
-        groups.append(Group(kind, " ".join(found[0][0]["nodes"]), len(found), seconds * 1e3, part))
+        bound = found[0][0]["bound"] or {}
+        named = " ".join(bound[key] for key in ("kind", "level", "cause") if bound.get(key))
+        why = f"{named}: {bound['reason']}" if named else ""
+        groups.append(Group(kind, " ".join(found[0][0]["nodes"]), len(found), seconds * 1e3, part, why))
     groups.sort(key=lambda group: -group.lost)
     total = sum(floor for found in alike.values() for _, floor in found)
     return total / data["latency"]["median"], tuple(groups[:MOST_GROUPS])
@@ -308,14 +318,17 @@ def _where_the_rest_is(rows: Sequence[Row]) -> list[str]:
     lines += [
         "Batch 1, most threads: kernels that do alike, by the time that they take beyond their floors. `of a run`"
     ]
-    lines += ["is that time: what is gained at most where they are made as fast as the machine.", ""]
-    lines += ["| model | kernels | nodes of the first | ms | floor | of a run |", "|---|" + "---|" * 5]
+    lines += [
+        "is that time: what is gained at most where they are made as fast as the machine; `why` is what a profile"
+    ]
+    lines += ["finds the first of them bound by.", ""]
+    lines += ["| model | kernels | nodes of the first | ms | floor | of a run | why |", "|---|" + "---|" * 6]
     for row in _of(rows, max((row.threads for row in rows), default=1), 1):
         for group in row.groups if row.model in ARCHITECTURES else ():
             lost = group.lost / row.opweld.milliseconds
             lines.append(
                 f"| {row.model} | {group.count} {group.kernel} | {group.nodes} | {group.milliseconds:.3g} "
-                f"| {group.floor:.0%} | {lost:.1%} |"
+                f"| {group.floor:.0%} | {lost:.1%} | {group.why} |"
             )
     return lines
 
