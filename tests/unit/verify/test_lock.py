@@ -42,9 +42,12 @@ def save(path: Path, *more: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -
     return path
 
 
-def locked(model: Path) -> tuple[list[Fusion], list[Decision]]:
-    # Small products after one another would be one kernel.
-    compiled = list(read_account(model, Options(disable=("fuse.block",))).ledger)
+APART = ("fuse.block",)
+"""Small products after one another would be one kernel."""
+
+
+def locked(model: Path, disable: tuple[str, ...] = APART) -> tuple[list[Fusion], list[Decision]]:
+    compiled = list(read_account(model, Options(disable=disable)).ledger)
     rewritten = optimize_model(model, lambda: Ledger(rules=REWRITES)).ledger
     return fusions_of(compiled, list(rewritten)), compiled
 
@@ -83,7 +86,7 @@ def test_a_block_is_one_line_and_a_copy_for_its_lanes_none(tmp_path: Path) -> No
     )
     model = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), model)
-    found, compiled = locked(model)
+    found, compiled = locked(model, ())
     assert any(d.rule == "place.pack" and d.taken == "copy" and "scores" in d.site for d in compiled)
     assert [set(fusion.nodes) for fusion in found if fusion.kind == "kernel"] == [
         {"scores", "masked", "softmax", "mix"}
