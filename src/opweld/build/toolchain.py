@@ -199,6 +199,7 @@ class Objects:
         self._jobs = jobs or available_cores()
         self._open = contextlib.ExitStack()
         self._at_work: tuple[Path, ThreadPoolExecutor] | None = None
+        self._names: dict[str, str] = {}
         self._done: dict[str, Path] = {}
         self._tasks: dict[str, Future[Path]] = {}
         for name in self._headers:
@@ -211,9 +212,13 @@ class Objects:
         self._open.close()
 
     def add(self, name: str, text: str) -> str:
-        """Begins to compile a file, unless its object is there or on its way. Answers the key of the object."""
+        """Begins to compile a file, unless its object is there or on its way. Answers the key of the object.
+
+        Raises ValueError for a name that another text has."""
         _check_name(name)
         key = _key(self._compiler, self._flags, self._headers, text)
+        if self._names.setdefault(name, key) != key:
+            raise ValueError(f"{name} has two texts")
         if key in self._done or key in self._tasks:
             return key
         found = self._cache.find_file("objects", key, ".o")

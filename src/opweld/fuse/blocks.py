@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from opweld.fuse.region import Block, Kind, Region, Regions, axes_in, factors, reductions
+from opweld.fuse.region import Block, Kind, Region, Regions, axes_in, factors, has_lanes, reductions
 from opweld.fuse.rows import RowSpace
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import LAUNCH, traffic
@@ -55,10 +55,7 @@ def join_blocks(regions: Regions, expected: Expected, target: Target, ledger: Le
 
     The contraction that is computed last chooses first: what lies between two contractions is as large as both."""
     by_output = {name: region for region in regions.regions for name in region.outputs}
-    users: dict[str, list[Region]] = {}
-    for region in regions.regions:
-        for name in region.inputs:
-            users.setdefault(name, []).append(region)
+    users = users_of(regions)
     kept = {value for _, value in regions.program.outputs}
     constants = frozenset(constant.name for constant in regions.program.constants)
     gone: set[Region] = set()
@@ -71,7 +68,7 @@ def join_blocks(regions: Regions, expected: Expected, target: Target, ledger: Le
             continue
         middle = by_output[site.tensor]
         begins: dict[str, int | str] = {"contraction": "it begins another block"} if last in gone else {}
-        failed = begins or _refusal(last, site, middle, users, kept)
+        failed = begins or refusal(last, site, middle, users, kept)
         ways = [] if failed else _joinings(last, site, middle, by_output, users, kept)
         found = ways[0] if ways else None
         weights = _other(last, site) if _other(last, site).tensor in constants else None
@@ -102,9 +99,19 @@ def _other(last: Region, site: Load) -> Load:
     return pair[1] if pair[0] is site else pair[0]
 
 
-def _refusal(
+def users_of(regions: Regions) -> dict[str, list[Region]]:
+    """The regions that read each value."""
+    users: dict[str, list[Region]] = {}
+    for region in regions.regions:
+        for name in region.inputs:
+            users.setdefault(name, []).append(region)
+    return users
+
+
+def refusal(
     last: Region, site: Load, middle: Region, users: dict[str, list[Region]], kept: set[str]
 ) -> dict[str, int | str]:
+    """What keeps a contraction apart from the region whose result it loads at `site`: somebody else wants it, too."""
     if middle.outputs != (site.tensor,):
         return {"outputs": len(middle.outputs)}
     if site.tensor in kept:
@@ -319,11 +326,13 @@ def _extent(space: RowSpace, place: tuple[str, int]) -> Dim:
 
 
 def _runs_in_one_factor(region: Region, rows: dict[Axis, int], row: int) -> bool:
-    """Whether blocks of this row share the other factor, and addresses are straight lines along it."""
+    """Whether blocks of this row share the other factor, addresses are straight lines along it, and lanes are left."""
     tensor, place = region.members[0].tensor, region.members[0].place
     axis = next((axis for axis, number in rows.items() if number == row), None)
     pair = factors(reductions(tensor.body)[0])
     if axis is None or pair is None or sum(axis in axes_in(node) for node in pair) != 1:
+        return False
+    if not has_lanes(region.members[0], rows):
         return False
     dims = [*place, *(dim for node in walk(tensor.body) for dim in dims_of(node))]
     return all(dim.coefficient(axis) is not None for dim in dims)

@@ -13,7 +13,8 @@ import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
-from opweld.fuse.region import Block, Kind, Member, Region, Regions, factors, reductions, slides
+from opweld.fuse.blocks import refusal, users_of
+from opweld.fuse.region import Block, Kind, Member, Region, Regions, axes_in, factors, has_lanes, reductions, slides
 from opweld.fuse.rows import RowSpace
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import (
@@ -48,10 +49,7 @@ def join_pairs(regions: Regions, expected: Expected, target: Target, ledger: Led
 
     The contraction that is computed last chooses first."""
     by_output = {name: region for region in regions.regions for name in region.outputs}
-    users: dict[str, int] = {}
-    for region in regions.regions:
-        for name in region.inputs:
-            users[name] = users.get(name, 0) + 1
+    users = users_of(regions)
     kept = {value for _, value in regions.program.outputs}
     gone: set[Region] = set()
     made: dict[Region, Region] = {}
@@ -60,22 +58,12 @@ def join_pairs(regions: Regions, expected: Expected, target: Target, ledger: Led
         if site is None:
             continue
         first = by_output[site.tensor]
-        failed: dict[str, int | str] = {}
-        if last in gone:
-            failed["contraction"] = "it begins another block"
-        elif site.tensor in kept:
-            failed["output"] = "the caller reads it from memory"
-        elif users[site.tensor] != 1:
-            failed["users"] = users[site.tensor]
-        elif sum(node.tensor == site.tensor for node in loads(last.members[0].tensor.body)) != 1:
-            failed["loads"] = "several"
-        elif first.kind is Kind.CONTRACTION and slides(
-            reductions(first.tensors[0].body)[0], set(first.tensors[0].axes)
-        ):
-            failed["convolution"] = "Winograd's algorithm and neighbouring rows want it whole"
-        pair = None if failed else _pair(first, site, last)
-        if not failed and pair is None:
-            failed["rows"] = f"{last.outputs[0]} does not sum over whole rows of {site.tensor}"
+        begins: dict[str, int | str] = {"contraction": "it begins another block"} if last in gone else {}
+        failed = begins or refusal(last, site, first, users, kept)
+        found = None if failed else _pair(first, site, last)
+        if isinstance(found, str):
+            failed["rows"] = found
+        pair = found if isinstance(found, Region) else None
         if _decide(first, last, pair, failed, regions.program, expected, target, ledger) and pair is not None:
             gone |= {first, last}
             made[last] = pair
@@ -130,10 +118,12 @@ def _decide(
 # ------------------------------------------------------------------------------------------------------------ matching
 
 
-def _pair(first: Region, site: Load, last: Region) -> Region | None:
-    """Both as one block; None where an index or axis does not fit."""
+def _pair(first: Region, site: Load, last: Region) -> Region | str:
+    """Both as one block, or what does not fit."""
     member, tensor = first.members[0], last.members[0].tensor
     reduce = reductions(tensor.body)[0]
+    if first.kind is Kind.CONTRACTION and slides(reductions(member.tensor.body)[0], set(member.tensor.axes)):
+        return f"neighbours in {site.tensor} share what they read"
     common: list[tuple[Axis, Axis]] = []
     columns: list[Axis] = []
     seen: set[Axis] = set()
@@ -142,31 +132,38 @@ def _pair(first: Region, site: Load, last: Region) -> Region | None:
         axis, made = dim.atom, own.atom
         if _single(dim) and _single(own):
             continue
-        if not isinstance(axis, Axis) or not isinstance(made, Axis) or axis.extent is not made.extent:
-            return None
+        if not isinstance(axis, Axis) or not isinstance(made, Axis):
+            return f"{last.outputs[0]} reads {site.tensor} at {dim}, which is made at {own}"
+        if axis.extent is not made.extent:
+            return f"{last.outputs[0]} reads {axis.extent} of the {made.extent} elements of {site.tensor} along an axis"
         if axis in seen or made in seen:
-            return None
+            return f"{last.outputs[0]} reads a diagonal of {site.tensor}"
         seen |= {axis, made}
         if axis in reduce.axes:
             columns.append(axis)
         else:
             common.append((axis, made))
     whole = {axis for axis in member.tensor.axes if axis.extent.constant != 1} <= seen
-    if site.guards or not whole or not common or set(columns) != set(reduce.axes):
-        return None
+    if site.guards or not whole or set(columns) != set(reduce.axes):
+        return f"{last.outputs[0]} does not sum over whole rows of {site.tensor}"
+    if not common:
+        return f"{site.tensor} has one row"
     # What slides is computed for whole lines at a time: neighbours on a line share what they read.
     held = common[-1:] if len(common) > 1 and first.kind is Kind.WINDOW else []
     rows = common[: len(common) - len(held)]
     row = len(rows) - 1
     if not all(_straight(region, axis) for region, axis in ((last, rows[row][0]), (first, rows[row][1]))):
-        return None
+        return "addresses are no straight lines along the rows"
+    own_rows = tuple({pair[part]: n for n, pair in enumerate(rows)} for part in (1, 0))
+    for one, axes in zip((member, last.members[0]), own_rows, strict=True):
+        if not has_lanes(one, axes):
+            return f"along the columns of {one.tensor.name} lie both of its factors, and lanes along none"
     numbers = {axis: ("row", n) for n, (axis, _) in enumerate(rows)}
     numbers |= {axis: ("column", n) for n, axis in enumerate((*(axis for axis, _ in held), *columns))}
     space = RowSpace(
         tuple(axis.extent for axis, _ in rows), tuple(axis.extent for axis in (*(axis for axis, _ in held), *columns))
     )
     space.places[site.tensor] = tuple(numbers[dim.atom] if isinstance(dim.atom, Axis) else None for dim, _ in read)
-    own_rows = tuple({pair[part]: n for n, pair in enumerate(rows)} for part in (1, 0))
     return Region((member, last.members[0]), last.outputs, block=Block(space, row, own_rows))
 
 
@@ -230,7 +227,8 @@ class Pair:
         reduced: what the first one sums over. results: what comes out for each row. slides: the first one is a window.
         turned: the result is the caller's, where neighbours belong to different rows: lanes run along them, and what
             lies between is gathered.
-        first, last: bytes of weights. weights: of all of the model, which passed through the caches since.
+        again: bytes that every block reads, weights mostly. weights: bytes of all of the model, which passed through
+            the caches since these were read.
     """
 
     rows: int
@@ -241,8 +239,7 @@ class Pair:
     results: int
     slides: bool
     turned: bool
-    first: int
-    last: int
+    again: int
     weights: int
     dtype: DType
     target: Target
@@ -258,8 +255,7 @@ class Pair:
         shared = {dim.atom for dim in site.indices}
         held = [axis.extent for axis in last.tensor.axes if axis in shared and axis not in block.rows[1]]
         outside = expected.product(size for n, size in enumerate(block.space.rows) if n != block.row)
-        sizes = {c.name: c.dtype.bytes * math.prod(c.shape) for c in program.constants}
-        read = [{n.tensor for n in loads(member.tensor.body)} & sizes.keys() for member in (first, last)]
+        weights = sum(constant.dtype.bytes * math.prod(constant.shape) for constant in program.constants)
         return Pair(
             _size(block.space.rows[block.row : block.row + 1], expected, unknown),
             outside,
@@ -269,9 +265,8 @@ class Pair:
             expected.product(axis.extent for axis in last.tensor.axes if axis not in shared),
             first.kind is Kind.WINDOW,
             _turned(last, shared, region.outputs[0] in {value for _, value in program.outputs}),
-            sum(sizes[name] for name in read[0]),
-            sum(sizes[name] for name in read[1]),
-            sum(sizes.values()),
+            sum(_read_again(m, rows, expected) for m, rows in zip(region.members, block.rows, strict=True)),
+            weights,
             last.tensor.dtype,
             target,
         )
@@ -287,19 +282,19 @@ class Pair:
         blocks = -(-self.rows // height) * self.outside
         size = self.dtype.bytes * rows * self.columns
         between = 0.0 if 2 * size <= self.target.l1_bytes else 2 * size / level_rate(2 * size, self.target)
-        each = max(self._arithmetic(rows), traffic(self.first + self.last, self.target)) + between
+        each = max(self._arithmetic(rows), traffic(self.again, self.target)) + between
         if self.turned:
             each += GATHER * rows * self.columns / core_of(self.target).hertz
         turns = -(-blocks // cores)
         # Each core brings all weights, once.
-        far = (self.first + self.last) / level_rate(max(self.weights, self.first + self.last), self.target)
+        far = self.again / level_rate(max(self.weights, self.again), self.target)
         return LAUNCH + turns * (each + ITERATION / core_of(self.target).hertz) + far
 
     def apart(self) -> float:
         """Of two kernels."""
         cores = self.target.cores
         size = self.dtype.bytes * self.all_rows * self.columns
-        far = (self.first + self.last) / level_rate(max(self.weights, self.first + self.last), self.target)
+        far = self.again / level_rate(max(self.weights, self.again), self.target)
         return 2 * LAUNCH + (self._arithmetic(self.all_rows) + 2 * traffic(size, self.target) + far) / cores
 
     def _arithmetic(self, rows: int) -> float:
@@ -312,6 +307,15 @@ class Pair:
         core, lanes = core_of(self.target), self.target.vector_lanes_f32
         vectors = rows * padded(self.columns, lanes) / lanes
         return seconds + vectors * (self.reduced / core.products + 1 / core.stores) / core.hertz
+
+
+def _read_again(member: Member, rows: Container[Axis], expected: Expected) -> int:
+    """Bytes of the factors of a contraction that all rows share: what is of one row is read with it."""
+    pair = factors(reductions(member.tensor.body)[0])
+    if member.kind is not Kind.CONTRACTION or pair is None:
+        return 0
+    shared = [node for node in pair if not any(axis in rows for axis in axes_in(node))]
+    return sum(node.dtype.bytes * expected.product(axis.extent for axis in axes_in(node)) for node in shared)
 
 
 def _turned(last: Member, shared: Container[object], fixed: bool) -> bool:

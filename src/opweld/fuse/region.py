@@ -185,6 +185,16 @@ def axes_in(load: Load) -> frozenset[Axis]:
     return frozenset[Axis]().union(*map(axes_of, dims_of(load)))
 
 
+def has_lanes(member: Member, rows: Container[Axis]) -> bool:
+    """Whether lanes can run along an axis of a contraction that is none of these rows: one that a single factor has, so
+    that an element of the other serves all of them. Those of a window run along any."""
+    own = [axis for axis in member.tensor.axes if axis.extent.constant != 1 and axis not in rows]
+    pair = factors(reductions(member.tensor.body)[0])
+    if member.kind is not Kind.CONTRACTION or pair is None:
+        return bool(own)
+    return any(axis in addressed(a) and axis not in axes_in(b) for axis in own for a, b in (pair, pair[::-1]))
+
+
 def addressed(load: Load) -> frozenset[Axis]:
     """The axes on which the address of a load depends, guards aside: those that operands can be packed along."""
     return frozenset[Axis]().union(*map(axes_of, load.indices))

@@ -69,8 +69,8 @@ def nest_of(
     lane: Axis | None = None,
     limits: Mapping[Axis, Dim] | None = None,
 ) -> Nest:
-    """The nest that computes element [indices] of a value into its storage for all values of the axes, simplified; an
-    axis that is limited stays as it is."""
+    """The nest that computes element [indices] of a value into its storage for all values of the axes, simplified.
+    Axes that are limited are not joined to others."""
     single: dict[Atom, Dim] = {axis: ZERO for axis in axes if axis.extent is ONE}
     own = [axis for axis in axes if axis not in single]
     store = storage.address([index.substitute(single) for index in indices])

@@ -85,8 +85,8 @@ class _Kernels:
         return list(self._texts)
 
     def files(self) -> dict[str, str]:
-        """Files of about equal size: including the headers costs as much as compiling several kernels. Two at least,
-        where there are as many kernels, for two compilers."""
+        """Files of about equal size: including the headers costs as much as compiling several kernels. What would be
+        one file is two, for two compilers."""
         rest, self._open = self._open, []
         if not self._files and len(rest) > 1:
             half = next(n for n in range(1, len(rest)) if 2 * self._characters(rest[: n + 1]) > self._characters(rest))
