@@ -84,7 +84,8 @@ class MapMember:
 
 @dataclass(frozen=True, eq=False)
 class ReductionMember:
-    """A contraction or window, whose tile is `vectors` wide; in a recurrence, computed at each step of `time`."""
+    """A contraction or window, whose tile is `vectors` wide; in a recurrence, computed at each step of `time`.
+    `paired`: another one shares its kernel."""
 
     nest: Nest
     buffer: str
@@ -92,11 +93,12 @@ class ReductionMember:
     vectors: int
     names: tuple[str, ...] = ()
     time: Axis | None = None
+    paired: bool = False
 
     def choose(self, choice: Choice) -> MemberSchedule:
         """See `Member`."""
         about = choice.about(*self.names)
-        return choose_reduction(self.nest, self.kind, self.vectors, about, self.time is not None)
+        return choose_reduction(self.nest, self.kind, self.vectors, about, self.time is not None, self.paired)
 
     def realise(self, schedule: MemberSchedule, target: Target) -> Made:
         """See `Member`."""

@@ -141,7 +141,7 @@ def test_what_a_mask_rules_out_takes_no_longer(kernels: Kernels) -> None:
         x = np.full(1 << 14, value, np.float32)
         return min(timeit.repeat(lambda: kernels.unary("exp_f32", x), number=1, repeat=30))
 
-    assert all(fastest(value) < 4 * fastest(-1.0) for value in (-104.0, -1e4, -3.4e38, -np.inf))
+    assert all(fastest(value) < 4 * fastest(-1.0) for value in (-200.0, -1e4, -3.4e38, -np.inf))
 
 
 def test_tanh_and_erf_stay_within_one(kernels: Kernels) -> None:

@@ -72,7 +72,7 @@ OPW_INLINE vf32 opw_div_by_f32(vf32 x, float c, float r) {
     return OPW_BLEND(f32, vi32, corrected == corrected, corrected, q);
 }
 
-/* p * 2^n for whole numbers n in -300..300, rounded once where the result is subnormal. */
+/* p * 2^n for whole numbers n in -254..300, rounded once where the result is subnormal; 0 for -254. */
 OPW_INLINE vf32 opw_scale_f32(vf32 p, vf32 n) {
 #if defined(OPW_AVX512)
     return (vf32)_mm512_scalef_ps((__m512)p, (__m512)n);
@@ -97,12 +97,12 @@ OPW_INLINE vf32 opw_nearest_f32(vf32 v) {
 /* e^x for x <= 89: x = n ln 2 + r, |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is split in a part of 15 bits, whose product
  * with n is exact, and the rest. e^r = 1 + r + r^2 P(r), relative error 2^-28.3.
  *
- * From -104 down e^x rounds to 0, and is not computed: some processors take a hundred times as long for a product that
- * underflows, and a mask makes one of every element that it rules out. A NaN is on neither side and stays. */
+ * From -104 down e^x rounds to 0. Some processors take a hundred times as long for a product that underflows, and a mask
+ * makes one of every element that it rules out: those are masked here, or clamped to where 2^n is 0 (see opw_scale_f32),
+ * which needs no register. A NaN is on neither side and stays. */
 OPW_INLINE vf32 opw_exp_below_f32(vf32 x) {
 #if !defined(OPW_AVX512)
-    vi32 zero = x <= -104.0f;
-    x = opw_select_f32(zero, (vf32){0}, x);
+    x = opw_max_f32(opw_splat_f32(-176.0f), x);
 #endif
     vf32 n = opw_nearest_f32(x * 0x1.715476p+0f);
     vf32 r = x - n * 0x1.62e4p-1f;
@@ -117,7 +117,7 @@ OPW_INLINE vf32 opw_exp_below_f32(vf32 x) {
     __mmask16 some = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-104.0f), _CMP_NLE_UQ);
     return (vf32)_mm512_maskz_scalef_ps(some, (__m512)p, (__m512)n);
 #else
-    return opw_select_f32(zero, (vf32){0}, opw_scale_f32(p, n));
+    return opw_scale_f32(p, n);
 #endif
 }
 

@@ -276,7 +276,8 @@ def block_of(
         place = tuple(dim.substitute(at) for dim in member.place)
         storage = local[tensor.name]
         nest = nest_of(axes, place, substitute(tensor.body, at), storage, local, shapes, lane.axis, frame.limits)
-        return ReductionMember(nest, storage.root, member.kind, lane.vectors, (tensor.name,))
+        names, paired = (tensor.name,), region.of_tiles
+        return ReductionMember(nest, storage.root, member.kind, lane.vectors, names, paired=paired)
 
     members: list[Member] = []
     for member, own in zip(region.members, block.rows, strict=True):

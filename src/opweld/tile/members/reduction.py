@@ -39,6 +39,12 @@ WRITTEN_MOST = 64
 LONGER = 4
 """How many times longer than all other axes but the lanes the one that rows count is where cores cut it."""
 
+HELD = 4
+"""Registers that a tile of a pair leaves free: compilers keep constants of both epilogues there."""
+
+CROWDED = 1.2
+"""What a tile takes that leaves them no room, by what its arithmetic takes: sums pass through the stack (measured)."""
+
 WINDOW_ROWS = 4
 """Rows that a window's tile should have: neighbours share loads, and more rows need more registers than they save
 loads."""
@@ -48,12 +54,14 @@ loads."""
 
 
 def choose_reduction(
-    nest: Nest, kind: Kind, vectors: int, choice: Choice, recurrent: bool = False
+    nest: Nest, kind: Kind, vectors: int, choice: Choice, recurrent: bool = False, paired: bool = False
 ) -> ReductionSchedule:
-    """How a contraction or window nest is computed, through the ledger. Its lanes were chosen with storage."""
+    """How a contraction or window nest is computed, through the ledger. Its lanes were chosen with storage.
+
+    paired: it shares its kernel with another one."""
     node = reduction_of(nest)
     row = _choose_row(nest, node, kind, vectors, choice)
-    height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice)
+    height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice, paired)
     lane = axis_name(nest, nest.lane)
     order = _choose_order(nest, node, kind, row, vectors, choice, recurrent)
     taps = "loop"
@@ -117,7 +125,7 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
     return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=row.extent.constant is None)
 
 
-def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int, choice: Choice) -> int:
+def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int, choice: Choice, paired: bool) -> int:
     highest, extent = most_rows(vectors, node.dtype, choice.target), row.extent.constant
     most = highest if extent is None else min(highest, extent)
     above = f"a tile of {vectors} vectors has at most {highest} rows"
@@ -127,10 +135,13 @@ def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int
         heights = [*(str(height) for height in range(1, most + 1)), *failed]
         return int(choice.preferred("schedule.height", heights, str(min(most, WINDOW_ROWS)), reason, failed))
     shape = _product(nest, node, row, choice)
+    crowded = choice.target.registers(node.dtype) - HELD
     prices: dict[str, float] = {}
     for height in range(1, most + 1):
         # Of equals the highest tile: it reads the operand along the lanes the least often.
         prices[str(height)] = contraction(shape, vectors, height).seconds * (1 - 1e-4 * height)
+        if paired and height > 1 and (height + 1) * vectors + 1 > crowded:
+            prices[str(height)] *= CROWDED
     reason = "accumulators fill the registers, and few tiles are partial"
     return int(choice.cheapest("schedule.height", prices, reason, failed))
 
