@@ -222,8 +222,8 @@ class Pair:
     """A pair in numbers.
 
     Attributes:
-        rows: that blocks are made of. outside: how many times all of them are there. held: elements of each row that
-            the contraction does not sum over. columns: those that it sums over.
+        rows: that blocks are made of. certain: whether that is known. outside: how many times all of them are there.
+        held: elements of each row that the contraction does not sum over. columns: those that it sums over.
         reduced: what the first one sums over. results: what comes out for each row. slides: the first one is a window.
         turned: the result is the caller's, where neighbours belong to different rows: lanes run along them, and what
             lies between is gathered.
@@ -232,6 +232,7 @@ class Pair:
     """
 
     rows: int
+    certain: bool
     outside: int
     held: int
     columns: int
@@ -258,6 +259,7 @@ class Pair:
         weights = sum(constant.dtype.bytes * math.prod(constant.shape) for constant in program.constants)
         return Pair(
             _size(block.space.rows[block.row : block.row + 1], expected, unknown),
+            expected.known(block.space.rows[block.row]) is not None,
             outside,
             _size(held, expected, unknown),
             columns,
@@ -285,7 +287,8 @@ class Pair:
         each = max(self._arithmetic(rows), traffic(self.again, self.target)) + between
         if self.turned:
             each += GATHER * rows * self.columns / core_of(self.target).hertz
-        turns = -(-blocks // cores)
+        # Of a number of blocks that nobody knows, cores wait for half of the last turn.
+        turns = -(-blocks // cores) if self.certain else (blocks + (cores - 1) / 2) / cores
         # Each core brings all weights, once.
         far = self.again / level_rate(max(self.weights, self.again), self.target)
         return LAUNCH + turns * (each + ITERATION / core_of(self.target).hertz) + far

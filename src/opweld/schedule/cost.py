@@ -41,7 +41,7 @@ CORES = {
     # Measured on Zen 5 (284 GFLOP/s; 2 x 452/2, 190/2 and 38 GB/s).
     "x86-64-v4": Core(3.5e9, 2, 2, 1, 4, 40, 16, 8),
     # Measured on a Granite Rapids (237 GFLOP/s; 196, 30 and 16 GB/s): what is beyond L2 comes over a mesh.
-    "x86-64-v4 intel": Core(3.5e9, 2, 2, 1, 4, 36, 10, 4),
+    "x86-64-v4 intel": Core(3.5e9, 2, 2, 1, 4, 40, 10, 4),
     # Haswell and later: two multiply-adds of half the width, the same caches.
     "x86-64-v3": Core(3.5e9, 2, 2, 1, 4, 32, 14, 8, spare=2),
     # Neoverse N1: vectors of 16 bytes, two of everything.
