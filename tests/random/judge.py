@@ -192,7 +192,7 @@ def _gravity(finding: tuple[str, str]) -> int:
 
 
 PEER = "asking ONNX Runtime"
-"""What is being done when a crash is not ours."""
+"""What is being done when a crash is not ours: nothing of the case has been compiled by then."""
 
 
 def judge_level(
@@ -204,6 +204,10 @@ def judge_level(
     case = judge.case
     count, choice = threads[0], 0
     worst = Finding(case.seed, level, count, 0, "right")
+    # Before anything of ours runs: what it breaks may crash later, and then is not for another to answer.
+    note(PEER)
+    for sizes in range(len(case.feeds)):
+        judge.peer(sizes)
     try:
         note(f"{level}: compiling")
         compiled = opweld.compile(case.model, level=level, threads=threads[0])
@@ -217,9 +221,6 @@ def judge_level(
                     refusal = Finding(case.seed, level, count, choice, "refused", _brief(error))
                     worst = max(worst, refusal, key=lambda f: _gravity((f.outcome, "")))
                     continue
-                note(PEER)
-                judge.peer(choice)
-                note(f"{level}: judging sizes {choice} on {count} threads")
                 outcome, what = judge.verdict(choice, outputs)
                 worst = max(
                     worst,

@@ -39,8 +39,8 @@ class Worker:
         return self._process
 
     def run(self, job: dict[str, Any]) -> list[Finding]:
-        """The findings of one job; a crash and a hang are findings too, but for a crash of the other runtime: what is
-        left is judged without it then."""
+        """The findings of one job; a crash and a hang are findings too, but for a crash of the other runtime, without
+        which the job is judged then."""
         process = self._start()
         assert process.stdin is not None and process.stdout is not None
         alarm = threading.Timer(TIMEOUT_S, process.kill)

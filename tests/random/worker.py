@@ -1,8 +1,8 @@
 """A process of its own for graphs that may crash: jobs as lines of JSON in, progress and findings out.
 
 A job is {"seed": ..., "generator": ...} or {"folder": path} (see `kept.py`), with "levels" and "threads"; "alone" where
-ONNX Runtime is not to be asked. The answer is
-one line a level, {"finding": ...}, then {"done": true}; before anything that may crash, {"note": ...}.
+ONNX Runtime is not to be asked. The answer is one line a level, {"finding": ...}, then {"done": true}; before anything
+that may crash, {"note": ...}.
 """
 
 from __future__ import annotations
