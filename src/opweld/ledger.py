@@ -211,7 +211,7 @@ class Ledger:
         self._measured = dict(measured or {})
         self._wishes = 0
         self._variant = ""
-        self._labels: Mapping[str, str] = {}
+        self._labels: dict[str, str] = {}
 
     def with_measured(self, measured: Mapping[str, Measured] | None = None) -> Ledger:
         """A ledger that goes on from here, with what was measured beside what is known to be; this one stays as it
@@ -233,11 +233,15 @@ class Ledger:
 
         `labels` says what each value is called in ids; see `tensor.label.labels`."""
         self._variant = name
-        self._labels = labels
+        self._labels = dict(labels)
 
     def label(self, name: str) -> str:
         """What a value is called in ids and in schedules files."""
         return self._labels.get(name, name)
+
+    def call(self, name: str, label: str) -> None:
+        """Says what a value is called that a stage adds to the program."""
+        self._labels[name] = label
 
     def decide(
         self,

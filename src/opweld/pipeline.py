@@ -28,6 +28,7 @@ from opweld.place.layout import place
 from opweld.place.pack import pack
 from opweld.place.placed import Placed
 from opweld.place.reuse import reuse
+from opweld.place.sums import part_sums
 from opweld.record import FileNode, Record, SymbolEntry, VariantEntry
 from opweld.rewrite.added import added, kinds
 from opweld.rewrite.optimize import hoist
@@ -156,6 +157,7 @@ def compile_program(
     regions = stage("fuse", backend.fuse, program, expected, target, ledger)
     placed = stage("place", place, regions, expected, target, ledger)
     placed = stage("pack", pack, placed, expected, target, ledger)
+    placed = stage("sums", part_sums, placed, expected, target, ledger)
     placed = stage("reuse", reuse, placed, expected, target, ledger)
     plans = stage("schedule", backend.schedule, placed, expected, target, ledger)
     plans, kernels = stage("realise", backend.realise, placed, plans, expected, target, ledger)

@@ -196,6 +196,7 @@ FORMS = {
     "fuse": Form(_regions, _verify_regions),
     "place": _placed("placed"),
     "pack": _placed("packed"),
+    "sums": _placed("summed"),
     "reuse": _placed("reused"),
     "realise": Form(_kernels, _check_kernels),
     "assemble": Form(_launches, _verify_launches),

@@ -69,4 +69,4 @@ def test_every_text_of_a_real_model_comes_back(name: str, level: str) -> None:
     with compilation(), WeightsFile(Path(os.devnull)) as weights:
         source = pipeline.read(fetch.path(name), options, Ledger(level=level), checked)
         pipeline.generate(source, options, target, weights, checked)
-    assert set(met) == {"outputs", "fuse", "place", "pack", "reuse", "assemble"}
+    assert set(met) == {"outputs", "fuse", "place", "pack", "sums", "reuse", "assemble"}

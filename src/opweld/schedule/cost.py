@@ -195,6 +195,26 @@ def most_rows(vectors: int, dtype: DType, target: Target) -> int:
     return min(room, 14 if vectors == 2 else 16)
 
 
+KEPT = 0.6
+"""The part of the second-level cache that holds what weights pass over, while these and results pass through."""
+FORESEEN = 3
+"""How many times faster rows come from beyond the second-level cache, while others are computed, than they would alone:
+what is walked front to back is foreseen, and some of it is still there."""
+
+
+def passes(operand: float, panel: float, columns: int, blocks: int, target: Target) -> float:
+    """Seconds of waiting for what a contraction reads again: weights pass panel by panel, `columns` in all, over an
+    operand of so many bytes, all of it or one of `blocks` parts after the other.
+
+    What the second-level cache does not hold of a part beside two panels comes anew for each. Panels come once for all
+    cores that have a part of their own meanwhile."""
+    core = core_of(target)
+    held = operand / blocks + 2 * panel
+    missed = max(0.0, 1 - KEPT * target.l2_bytes / held)
+    again = columns * operand * missed / level_rate(max(operand, target.l2_bytes + 1), target) / FORESEEN
+    return again + max(1.0, blocks / target.cores) * columns * panel / core.dram_bytes / core.hertz
+
+
 @dataclass(frozen=True)
 class Tiled:
     """A convolution of 3 x 3 as Winograd's algorithm sees it.

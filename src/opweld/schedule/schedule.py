@@ -6,7 +6,7 @@ of each step; for what states end with, last. Maps for the padding around output
 side of each axis.
 
     map          lane, vectors, chunk, inner
-    contraction  lane, vectors, row, height, order, taps; algorithm, tiles, groups
+    contraction  lane, vectors, row, height, order, span, taps; algorithm, tiles, groups
     window       the same
     rows         lane, vectors, kept
 
@@ -71,6 +71,8 @@ class ReductionSchedule:
         order: which tiles of the grid follow each other: `rows` (a block of weights stays in cache while all rows pass
             over it) or `lanes` (rows stay while all weights pass over them); in a recurrence also `turns` (as `rows`,
             but every other step walks through the weights backwards, and finds in cache what the last one ended with).
+        span: of the slowest axis that rows walk through, how many indices (or row tiles) a block of weights passes over
+            before the next; 0 for all. Blocks of the other operand stay in cache meanwhile.
         taps: `loop`, or `written` out for the innermost reduced axis.
         algorithm: `direct`, or `winograd` for a convolution of 3 x 3. Of the latter rows are tiles of 2 x 2 results;
             tiles: that an iteration computes. groups: in how many the lanes are computed, an iteration for each.
@@ -82,6 +84,7 @@ class ReductionSchedule:
     row: str = _decided("schedule.row", NO_AXIS)
     height: int = _decided("schedule.height", 1)
     order: str = _decided("schedule.order", "rows")
+    span: int = _decided("schedule.span", 0)
     taps: str = _decided("schedule.taps", "loop")
     algorithm: str = _decided("schedule.algorithm", "direct")
     tiles: int = _decided("schedule.tiles", 0)
@@ -196,7 +199,7 @@ def _print(name: str, part: Any, usual: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-_RARE = {"algorithm": "direct", "tiles": 0, "groups": 0}
+_RARE = {"span": 0, "algorithm": "direct", "tiles": 0, "groups": 0}
 """Fields of members that are left out where they are so."""
 
 

@@ -51,6 +51,11 @@ def verify_reduction(
     _check(schedule, "order", schedule.order, orders(recurrent))
     _check(schedule, "taps", schedule.taps, ("loop", "written"))
     _check(schedule, "algorithm", schedule.algorithm, ("direct",))
+    if schedule.span and (schedule.order != "rows" or recurrent or schedule.row == NO_AXIS):
+        words = f"span={schedule.span} order={schedule.order} row={schedule.row}"
+        raise OptionError(
+            f"schedule: {schedule.name} has {words}, expected a span only of rows, outside of a recurrence"
+        )
     if schedule.row == schedule.lane != NO_AXIS:
         raise OptionError(f"schedule: {schedule.name} has {schedule.row} as lane and row, expected two axes")
     most = 1 if schedule.row == NO_AXIS else most_rows(schedule.vectors, dtype, target)

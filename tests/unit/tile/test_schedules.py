@@ -6,6 +6,8 @@ disturb each other.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from opweld.target import Target
 from opweld.tensor.dim import Axis, Symbol, as_dim, mod
 from opweld.tensor.dtype import DType
 from opweld.tile.instances import possible_counts
+from opweld.tile.members import reduction
 from opweld.tile.text import print_kernel
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import check, compile_text
@@ -69,6 +72,34 @@ def test_tiles_fit_the_registers(dtype: DType, target: Target) -> None:
     each = target.registers_each(dtype)
     taken = tile.vectors * (tile.height + 1) * each + 1
     assert target.vector_registers // 2 < taken <= target.vector_registers
+
+
+@pytest.mark.parametrize("rows", [9, 14, 41])
+@pytest.mark.parametrize("span", [1, 2, 3, 5])
+def test_rows_pass_some_at_a_time(rows: int, span: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last span is smaller, or the only one. Weights do not fit, so that rows pass over a block of them."""
+    monkeypatch.setattr(reduction, "_choose_span", lambda *_: span)
+    small = replace(TARGETS["x86-64-v3"], l2_bytes=256)
+    compiled = check(programs.dense(rows, 11, 40), target=small)
+    (tile,) = (m for plan in compiled.plans for m in plan.schedule.members if isinstance(m, ReductionSchedule))
+    assert tile.span == span
+    check(programs.dense("M", 11, 40, programs.symbols(M="0 of x")), {"M": rows}, target=small)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_some_rows_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reduction, "_choose_span", lambda *_: 2)
+    check(PROGRAMS[name], target=replace(TARGETS["x86-64-v3"], l2_bytes=256))
+
+
+def test_cores_take_rows_of_their_own_where_not_all_fit() -> None:
+    """Half of the rows stay in the second-level cache, all of them do not."""
+    target = replace(TARGETS["x86-64-v3"], l2_bytes=1 << 16, cores=2)
+    compiled = compile_text(programs.dense(96, 128, 512), target)
+    (tile,) = (s for plan in compiled.plans for s in plan.schedule.members if isinstance(s, ReductionSchedule))
+    assert (tile.order, tile.span) == ("rows", 96 // tile.height // 2)
+    alone = compile_text(programs.dense(96, 128, 512), replace(target, l2_bytes=1 << 22))
+    assert "span" not in str(alone.plans[0].schedule)
 
 
 def test_a_long_map_is_split_into_chunks() -> None:

@@ -1,6 +1,6 @@
 """The template of contractions and windows: a register tile of rows x lanes, accumulated over the reduced axes.
 
-    grid   (axes of both operands..., lane tiles, other rows..., row tiles), or lane tiles last
+    grid   (axes of both operands..., lane tiles, other rows..., row tiles), or lane tiles last, or rows some at a time
     tile   lanes: the axis that the packed operand and the result run along; rows: an axis of the other operand
     body   declare accumulators; loop over the reduced axes; accumulate; store epilogue(accumulators)
 
@@ -13,15 +13,16 @@ first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import Product, contraction, most_rows
+from opweld.schedule.cost import Product, contraction, most_rows, passes
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
 from opweld.schedule.verify import ORDERS, orders
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, mod, nonnegative, product, row_major
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum, mod, nonnegative, product, row_major
 from opweld.tensor.expr import Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
 from opweld.tensor.operators import REDUCTIONS, neutral
 from opweld.tile.lanes import tile_at
@@ -64,6 +65,9 @@ def choose_reduction(
     height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice, paired)
     lane = axis_name(nest, nest.lane)
     order = _choose_order(nest, node, kind, row, vectors, choice, recurrent)
+    span = 0
+    if kind is Kind.CONTRACTION and order == "rows" and not recurrent and not paired and row and nest.lane:
+        span = _choose_span(nest, node, nest.lane, row, height, vectors, choice)
     taps = "loop"
     if kind is Kind.WINDOW and node.axes:
         inner = loop_order(node, () if nest.lane is None else (nest.lane,))[-1].extent
@@ -74,7 +78,7 @@ def choose_reduction(
             wanted, reason = "loop", f"{inner} taps need more registers than they save loads"
         taps = choice.preferred("schedule.taps", ("loop", "written"), wanted, reason, failed)
     made = WindowSchedule if kind is Kind.WINDOW else ReductionSchedule
-    return made(lane, vectors, axis_name(nest, row), height, order, taps)
+    return made(lane, vectors, axis_name(nest, row), height, order, span, taps)
 
 
 def reduction_of(nest: Nest) -> Reduce:
@@ -172,6 +176,36 @@ def _choose_order(
     return choice.preferred("schedule.order", ORDERS, wanted, reason, failed)
 
 
+def _choose_span(nest: Nest, node: Reduce, lane: Axis, row: Axis, height: int, vectors: int, choice: Choice) -> int:
+    """Rows that do not fit the second-level cache beside weights come anew for each block of these. Of some of them at
+    a time, the weights come anew; they are foreseen, as rows are not. What cores wait for is priced, in seconds of one.
+    """
+    target, expected = choice.target, choice.expected
+    each = node.dtype.bytes
+    grid = _Grid.of(nest, node, lane, row, height, vectors * target.vector_lanes_f32)
+    total = expected(grid.rows[0].extent)
+    columns = expected.product(axis.extent for axis in grid.lanes)
+    reduced = expected.product(axis.extent for axis in node.axes)
+    panel = reduced * each * vectors * target.vector_lanes_f32
+    # Neighbours read the same where windows overlap.
+    apart = [axis for axis in node.axes if not any(_slides(node, own, (axis,)) for own in grid.of_rows)]
+    operand = (
+        expected.product(axis.extent for axis in apart) * each * expected.product(axis.extent for axis in grid.of_rows)
+    )
+    shape = _product(nest, node, row, choice)
+    arithmetic = contraction(shape, vectors, height).seconds
+    prices: dict[str, float] = {}
+    for blocks in (1, target.cores, 2 * target.cores):
+        span = -(-total // blocks)
+        if blocks > total or str(span) in prices:
+            continue
+        # The last part is smaller; what others have begun before it ends, no core takes from them.
+        waiting = arithmetic * ((blocks * span / total) - 1) / 2
+        prices["0" if blocks == 1 else str(span)] = passes(operand, panel, columns, blocks, target) + waiting
+    reason = "what an iteration reads again and again stays in the second-level cache"
+    return int(choice.cheapest("schedule.span", prices, reason))
+
+
 def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
     """Whether an operand that runs along the lanes also runs along the axis."""
     return any(
@@ -223,28 +257,20 @@ def schedule_reduction(
     lane = axis_of(nest, schedule.lane)
     row = None if schedule.row == NO_AXIS else axis_of(nest, schedule.row)
     width = schedule.vectors * target.vector_lanes_f32
-    others = [axis for axis in nest.axes if axis not in (lane, row)]
-    beside = [axis for axis in others if _with_lane(node, axis, lane)]
-    shared = [axis for axis in beside if _without_lane(node, axis, lane)]
-    rows = [axis for axis in others if axis not in beside]
-    lane_counter = Axis(lane.name + "t", ceildiv(lane.extent, width))
-    lanes = [*(axis for axis in beside if axis not in shared), lane_counter]
-    row_counter = None
-    if row is not None:
-        row_counter = Axis(row.name + "t", ceildiv(row.extent, schedule.height))
-        rows.append(row_counter)
-    grid = [*shared, *rows, *lanes] if schedule.order == "lanes" else [*shared, *lanes, *rows]
+    at = _Grid.of(nest, node, lane, row, schedule.height, width)
+    lane_counter, row_counter = at.lanes[-1], None if row is None else at.rows[-1]
+    grid = at.axes(schedule.order)
     loops = loop_order(node, (lane,))
 
     def lane_body(lane_index: Dim, lane_axis: Axis) -> tuple[Statement, ...]:
-        at: dict[Atom, Dim] = {lane: lane_index}
+        here: dict[Atom, Dim] = {lane: lane_index}
         if row is None or row_counter is None:
-            return _accumulate(nest, node, buffer, at, (lane_axis,), loops, written)
+            return _accumulate(nest, node, buffer, here, (lane_axis,), loops, written)
         counted = row
 
         def row_body(row_index: Dim, row_axis: Axis) -> tuple[Statement, ...]:
-            here = {**at, counted: row_index}
-            return _accumulate(nest, node, buffer, here, (lane_axis, row_axis), loops, written)
+            place = {**here, counted: row_index}
+            return _accumulate(nest, node, buffer, place, (lane_axis, row_axis), loops, written)
 
         return (tile_at(row, "row", schedule.height, row_counter.dim, row_body, nest.limits.get(row)),)
 
@@ -252,8 +278,55 @@ def schedule_reduction(
     places: dict[Atom, Dim] = {axis: ZERO for axis in grid if axis.extent is ONE}
     if schedule.order == "turns" and time is not None:
         odd = mod(time.dim, as_dim(2))
-        places |= {a: a.dim + odd * (a.extent - 1 - a.dim * 2) for a in lanes if a.extent is not ONE}
-    return tuple(axis for axis in grid if axis.extent is not ONE), substitute_statements(body, places)
+        places |= {a: a.dim + odd * (a.extent - 1 - a.dim * 2) for a in at.lanes if a.extent is not ONE}
+    body = substitute_statements(body, places)
+    if schedule.span and at.rows[0].extent is not ONE:
+        block, body = _spanned(at.rows, schedule.span, body)
+        grid = [*at.shared, block, *at.lanes]
+        body = substitute_statements(body, {block: ZERO} if block.extent is ONE else {})
+    return tuple(axis for axis in grid if axis.extent is not ONE), body
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The iterations of a contraction or window, by which operand they move along.
+
+    Attributes:
+        shared: axes of both operands. lanes: of the packed one, tiles of lanes last.
+        rows: of the other, row tiles last. of_rows: the same, uncut.
+    """
+
+    shared: tuple[Axis, ...]
+    lanes: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    of_rows: tuple[Axis, ...]
+
+    @staticmethod
+    def of(nest: Nest, node: Reduce, lane: Axis, row: Axis | None, height: int, width: int) -> _Grid:
+        """Tiles of `height` rows of `width` lanes."""
+        others = [axis for axis in nest.axes if axis not in (lane, row)]
+        beside = [axis for axis in others if _with_lane(node, axis, lane)]
+        shared = tuple(axis for axis in beside if _without_lane(node, axis, lane))
+        own = tuple(axis for axis in beside if axis not in shared)
+        rows = tuple(axis for axis in others if axis not in beside)
+        lane_tiles = Axis(lane.name + "t", ceildiv(lane.extent, width))
+        row_tiles = () if row is None else (Axis(row.name + "t", ceildiv(row.extent, height)),)
+        return _Grid(shared, (*own, lane_tiles), (*rows, *row_tiles), rows if row is None else (*rows, row))
+
+    def axes(self, order: str) -> list[Axis]:
+        """All of them, in an order of `verify.ORDERS`."""
+        return [*self.shared, *self.rows, *self.lanes] if order == "lanes" else [*self.shared, *self.lanes, *self.rows]
+
+
+def _spanned(rows: Sequence[Axis], span: int, body: tuple[Statement, ...]) -> tuple[Axis, tuple[Statement, ...]]:
+    """The axis that counts spans of rows, and a loop over one of them."""
+    slowest, *others = rows
+    for axis in reversed(others):
+        body = body if axis.extent is ONE else (Loop(axis, body),)
+    block, inner = Axis(slowest.name + "b", ceildiv(slowest.extent, span)), Axis(slowest.name + "s", span)
+    body = substitute_statements(body, {slowest: span * block.dim + inner.dim})
+    whole = block.extent * span is slowest.extent
+    return block, (Loop(inner, body, upper=None if whole else minimum(span, slowest.extent - span * block.dim)),)
 
 
 def _accumulate(

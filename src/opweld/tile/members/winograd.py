@@ -74,7 +74,7 @@ def choose_winograd(work: Winograd, choice: Choice) -> ReductionSchedule:
     heights = {str(n): winograd(shape, count, groups, n).seconds * (1 - 1e-4 * n) for n in range(1, highest + 1)}
     height = int(choice.cheapest("schedule.height", heights, "accumulators fill the registers, and few are partial"))
     lane, vectors = work.lane.name, work.lanes.vectors
-    return ReductionSchedule(lane, vectors, NO_AXIS, height, "rows", "loop", "winograd", count, groups)
+    return ReductionSchedule(lane, vectors, NO_AXIS, height, "rows", 0, "loop", "winograd", count, groups)
 
 
 # -------------------------------------------------------------------------------------------------------- the template
