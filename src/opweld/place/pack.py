@@ -13,6 +13,7 @@ from functools import partial
 
 from opweld.fuse.region import Kind, Member, Region, axes_in, reductions
 from opweld.ledger import Alternative, Ledger
+from opweld.place.flush import flushed
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
@@ -35,7 +36,7 @@ from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim, product
-from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
+from opweld.tensor.expr import Binary, Expr, Load, Reduce, load, loads, substitute_loads, walk
 from opweld.tensor.program import Constant, Tensor
 
 
@@ -55,6 +56,7 @@ class _Packer:
         self._constants = dict(placed.constants)
         self._regions: list[Region] = []
         self._packed: dict[tuple[str, Storage], str] = {}
+        self._weights: dict[str, Constant] = {}
         self._copied: dict[str, int] = {}
         self._shapes = placed.shapes
         self._lanes = dict(placed.lanes)
@@ -66,6 +68,7 @@ class _Packer:
                 inner |= {s.name: dense(s.name, s.dtype, s.shape) for s in region.scan.states}
             known = self._storages | inner if region.kind is None else self._storages
             change = partial(self._packed_reduction, known=known, copies=region.scan is None)
+            region = region.rewritten(self._without_tiny)
             if region.kind is Kind.CONTRACTION and self._by_winograd(region.members[0], region.outputs[0]):
                 self._regions.append(region)
             else:
@@ -85,7 +88,8 @@ class _Packer:
         taps = taps_of(tensor, lanes)
         if taps is None or lanes.along is None or lanes.axis is None:
             return False
-        source = self._constants.get(lanes.along.tensor)
+        known = lanes.along.tensor in self._constants
+        source = self._factor(tensor, lanes.along.tensor) if known else None
         made = None if source is None else transformed("", source, lanes.along, taps, lanes.axis)
         failed: dict[str, int | str] = {}
         if not straight(tensor, member.place, taps, lanes, self._storages):
@@ -164,13 +168,13 @@ class _Packer:
             shape = self._constants[node.tensor].shape
             order = (*(p for p in range(len(shape)) if p != positions[0]), positions[0])
             storage = dense("", node.dtype, tuple(map(as_dim, shape)), order)
-            new = load(self._repacked(node.tensor, storage), node.dtype, node.indices)
+            new = load(self._repacked(self._constants[node.tensor], storage), node.dtype, node.indices)
             body = substitute_loads(body, lambda found, old=node, new=new: new if found is old else None)
         return body
 
     def _pack_constant(self, tensor: Tensor, lanes: Lanes, node: Load, across: Dim) -> str:
         assert lanes.axis is not None
-        constant = self._constants[node.tensor]
+        constant = self._factor(tensor, node.tensor)
         position = next(p for p, dim in enumerate(node.indices) if dim.depends_on(lanes.axis))
         order = _nesting(node, position, reductions(tensor.body)[0], across)
         width = self._target.vector_lanes_f32 * lanes.vectors
@@ -191,8 +195,8 @@ class _Packer:
         )
         shape = constant.shape
         if choice == "blocked":
-            return self._repacked(constant.name, blocked("", constant.dtype, shape, order, position, width))
-        return self._repacked(constant.name, dense("", constant.dtype, tuple(map(as_dim, shape)), (*order, position)))
+            return self._repacked(constant, blocked("", constant.dtype, shape, order, position, width))
+        return self._repacked(constant, dense("", constant.dtype, tuple(map(as_dim, shape)), (*order, position)))
 
     def _weight_prices(self, tensor: Tensor, lanes: Lanes, node: Load, position: int) -> tuple[float, float]:
         """Seconds of loading weights beside their bytes, which are the same: (lanes innermost, blocked).
@@ -216,11 +220,39 @@ class _Packer:
         rows = max(LENGTH, self._expected.product(found)) if known is None else known
         return -(-rows // most_rows(lanes.vectors, tensor.dtype, self._target))
 
-    def _repacked(self, source: str, storage: Storage) -> str:
+    def _without_tiny(self, tensor: Tensor) -> Tensor:
+        """A contraction or window whose other constants, as what is added to its sums, are flushed as weights are."""
+        lanes = self._lanes.get(tensor.name)
+        if lanes is None:
+            return tensor
+        factor = None if lanes.along is None else lanes.along.tensor
+        kept = _told_from_zero(tensor.body)
+
+        def change(node: Load) -> Expr | None:
+            if node.tensor == factor or node.tensor not in self._constants or node in kept:
+                return None
+            constant = self._factor(tensor, node.tensor)
+            if constant is self._constants[node.tensor]:
+                return None
+            name = self._repacked(constant, dense("", constant.dtype, tuple(map(as_dim, constant.shape))))
+            return load(name, node.dtype, node.indices, node.guards, node.fill)
+
+        body = substitute_loads(tensor.body, change)
+        return tensor if body is tensor.body else replace(tensor, body=body)
+
+    def _factor(self, tensor: Tensor, source: str) -> Constant:
+        """A constant as a contraction multiplies with it."""
+        found = self._weights.get(source)
+        if found is None:
+            found = self._weights[source] = flushed(tensor, self._constants[source], self._ledger)
+        return found
+
+    def _repacked(self, constant: Constant, storage: Storage) -> str:
         """The name of a constant's copy in this storage; `storage.root` is empty."""
-        name = self._packed.get((source, storage))
+        key = (constant.name, storage)
+        name = self._packed.get(key)
         if name is None:
-            name = self._packed[source, storage] = self._added(source, self._constants[source], storage)
+            name = self._packed[key] = self._added(constant.name, constant, storage)
         return name
 
     def _added(self, source: str, made: Constant, storage: Storage) -> str:
@@ -272,6 +304,18 @@ class _Packer:
         self._storages[copy.name] = dense_apart(copy.name, copy.dtype, copy.shape)
         self._regions.append(Region.single(Kind.MAP, (copy,), (copy.name,)))
         return load(copy.name, copy.dtype, tuple(a.dim for a in axes))
+
+
+def _told_from_zero(body: Expr) -> set[Expr]:
+    """Loads whose elements something else than sums and products sees, as a comparison or a division."""
+    sums = ("add", "sub", "mul")
+    return {
+        operand
+        for node in walk(body)
+        if not isinstance(node, Binary) or node.op not in sums
+        for operand in node.operands
+        if isinstance(operand, Load) and not (isinstance(node, Reduce) and node.kind == "sum")
+    }
 
 
 def _nesting(node: Load, lane: int, reduce: Reduce, rows: Dim) -> tuple[int, ...]:
