@@ -83,8 +83,8 @@ class Group:
 @dataclass(frozen=True)
 class Row:
     """One model, number of threads and batch. `floor`: the fraction of its time that the machine needs at least, where
-    it was measured. `compile`: seconds in an empty cache. `sources`: digest of opweld's. `groups`: the kernels that are
-    furthest beyond their floors."""
+    it was measured. `compile`, `quick`: seconds in an empty cache, without and with `--tune quick`. `sources`: digest
+    of opweld's. `groups`: the kernels that are furthest beyond their floors."""
 
     model: str
     threads: int
@@ -94,6 +94,7 @@ class Row:
     peers: Mapping[str, Side] = field(default_factory=dict[str, Side])
     floor: float | None = None
     compile: float | None = None
+    quick: float | None = None
     groups: tuple[Group, ...] = ()
 
     @property
@@ -113,6 +114,8 @@ class Row:
         return self.model, self.threads, self.batch
 
 
+CLOSE = 1.05
+"""A model that is no further ahead of its best peer is looked at kernel by kernel."""
 MOST_GROUPS = 5
 """Groups of kernels that are told of a model."""
 
@@ -153,11 +156,12 @@ def batched(model: Path, feeds: Mapping[str, np.ndarray[Any, Any]], batch: int) 
     return made
 
 
-def compiled(model: Path, out: Path, threads: int) -> float:
+def compiled(model: Path, out: Path, threads: int, *options: str) -> float:
     """Compiles into `out` with an empty cache. Seconds."""
     with tempfile.TemporaryDirectory(prefix="opweld-cold-") as cache:
         start = time.perf_counter()
         command = [sys.executable, "-m", "opweld", "compile", str(model), "-o", str(out), "--threads", str(threads)]
+        command += options
         subprocess.run(command, env=os.environ | {"OPWELD_CACHE": cache}, check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - start
 
@@ -304,16 +308,19 @@ def page(rows: Sequence[Row], about: Mapping[str, str]) -> str:
             lines.append(f"| {row.model} | {_ms(row.opweld)} | {peers} | {ratio} | {floor} | {limit} |")
     lines += _where_the_rest_is(rows)
     lines += ["", "## Opening, first run, memory", ""]
-    lines += ["Batch 1, most threads: milliseconds to open and of the first run, MiB at most; seconds to compile.", ""]
-    lines += [f"| model | opweld | {' | '.join(PEERS)} | cold compile |", "|---|" + "---|" * (len(PEERS) + 2)]
+    lines += ["Batch 1, most threads: milliseconds to open and of the first run, MiB at most; seconds to compile"]
+    lines += ["with an empty cache, and so with `--tune quick`.", ""]
+    lines += [f"| model | opweld | {' | '.join(PEERS)} | compile | quick |", "|---|" + "---|" * (len(PEERS) + 3)]
     for row in _of(rows, max((row.threads for row in rows), default=1), 1):
         sides = " | ".join(_opened(side) for side in (row.opweld, *(row.peers.get(peer) for peer in PEERS)))
-        lines.append(f"| {row.model} | {sides} | {'-' if row.compile is None else f'{row.compile:.1f}'} |")
+        took = " | ".join("-" if seconds is None else f"{seconds:.1f}" for seconds in (row.compile, row.quick))
+        lines.append(f"| {row.model} | {sides} | {took} |")
     return "\n".join(lines) + "\n"
 
 
 def _where_the_rest_is(rows: Sequence[Row]) -> list[str]:
-    """The kernels that are furthest beyond their floors, of the architectures at the most threads."""
+    """The kernels that are furthest beyond their floors, at the most threads: of the architectures, and of models that
+    are hardly faster than a peer."""
     lines = ["", "## Where the rest is", ""]
     lines += [
         "Batch 1, most threads: kernels that do alike, by the time that they take beyond their floors. `of a run`"
@@ -324,7 +331,8 @@ def _where_the_rest_is(rows: Sequence[Row]) -> list[str]:
     lines += ["finds the first of them bound by.", ""]
     lines += ["| model | kernels | nodes of the first | ms | floor | of a run | why |", "|---|" + "---|" * 6]
     for row in _of(rows, max((row.threads for row in rows), default=1), 1):
-        for group in row.groups if row.model in ARCHITECTURES else ():
+        close = row.best is not None and row.best < CLOSE
+        for group in row.groups if row.model in ARCHITECTURES or close else ():
             lost = group.lost / row.opweld.milliseconds
             lines.append(
                 f"| {row.model} | {group.count} {group.kernel} | {group.nodes} | {group.milliseconds:.3g} "
@@ -396,7 +404,10 @@ def main() -> int:
                 )
                 if row is None:
                     continue
-                row = replace(row, compile=seconds)
+                quick = known.quick if known is not None else None
+                if (threads, batch) == (max(options.threads), 1) and not options.profile:
+                    quick = compiled(model, folder / "tuned.opweld", threads, "--tune", "quick")
+                row = replace(row, compile=seconds, quick=quick)
                 rows[row.key] = row
                 ratio = "" if row.best is None else f"{row.best:.2f}"
                 print(f"{name:<22} {threads} threads, batch {batch}: {_ms(row.opweld)} ms {ratio}", flush=True)
