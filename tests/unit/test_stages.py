@@ -41,7 +41,8 @@ def test_watching_changes_nothing_and_writes_a_numbered_file_a_text(tmp_path: Pa
     files = sorted(path.name for path in folder.iterdir())
     assert [int(name[:3]) for name in files] == list(range(1, len(files) + 1))
     kinds = [Path(name).suffix for name in files if "-c-" not in name]
-    forms = (".lowered", ".tensors", ".fused", ".placed", ".packed", ".reused", ".schedules", ".tiles", ".launches")
+    placed = (".placed", ".packed", ".summed", ".reused")
+    forms = (".lowered", ".tensors", ".fused", *placed, ".schedules", ".tiles", ".launches")
     assert tuple(kinds) == forms
     assert (folder / files[1]).read_text().startswith("program ")
 

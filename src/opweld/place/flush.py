@@ -4,7 +4,8 @@ Training lets channels die: weight decay leaves weights of 1e-40 there. Products
 which Intel's processors leave the pipeline, some hundred cycles for each vector; where a sum has no others it stays
 denormal to its end, and what is added to it may be as small. OpenVINO computes with 0 in place of all denormal numbers;
 here only constants become 0 that are small beside 1 and beside the largest of their tensor, so that no unit of
-measurement of a model is taken for nothing.
+measurement of a model is taken for nothing, and none that a comparison, a divisor or a logarithm in the same kernel
+tells from 0. What differs: elements of more than 1e30 times a weight of 1e-37, and an infinity, of which 0 makes NaN.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from opweld.ledger import Alternative, Ledger
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Constant, Tensor
 
-SMALL = np.float32(2.0**-100)
-"""Weights below make denormal numbers of elements that are below 2^-26."""
+SMALL = np.float32(2.0**-120)
+"""Weights below make denormal numbers of elements that are below 2^-6."""
 BESIDE = np.float32(2.0**-60)
-"""What is smaller than the largest weight by so much is lost beside it, whatever the elements are that float32 adds."""
+"""What is smaller by so much than the largest of a tensor is no weight on the scale of that tensor."""
 AT_A_TIME = 1 << 16
 """Elements that are looked at together: they stay in the cache."""
 
 
 def flushed(tensor: Tensor, constant: Constant, ledger: Ledger) -> Constant:
     """The constant as a sum of products uses it: with 0 for what is next to nothing, if the ledger says so."""
-    if constant.dtype is not DType.F32:
+    if constant.dtype is not DType.F32 or not ledger.allows("place.flush"):
         return constant
     count = tiny(constant.read())
     if not count:

@@ -36,7 +36,7 @@ from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim, product
-from opweld.tensor.expr import Binary, Expr, Load, Reduce, load, loads, substitute_loads, walk
+from opweld.tensor.expr import Binary, Expr, Load, Reduce, Unary, load, loads, substitute_loads, walk
 from opweld.tensor.program import Constant, Tensor
 
 
@@ -55,7 +55,7 @@ class _Packer:
         self._storages = dict(placed.storages)
         self._constants = dict(placed.constants)
         self._regions: list[Region] = []
-        self._packed: dict[tuple[str, Storage], str] = {}
+        self._packed: dict[tuple[Constant, Storage], str] = {}
         self._weights: dict[str, Constant] = {}
         self._copied: dict[str, int] = {}
         self._shapes = placed.shapes
@@ -89,7 +89,7 @@ class _Packer:
         if taps is None or lanes.along is None or lanes.axis is None:
             return False
         known = lanes.along.tensor in self._constants
-        source = self._factor(tensor, lanes.along.tensor) if known else None
+        source = self._factor(tensor, lanes.along) if known else None
         made = None if source is None else transformed("", source, lanes.along, taps, lanes.axis)
         failed: dict[str, int | str] = {}
         if not straight(tensor, member.place, taps, lanes, self._storages):
@@ -174,7 +174,7 @@ class _Packer:
 
     def _pack_constant(self, tensor: Tensor, lanes: Lanes, node: Load, across: Dim) -> str:
         assert lanes.axis is not None
-        constant = self._factor(tensor, node.tensor)
+        constant = self._factor(tensor, node)
         position = next(p for p, dim in enumerate(node.indices) if dim.depends_on(lanes.axis))
         order = _nesting(node, position, reductions(tensor.body)[0], across)
         width = self._target.vector_lanes_f32 * lanes.vectors
@@ -226,12 +226,11 @@ class _Packer:
         if lanes is None:
             return tensor
         factor = None if lanes.along is None else lanes.along.tensor
-        kept = _told_from_zero(tensor.body)
 
         def change(node: Load) -> Expr | None:
-            if node.tensor == factor or node.tensor not in self._constants or node in kept:
+            if node.tensor == factor or node.tensor not in self._constants:
                 return None
-            constant = self._factor(tensor, node.tensor)
+            constant = self._factor(tensor, node)
             if constant is self._constants[node.tensor]:
                 return None
             name = self._repacked(constant, dense("", constant.dtype, tuple(map(as_dim, constant.shape))))
@@ -240,8 +239,11 @@ class _Packer:
         body = substitute_loads(tensor.body, change)
         return tensor if body is tensor.body else replace(tensor, body=body)
 
-    def _factor(self, tensor: Tensor, source: str) -> Constant:
+    def _factor(self, tensor: Tensor, node: Load) -> Constant:
         """A constant as a contraction multiplies with it."""
+        source = node.tensor
+        if node in _told_from_zero(tensor.body):
+            return self._constants[source]
         found = self._weights.get(source)
         if found is None:
             found = self._weights[source] = flushed(tensor, self._constants[source], self._ledger)
@@ -249,7 +251,7 @@ class _Packer:
 
     def _repacked(self, constant: Constant, storage: Storage) -> str:
         """The name of a constant's copy in this storage; `storage.root` is empty."""
-        key = (constant.name, storage)
+        key = (constant, storage)
         name = self._packed.get(key)
         if name is None:
             name = self._packed[key] = self._added(constant.name, constant, storage)
@@ -306,16 +308,20 @@ class _Packer:
         return load(copy.name, copy.dtype, tuple(a.dim for a in axes))
 
 
-def _told_from_zero(body: Expr) -> set[Expr]:
-    """Loads whose elements something else than sums and products sees, as a comparison or a division."""
-    sums = ("add", "sub", "mul")
-    return {
-        operand
-        for node in walk(body)
-        if not isinstance(node, Binary) or node.op not in sums
-        for operand in node.operands
-        if isinstance(operand, Load) and not (isinstance(node, Reduce) and node.kind == "sum")
-    }
+def _told_from_zero(body: Expr) -> set[Load]:
+    """Loads of which something depends that is another for 0 than for next to nothing: a comparison, a divisor, a
+    logarithm."""
+    found: set[Load] = set()
+    for node in walk(body):
+        if isinstance(node, Binary) and node.op == "div":
+            found.update(loads(node.y))
+        elif isinstance(node, Unary | Binary) and (node.op in _TELLING or not node.dtype.is_float):
+            found.update(loads(node))
+    return found
+
+
+_TELLING = frozenset({"log", "log1p", "pow", "reciprocal", "rsqrt", "sign"})
+"""Functions of which 0 is another case than next to nothing."""
 
 
 def _nesting(node: Load, lane: int, reduce: Reduce, rows: Dim) -> tuple[int, ...]:

@@ -8,15 +8,15 @@ are read once. Where there are many rows, cores that take some of them each do a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Container
+from dataclasses import dataclass, replace
 
 from opweld.fuse.region import Kind, Region, axes_in, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
 from opweld.place.storage import dense
-from opweld.schedule.cost import LAUNCH, level_rate, passes
+from opweld.schedule.cost import KEPT, LAUNCH, core_of, passes
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride, replace_reduced
@@ -24,10 +24,14 @@ from opweld.tensor.dim import Axis
 from opweld.tensor.expr import Expr, binary, load, transform
 from opweld.tensor.program import Tensor
 
-PARTS = (1, 2, 3, 4, 6, 8)
+PARTS = (2, 3, 4, 6, 8)
 """In how many parts a sum is worth being cut."""
 SHORTEST = 512
-"""Elements that a part has at least: before and after them, accumulators are filled and emptied."""
+"""Elements that parts have, but for the last one: before and after them, accumulators are filled and emptied."""
+SURE = 0.97
+"""Parts that are predicted to wait for a larger part of the time may as well wait longer."""
+ROOM = 0.25
+"""The part of the second-level cache in which weights stay while all rows pass, as `schedule.order` says."""
 WHOLE = 64
 """Elements of which parts are multiples, so that loops over them are; the last one has as many at least."""
 
@@ -35,76 +39,103 @@ WHOLE = 64
 def part_sums(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
     """Contractions in parts where that is predicted to be faster, each a decision of the ledger.
 
-    Lanes of a part are those of the whole, and so is its storage where that is a value's own: what comes last is then
-    computed in place."""
+    A part has the lanes of the whole. Where what it leaves lies like the result, `reuse` computes that in place."""
     storages, lanes = dict(placed.storages), dict(placed.lanes)
-    given = {name for _, name in placed.program.outputs}
     regions: list[Region] = []
     for region in placed.regions:
-        axis = _long(region, lanes)
-        size = 0 if axis is None else _choose(region, axis, lanes, expected, target, ledger)
+        axis = _long(region, placed, expected, target)
+        size = 0 if axis is None else _choose(region, axis, placed, expected, target, ledger)
         if axis is None or not size:
             regions.append(region)
             continue
         member, (output,) = region.members[0], region.outputs
-        whole, own = member.tensor, storages[output]
-        alike = member.indices is None and own.root == output and not own.padded and output not in given
-        order = [whole.axes.index(a) for a in by_stride(whole.axes, own.address(member.place))]
-        *parts, last = _parts(whole, axis, size)
+        whole, lane = member.tensor, lanes[member.tensor.name].axis
+        walked = by_stride(whole.axes, storages[output].address(member.place))
+        order = [whole.axes.index(a) for a in sorted(walked, key=lambda a: a is lane)]
+        *parts, last = _parts(whole, axis, size, storages)
         for number, part in enumerate(parts):
-            ledger.call(part.name, f"{ledger.label(whole.name)} sums {number}")
-            made = replace(own, root=part.name) if alike else dense(part.name, part.dtype, part.shape, order)
-            storages[part.name], lanes[part.name] = made, lanes[whole.name]
+            ledger.call(part.name, f"{ledger.label(whole.name)} sums-{number}")  # as no node's value is called
+            storages[part.name] = dense(part.name, part.dtype, part.shape, order)
+            lanes[part.name] = lanes[whole.name]
             _tell(part, lanes[whole.name], ledger)
             regions.append(Region.single(Kind.CONTRACTION, (part,), (part.name,)))
         regions.append(replace(region, members=(replace(member, tensors=(last,)),)))
     return replace(placed, regions=tuple(regions), storages=storages, lanes=lanes)
 
 
-def _long(region: Region, lanes: Mapping[str, Lanes]) -> Axis | None:
-    """The axis over which a contraction of direct products sums for long; None where there is none."""
+def _long(region: Region, placed: Placed, expected: Expected, target: Target) -> Axis | None:
+    """The axis over which a contraction of direct products sums for long; None where there is none, or where nothing
+    is read again: few weights stay in cache while rows pass, one after the other."""
     if region.kind is not Kind.CONTRACTION or len(region.outputs) != 1:
         return None
     tensor = region.members[0].tensor
-    own = lanes.get(tensor.name)
-    if own is None or own.axis is None or own.along is None or own.across is None or own.winograd:
+    lanes = placed.lanes.get(tensor.name)
+    if lanes is None or lanes.along is None or lanes.across is None or lanes.winograd:
         return None
-    axes = reductions(tensor.body)[0].axes
-    return axes[0] if len(axes) == 1 and (axes[0].extent.constant or 0) >= 2 * SHORTEST else None
+    (axis, *others) = reductions(tensor.body)[0].axes
+    if others or (axis.extent.constant or 0) < 2 * SHORTEST:
+        return None
+    work = _Work.of(tensor, axis, placed, expected, target)
+    return axis if work.panel * work.columns > ROOM * target.l2_bytes else None
 
 
-def _choose(
-    region: Region, axis: Axis, lanes: Mapping[str, Lanes], expected: Expected, target: Target, ledger: Ledger
-) -> int:
+@dataclass(frozen=True)
+class _Work:
+    """A contraction as prices see it, all at the expected sizes and in bytes: what is read of its rows, a panel of
+    weights and how many there are, its result; and how many times all of that is computed."""
+
+    operand: int
+    panel: int
+    columns: int
+    result: int
+    repeats: int
+
+    @staticmethod
+    def of(tensor: Tensor, axis: Axis, placed: Placed, expected: Expected, target: Target) -> _Work:
+        """Of a contraction over the axis."""
+        lanes, each = placed.lanes[tensor.name], reductions(tensor.body)[0].dtype.bytes
+        assert lanes.along is not None and lanes.across is not None
+        along, across = axes_in(lanes.along), axes_in(lanes.across)
+        rows = expected.product(a.extent for a in tensor.axes if a not in along)
+        lane = expected.product(a.extent for a in tensor.axes if a not in across)
+        repeats = expected.product(a.extent for a in tensor.axes if a in along and a in across)
+        width = lanes.vectors * target.vector_lanes_f32
+        # Rows that overlap are read once.
+        whole = expected.product(placed.shapes[lanes.across.tensor]) // max(1, repeats)
+        operand = each * min(rows * int(axis.extent), whole)
+        return _Work(operand, each * int(axis.extent) * width, -(-lane // width), each * rows * lane, repeats)
+
+    def seconds(self, count: int, target: Target) -> float:
+        """Of waiting, in so many parts."""
+        core = core_of(target)
+        once = passes(self.operand / count, self.panel / count, self.columns, 1, target)
+        # Sums so far are written and read once for each part but one: to memory and back, where they do not fit.
+        rate = core.l2_bytes if self.result <= target.l2_bytes else core.dram_bytes
+        between = 2 * self.result / rate / core.hertz + LAUNCH
+        return self.repeats * (count * once + (count - 1) * between)
+
+
+def _choose(region: Region, axis: Axis, placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> int:
     """Elements of a part; 0 where the sum is one."""
-    tensor = region.members[0].tensor
-    own, extent, node = lanes[tensor.name], int(axis.extent), reductions(tensor.body)[0]
-    assert own.along is not None and own.across is not None
-    along, across = axes_in(own.along), axes_in(own.across)
-    rows = expected.product(a.extent for a in tensor.axes if a not in along)
-    lane = expected.product(a.extent for a in tensor.axes if a not in across)
-    again = expected.product(a.extent for a in tensor.axes if a in along and a in across)
-    width = own.vectors * target.vector_lanes_f32
-    result = node.dtype.bytes * rows * lane
-    # What is summed so far is written, and read once more.
-    between = 2 * result / level_rate(result if result <= target.l2_bytes else target.l3_bytes + 1, target)
-    prices: dict[str, float] = {}
-    for count in PARTS:
-        size = _size(extent, count)
-        if count > 1 and (size < SHORTEST or (extent % size < WHOLE and extent % size)):
-            continue
-        operand, panel = node.dtype.bytes * rows * size, node.dtype.bytes * size * width
-        once = passes(operand, panel, -(-lane // width), 1, target)
-        prices[str(count)] = again * (count * once + (count - 1) * (between + LAUNCH))
+    tensor, extent = region.members[0].tensor, int(axis.extent)
+    work = _Work.of(tensor, axis, placed, expected, target)
+    prices = {1: work.seconds(1, target)}
+    if work.operand > KEPT * target.l2_bytes:
+        for count in PARTS:
+            size = _size(extent, count)
+            if size >= SHORTEST and (extent % size >= WHOLE or not extent % size):
+                prices[count] = work.seconds(count, target)
     best = min(prices, key=lambda count: prices[count])
+    sure = prices[best] < SURE * prices[1]
     chosen = ledger.decide(
         rule="place.sums",
         site=region.origin,
         subject=(tensor.name,),
-        alternatives=[Alternative(count, seconds=seconds) for count, seconds in prices.items()],
+        alternatives=[Alternative(str(count), seconds=seconds) for count, seconds in prices.items()],
+        prefer=str(best) if sure else "1",
         reason="a part of the rows stays in the second-level cache while weights pass"
-        if best != "1"
-        else "the rows stay in the second-level cache, or are too many",
+        if sure
+        else "the rows stay in the second-level cache, or parts of them would not either",
     )
     return 0 if chosen == "1" else _size(extent, int(chosen))
 
@@ -127,8 +158,8 @@ def _size(extent: int, count: int) -> int:
     return -(-extent // count // WHOLE) * WHOLE
 
 
-def _parts(whole: Tensor, axis: Axis, size: int) -> list[Tensor]:
-    """The sums so far, then the tensor itself."""
+def _parts(whole: Tensor, axis: Axis, size: int, taken: Container[str]) -> list[Tensor]:
+    """The sums so far, then the tensor itself. `taken`: names that others have."""
     found: list[Tensor] = []
     extent = int(axis.extent)
     for low in range(0, extent, size):
@@ -141,5 +172,8 @@ def _parts(whole: Tensor, axis: Axis, size: int) -> list[Tensor]:
         if low + size >= extent:
             body = transform(body, lambda n, node=node, value=value: value if n is node else None)
             return [*found, replace(whole, body=body)]
-        found.append(Tensor(f"{whole.name}_sums{len(found)}", node.dtype, whole.axes, value, whole.origin))
+        name = f"{whole.name}_sums{len(found)}"
+        while name in taken:
+            name += "_"
+        found.append(Tensor(name, node.dtype, whole.axes, value, whole.origin))
     raise AssertionError("no part is last")

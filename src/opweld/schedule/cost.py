@@ -206,12 +206,12 @@ def passes(operand: float, panel: float, columns: int, blocks: int, target: Targ
     """Seconds of waiting for what a contraction reads again: weights pass panel by panel, `columns` in all, over an
     operand of so many bytes, all of it or one of `blocks` parts after the other.
 
-    What the second-level cache does not hold of a part beside two panels comes anew for each. Panels come once for all
-    cores that have a part of their own meanwhile."""
+    What the second-level cache does not hold of a part beside two panels comes anew for each but the first. Panels
+    come once for all cores that have a part of their own meanwhile."""
     core = core_of(target)
     held = operand / blocks + 2 * panel
     missed = max(0.0, 1 - KEPT * target.l2_bytes / held)
-    again = columns * operand * missed / level_rate(max(operand, target.l2_bytes + 1), target) / FORESEEN
+    again = (columns - 1) * operand * missed / level_rate(max(operand, target.l2_bytes + 1), target) / FORESEEN
     return again + max(1.0, blocks / target.cores) * columns * panel / core.dram_bytes / core.hertz
 
 

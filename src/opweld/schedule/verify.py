@@ -41,21 +41,25 @@ def orders(recurrent: bool) -> tuple[str, ...]:
 
 
 def verify_reduction(
-    schedule: ReductionSchedule, axes: Collection[str], dtype: DType, target: Target, recurrent: bool = False
+    schedule: ReductionSchedule,
+    axes: Collection[str],
+    dtype: DType,
+    target: Target,
+    recurrent: bool = False,
+    alone: bool = True,
 ) -> None:
     """The same for a contraction or window whose accumulators are of a dtype.
 
-    recurrent: whether it is a part of a recurrence."""
+    recurrent: whether it is a part of a recurrence. alone: it is all of its kernel."""
     _verify_lanes(schedule, axes)
     _check(schedule, "row", schedule.row, (*axes, NO_AXIS))
     _check(schedule, "order", schedule.order, orders(recurrent))
     _check(schedule, "taps", schedule.taps, ("loop", "written"))
     _check(schedule, "algorithm", schedule.algorithm, ("direct",))
-    if schedule.span and (schedule.order != "rows" or recurrent or schedule.row == NO_AXIS):
+    if schedule.span < 0 or (schedule.span and not (alone and schedule.order == "rows" and schedule.row != NO_AXIS)):
         words = f"span={schedule.span} order={schedule.order} row={schedule.row}"
-        raise OptionError(
-            f"schedule: {schedule.name} has {words}, expected a span only of rows, outside of a recurrence"
-        )
+        why = "in order of rows, of what shares its kernel with nothing"
+        raise OptionError(f"schedule: {schedule.name} has {words}, expected 0, or a span {why}")
     if schedule.row == schedule.lane != NO_AXIS:
         raise OptionError(f"schedule: {schedule.name} has {schedule.row} as lane and row, expected two axes")
     most = 1 if schedule.row == NO_AXIS else most_rows(schedule.vectors, dtype, target)
@@ -82,10 +86,11 @@ def verify_winograd(schedule: ReductionSchedule, lane: str, dtype: DType, target
         ("lane", lane),
         ("row", NO_AXIS),
         ("order", "rows"),
+        ("span", 0),
         ("taps", "loop"),
         ("algorithm", "winograd"),
     ):
-        _check(schedule, name, getattr(schedule, name), (value,))
+        _check(schedule, name, str(getattr(schedule, name)), (str(value),))
     most = most_rows(schedule.vectors, dtype, target)
     if min(schedule.tiles, schedule.groups) < 1 or not 1 <= schedule.height <= most:
         words = f"height={schedule.height} tiles={schedule.tiles} groups={schedule.groups}"

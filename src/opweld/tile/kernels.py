@@ -296,7 +296,7 @@ class _Works:
             work = Winograd(member, lanes, taps, storages, self._shapes, self._placed.program)
             return [Work("winograd", subject, (WinogradMember(work),), _alone, count, *moved)]
         nest = nest_of(tensor.axes, member.place, tensor.body, storage, storages, self._shapes, lanes.axis)
-        made = ReductionMember(nest, storage.root, member.kind, lanes.vectors)
+        made = ReductionMember(nest, storage.root, member.kind, lanes.vectors, alone=True)
         return [Work(member.kind.value, subject, (made,), _alone, count, *moved)]
 
     def _copy(self, subject: tuple[str, ...], tensor: Tensor, storage: Storage) -> Work:

@@ -85,7 +85,7 @@ class MapMember:
 @dataclass(frozen=True, eq=False)
 class ReductionMember:
     """A contraction or window, whose tile is `vectors` wide; in a recurrence, computed at each step of `time`.
-    `paired`: another one shares its kernel."""
+    `paired`: another one shares its kernel. `alone`: its grid is that of the kernel, which cores share."""
 
     nest: Nest
     buffer: str
@@ -94,18 +94,19 @@ class ReductionMember:
     names: tuple[str, ...] = ()
     time: Axis | None = None
     paired: bool = False
+    alone: bool = False
 
     def choose(self, choice: Choice) -> MemberSchedule:
         """See `Member`."""
-        about = choice.about(*self.names)
-        return choose_reduction(self.nest, self.kind, self.vectors, about, self.time is not None, self.paired)
+        about, recurrent = choice.about(*self.names), self.time is not None
+        return choose_reduction(self.nest, self.kind, self.vectors, about, recurrent, self.paired, self.alone)
 
     def realise(self, schedule: MemberSchedule, target: Target) -> Made:
         """See `Member`."""
         if not isinstance(schedule, ReductionSchedule):
             raise OptionError(f"schedule: {schedule} is for another kind of member than {self.kind.value}")
         dtype = reduction_of(self.nest).dtype
-        verify_reduction(schedule, axis_names(self.nest), dtype, target, self.time is not None)
+        verify_reduction(schedule, axis_names(self.nest), dtype, target, self.time is not None, self.alone)
         return Made(*schedule_reduction(self.nest, self.buffer, schedule, target, self.time))
 
 

@@ -9,10 +9,11 @@ import pytest
 from opweld.fuse.region import Kind
 from opweld.place import sums
 from opweld.target import Target
+from opweld.tensor.dim import ONE
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import TARGET, Compiled, check, compile_text
 
-SMALL = replace(TARGET, l2_bytes=1 << 17)
+SMALL = replace(TARGET, l2_bytes=1 << 16)
 """A machine whose second-level cache does not hold rows of a thousand elements beside weights."""
 
 LONG = programs.dense(14, 1100, 96)
@@ -25,9 +26,11 @@ def parts(compiled: Compiled) -> list[str]:
 
 
 def test_rows_that_do_not_fit_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "LAUNCH", 0.0)  # of a size that is interpreted
+    # Of a size that is interpreted, all of that is little.
+    monkeypatch.setattr(sums, "LAUNCH", 0.0)
+    monkeypatch.setattr(sums, "SURE", 1.0)
     compiled = compile_text(LONG, target=SMALL)
-    assert parts(compiled) == ["Relu 0 sums 0"]
+    assert parts(compiled) == ["Relu 0 sums-0"]
     assert compiled.names == ["contraction", "contraction"]
     (decision,) = (d for d in compiled.ledger if d.rule == "place.sums")
     assert decision.fired and "stays in the second-level cache" in decision.reason
@@ -48,6 +51,7 @@ def test_short_sums_are_not_asked_about() -> None:
 @pytest.mark.parametrize("disable", ["place.sums", "place"])
 def test_disabled_sums_are_whole(disable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "LAUNCH", 0.0)
+    monkeypatch.setattr(sums, "SURE", 1.0)
     assert not parts(compile_text(LONG, target=SMALL, disable=(disable,)))
 
 
@@ -55,6 +59,7 @@ def test_disabled_sums_are_whole(disable: str, monkeypatch: pytest.MonkeyPatch) 
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 20 elements wherever a sum has more."""
     monkeypatch.setattr(sums, "SHORTEST", 11)
+    monkeypatch.setattr(sums, "ROOM", 0.0)
     monkeypatch.setattr(sums, "_choose", lambda *_: 20)
 
 
@@ -62,7 +67,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
 def test_several_parts(target: str) -> None:
     compiled = check(programs.dense(9, 50, 21), target=Target.of(target))
-    assert parts(compiled) == ["Relu 0 sums 0", "Relu 0 sums 1"]
+    assert parts(compiled) == ["Relu 0 sums-0", "Relu 0 sums-1"]
     assert compiled.names == ["contraction"] * 3
 
 
@@ -115,3 +120,56 @@ tensor y f32[i0: 3, i1: 9, i2: 21] from "MatMul"
 output y = y
 """
     assert len(parts(check(text))) == 2
+
+
+@pytest.mark.usefixtures("always")
+def test_names_that_the_model_has() -> None:
+    text = programs.dense(9, 50, 21).replace("input x ", "input result_sums0 ").replace("mul(x[", "mul(result_sums0[")
+    compiled = check(text)
+    made = [region.outputs[0] for region in compiled.placed.regions]
+    assert made == ["result_sums0_", "result_sums1", "result"]
+
+
+@pytest.mark.usefixtures("always")
+def test_what_is_summed_so_far_lies_as_lanes_run() -> None:
+    """The result is channels first, its lanes are channels."""
+    text = """program pointwise
+input x f32[1, 50, 3, 3]
+constant w f32[21, 50]
+tensor y f32[i0: 1, i1: 21, i2: 3, i3: 3] from "Conv"
+  over r0: 50
+  = sum<r0>(mul(x[i0, r0, i2, i3], w[i1, r0]))
+output y = y
+"""
+    placed = check(text).placed
+    (lane,) = {lanes.axis.name for lanes in placed.lanes.values() if lanes.axis is not None}
+    assert lane == "i1"
+    assert placed.storages["y_sums0"].stride(1) is ONE
+
+
+@pytest.mark.parametrize(
+    ("rows", "reduced", "lane"),
+    [(1, 25088, 4096), (1, 4096, 1000), (8, 4096, 4096), (400, 2048, 32), (600, 1024, 64)],
+)
+def test_no_parts_where_rows_fit_or_pass_once(rows: int, reduced: int, lane: int) -> None:
+    assert not parts(compile_text(programs.dense(rows, reduced, lane), Target.of("x86-64-v4")))
+
+
+def test_parts_of_a_real_size() -> None:
+    """The second product of a transformer's MLP, where two megabytes of cache hold half of its rows."""
+    assert (
+        len(parts(compile_text(programs.dense(197, 3072, 768), replace(Target.of("x86-64-v4"), l2_bytes=1 << 21)))) == 2
+    )
+
+
+def test_rows_that_overlap_are_read_once() -> None:
+    """Spectra of a signal: 300 windows of 1024 samples, each 256 later, are 76 thousand of them."""
+    text = """program spectra
+input x f32[77568]
+constant w f32[1024, 513]
+tensor y f32[i0: 300, i1: 513] from "STFT"
+  over r0: 1024
+  = sum<r0>(mul(x[256*i0 + r0], w[r0, i1]))
+output y = y
+"""
+    assert not parts(compile_text(text, Target.of("x86-64-v4")))

@@ -92,6 +92,36 @@ def test_programs_some_rows_at_a_time(name: str, monkeypatch: pytest.MonkeyPatch
     check(PROGRAMS[name], target=replace(TARGETS["x86-64-v3"], l2_bytes=256))
 
 
+def test_members_of_a_block_pass_all_their_rows() -> None:
+    """A block's own rows end within it: no member cuts them. Weights do not fit, and rows have an axis beside them."""
+    rows = 13
+    text = f"""program two
+input q f32[{rows}, 5, 8]
+input k f32[24, 8]
+input v f32[5, 24, 16]
+tensor scores f32[i0: {rows}, i1: 5, i2: 24] from "MatMul"
+  over r0: 8
+  = sum<r0>(mul(q[i0, i1, r0], k[i2, r0]))
+tensor top f32[i0: {rows}] from "Softmax"
+  over r0: 5, r1: 24
+  = max<r0, r1>(scores[i0, r0, r1])
+tensor raised f32[i0: {rows}, i1: 5, i2: 24] from "Softmax"
+  = exp(sub(scores[i0, i1, i2], top[i0]))
+tensor total f32[i0: {rows}] from "Softmax"
+  over r0: 5, r1: 24
+  = sum<r0, r1>(raised[i0, r0, r1])
+tensor shares f32[i0: {rows}, i1: 5, i2: 24] from "Softmax"
+  = div(raised[i0, i1, i2], total[i0])
+tensor result f32[i0: {rows}, i1: 16] from "MatMul"
+  over r0: 5, r1: 24
+  = sum<r0, r1>(mul(shares[i0, r0, r1], v[r0, r1, i1]))
+output y = result
+"""
+    compiled = check(text, target=replace(TARGETS["x86-64-v3"], l2_bytes=256))
+    (block,) = (str(plan.schedule) for plan in compiled.plans if plan.schedule.rows)
+    assert "order=rows" in block and "span" not in block
+
+
 def test_cores_take_rows_of_their_own_where_not_all_fit() -> None:
     """Half of the rows stay in the second-level cache, all of them do not."""
     target = replace(TARGETS["x86-64-v3"], l2_bytes=1 << 16, cores=2)

@@ -55,18 +55,24 @@ loads."""
 
 
 def choose_reduction(
-    nest: Nest, kind: Kind, vectors: int, choice: Choice, recurrent: bool = False, paired: bool = False
+    nest: Nest,
+    kind: Kind,
+    vectors: int,
+    choice: Choice,
+    recurrent: bool = False,
+    paired: bool = False,
+    alone: bool = False,
 ) -> ReductionSchedule:
     """How a contraction or window nest is computed, through the ledger. Its lanes were chosen with storage.
 
-    paired: it shares its kernel with another one."""
+    paired: it shares its kernel with another one. alone: cores share its grid, which is all of the kernel."""
     node = reduction_of(nest)
     row = _choose_row(nest, node, kind, vectors, choice)
     height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice, paired)
     lane = axis_name(nest, nest.lane)
     order = _choose_order(nest, node, kind, row, vectors, choice, recurrent)
     span = 0
-    if kind is Kind.CONTRACTION and order == "rows" and not recurrent and not paired and row and nest.lane:
+    if kind is Kind.CONTRACTION and order == "rows" and alone and row and nest.lane:
         span = _choose_span(nest, node, nest.lane, row, height, vectors, choice)
     taps = "loop"
     if kind is Kind.WINDOW and node.axes:

@@ -18,7 +18,7 @@ from opweld.place.storage import Storage
 from opweld.place.winograd import COUNTS, GROUPS, Taps, halves, tiled
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import LINE, POINTS, most_rows, winograd
-from opweld.schedule.schedule import NO_AXIS, ReductionSchedule
+from opweld.schedule.schedule import ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum, mod
 from opweld.tensor.expr import Expr, Reduce, binary, const, load, substitute, transform
@@ -74,7 +74,7 @@ def choose_winograd(work: Winograd, choice: Choice) -> ReductionSchedule:
     heights = {str(n): winograd(shape, count, groups, n).seconds * (1 - 1e-4 * n) for n in range(1, highest + 1)}
     height = int(choice.cheapest("schedule.height", heights, "accumulators fill the registers, and few are partial"))
     lane, vectors = work.lane.name, work.lanes.vectors
-    return ReductionSchedule(lane, vectors, NO_AXIS, height, "rows", 0, "loop", "winograd", count, groups)
+    return ReductionSchedule(lane, vectors, height=height, algorithm="winograd", tiles=count, groups=groups)
 
 
 # -------------------------------------------------------------------------------------------------------- the template
