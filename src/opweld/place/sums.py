@@ -8,8 +8,9 @@ are read once. Where there are many rows, cores that take some of them each do a
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from opweld.fuse.region import Kind, Region, axes_in, reductions
 from opweld.ledger import Alternative, Ledger
@@ -20,8 +21,8 @@ from opweld.schedule.cost import KEPT, LAUNCH, core_of, passes
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride, replace_reduced
-from opweld.tensor.dim import Axis
-from opweld.tensor.expr import Expr, binary, load, transform
+from opweld.tensor.dim import Atom, Axis, Dim
+from opweld.tensor.expr import Expr, Load, binary, load, substitute, transform
 from opweld.tensor.program import Tensor
 
 PARTS = (2, 3, 4, 6, 8)
@@ -49,15 +50,16 @@ def part_sums(placed: Placed, expected: Expected, target: Target, ledger: Ledger
             regions.append(region)
             continue
         member, (output,) = region.members[0], region.outputs
-        whole, lane = member.tensor, lanes[member.tensor.name].axis
+        whole, own = member.tensor, lanes[member.tensor.name]
         walked = by_stride(whole.axes, storages[output].address(member.place))
-        order = [whole.axes.index(a) for a in sorted(walked, key=lambda a: a is lane)]
-        *parts, last = _parts(whole, axis, size, storages)
-        for number, part in enumerate(parts):
+        order = [whole.axes.index(a) for a in sorted(walked, key=lambda a: a is own.axis)]
+        *parts, (last, mapping) = _parts(whole, axis, size, storages)
+        lanes[whole.name] = _moved(own, mapping)
+        for number, (part, mapping) in enumerate(parts):
             ledger.call(part.name, f"{ledger.label(whole.name)} sums-{number}")  # as no node's value is called
             storages[part.name] = dense(part.name, part.dtype, part.shape, order)
-            lanes[part.name] = lanes[whole.name]
-            _tell(part, lanes[whole.name], ledger)
+            lanes[part.name] = _moved(own, mapping)
+            _tell(part, own, ledger)
             regions.append(Region.single(Kind.CONTRACTION, (part,), (part.name,)))
         regions.append(replace(region, members=(replace(member, tensors=(last,)),)))
     return replace(placed, regions=tuple(regions), storages=storages, lanes=lanes)
@@ -158,22 +160,30 @@ def _size(extent: int, count: int) -> int:
     return -(-extent // count // WHOLE) * WHOLE
 
 
-def _parts(whole: Tensor, axis: Axis, size: int, taken: Container[str]) -> list[Tensor]:
-    """The sums so far, then the tensor itself. `taken`: names that others have."""
-    found: list[Tensor] = []
+def _moved(lanes: Lanes, mapping: Mapping[Atom, Dim]) -> Lanes:
+    """Lanes whose operands are those of a part."""
+    assert lanes.along is not None and lanes.across is not None
+    along, across = (cast(Load, substitute(node, mapping)) for node in (lanes.along, lanes.across))
+    return replace(lanes, along=along, across=across)
+
+
+def _parts(whole: Tensor, axis: Axis, size: int, taken: Container[str]) -> list[tuple[Tensor, Mapping[Atom, Dim]]]:
+    """The sums so far, then the tensor itself; and where the axis is in each. `taken`: names that others have."""
+    found: list[tuple[Tensor, Mapping[Atom, Dim]]] = []
     extent = int(axis.extent)
     for low in range(0, extent, size):
         part = Axis(axis.name, min(size, extent - low))
-        body = replace_reduced(whole.body, (axis,), (part,), {axis: part.dim + low})
+        mapping: dict[Atom, Dim] = {axis: part.dim + low}
+        body = replace_reduced(whole.body, (axis,), (part,), mapping)
         node: Expr = reductions(body)[0]
         value = node
         if found:
-            value = binary("add", load(found[-1].name, node.dtype, tuple(a.dim for a in whole.axes)), node)
+            value = binary("add", load(found[-1][0].name, node.dtype, tuple(a.dim for a in whole.axes)), node)
         if low + size >= extent:
             body = transform(body, lambda n, node=node, value=value: value if n is node else None)
-            return [*found, replace(whole, body=body)]
+            return [*found, (replace(whole, body=body), mapping)]
         name = f"{whole.name}_sums{len(found)}"
         while name in taken:
             name += "_"
-        found.append(Tensor(name, node.dtype, whole.axes, value, whole.origin))
+        found.append((Tensor(name, node.dtype, whole.axes, value, whole.origin), mapping))
     raise AssertionError("no part is last")

@@ -8,6 +8,8 @@ import pytest
 
 from opweld.fuse.region import Kind
 from opweld.place import sums
+from opweld.place.parse import parse_placed
+from opweld.place.text import print_placed
 from opweld.target import Target
 from opweld.tensor.dim import ONE
 from tests.unit.tile import programs
@@ -69,6 +71,14 @@ def test_several_parts(target: str) -> None:
     compiled = check(programs.dense(9, 50, 21), target=Target.of(target))
     assert parts(compiled) == ["Relu 0 sums-0", "Relu 0 sums-1"]
     assert compiled.names == ["contraction"] * 3
+
+
+@pytest.mark.usefixtures("always")
+def test_parts_come_back_from_their_text() -> None:
+    placed = compile_text(programs.dense(9, 50, 21)).placed
+    text = print_placed(placed)
+    data = {name: constant.read() for name, constant in placed.constants.items()}
+    assert print_placed(parse_placed(text, data)) == text
 
 
 @pytest.mark.usefixtures("always")
