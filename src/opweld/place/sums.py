@@ -17,7 +17,7 @@ from opweld.ledger import Alternative, Ledger
 from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
 from opweld.place.storage import dense
-from opweld.schedule.cost import KEPT, LAUNCH, core_of, passes
+from opweld.schedule.cost import KEPT, LAUNCH, ROOM, core_of, passes
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride, replace_reduced
@@ -31,8 +31,6 @@ SHORTEST = 512
 """Elements that parts have, but for the last one: before and after them, accumulators are filled and emptied."""
 SURE = 0.97
 """Parts that are predicted to wait for a larger part of the time may as well wait longer."""
-ROOM = 0.25
-"""The part of the second-level cache in which weights stay while all rows pass, as `schedule.order` says."""
 WHOLE = 64
 """Elements of which parts are multiples, so that loops over them are; the last one has as many at least."""
 
@@ -44,7 +42,7 @@ def part_sums(placed: Placed, expected: Expected, target: Target, ledger: Ledger
     storages, lanes = dict(placed.storages), dict(placed.lanes)
     regions: list[Region] = []
     for region in placed.regions:
-        axis = _long(region, placed, expected, target)
+        axis = _long(region, placed)
         size = 0 if axis is None else _choose(region, axis, placed, expected, target, ledger)
         if axis is None or not size:
             regions.append(region)
@@ -65,9 +63,8 @@ def part_sums(placed: Placed, expected: Expected, target: Target, ledger: Ledger
     return replace(placed, regions=tuple(regions), storages=storages, lanes=lanes)
 
 
-def _long(region: Region, placed: Placed, expected: Expected, target: Target) -> Axis | None:
-    """The axis over which a contraction of direct products sums for long; None where there is none, or where nothing
-    is read again: few weights stay in cache while rows pass, one after the other."""
+def _long(region: Region, placed: Placed) -> Axis | None:
+    """The axis over which a contraction of direct products sums for long; None where there is none."""
     if region.kind is not Kind.CONTRACTION or len(region.outputs) != 1:
         return None
     tensor = region.members[0].tensor
@@ -75,10 +72,7 @@ def _long(region: Region, placed: Placed, expected: Expected, target: Target) ->
     if lanes is None or lanes.along is None or lanes.across is None or lanes.winograd:
         return None
     (axis, *others) = reductions(tensor.body)[0].axes
-    if others or (axis.extent.constant or 0) < 2 * SHORTEST:
-        return None
-    work = _Work.of(tensor, axis, placed, expected, target)
-    return axis if work.panel * work.columns > ROOM * target.l2_bytes else None
+    return None if others or (axis.extent.constant or 0) < 2 * SHORTEST else axis
 
 
 @dataclass(frozen=True)
@@ -121,6 +115,8 @@ def _choose(region: Region, axis: Axis, placed: Placed, expected: Expected, targ
     """Elements of a part; 0 where the sum is one."""
     tensor, extent = region.members[0].tensor, int(axis.extent)
     work = _Work.of(tensor, axis, placed, expected, target)
+    if work.panel * work.columns <= ROOM * target.l2_bytes:
+        return 0  # nothing is read again: these weights stay in cache while rows pass
     prices = {1: work.seconds(1, target)}
     if work.operand > KEPT * target.l2_bytes:
         for count in PARTS:

@@ -195,6 +195,8 @@ def most_rows(vectors: int, dtype: DType, target: Target) -> int:
     return min(room, 14 if vectors == 2 else 16)
 
 
+ROOM = 0.25
+"""The part of the second-level cache in which weights stay while all rows pass over them."""
 KEPT = 0.6
 """The part of the second-level cache that holds what weights pass over, while these and results pass through."""
 FORESEEN = 3

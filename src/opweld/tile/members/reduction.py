@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from opweld.fuse.region import Kind
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import Product, contraction, most_rows, passes
+from opweld.schedule.cost import ROOM, Product, contraction, most_rows, passes
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
 from opweld.schedule.verify import ORDERS, orders
 from opweld.target import Target
@@ -169,7 +169,7 @@ def _choose_order(
     own = [a for a in beside if not _without_lane(node, a, nest.lane)] if kind is Kind.CONTRACTION else []
     width = vectors * choice.target.vector_lanes_f32
     elements = product((*(a.extent for a in (*node.axes, *own)), ceildiv(nest.lane.extent, width) * width))
-    room = choice.target.l2_bytes // 4
+    room = int(ROOM * choice.target.l2_bytes)
     moved = choice.expected(elements) * node.dtype.bytes
     wanted = "lanes" if moved <= room else "turns" if recurrent and moved > 2 * room else "rows"
     reason = f"{moved:,} bytes of operand along the lanes, {room:,} stay in a quarter of the second-level cache"
