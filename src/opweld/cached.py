@@ -32,15 +32,23 @@ _log = logging.getLogger("opweld")
 MAX_MODEL_BYTES = (1 << 31) - 1
 """Protobuf ends here."""
 
+LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml-dtypes")
+"""Whose versions are part of a key: onnx converts opsets and infers shapes, numpy and ml_dtypes fold constants."""
+
 
 def compile_model(model: Any, options: Options, progress: Progress | None = None) -> Path:
-    """The artifact folder of a model in the user's cache, compiled now if it is not there yet."""
+    """The artifact folder of a model in the user's cache, compiled now if it is not there yet.
+
+    With OPWELD_DUMP or OPWELD_DEBUG the stages run in any case: to be seen, or verified. An entry that is there and
+    sound stays, for other processes may be opening it, and equal keys give equal artifacts; where it was tuned, the
+    texts are those of being tuned anew."""
     model = source_of(model)
     cache = Cache.open()
     target = Target.of(options.target)
     key = _key(model, options, target, cache)
     found = _cached(cache, key, model)
-    if found is not None:
+    environment = Environment.read()
+    if found is not None and not environment.watches:
         return found
     untuned = key if options.tune == "off" else _key(model, replace(options, tune="off"), target, cache)
     title = str(model) if isinstance(model, Path) else "a model"
@@ -58,7 +66,7 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
         folders = [cache.publish_folder("models", name, fill) for name in names]
     for folder in folders:  # when the workspace is gone: a file that loses a link is another one to the cache
         artifact.remember(folder / "model.opweld", cache)
-    cache.prune_at_times(Environment.read().cache_limit)
+    cache.prune_at_times(environment.cache_limit)
     return folders[0] / "model.opweld"
 
 
@@ -116,7 +124,7 @@ def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target
         content = hashlib.sha256(model).hexdigest()
     else:
         content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
-    sources = sources_digest(), extensions.digest()
+    sources = sources_digest(), library_versions(), extensions.digest()
     measured = options.tune != "off" or extensions.count(extensions.RULES)
     machine = f"{processor_name()}, {options.threads} threads" if measured else ""
     parts = (content, options.digest(), target.digest(), machine, __version__, Compiler.find().version, *sources)
@@ -134,6 +142,20 @@ def _file_digest(path: Path, cache: Cache) -> str:
         raise MissingModelError(f"{path}: no such file; expected an ONNX model or an artifact folder") from error
     except (OSError, ValueError) as error:
         raise ModelError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+@remember
+def library_versions() -> str:
+    """What shapes generated code and is not opweld: `LIBRARIES`, as installed, without importing them."""
+    from importlib import metadata
+
+    def version(name: str) -> str:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:  # what is in the cache opens without it
+            return "absent"
+
+    return ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
 
 
 @remember

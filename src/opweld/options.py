@@ -114,18 +114,10 @@ class Options:
 
     def digest(self) -> str:
         """A hash of all options that change what is compiled; `threads` does only where they are tuned for."""
-        fixed = {
-            "target": self.target,
-            "level": self.level,
-            "dims": dict(self.dims),
+        fixed = _values(self) | {
             "disable": sorted(set(self.disable)),
-            "pins": dict(self.pins),
-            "dim_hints": dict(self.dim_hints),
-            "schedules": self.schedules_text,
-            "lengths": dict(self.lengths),
-            "ranks": dict(self.ranks),
-            "constants": dict(self.constants),
-            "tune": None if self.tune == "off" else (self.tune, self.threads),
+            "schedules": None,  # by its text, whatever its name
+            "threads": None if self.tune == "off" else self.threads,
         }
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
@@ -144,10 +136,15 @@ class Options:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A mappingproxy does not pickle; the constructor makes it anew.
-        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
-        mappings = ("dims", "pins", "dim_hints", "lengths", "ranks", "constants")
-        return (_options, (values | {name: dict(values[name]) for name in mappings},))
+        values = _values(self)
+        return (_options, ({entry.name: values[entry.name] for entry in dataclasses.fields(self) if entry.init},))
+
+
+def _values(options: Options) -> dict[str, Any]:
+    """All fields by name, with dicts, for a mappingproxy neither pickles nor becomes JSON."""
+    fields: dict[str, Any] = {entry.name: getattr(options, entry.name) for entry in dataclasses.fields(options)}
+    mappings = {name: dict(cast("Mapping[str, Any]", v)) for name, v in fields.items() if isinstance(v, Mapping)}
+    return fields | mappings
 
 
 def _options(values: dict[str, Any]) -> Options:
@@ -252,8 +249,8 @@ class Environment:
     """The environment variables that opweld reads.
 
     Attributes:
-        debug: OPWELD_DEBUG, 0 or 1: verify every stage, keep debug information in compiled code, show tracebacks.
-        dump: OPWELD_DUMP, a folder that receives a numbered file a stage.
+        debug: OPWELD_DEBUG, 0 or 1: verify every stage, of models that the cache holds too, and show tracebacks.
+        dump: OPWELD_DUMP, a folder that receives a numbered file a stage, of models that the cache holds too.
         cache: OPWELD_CACHE, the folder of compiled models, instead of ~/.cache/opweld.
         cache_limit: OPWELD_CACHE_LIMIT, bytes that the cache may hold after a compilation, as 500M or 20G.
         compiler: OPWELD_CC, a C compiler to call instead of zig: its path.
@@ -264,6 +261,11 @@ class Environment:
     cache: Path | None = None
     compiler: Path | None = None
     cache_limit: int = DEFAULT_CACHE_LIMIT
+
+    @property
+    def watches(self) -> bool:
+        """Whether the stages are to be seen: a compiled model in the cache tells nothing of them."""
+        return self.debug or self.dump is not None
 
     @classmethod
     def read(cls, variables: Mapping[str, str] | None = None) -> Environment:

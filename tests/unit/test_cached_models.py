@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import opweld
+from opweld import cached, stages
 from opweld.build import artifact
 from opweld.errors import InputError, ModelError
 from tests.unit.frontend.models import model_of, node
@@ -39,6 +45,56 @@ def test_a_sound_entry_is_not_read_again(cache_folder: Path, monkeypatch: pytest
 
     monkeypatch.setattr("hashlib.file_digest", refuse)
     assert opweld.compile(product()).path == first
+
+
+@pytest.mark.parametrize("variable", ["OPWELD_DUMP", "OPWELD_DEBUG"])
+def test_stages_that_are_to_be_seen_run_though_the_cache_holds_the_model(
+    cache_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    first = opweld.compile(product()).path
+    before = first.stat().st_ino, (first / artifact.MODULE).read_bytes()
+    verified = list[object]()
+    monkeypatch.setitem(
+        stages.FORMS, "assemble", replace(stages.FORMS["assemble"], verify=lambda *a: verified.append(a))
+    )
+    monkeypatch.setenv(variable, str(tmp_path / "dump") if variable == "OPWELD_DUMP" else "1")
+    again = opweld.compile(product())
+    if variable == "OPWELD_DUMP":
+        assert {file.suffix for file in (tmp_path / "dump").iterdir()} >= {".lowered", ".tiles", ".c"}
+    else:
+        assert verified
+    assert again.path == first
+    assert (first.stat().st_ino, (first / artifact.MODULE).read_bytes()) == before, "who opens it is not disturbed"
+
+
+@pytest.mark.parametrize("library", cached.LIBRARIES)
+def test_another_version_of_what_shapes_code_is_another_model(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, library: str
+) -> None:
+    def version(name: str) -> str:
+        if name == library:
+            raise metadata.PackageNotFoundError
+        return installed(name)
+
+    first, installed = opweld.compile(product()).path, metadata.version
+    request.addfinalizer(cached.library_versions.cache_clear)
+    monkeypatch.setattr(metadata, "version", version)
+    cached.library_versions.cache_clear()
+    assert opweld.compile(product()).path != first
+
+
+def test_opening_a_cached_model_imports_nothing_of_what_compiles_it(cache_folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(product())
+    path = opweld.compile(model).path
+    code = (
+        "import sys, opweld\n"
+        f"assert str(opweld.compile({str(model)!r}).path) == {str(path)!r}\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules} & {'onnx', 'onnx_ir', 'ml_dtypes'}))"
+    )
+    environment = os.environ | {"OPWELD_CACHE": str(cache_folder)}
+    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == []
 
 
 def test_a_file_that_no_model_can_be_is_not_read(tmp_path: Path) -> None:

@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import os
 import pickle
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import click
 import numpy as np
 import pytest
+import typer
+from typer.testing import CliRunner
 
+import opweld
+from opweld.cli import arguments
+from opweld.cli.main import app
 from opweld.errors import OptionError
-from opweld.options import Environment, Options, available_cores
+from opweld.options import CompileOptions, Environment, Options, available_cores
 
 
 def test_defaults_are_native_everything_on_all_cores() -> None:
@@ -66,17 +74,83 @@ def test_options_cannot_be_changed_not_even_through_their_dims() -> None:
         options.dims["batch"] = 3  # pyright: ignore[reportIndexIssue]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"target": "aarch64"},
-        {"level": "none"},
-        {"dims": {"batch": 1}},
-        {"disable": ("fuse",)},
-    ],
-)
+CHANGES: dict[str, dict[str, Any]] = {
+    "target": {"target": "aarch64"},
+    "level": {"level": "none"},
+    "dims": {"dims": {"batch": 1}},
+    "disable": {"disable": ("fuse",)},
+    "pins": {"pins": {"fuse.epilogue:a": "apart"}},
+    "dim_hints": {"dim_hints": {"batch": 1}},
+    "lengths": {"lengths": {"x": None}},
+    "ranks": {"ranks": {"x": 2}},
+    "constants": {"constants": {"x": [1, 2]}},
+    "tune": {"tune": "quick"},
+}
+"""By option, another value; what is left out is no part of a model's key, or has a test of its own."""
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=str)
 def test_digest_tells_apart_what_is_compiled_differently(change: dict[str, Any]) -> None:
     assert Options(**change).digest() != Options().digest()
+
+
+def test_digest_tells_threads_apart_where_they_are_tuned_for() -> None:
+    assert Options(threads=1, tune="quick").digest() != Options(threads=2, tune="quick").digest()
+
+
+# An option is stated where it is checked, where it is passed on, where it is documented, and on the command line.
+
+FIELDS = {entry.name for entry in dataclasses.fields(Options) if entry.init}
+
+
+def test_every_option_is_a_keyword_of_python() -> None:
+    parameters = inspect.signature(opweld.compile).parameters
+    assert {name for name, value in parameters.items() if value.kind is value.KEYWORD_ONLY} - {"progress"} == FIELDS
+    assert set(CompileOptions.__annotations__) == FIELDS
+
+
+def test_python_has_the_defaults_of_the_options() -> None:
+    for name, parameter in inspect.signature(opweld.compile).parameters.items():
+        if name in FIELDS:
+            assert (parameter.default or None) == (getattr(Options(), name) or None), name
+
+
+@pytest.mark.parametrize("documented", [opweld.compile, Options], ids=["compile", "Options"])
+def test_every_option_is_documented(documented: Any) -> None:
+    lines = (inspect.getdoc(documented) or "").splitlines()
+    told = {name for line in lines if line.startswith("    ") for name in line.partition(":")[0].strip().split(", ")}
+    assert told >= FIELDS
+
+
+COMMANDS = cast("dict[str, click.Command]", vars(typer.main.get_command(app))["commands"])
+SHARED = set(inspect.signature(arguments.options).parameters)
+
+
+@pytest.mark.parametrize("field", sorted(FIELDS - {"ranks"}))
+def test_every_option_is_a_flag_of_compile(field: str) -> None:
+    """By the name of the field, or by its singular where it is repeated: --dim of dims."""
+    flags = {flag for parameter in COMMANDS["compile"].params for flag in parameter.opts}
+    name = "--" + field.replace("_", "-")
+    assert flags & {name, name.removesuffix("s")}
+
+
+@pytest.mark.parametrize("name", [name for name, one in COMMANDS.items() if "disable" in {p.name for p in one.params}])
+def test_what_a_command_takes_it_passes_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag that a command declares and forgets would be ignored in silence."""
+    passed = set[str]()
+
+    def record(**given: Any) -> None:
+        passed.update(given)
+        raise InterruptedError
+
+    monkeypatch.setattr(arguments, "options", record)
+    model = tmp_path / "m.onnx"
+    model.touch()
+    arrival = ["-o", str(tmp_path / "out")] if name in ("report", "optimize") else []
+    CliRunner().invoke(app, [name, str(model), *arrival])
+    declared = {parameter.name for parameter in COMMANDS[name].params} & SHARED
+    aside = {"dims", "level"}  # bench takes --levels, and --dim is often the size of an input
+    assert passed and declared - aside == passed - aside
 
 
 def test_digest_tells_contents_of_schedules_apart(tmp_path: Path) -> None:
