@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from opweld.build.toolchain import Objects, link
+from opweld.build.toolchain import Objects
 from opweld.codegen.backend import Backend
 from opweld.codegen.c.module import render_module
 from opweld.errors import OptionError
@@ -30,20 +30,19 @@ def _fuse(program: TensorProgram, expected: Expected, target: Target, ledger: Le
 class _BuildC:
     """Objects that are compiled from when their C is there, and linked when all is."""
 
-    def __init__(self, objects: Objects, target: Target) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._target = target
         self.add = objects.add
 
     def finish(self, sources: Mapping[str, str], out: Path, progress: Callable[[int, int], None]) -> None:
         """See `Build`."""
-        link(self._objects.collect(sources, progress), out, self._target)
+        self._objects.link(sources, out, progress)
 
 
 @contextmanager
 def _build_c(target: Target) -> Generator[_BuildC]:
     with Objects(target=target, headers=c_headers()) as objects:
-        yield _BuildC(objects, target)
+        yield _BuildC(objects)
 
 
 C = Backend("c", ("x86-64-v3", "x86-64-v4", "aarch64"), _fuse, schedule, realise, render_module, _build_c)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -186,10 +187,18 @@ class Cache:
             self.prune(limit)
 
     def clear(self) -> None:
-        """Removes all entries, and what the C compiler keeps. Raises OSError where that is not allowed."""
+        """Removes all entries, and what the C compiler keeps. Raises OSError where that is not allowed.
+
+        Each folder is renamed first: other processes, which compile meanwhile, find all of it or nothing, and what
+        they publish lies in a new one."""
+        if not self.root.is_dir():
+            return
+        doomed = Path(tempfile.mkdtemp(prefix=".old-", dir=self.root))
         for name in (*KINDS, "zig"):
-            if (self.root / name).exists():
-                shutil.rmtree(self.root / name)
+            with contextlib.suppress(FileNotFoundError):
+                (self.root / name).rename(doomed / name)
+        for folder in self.root.glob(".old-*"):  # those of a process that was interrupted, too
+            shutil.rmtree(folder, onerror=_unless_busy)
 
     def file_digest(self, path: Path) -> str:
         """SHA-256 of a file's content, remembered by path, size, time of change and inode. Raises OSError."""
@@ -335,6 +344,14 @@ def _remove(path: Path) -> None:
             shutil.rmtree(doomed, ignore_errors=True)
         else:
             doomed.unlink()
+
+
+def _unless_busy(_: object, path: str, failure: tuple[type[BaseException], BaseException, object]) -> None:
+    """Of `rmtree`: raises what failed, unless another process removed it first, or a compiler still writes there; what
+    that leaves goes the next time."""
+    error = failure[1]
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+        raise error
 
 
 def _bytes_of(path: Path) -> int:

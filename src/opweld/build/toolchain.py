@@ -143,21 +143,20 @@ def build_shared(
 
     Raises ToolchainError with the compiler's last lines when it rejects something, or when there is no compiler.
     """
-    objects = compile_objects(
-        sources, target=target, headers=headers, flags=flags, jobs=jobs, progress=progress, cache=cache
-    )
     compiler, cache = Compiler.find(), cache or Cache.open()
-    if not keep:
-        link(objects, out, target, cache)
-        return
-    # The names of objects carry digests of their contents.
-    key = _key(compiler, clang_flags(target), {}, "\n".join(dict.fromkeys(path.name for path in objects)))
-    linked = cache.find_file("shared", key, ".so")
-    if linked is None:
-        with temporary_folder() as folder:
-            made = folder / "made.so"
-            link(objects, made, target, cache)
-            linked = cache.publish_file("shared", key, ".so", made)
+    with Objects(target=target, headers=headers, flags=flags, jobs=jobs, cache=cache) as objects:
+        if not keep:
+            objects.link(sources, out, progress)
+            return
+        # The names of objects carry digests of their contents.
+        names = dict.fromkeys(path.name for path in objects.collect(sources, progress))
+        key = _key(compiler, clang_flags(target), {}, "\n".join(names))
+        linked = cache.find_file("shared", key, ".so")
+        if linked is None:
+            with temporary_folder() as folder:
+                made = folder / "made.so"
+                objects.link(sources, made)
+                linked = cache.publish_file("shared", key, ".so", made)
     handle, name = tempfile.mkstemp(prefix=".new-", suffix=".so", dir=out.parent)
     os.close(handle)
     shutil.copyfile(linked, name)
@@ -194,10 +193,12 @@ class Objects:
         cache: Cache | None = None,
     ) -> None:
         self._compiler, self._cache = Compiler.find(), cache or Cache.open()
+        self._target = target
         self._headers = headers or {}
         self._flags = (*self._compiler.flags(target), *flags)
         self._jobs = jobs or available_cores()
         self._open = contextlib.ExitStack()
+        self._holding: Path | None = None
         self._at_work: tuple[Path, ThreadPoolExecutor] | None = None
         self._names: dict[str, str] = {}
         self._done: dict[str, Path] = {}
@@ -221,7 +222,7 @@ class Objects:
             raise ValueError(f"{name} has two texts")
         if key in self._done or key in self._tasks:
             return key
-        found = self._cache.find_file("objects", key, ".o")
+        found = self._find(key)
         if found is not None:
             self._done[key] = found
             return key
@@ -239,12 +240,38 @@ class Objects:
             progress(done, len(keys))
         for task in as_completed(waiting):
             key = waiting[task]
-            self._done[key] = self._cache.publish_file("objects", key, ".o", task.result())
+            self._done[key] = self._publish(key, task.result())
             del self._tasks[key]
             done += keys.count(key)
             if progress:
                 progress(done, len(keys))
         return [self._done[key] for key in keys]
+
+    def link(self, sources: Mapping[str, str], out: Path, progress: Progress | None = None) -> None:
+        """Links the objects of all files into the shared object `out`. Raises ToolchainError."""
+        link([self._held() / path.name for path in self.collect(sources, progress)], out, self._target, self._cache)
+
+    def _find(self, key: str) -> Path | None:
+        """An object of the cache, held."""
+        found = self._cache.find_file("objects", key, ".o")
+        try:
+            if found is not None:
+                _link_or_copy(found, self._held() / found.name)
+        except FileNotFoundError:  # gone since
+            return None
+        return found
+
+    def _publish(self, key: str, made: Path) -> Path:
+        """Puts an object into the cache, and holds it."""
+        place = self._cache.publish_file("objects", key, ".o", made)
+        _link_or_copy(made, self._held() / place.name)
+        return place
+
+    def _held(self) -> Path:
+        """A folder of objects to link, which stay there whatever other processes remove from the cache."""
+        if self._holding is None:
+            self._holding = self._open.enter_context(temporary_folder())
+        return self._holding
 
     def _begun(self) -> tuple[Path, ThreadPoolExecutor]:
         """A folder with the headers, and the threads that wait for compilers."""
@@ -256,6 +283,17 @@ class Objects:
             self._open.callback(pool.shutdown, wait=True, cancel_futures=True)
             self._at_work = workspace, pool
         return self._at_work
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        raise
+    except OSError:  # another file system
+        shutil.copyfile(source, target)
 
 
 def _check_name(name: str) -> None:

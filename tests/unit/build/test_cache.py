@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -333,3 +335,33 @@ def test_pruning_looks_rarely(cache: Cache) -> None:
 def test_a_cache_that_cannot_be_written_is_not_pruned(unwritable: Cache) -> None:
     unwritable.prune_at_times(0)
     assert unwritable.entries() == [] and unwritable.prune(0) == []
+
+
+def test_clear_takes_whole_folders_out_of_the_way(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(cache, "aa", 10, 0)
+    remove, seen = shutil.rmtree, list[Cache]()
+
+    def look(path: Path, **options: Any) -> None:
+        if path.name.startswith(".old-"):
+            assert cache.entries() == [], "nobody finds half of an entry"
+            seen.append(cache)
+            fill(cache, "bb", 10, 0)  # another process compiles meanwhile
+        remove(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", look)
+        cache.clear()
+    assert seen and [entry.path.name for entry in cache.entries()] == ["bb"]
+    assert list(cache.root.glob(".*")) == []
+
+
+def test_clear_removes_what_an_interrupted_one_left(cache: Cache) -> None:
+    fill(cache, "aa", 10, 0)
+    write(make(cache.root / ".old-xyz" / "models") / "weights.bin", "x")
+    cache.clear()
+    assert list(cache.root.iterdir()) == []
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder

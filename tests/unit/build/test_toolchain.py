@@ -67,6 +67,26 @@ def test_objects_begin_before_all_sources_are_there(tmp_path: Path, runs: list[l
     assert found == compile_objects(sources, target=NATIVE, headers=HEADERS, cache=cache)
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_objects_that_another_process_removes_are_linked_all_the_same(
+    tmp_path: Path, runs: list[list[str]], keep: bool
+) -> None:
+    cache = Cache(tmp_path / "cache")
+    compile_objects({"one.c": function("one", 1)}, target=NATIVE, headers=HEADERS, cache=cache)  # found, the other made
+    sources, cleared = {"one.c": function("one", 1), "two.c": function("two", 2)}, list[int]()
+
+    def clear(done: int, of: int) -> None:
+        if done == of and not cleared:
+            cleared.append(done)
+            cache.clear()
+
+    build_shared(
+        sources, tmp_path / "a.so", target=NATIVE, headers=HEADERS, cache=cache, progress=clear, keep=keep
+    )
+    assert cleared and ctypes.CDLL(str(tmp_path / "a.so")).two() == 2
+    assert len([run for run in runs if "-c" in run]) == 2
+
+
 def test_what_is_begun_in_vain_leaves_nothing(
     tmp_path: Path, runs: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
