@@ -10,6 +10,7 @@ from benchmarks.zoo import fetch, inputs
 from opweld.cli import show
 from opweld.cli.contest import Row, contest
 from opweld.cli.open import open_model
+from opweld.cli.table import Column, of_names
 from opweld.errors import OpweldError
 from opweld.options import Options, available_cores
 from opweld.verify.check import check_outputs
@@ -23,13 +24,14 @@ def main() -> int:
     options = Options(threads=min(2, available_cores()))
     rows: list[Row] = []
     problems: list[str] = []
-    for name in MODELS:
-        row, wrong = demonstrate(name, _fetch(name), options)
+    for model in MODELS:
+        row, wrong = demonstrate(model, _fetch(model), options)
         rows.append(row)
         problems += wrong
-    columns = ("model", "nodes -> kernels", "max error", "opweld ms", "ONNX Runtime ms", "ratio")
+    titles = ("nodes -> kernels", "max error", "opweld ms", "ONNX Runtime ms", "ratio")
+    columns = (of_names("model"), *(Column(title) for title in titles))
     title = f"{options.threads} threads; error against float64 as a part of the scale; ratio above 1: opweld is faster"
-    show.table(title, columns, [cells(row) for row in rows], problems)
+    show.table(title, columns, [cells(row) for row in rows], problems, rest="")
     return 1 if problems else 0
 
 

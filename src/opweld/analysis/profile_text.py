@@ -36,9 +36,9 @@ _STOPPED = 0.15
 
 _IDLE: Mapping[str, str] = {
     "call": "around the call",
-    "before": "before the first kernel",
+    "before": "before the first",
     "between": "between phases",
-    "after": "after the last kernel",
+    "after": "after the last",
 }
 
 
@@ -52,7 +52,7 @@ def table_rows(profile: ModelProfile, sort: str, top: int) -> tuple[Sequence[str
         return f"{seconds * scale:.3f}"
 
     columns = ["kernel", "phase", unit, "p90", "share", "threads", "busy", "waiting", "GFLOP/s", "GB/s", "predicted"]
-    columns += ["bound"] if judged else []
+    columns += [*(["bound", "foreseen"] if judged else []), "nodes"]
     ordered = sorted(profile.kernels, key=SORTS[sort])
     shown = ordered[: top or None]
     rows: list[Sequence[str]] = [_row(kernel, told, judged) for kernel in shown]
@@ -74,7 +74,7 @@ def _whole(profile: ModelProfile) -> float:
 
 def _row(kernel: KernelProfile, told: Callable[[float], str], judged: bool) -> list[str]:
     row = [
-        f"{kernel.name}  {_nodes(kernel.nodes)}",
+        kernel.name,
         str(kernel.phase),
         told(kernel.seconds.typical),
         told(kernel.seconds.p90),
@@ -88,10 +88,9 @@ def _row(kernel: KernelProfile, told: Callable[[float], str], judged: bool) -> l
     ]
     if judged:
         bound, predicted = kernel.judgement.bound, kernel.judgement.predicted
-        other = "" if predicted is None or predicted == bound else predicted.name
-        name = "" if bound is None else bound.name
-        row.append(f"{name} (not {other})" if name and other and other != name else name)
-    return row
+        name, other = ("" if one is None else one.name for one in (bound, predicted))
+        row += [name, other if name and other != name else ""]
+    return [*row, _nodes(kernel.nodes)]
 
 
 def _nodes(names: Sequence[str]) -> str:

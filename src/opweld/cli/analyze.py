@@ -10,6 +10,7 @@ import typer
 
 from opweld.account.summary import bytes_text, seconds_text
 from opweld.cli import arguments, show
+from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import OptionError
 from opweld.ledger import printable
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 SORTS = ("time", "flops", "bytes", "parameters", "order")
 """What rows can be sorted by; the largest first, but `order`, which is that of the model."""
+
+
+_FORMULA = 12
+"""Characters that formulas may be shortened to in a narrow terminal."""
 
 
 def analyze(
@@ -99,30 +104,41 @@ def analyze(
     else:
         _print_kernels(found, sort, top, formulas)
         if machine is None:
-            print("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")
+            show.text("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")
 
 
 def print_summary(found: Analysis, model: str, size: int) -> None:
     """Prints totals before and after, memory, and what training would take."""
     sizes = ", ".join(f"{printable(name)}={value}" for name, value in found.dims.items())
-    print(
+    show.text(
         f"{printable(model)}: {count_text(found.parameters)} parameters, {bytes_text(found.parameter_bytes)}"
         f" ({bytes_text(size)} on disk){f', at {printable(sizes, 200)}' if sizes else ''}"
     )
-    columns = ("", "launches", "FLOPs", "MACs", "functions", "integer", "read", "written", "FLOP/byte")
+    columns = (
+        of_words(""),
+        Column("launches"),
+        Column("FLOPs"),
+        Column("MACs", 2),
+        Column("functions", 3),
+        Column("integer", 4),
+        Column("read"),
+        Column("written"),
+        Column("FLOP/byte", 1),
+    )
     rows = [_total("before fusion", found.before), _total("after fusion", found.after)]
     show.table("", columns, rows)
     memory = found.memory
     arena = "" if memory.arena is None else f"{bytes_text(memory.arena)} of memory for values; "
-    print(
+    show.text(
         f"memory: {arena}{bytes_text(memory.live)} are needed at one time at most, all values together would take "
         f"{bytes_text(memory.tensors)}; weights {bytes_text(memory.weights)}"
     )
     t = found.training
-    print(
+    show.text(
         f"training in float32 would take {bytes_text(t.total)}: weights {bytes_text(t.weights)}, gradients "
-        f"{bytes_text(t.gradients)}, Adam {bytes_text(t.optimizer)}, activations {bytes_text(t.activations.value)}\n"
+        f"{bytes_text(t.gradients)}, Adam {bytes_text(t.optimizer)}, activations {bytes_text(t.activations.value)}"
     )
+    print()
 
 
 def _total(name: str, totals: Totals) -> tuple[str, ...]:
@@ -142,7 +158,19 @@ def _print_kernels(found: Analysis, sort: str, top: int, formulas: bool) -> None
     }
     chosen = sorted(found.kernels, key=keys[sort])
     seconds = sum(kernel.work.seconds for kernel in found.kernels) or 1.0
-    columns = ("kernel", "FLOPs", "share", "bytes", "FLOP/byte", "weights", "predicted", "share", "bound", "nodes")
+    least = _FORMULA if formulas else 0
+    columns = (
+        of_words("kernel"),
+        Column("FLOPs", least=least),
+        Column("of FLOPs", 5),
+        Column("bytes", least=least),
+        Column("FLOP/byte", 4),
+        Column("weights", 3),
+        Column("predicted"),
+        Column("of time", 2),
+        of_words("bound", 1),
+        of_names("nodes"),
+    )
     flops = found.after.amounts.flops.value or 1
     rows = [
         (
@@ -159,7 +187,7 @@ def _print_kernels(found: Analysis, sort: str, top: int, formulas: bool) -> None
         )
         for kernel in chosen[: top or None]
     ]
-    show.table("", columns, rows, _more(len(chosen), len(rows), "kernels"), left=("bound", "nodes"))
+    show.table("", columns, rows, _more(len(chosen), len(rows), "kernels"))
 
 
 def _print_nodes(found: Analysis, sort: str, top: int, formulas: bool) -> None:
@@ -172,7 +200,18 @@ def _print_nodes(found: Analysis, sort: str, top: int, formulas: bool) -> None:
     }
     chosen = sorted(found.nodes, key=keys[sort])
     flops = found.before.amounts.flops.value or 1
-    columns = ("node", "operator", "FLOPs", "share", "bytes", "FLOP/byte", "parameters", "fate", "kernels")
+    least = _FORMULA if formulas else 0
+    columns = (
+        of_names("node", least=24),
+        of_words("operator", 1),
+        Column("FLOPs", least=least),
+        Column("of FLOPs", 5),
+        Column("bytes", least=least),
+        Column("FLOP/byte", 4),
+        Column("parameters", 3),
+        of_words("fate", 2),
+        of_names("kernels"),
+    )
     rows = [
         (
             printable(node.name, 60),
@@ -187,7 +226,7 @@ def _print_nodes(found: Analysis, sort: str, top: int, formulas: bool) -> None:
         )
         for node in chosen[: top or None]
     ]
-    show.table("", columns, rows, _more(len(chosen), len(rows), "nodes"), left=("operator", "fate", "kernels"))
+    show.table("", columns, rows, _more(len(chosen), len(rows), "nodes"))
 
 
 def _moved(row: KernelAnalysis | NodeAnalysis, formulas: bool) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from opweld.cli import arguments, show
+from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import OptionError
 from opweld.ledger import printable
 from opweld.options import LEVELS
@@ -94,8 +95,14 @@ def _names(text: str, option: str) -> list[str]:
 def print_rows(rows: Sequence[Any], peers: Sequence[str]) -> None:
     """Prints the rows of one or more contests as one table."""
     many = len({row.level for row in rows}) > 1
-    columns = ["model", *(["level"] if many else []), "nodes -> kernels", "max error", "opweld ms"]
-    columns += [*(f"{peer} ms" for peer in peers), *(["ratio"] if peers else []), "moved", "arena", "all tensors"]
+    columns = [
+        of_names("model"),
+        *([of_words("level")] if many else []),
+        Column("nodes -> kernels", 3),
+        Column("max error", 2),
+    ]
+    columns += [Column("opweld ms"), *(Column(f"{peer} ms", 1 if number else 0) for number, peer in enumerate(peers))]
+    columns += [*([Column("ratio")] if peers else []), Column("moved", 4), Column("arena", 5), Column("all tensors", 6)]
     table: list[list[str]] = []
     for row in rows:
         cells = [printable(row.model), *([row.level] if many else []), f"{row.nodes} -> {row.kernels}"]

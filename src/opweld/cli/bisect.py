@@ -94,7 +94,7 @@ def bisect(
     if json is not None:
         show.write_json({"model": str(model), "measure": measure, **_data(found)}, json)
     if json is None or str(json) != "-":
-        print("\n".join(_report(found, str(model), measure, "optimize" if optimized else "compile")))
+        show.text("\n".join(_report(found, str(model), measure, "optimize" if optimized else "compile")))
     if not found.whole.good:
         raise typer.Exit(1)
 

@@ -9,6 +9,7 @@ import typer
 
 from opweld.build.cache import KINDS, Cache, Entry
 from opweld.cli import arguments, show
+from opweld.cli.table import Column, of_words
 from opweld.errors import OptionError
 from opweld.options import Environment, byte_count
 
@@ -41,7 +42,7 @@ def cache(context: typer.Context, json: arguments.JsonOption = None) -> None:
         show.write_json({"folder": str(place.root), "limit": limit, "kinds": kinds}, json)
         if str(json) == "-":
             return
-    columns = ("kind", "entries", "size", "unused for days, at most")
+    columns = (of_words("kind"), Column("entries"), Column("size"), Column("unused for days, at most", 1))
     show.table(f"{place.root}, limit {show.byte_count(limit)}", columns, [*rows, total])
 
 
@@ -57,7 +58,7 @@ def prune(
     """Remove the least recently used entries. What was used within the last ten minutes stays."""
     bytes_left = Environment.read().cache_limit if limit is None else byte_count("--limit", limit)
     removed = Cache.open().prune(bytes_left, None if days is None else days * _DAY_S)
-    print(f"removed {len(removed)} entries, {show.byte_count(sum(entry.bytes for entry in removed))}")
+    show.text(f"removed {len(removed)} entries, {show.byte_count(sum(entry.bytes for entry in removed))}")
 
 
 @app.command()
@@ -68,7 +69,7 @@ def clear() -> None:
         place.clear()
     except OSError as error:
         raise OptionError(f"{place.root} cannot be cleared: {error.strerror}") from error
-    print(f"{place.root} is empty")
+    show.text(f"{place.root} is empty")
 
 
 def _bytes(entries: list[Entry], kind: str) -> int:

@@ -69,4 +69,4 @@ def compile_command(
         folder = compile_model(model, options, progress)
     # Not opened: it may be for another machine.
     artifact.copy(folder, out, options.threads)
-    print(f"{out}  ({time.perf_counter() - start:.1f} s)")
+    show.text(f"{out}  ({time.perf_counter() - start:.1f} s)")

@@ -89,9 +89,9 @@ def explain(
             return
     if everything or ids or rule is not None:
         fired = sum(d.fired for d in decisions)
-        print(f"{printable(str(model))}: {len(decisions)} decisions, {fired} took more than their baseline")
-        print(explain_text(Ledger.of(decisions), account.schedules, near_misses, ids or rule is not None), end="")
+        show.text(f"{printable(str(model))}: {len(decisions)} decisions, {fired} took more than their baseline")
+        show.text(explain_text(Ledger.of(decisions), account.schedules, near_misses, ids or rule is not None))
     elif node is not None:
-        print("".join(node_text(account, one) for one in found), end="")
+        show.text("".join(node_text(account, one) for one in found))
     else:
-        print(summary_text(account, str(model), near_misses), end="")
+        show.text(summary_text(account, str(model), near_misses))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opweld.cli import arguments
+from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.ledger import printable
 
@@ -66,19 +66,19 @@ def lock(
             print(text, end="")
         else:
             _write(output, text)
-            print(f"{output}: {len(after)} fusions")
+            show.text(f"{output}: {len(after)} fusions")
         return
     found = changes(before, after, compiled)
     for change in found:
-        print(f"{'lost' if change.lost else 'new '}  {change.fusion.words}")
+        show.text(f"{'lost' if change.lost else 'new '}  {change.fusion.words}")
         for note in change.notes:
-            print(f"      {note}")
+            show.text(f"      {note}")
     lost = sum(change.lost for change in found)
     if found:
         remedy = f"`opweld lock MODEL -o {printable(str(check))}` accepts it"
-        print(f"{printable(str(check))}: {lost} lost, {len(found) - lost} new; {remedy}")
+        show.text(f"{printable(str(check))}: {lost} lost, {len(found) - lost} new; {remedy}")
         raise typer.Exit(1)
-    print(f"{printable(str(check))}: all {len(after)} fusions are there")
+    show.text(f"{printable(str(check))}: all {len(after)} fusions are there")
 
 
 def _read(path: Path) -> str:

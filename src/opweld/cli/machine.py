@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opweld.cli import arguments, show
+from opweld.cli.table import Column, of_words
 
 if TYPE_CHECKING:
     from opweld.analysis.machine import Figure, Machine, Pair
@@ -60,9 +61,13 @@ def _show(found: Machine, remembered: bool) -> None:
         rows.append(_row(f"{level.name} write", level.write, _bandwidth))
         rows.append((f"{level.name} latency", _duration(level.latency), "-", _spread(level.latency)))
     rows.append(("barrier", "-", _duration(found.barrier), _spread(found.barrier)))
-    show.table(title, ("what", "one core", "all threads", "spread"), rows)
+    columns = (of_words("what"), Column("one core", 1), Column("all threads"), Column("spread", 2))
+    show.table(title, columns, rows)
     print()
-    columns = ("operations a byte", *(f"{level.name} {who}" for level in found.levels for who in ("one", "all")))
+    ranks = range(2 * len(found.levels) - 1, 0, -2)  # what fits the first cache is bound by nothing that lies further
+    columns = [of_words("operations a byte")]
+    for level, rank in zip(found.levels, ranks, strict=True):
+        columns += [Column(f"{level.name} one", rank), Column(f"{level.name} all", rank - 1)]
     ridges = [
         (kind, *(f"{found.ridge(kind, level, n):.3g}" for level in found.levels for n in (1, found.threads)))
         for kind in found.compute
@@ -73,15 +78,15 @@ def _show(found: Machine, remembered: bool) -> None:
 
 
 def _show_sure(found: Machine, remembered: bool) -> None:
-    print(f"sure: {found.sure}")
+    show.text(f"sure: {found.sure}")
     for doubt in found.doubts[:_DOUBTS]:
-        print(f"  {doubt}")
+        show.text(f"  {doubt}")
     if len(found.doubts) > _DOUBTS:
         print(f"  and {len(found.doubts) - _DOUBTS} more, which --json names")
     if found.sure == "low":
-        print("  something else ran meanwhile: measure --again when the machine is quiet")
+        show.text("  something else ran meanwhile: measure --again when the machine is quiet")
     for note in found.notes:
-        print(f"note: {note}")
+        show.text(f"note: {note}")
     if remembered:
         print("--again measures anew")
 

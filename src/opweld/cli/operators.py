@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from opweld.cli import arguments, show
+from opweld.cli.table import Column, of_names, of_words
 
 
 def operators(
@@ -33,7 +34,8 @@ def operators(
         for operator in found.operators
         if not refused or operator.how == "refused"
     ]
-    show.table("", ("operator", "domain", "since", "how"), rows)
+    columns = (of_names("operator"), of_words("domain", 2), Column("since", 1), of_words("how"))
+    show.table("", columns, rows)
     for domain in sorted({operator.domain for operator in found.operators}):
         own = [operator for operator in found.operators if operator.domain == domain]
         compiled = [operator for operator in own if operator.how != "refused"]
@@ -41,8 +43,8 @@ def operators(
         total = f" of {len(own)}" if any(operator.since for operator in own) else ""
         defined = sum(operator.how == "definition" for operator in own)
         rest = f", {defined} of them by their definition" if defined else ""
-        print(f"{domain or 'ai.onnx'}: {len(compiled)}{total} operators compile{rest}")
-    print(
+        show.text(f"{domain or 'ai.onnx'}: {len(compiled)}{total} operators compile{rest}")
+    show.text(
         f"made of {len(found.primitives)} primitives and {len(found.externs)} functions over memory; "
         f"opsets {found.opsets[0]} to {found.opsets[1]}; element types {', '.join(found.dtypes)}"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opweld.cli import arguments, show
+from opweld.cli.table import Column, of_names
 from opweld.errors import OptionError
 from opweld.ledger import printable
 
@@ -90,19 +91,23 @@ def optimize(
     if json is None or str(json) != "-":
         rows = [(printable(name), str(done.before.get(name, 0)), str(done.after.get(name, 0))) for name in _names(done)]
         rows += [("all nodes", str(before), str(after)), ("bytes", f"{sizes[0]:,}", f"{sizes[1]:,}")]
-        show.table(f"{printable(str(model))} -> {printable(str(output))}", ("operator", "before", "after"), rows)
+        title = f"{printable(str(model))} -> {printable(str(output))}"
+        show.table(title, (of_names("operator"), Column("before"), Column("after")), rows)
         fired = [(rule, str(taken), str(every)) for rule, (taken, every) in done.ledger.counts().items()]
-        show.table("\nwhat was done", ("rule", "taken", "of"), fired)
+        if fired:
+            show.table("\nwhat was done", (of_names("rule"), Column("taken"), Column("of")), fired)
         missed = [d for d in done.ledger if d.near_miss][:near_misses]
         if missed:
-            table = [(d.id, d.rule, printable(d.site[0]), printable(d.reason)) for d in missed]
-            show.table("\nwhat was not, and why", ("id", "rule", "node", "because"), table)
+            print("\nwhat was not, and why")
+            for decision in missed:
+                show.text(f"  {decision.rule} {decision.id}: {printable(decision.reason)}")
+                show.text(f"    at {printable(decision.site[0])}")
         if kept is not None:
-            print(f"\n{_regions(kept)}")
-            for name, reason in kept.refused.items():
-                print(f"note: {printable(name)} is no function: {reason}")
+            show.text(f"\n{_regions(kept)}")
+            for refused, reason in kept.refused.items():
+                show.text(f"note: {printable(refused)} is no function: {reason}")
         for note in done.notes:
-            print(f"note: {printable(note, 400)}")
+            show.text(f"note: {printable(note, 400)}")
 
 
 def _regions(kept: Kept) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opweld.cli import arguments, show
+from opweld.cli.table import Column
 from opweld.errors import OptionError, ToolchainError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 """Blocks of runs with clocks and without."""
+
+_LEFT_OUT = ("phase", "foreseen", "waiting", "threads", "GFLOP/s", "GB/s", "p90", "busy", "predicted", "bound")
+"""Columns of the table, those first that a narrow terminal leaves out first."""
+
+_NAMES = {"kernel": 21, "nodes": 16}
+"""Columns of names, and what those may be shortened to."""
 
 
 def profile(
@@ -119,13 +126,18 @@ def profile(
         taken_of = _resources(opened.session.folder)
         for found in kernels_called(made, account, kernel):
             resources = taken_of.get(f"{made.variant}/{found.name}")
-            print(kernel_text(made, account, found, resources), end="")
+            show.text(kernel_text(made, account, found, resources))
         return
     columns, rows = table_rows(made, sort, top)
-    show.table("", columns, rows, left=("bound",))
+    show.table("", [_column(title) for title in columns], rows)
     if machine is None:
-        print("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")
-    print(summary_text(made, str(model), target, account), end="")
+        show.text("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")
+    show.text(summary_text(made, str(model), target, account))
+
+
+def _column(title: str) -> Column:
+    rank = len(_LEFT_OUT) - _LEFT_OUT.index(title) if title in _LEFT_OUT else 0
+    return Column(title, rank, _NAMES.get(title, 0), left=title in ("kernel", "nodes", "bound", "foreseen"))
 
 
 def _resources(folder: Path) -> Mapping[str, Resources]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from opweld.cli import arguments, show
+from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import OptionError
 from opweld.ledger import printable
 
@@ -75,7 +76,15 @@ def run(
         show.write_json({"model": str(model), "outputs": summaries}, json)
         if str(json) == "-":
             return
-    columns = ("output", "dtype", "shape", "least", "mean", "largest", "NaN")
+    columns = (
+        of_names("output"),
+        of_words("dtype", 3),
+        of_words("shape"),
+        Column("least", 1),
+        Column("mean", 2),
+        Column("largest", 1),
+        Column("NaN"),
+    )
     rows = [
         (
             printable(s["name"]),

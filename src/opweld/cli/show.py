@@ -1,4 +1,4 @@
-"""Tables, JSON and progress: rich on a terminal, plain on a pipe."""
+"""Tables, text, JSON, CSV and progress: what commands show."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from opweld.cli.table import Column, ellipsis, fit, terminal_width, wrapped
 from opweld.errors import OptionError
 
 Progress = Callable[[str, int, int], None]
@@ -18,46 +19,29 @@ Progress = Callable[[str, int, int], None]
 
 def table(
     title: str,
-    columns: Sequence[str],
+    columns: Sequence[Column],
     rows: Sequence[Sequence[str]],
     notes: Sequence[str] = (),
-    *,
-    left: Collection[str] = (),
+    rest: str = "--json",
 ) -> None:
-    """Prints a table, all columns flush right but the first and those that `left` names. On a pipe it is plain text of
-    whatever width it needs."""
-    texts = {columns[0], *left}
+    """Prints a table. On a terminal it fits: a last line names the columns that do not, and says that the option `rest`
+    has all. On a pipe it is of whatever width it needs."""
     if title:
-        print(title)
-    if sys.stdout.isatty():
-        _rich_table(columns, rows, texts)
-    else:
-        _plain_table(columns, rows, texts)
+        text(title)
+    fitted = fit(columns, rows, terminal_width(), ellipsis())
+    for line in fitted.lines():
+        print(line)
     for note in notes:
-        print(note)
+        text(note)
+    if fitted.left_out:
+        text(f"not shown at this width: {', '.join(fitted.left_out)}" + (f"; {rest} has all" if rest else ""))
 
 
-def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    drawing = Table()
-    for column in columns:
-        drawing.add_column(Text(column), justify="left" if column in left else "right", overflow="fold")
-    for row in rows:
-        # Text, not markup: a name in a model may look like a rich tag.
-        drawing.add_row(*(Text(cell) for cell in row))
-    Console().print(drawing)
-
-
-def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str]) -> None:
-    widths = [max(len(row[i]) for row in (columns, *rows)) for i in range(len(columns))]
-    for row in (columns, ["-" * width for width in widths], *rows):
-        cells = [
-            cell.ljust(w) if name in left else cell.rjust(w) for name, cell, w in zip(columns, row, widths, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+def text(lines: str) -> None:
+    """Prints text; on a terminal, lines that are too long for it are broken between words."""
+    room = terminal_width()
+    for line in lines.splitlines():
+        print("\n".join(wrapped(line, room)))
 
 
 def write_json(data: Any, file: Path, option: str = "--json", indent: int | None = 2) -> None:

@@ -14,6 +14,7 @@ from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
 from opweld.cli import show
 from opweld.cli.open import Opened
+from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import RunError, UnsupportedError
 from opweld.ledger import printable
 from opweld.options import Options
@@ -103,12 +104,22 @@ def report_values(
         data = {"model": str(model), "values": [value.to_json() for value in found], "notes": list(trace.notes)}
         show.write_json(data, json)
     if json is None or str(json) != "-":
-        columns = ("value", "node", "shape", "scale", "error", "before", "tolerated", "ONNX Runtime", "verdict")
+        columns = (
+            of_names("value"),
+            of_names("node", 6),
+            of_words("shape", 5),
+            Column("scale", 4),
+            Column("error"),
+            Column("before", 2),
+            Column("tolerated", 1),
+            Column("ONNX Runtime", 3),
+            of_words("verdict"),
+        )
         title = f"{printable(str(model))}: the values in memory against float64, errors as parts of the scale"
         show.table(title, columns, [_row(value) for value in found], [f"note: {note}" for note in trace.notes])
         for value in wrong:
             begins = "the error begins at" if value.jumps else "an output is outside:"
-            print(f"{begins} {_where(value)}: {value.comparison.problem}")
+            show.text(f"{begins} {_where(value)}: {value.comparison.problem}")
         if not wrong:
             print(f"{len(found)} values, none of them wrong")
     if wrong:
@@ -156,7 +167,7 @@ def report_first_bad(
     if json is not None:
         show.write_json({"model": str(model), "node": found.node or None, "lines": lines}, json)
     if json is None or str(json) != "-":
-        print("\n".join(lines))
+        show.text("\n".join(lines))
     if found.node:
         raise typer.Exit(1)
 

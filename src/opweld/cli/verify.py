@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opweld.cli import arguments, show
+from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import OptionError
 from opweld.ledger import printable
 
@@ -116,7 +117,16 @@ def _data(check: Check) -> dict[str, Any]:
 
 
 def _show(model: Path, check: Check) -> None:
-    columns = ("output", "dtype", "shape", "scale", "error", "tolerated", "ONNX Runtime", "verdict")
+    columns = (
+        of_names("output"),
+        of_words("dtype", 4),
+        of_words("shape", 3),
+        Column("scale", 2),
+        Column("error"),
+        Column("tolerated"),
+        Column("ONNX Runtime", 1),
+        of_words("verdict"),
+    )
     rows = [
         (
             printable(c.name),

@@ -71,7 +71,14 @@ def test_the_table_and_what_stands_below_it(model: Path) -> None:
     lines = answer.stdout.splitlines()
     assert lines[0].split()[:3] == ["kernel", "phase", "us"]
     assert lines[2].startswith("k1_")
-    for text in ("all kernels", "idle around the call", "a timed run", "latency without clocks", "of a run is kernels"):
+    for text in (
+        "all kernels",
+        "idle around the call",
+        "nodes",
+        "a timed run",
+        "latency without clocks",
+        "of a run is kernels",
+    ):
         assert text in answer.stdout
     assert "counters" in answer.stdout or "instructions per cycle" in answer.stdout
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from opweld.cli import show
+from opweld.cli.table import Column, of_names
 from opweld.errors import OptionError
 
 
 def test_tables_on_a_pipe_are_plain_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
-    show.table("title", ("name", "ms"), [("a", "1.0"), ("long name", "12.5")], ["a note"])
+    show.table("title", (of_names("name"), Column("ms")), [("a", "1.0"), ("long name", "12.5")], ["a note"])
     assert capsys.readouterr().out.splitlines() == [
         "title",
         "name         ms",
@@ -25,8 +26,18 @@ def test_tables_on_a_terminal_take_names_as_they_are(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    show.table("", ("name", "ms"), [("[bold]x[/bold]", "1.0")])
-    assert "[bold]x[/bold]" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "24")
+    columns = (of_names("name"), Column("ms"), Column("p90", 1), Column("best", 2))
+    show.table("", columns, [("[bold]x[/bold]", "1.0", "0.125", "0.25")], ["a note of some length"])
+    assert capsys.readouterr().out.splitlines() == [
+        "name             ms",
+        "--------------  ---",
+        "[bold]x[/bold]  1.0",
+        "a note of some length",
+        "not shown at this width:",
+        "  p90, best; --json has",
+        "  all",
+    ]
 
 
 def test_progress_is_silent_on_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
