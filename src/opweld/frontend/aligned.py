@@ -1,7 +1,10 @@
-"""Operands that opsets 1 to 6 align to an axis of the other operand: with ones behind, as NumPy aligns them.
+"""What onnx's converter does not take of opsets 1 to 6: operands that begin at an axis, and casts to a type by name.
 
 Until opset 7 a binary operator with `broadcast=1, axis=1` takes a vector for the channels of an image, and PRelu takes
-its slopes so. onnx's converter drops the axis.
+its slopes so. onnx's converter drops the axis, and takes none of these operators where a size is symbolic. Until
+opset 6 a Cast says by name what it makes; the converter refuses that. So these are written here as those of opset 7, to
+which later opsets gave more element types and no other meaning, and the converter sees operators of a domain that it
+does not know.
 """
 
 from __future__ import annotations
@@ -16,34 +19,62 @@ from opweld.frontend.order import bodies_of, title_of
 OPSET_OF_NUMPY = 7
 """The opset since which operands are aligned at their last axes."""
 
+ALIGNED = "opweld.aligned"
+"""Domain of these operators while the model is converted."""
+
 _BINARY = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"})
+
+_DROPPED = ("axis", "broadcast", "consumed_inputs")
+"""Attributes that these operators no longer have in opset 7."""
 
 
 def align_operands(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model of an opset below 7 with such operands unsqueezed. Raises UnsupportedError where a rank is unknown, and
-    ModelError where there is no such axis."""
-    if not _has_aligned(model.graph):
+    """The model of an opset below 7 with these operators as opset 7 has them, in the domain `ALIGNED`: operands with
+    ones behind, as NumPy aligns them, and types by number. `restore_operands` gives them their domain again. Raises
+    UnsupportedError where a rank is unknown, and ModelError where there is no such axis, or no such type."""
+    if not _has_older(model.graph):
         return model
     try:
         model = isolated.infer_shapes(model)
     except isolated.LibraryError as error:
         raise UnsupportedError(f"the ranks of the model, which its opset needs, are unknown: {error}") from error
     _align(model.graph, {})
+    model.opset_import.add(domain=ALIGNED, version=1)
     return model
 
 
-def _has_aligned(graph: onnx.GraphProto) -> bool:
-    return any(_axis(node) is not None or any(map(_has_aligned, bodies_of(node))) for node in graph.node)
+def restore_operands(model: onnx.ModelProto) -> None:
+    """Gives the operators their own domain again, in place."""
+    _restore(model.graph)
+    kept = [entry for entry in model.opset_import if entry.domain != ALIGNED]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
+def _restore(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        if node.domain == ALIGNED:
+            node.domain = ""
+        for body in bodies_of(node):
+            _restore(body)
+
+
+def _has_older(graph: onnx.GraphProto) -> bool:
+    return any(_is_older(node) or any(map(_has_older, bodies_of(node))) for node in graph.node)
+
+
+def _is_older(node: onnx.NodeProto) -> bool:
+    return node.domain in ("", "ai.onnx") and node.op_type in ("Cast", "PRelu", *_BINARY)
 
 
 def _axis(node: onnx.NodeProto) -> int | None:
     """The axis of the first operand at which the second one begins, where it does not end with it."""
-    if node.domain not in ("", "ai.onnx") or len(node.input) != 2:
+    if len(node.input) != 2:
         return None
     if node.op_type == "PRelu":
         return 1
     found = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
-    return found[0] if found and node.op_type in _BINARY else None
+    return found[0] if found else None
 
 
 def _align(graph: onnx.GraphProto, outer: dict[str, int]) -> None:
@@ -57,10 +88,25 @@ def _align(graph: onnx.GraphProto, outer: dict[str, int]) -> None:
     for number, node in enumerate(nodes):
         for body in bodies_of(node):
             _align(body, ranks)
-        axis = _axis(node)
-        if axis is not None:
-            _align_node(graph, node, axis, ranks, f"{node.input[1]}_aligned_{number}")
+        if _is_older(node):
+            axis = _axis(node)
+            if axis is not None:
+                _align_node(graph, node, axis, ranks, f"{node.input[1]}_aligned_{number}")
+            kept = [_by_number(node, attribute) for attribute in node.attribute if attribute.name not in _DROPPED]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+            node.domain = ALIGNED
         graph.node.append(node)
+
+
+def _by_number(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> onnx.AttributeProto:
+    """The attribute; of a Cast to a type by name, that type's number."""
+    if node.op_type != "Cast" or attribute.type != onnx.AttributeProto.STRING:
+        return attribute
+    name = attribute.s.decode()
+    if name not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 - it is no mapping
+        raise ModelError(f"{title_of(node)}: ONNX has no element type {name[:100]!r}, to which it casts")
+    return helper.make_attribute(attribute.name, onnx.TensorProto.DataType.Value(name))
 
 
 def _align_node(graph: onnx.GraphProto, node: onnx.NodeProto, axis: int, ranks: dict[str, int], name: str) -> None:
@@ -74,6 +120,3 @@ def _align_node(graph: onnx.GraphProto, node: onnx.NodeProto, axis: int, ranks: 
         axes = list(range(part, part + behind))
         graph.node.append(helper.make_node("Unsqueeze", [node.input[1]], [name], name=name, axes=axes))
         node.input[1] = name
-    kept = [attribute for attribute in node.attribute if attribute.name != "axis"]
-    del node.attribute[:]
-    node.attribute.extend(kept)

@@ -18,6 +18,7 @@ from onnx.external_data_helper import uses_external_data
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.contributed import SCHEMAS
 from opweld.frontend.external import external_extent
+from opweld.frontend.grouped import OF_GROUPS
 from opweld.frontend.order import title_of
 from opweld.ops.registry import OPSET
 
@@ -206,7 +207,7 @@ def _default_schema(node: onnx.NodeProto, opset: int) -> Any:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
     except onnx.defs.SchemaError:
         raise ModelError(f"{title}: opset {opset} has no operator {node.op_type[:100]!r}") from None
-    if schema.deprecated:
+    if schema.deprecated and not (schema.name == "GroupNormalization" and opset in OF_GROUPS):
         raise ModelError(f"{title}: the operator is deprecated in opset {opset}")
     return schema
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import onnx
 
 from opweld.frontend.check import OLDEST_OPSET
-from opweld.frontend.opset import DEFINED_DOMAINS
+from opweld.frontend.definitions import DEFINED_DOMAINS
 from opweld.frontend.sequences import RESOLVED
 from opweld.ops.registry import OPSET, is_supported, supported
 from opweld.tensor.dtype import DType

@@ -16,8 +16,9 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, 
 from opweld.errors import DamagedModelError, ModelError, UnsupportedError
 from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text, external_files
 from opweld.frontend.contributed import MICROSOFT, move_misplaced
+from opweld.frontend.definitions import declared_types, expand_operators
 from opweld.frontend.external import external_extent
-from opweld.frontend.opset import MARK, Stripped, convert, expand_operators, inline_functions
+from opweld.frontend.opset import MARK, Stripped, convert, inline_functions
 from opweld.frontend.order import sort_nodes
 from opweld.frontend.recorded import recorded_nodes, stored_parameters
 from opweld.frontend.sequences import form_of, resolve_sequences
@@ -103,7 +104,8 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
         check_nodes(function.node, versions.get("", opset), local)
     sort_nodes(stripped.proto.graph)
     _check_interface(stripped.proto.graph)
-    converted = expand_operators(convert(inline_functions(stripped.proto), opset))
+    converted = convert(inline_functions(stripped.proto), opset)
+    converted = expand_operators(converted, declared_types(proto.graph))
     _restore(converted, proto)
     outputs = declared(list(converted.graph.output))
     for value in converted.graph.output:

@@ -13,24 +13,15 @@ from onnx import AttributeProto, TensorProto, helper
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend import isolated
-from opweld.frontend.aligned import OPSET_OF_NUMPY, align_operands
+from opweld.frontend.aligned import OPSET_OF_NUMPY, align_operands, restore_operands
 from opweld.frontend.batched_scan import NEXT_OPSET, unbatch
 from opweld.frontend.check import check_nodes
+from opweld.frontend.grouped import OF_GROUPS, write_groups
 from opweld.frontend.order import bodies_of
-from opweld.frontend.sequences import RESOLVED
-from opweld.ops.registry import OPSET, is_supported
+from opweld.ops.registry import OPSET
 
 INLINE_BYTES = 512
 """Tensors up to this size stay in the copy: the converter reads small ones, such as axes and scales."""
-
-DEFINED_DOMAINS = {"": OPSET, "ai.onnx.preview": 1}
-"""Domain and version of the operators that may have a definition of other operators."""
-
-DEFINITIONS = "opweld.definitions"
-"""Domain of the functions that stand for definitions until they are inlined."""
-
-MAX_EXPANSIONS = 4
-"""Definitions that use operators with definitions are expanded to this depth."""
 
 MAX_CALL_DEPTH = 100
 """Functions may call each other so deep; onnx's inliner goes no further."""
@@ -139,7 +130,7 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     _check_calls(model)
     try:
-        return _inlined_functions(model)
+        return inlined_functions(model)
     except isolated.LibraryError as error:
         raise ModelError(f"the functions of the model cannot be inlined: {error}") from error
 
@@ -187,100 +178,23 @@ def _inlined(calls: Counter[_FunctionId], nodes: dict[_FunctionId, int]) -> int:
     return sum(count * nodes.get(called, 1) for called, count in calls.items())
 
 
-def expand_operators(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with operators that opweld does not know replaced by what ONNX defines them to mean, where it does."""
-    for _ in range(MAX_EXPANSIONS):
-        if not _has_definitions(model.graph):
-            break
-        try:
-            typed = isolated.infer_shapes(model)
-            _call_definitions(typed)
-            model = _inlined_functions(typed)
-        except isolated.LibraryError:  # inference names the operators that stay
-            break
-        del model.graph.value_info[:]
-    return model
-
-
-def _call_definitions(model: onnx.ModelProto) -> None:
-    """Makes each node of an unknown operator that has a definition a call of it, a function that the model gets."""
-    nodes = list(_defined_nodes(model.graph, {}))
-    for (node, _), definition in zip(nodes, _definitions(nodes), strict=True):
-        definition.attribute_proto.extend(_defaults(_schema(node)))
-        definition.domain, definition.name = DEFINITIONS, f"{node.op_type}_{len(model.functions)}"
-        model.functions.add().CopyFrom(definition)
-        node.domain, node.op_type = definition.domain, definition.name
-    if model.functions and not any(entry.domain == DEFINITIONS for entry in model.opset_import):
-        model.opset_import.add(domain=DEFINITIONS, version=1)
-
-
-def _defined_nodes(
-    graph: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto]
-) -> Iterator[tuple[onnx.NodeProto, list[onnx.TypeProto]]]:
-    """The nodes of operators that opweld does not know but that have a definition, and the types of their inputs."""
-    types = dict(outer)
-    types.update((value.name, value.type) for value in (*graph.input, *graph.value_info, *graph.output))
-    types.update((t.name, helper.make_tensor_type_proto(t.data_type, t.dims)) for t in graph.initializer)
-    for node in graph.node:
-        if _schema(node) is not None:
-            yield node, [types.get(name, onnx.TypeProto()) for name in node.input]
-        for body in bodies_of(node):
-            yield from _defined_nodes(body, types)
-
-
-def _defaults(schema: Any) -> list[onnx.AttributeProto]:
-    """What the attributes of an operator are where a node has none of the name."""
-    stated = (attribute.default_value for attribute in schema.attributes.values())
-    return [default for default in stated if default.type != onnx.AttributeProto.UNDEFINED]
-
-
-def _operators(graph: onnx.GraphProto | onnx.FunctionProto) -> set[str]:
+def operators_of(graph: onnx.GraphProto | onnx.FunctionProto) -> set[str]:
+    """The names of the operators of a graph, bodies included."""
     found = {node.op_type for node in graph.node}
-    return found.union(*(_operators(body) for node in graph.node for body in bodies_of(node)))
-
-
-def _has_definitions(graph: onnx.GraphProto) -> bool:
-    return any(_schema(node) or any(map(_has_definitions, bodies_of(node))) for node in graph.node)
-
-
-def _definitions(nodes: Iterable[tuple[onnx.NodeProto, list[onnx.TypeProto]]]) -> list[onnx.FunctionProto]:
-    """What ONNX defines each operator to mean for inputs of these types."""
-    found: list[onnx.FunctionProto] = []
-    dependent: list[isolated.Definition] = []
-    for node, given in nodes:
-        schema = _schema(node)
-        if schema.has_function:
-            found.append(schema.function_body)
-            continue
-        # On the attributes and types of this model: the library may not survive them.
-        dependent.append(isolated.Definition(len(found), schema.name, schema.since_version, schema.domain, node, given))
-        found.append(onnx.FunctionProto())
-    for request, definition in zip(dependent, isolated.definitions(dependent), strict=True):
-        found[request.place] = definition
-    return found
-
-
-def _schema(node: onnx.NodeProto) -> Any:
-    """The schema of an operator that opweld does not know, when it has a definition, else None."""
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain not in DEFINED_DOMAINS or is_supported(domain, node.op_type) or (domain, node.op_type) in RESOLVED:
-        return None
-    try:
-        schema: Any = onnx.defs.get_schema(node.op_type, DEFINED_DOMAINS[domain], domain)
-    except onnx.defs.SchemaError:
-        return None
-    return schema if schema.has_function or schema.has_context_dependent_function else None
+    return found.union(*(operators_of(body) for node in graph.node for body in bodies_of(node)))
 
 
 def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model at `OPSET`. UnsupportedError when onnx cannot convert it, ModelError when the result is not valid."""
     if opset > OPSET:
         _check_older(model, opset)
-    elif opset < NEXT_OPSET and "Scan" in _operators(model.graph):
+    elif opset < NEXT_OPSET and "Scan" in operators_of(model.graph):
         unbatch(model)
         return convert(model, NEXT_OPSET)
-    elif any(_since(name, opset) != _since(name, OPSET) for name in _operators(model.graph)):
+    elif any(since(name, opset) != since(name, OPSET) for name in operators_of(model.graph)):
         model = align_operands(model) if opset < OPSET_OF_NUMPY else model
+        if opset in OF_GROUPS:
+            write_groups(model.graph)
         try:
             model = isolated.convert_version(model, OPSET)
         except isolated.LibraryError as error:
@@ -288,6 +202,8 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
                 f"the model cannot be converted from opset {opset} to {OPSET}: {error}. "
                 "Export it again with opset 17 or newer."
             ) from error
+        if opset < OPSET_OF_NUMPY:
+            restore_operands(model)
         if opset < 11:
             _state_coordinates(model.graph)
         check_nodes(model.graph.node, OPSET, {})
@@ -308,14 +224,14 @@ def _state_coordinates(graph: onnx.GraphProto) -> None:
             _state_coordinates(body)
 
 
-def _inlined_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+def inlined_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """The bodies of functions in place of their calls. They are converted only where that changes anything: the library
     must know the types of all values for it. Raises isolated.LibraryError."""
-    opset = _opset_of(model)
+    opset = opset_of(model)
     changes = any(
-        _since(name, _opset_of(function)) != _since(name, opset)
+        since(name, opset_of(function)) != since(name, opset)
         for function in model.functions
-        for name in _operators(function)
+        for name in operators_of(function)
     )
     for entry in (entry for function in model.functions for entry in function.opset_import):
         if not changes and entry.domain in ("", "ai.onnx"):
@@ -352,11 +268,12 @@ def _drop_repeated(graph: onnx.GraphProto) -> None:
         del graph.node[place]
 
 
-def _opset_of(owner: onnx.ModelProto | onnx.FunctionProto) -> int:
+def opset_of(owner: onnx.ModelProto | onnx.FunctionProto) -> int:
+    """The opset of the default domain that a model or function is written in, 0 where it says none."""
     return next((entry.version for entry in owner.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
-def _since(name: str, opset: int) -> int:
+def since(name: str, opset: int) -> int:
     """The opset that gave an operator the meaning that it has in `opset`."""
     try:
         schema: Any = onnx.defs.get_schema(name, opset, "")

@@ -1,4 +1,4 @@
-"""Models of opsets 1 to 6, whose operands are aligned to an axis."""
+"""Models of opsets 1 to 6, whose operands are aligned to an axis, and which cast to types by name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 import opweld
 from opweld.errors import ModelError, UnsupportedError
+from tests.unit.ops.one_node import make_model, programs_of, run
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
 
@@ -56,6 +57,31 @@ def test_slopes_are_those_of_channels(count: int) -> None:
     slopes = np.array([0.5, -1.0, 2.0], np.float32)[:count]
     y = _run(_model("PRelu", slopes, 6))
     np.testing.assert_array_equal(y, np.where(X < 0, X * slopes[:, None, None], X))
+
+
+@pytest.mark.parametrize("opset", [1, 6])
+@pytest.mark.parametrize(("op_type", "meaning"), [("Add", np.add), ("PRelu", lambda x, a: np.where(x < 0, x * a, x))])
+def test_an_operand_begins_at_a_symbolic_axis(opset: int, op_type: str, meaning: Any) -> None:
+    """onnx's converter asks for the sizes of what it drops `broadcast` of."""
+    stated: dict[str, Any] = {"broadcast": 1, "axis": 1} if op_type == "Add" else {}
+    channels = np.array([1.5, -2.0, 3.0], np.float32)
+    stated |= {"consumed_inputs": [0, 0]} if opset == 1 else {}
+    dims = {0: ["N", "C", "H", "W"]}
+    model = make_model(op_type, [X, channels], opset=opset, dims=dims, constant=[1], **stated)
+    for x in (X, X[:1, :, 2:]):
+        found = run(programs_of(model), {"x0": x})["y0"]
+        np.testing.assert_array_equal(found, meaning(x, channels[:, None, None]))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("FLOAT16", np.float16), ("INT64", np.int64), ("BOOL", np.bool_)])
+def test_a_type_by_name(name: str, dtype: Any) -> None:
+    found = run(programs_of(make_model("Cast", [X], opset=1, to=name)), {"x0": X})["y0"]
+    np.testing.assert_array_equal(found, X.astype(dtype), strict=True)
+
+
+def test_a_type_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"the_Cast.*FLOATS"):
+        programs_of(make_model("Cast", [X], opset=1, to="FLOATS"))
 
 
 def test_a_rank_that_nobody_knows_is_refused() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,15 @@ import pytest
 from onnx import TensorProto, helper, parser
 from onnx.reference import ReferenceEvaluator
 
+from opweld.errors import UnsupportedError
+from opweld.frontend import isolated
 from opweld.frontend.onnx import load
-from tests.unit.ops.one_node import normal, programs_of, run
+from tests.unit.ops.one_node import check, integers, make_model, normal, programs_of, run
+
+
+def subsets(count: int) -> list[tuple[int, ...]]:
+    """The choices of some of so many inputs, of which at least one is fed."""
+    return [chosen for size in range(1, count) for chosen in combinations(range(count), size)]
 
 
 def compare(model: onnx.ModelProto, feeds: dict[str, Any], *names: str) -> None:
@@ -38,6 +46,60 @@ def test_a_definition_with_absent_inputs_between_given_ones() -> None:
     feeds = queries() | {"lengths": np.array([4, 2], np.int64)}
     node = helper.make_node("Attention", ["q", "k", "v", "", "", "", "lengths"], ["y"], is_causal=1)
     compare(attention_model("Attention", "", [node], feeds), feeds, "y")
+
+
+STORED = {
+    "RotaryEmbedding": (normal(2, 3, 4, 8), normal(50, 4), normal(50, 4), integers(2, 4, low=0, high=50)),
+    "Attention": (normal(2, 3, 4, 8), normal(2, 3, 5, 8), normal(2, 3, 5, 8), normal(4, 5)),
+    "CenterCropPad": (normal(5, 8), np.array([3, 10])),
+    "SoftmaxCrossEntropyLoss": (normal(5, 8), integers(5, low=0, high=8), normal(8)),
+}
+
+
+@pytest.mark.parametrize(
+    ("op_type", "stored"),
+    [(name, stored) for name, inputs in STORED.items() for stored in subsets(len(inputs))],
+)
+def test_a_definition_of_stored_inputs(op_type: str, stored: tuple[int, ...]) -> None:
+    """onnx's inliner raises where it has to convert a definition and an input is stored."""
+    check(op_type, STORED[op_type], constant=stored, opset=24, tolerance=1e-5)
+
+
+def test_a_definition_in_a_body_of_what_is_around_it() -> None:
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 24]>
+        g (float[2, 3, 4, 8] x, float[2, 4, 4] angles, bool turned) => (float[2, 3, 4, 8] y) {
+            cosines = Cos(angles) sines = Sin(angles)
+            y = If(turned) <then_branch = t () => (a) { a = RotaryEmbedding(x, cosines, sines) },
+                            else_branch = e () => (b) { b = Neg(x) }>
+        }""")
+    feeds = {"x": normal(2, 3, 4, 8), "angles": normal(2, 4, 4), "turned": np.array(True)}
+    compare(model, feeds, "y")
+
+
+BEHIND = """<ir_version: 10, opset_import: ["": 24, "com.microsoft": 1]>
+    g (float[2, 3] x) => (float[4, 2] y) <int64[2] shape = {4, 2}> {
+        a = com.microsoft.QuickGelu(x) y = CenterCropPad(a, shape)
+    }"""
+
+
+def test_a_definition_of_what_another_domain_gives() -> None:
+    """A file says of which type that is; onnx knows none of its operators."""
+    model = parser.parse_model(BEHIND)
+    with pytest.raises(UnsupportedError, match=r"CenterCropPad.*depends on the type of 'a'"):
+        load(model)
+    model.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [2, 3]))
+    x = normal(2, 3)
+    wanted = np.pad((x / (1 + np.exp(-1.702 * x)))[:, :2], ((1, 1), (0, 0)))
+    np.testing.assert_allclose(run(programs_of(model), {"x": x})["y"], wanted, rtol=1e-5)
+
+
+def test_what_onnx_says_of_a_definition_that_cannot_be_inlined(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(model: onnx.ModelProto, convert: bool) -> onnx.ModelProto:
+        raise isolated.LibraryError("no way")
+
+    monkeypatch.setattr(isolated, "inline_local_functions", refuse)
+    with pytest.raises(UnsupportedError, match=r"CenterCropPad.*no way"):
+        load(make_model("CenterCropPad", STORED["CenterCropPad"], opset=24))
 
 
 def test_a_definition_of_the_preview_domain() -> None:

@@ -67,6 +67,23 @@ def test_group_normalization(groups: int) -> None:
     check("GroupNormalization", arrays, constant=(1, 2), dims=dims, more=more, num_groups=groups, reference=reference)
 
 
+@pytest.mark.parametrize("opset", [18, 20])
+@pytest.mark.parametrize("channels", [6, "C"])
+def test_scale_and_bias_of_groups(opset: int, channels: int | str) -> None:
+    """Those of channels came with opset 21."""
+
+    def reference(x: Array, s: Array, b: Array) -> Array:
+        grouped = x.reshape(x.shape[0], 3, -1)
+        y = normalized(grouped, (2,), 1e-3) * per_channel(s, 3) + per_channel(b, 3)
+        return y.reshape(x.shape).astype(np.float32)
+
+    arrays = [normal(2, 6, 3, 5), normal(3), normal(3, seed=1)]
+    more = [[normal(1, 6, 1, 4), *arrays[1:]]]
+    stated: dict[str, Any] = {"opset": opset, "num_groups": 3, "epsilon": 1e-3}
+    dims = {0: ("N", channels, "H", "W")}
+    check("GroupNormalization", arrays, constant=(1, 2), dims=dims, more=more, reference=reference, **stated)
+
+
 def test_groups_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ModelError, match="groups"):
         programs_of(make_model("GroupNormalization", [normal(1, 6, 2), normal(6), normal(6)], num_groups=4))
