@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from opweld.build import artifact
 from opweld.cached import compile_model
 from opweld.options import Options
+from tests.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
 SYSTEM = Path("/usr/aarch64-linux-gnu")
@@ -57,7 +58,7 @@ class Emulator:
         command = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.28", "-O1", "-std=gnu11"]
         command += [f"-I{made / 'include'}", *(str(example / name) for name in ("run_model.c", "npy.c"))]
         command += [str(runtime), f"-Wl,-rpath,{folder}", "-o", str(program)]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
         return Emulator(program)
 
     def run(self, made: Path, feeds: Mapping[str, Array], folder: Path, threads: int = 2) -> list[Array]:
@@ -69,7 +70,7 @@ class Emulator:
             np.save(folder / f"{number}.npy", array, allow_pickle=False)
             command += ["--input", f"{name}={folder / f'{number}.npy'}"]
         environment = {"PATH": os.environ["PATH"]}
-        answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+        answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
         if answer.returncode != 0:
             raise RunError(answer.stderr.strip() or f"ended with {answer.returncode}")
         return [np.load(line, allow_pickle=False) for line in answer.stdout.splitlines()]

@@ -16,7 +16,7 @@ from tests.fuzz.finding import Finding
 from tests.parallel import spread
 
 REPOSITORY = Path(__file__).parents[2]
-TIMEOUT_S = 300
+TIMEOUT_S = 1800
 """A mutant that takes longer hangs without using the processor; see `worker.HANG_S`."""
 
 

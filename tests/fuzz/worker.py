@@ -12,7 +12,7 @@ from typing import Any
 MEMORY = 4 << 30
 """Address space of a worker. The models are small."""
 
-HANG_S = 10.0
+HANG_S = 60.0
 """Seconds of processor time after which a mutant hangs."""
 
 

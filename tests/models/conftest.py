@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import opweld
 from benchmarks.zoo import fetch, inputs
+from tests.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
 BARE = Path(__file__).parent / "bare.py"
@@ -142,7 +143,11 @@ def _run_bare(artifact: Path, feeds: Path, outputs: Path) -> dict[str, Any]:
         "OPWELD_CACHE": str(outputs / "cache"),
     }
     answer = subprocess.run(
-        [sys.executable, BARE, artifact, feeds, outputs], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, BARE, artifact, feeds, outputs],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert answer.returncode == 0, answer.stderr
     assert not (outputs / "cache").exists(), "running an artifact wrote to the cache of compiled models"

@@ -12,6 +12,7 @@ import pytest
 
 import opweld
 from tests.models.conftest import REPOSITORY, Served
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.models
 
@@ -89,6 +90,6 @@ def python(code: str) -> list[str]:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     prelude = f"import sys; sys.path.insert(0, {str(REPOSITORY / 'src')!r})\n"
     command = [sys.executable, "-c", prelude + code]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment)
     assert answer.returncode == 0, answer.stderr
     return answer.stdout.split()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.models.conftest import REPOSITORY, Example, Served
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.models
 
@@ -27,7 +28,7 @@ def program(model: Served) -> Path:
         command = [sys.executable, "-m", "ziglang", "cc", "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
         command += [f"-I{include}", *map(str, sources), str(runtime), f"-Wl,-rpath,{model.artifact}"]
         command += ["-o", str(folder / "run_model")]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert answer.returncode == 0, answer.stderr
     return folder / "run_model"
 
@@ -37,7 +38,7 @@ def run(program: Path, model: Served, example: Example, place: Path, threads: in
     for name, array in example.feeds.items():
         np.save(place / f"{name}.npy", array)
         command += ["--input", f"{name}={place / name}.npy"]
-    return subprocess.run(command, env={}, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env={}, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

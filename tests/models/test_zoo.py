@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.zoo import fetch, inputs, pictures, signals
 from benchmarks.zoo.catalogue import MINILM, MODELS, Export, Member, Model, Wheel, ZooError
+from tests.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
 TRAINED = [name for name, model in MODELS.items() if isinstance(model.source, Member)]
@@ -50,7 +51,7 @@ CONTENT_SHA256 = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f
 def run_zoo(*arguments: str, zoo: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"OPWELD_ZOO": str(zoo), "PYTHONPATH": str(REPOSITORY / "src")}
     command = [sys.executable, "-m", "benchmarks.zoo", *arguments]
-    return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 # The catalogue

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
 
 from benchmarks.compile_time import EnoughError, Measured, compiled, measure, table
 from benchmarks.sized_models import SHAPES
+from tests.counted import calls
 
 UNTIL = "simplify"
 """The last stage that is held to this."""
-
-
-def calls(run: Callable[[], Any]) -> tuple[int, Any]:
-    """How many functions a call makes, Python's and C's, iterations of generators included; and its result."""
-    count = 0
-
-    def profile(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(profile)
-    try:
-        made = run()
-    finally:
-        sys.setprofile(None)
-    return count, made
 
 
 def calls_by_stage(shape: str, nodes: int) -> dict[str, float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import opweld
+from tests.patience import PATIENCE_S
 
 SOURCE = Path(opweld.__file__).parent
 
@@ -116,7 +117,9 @@ def test_what_runs_artifacts_is_light(path: Path) -> None:
 
 
 def python(code: str) -> str:
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     assert answer.returncode == 0, answer.stderr
     return answer.stdout
 
@@ -124,14 +127,11 @@ def python(code: str) -> str:
 PRELUDE = f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n"
 
 
-def test_import_is_quick_and_brings_in_nothing() -> None:
-    code = PRELUDE + "import time; start = time.process_time(); import opweld; took = time.process_time() - start\n"
-    code += (
-        "print(took, sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'onnx', 'onnx_ir', 'typer', 'rich'}))"
-    )
-    answers = [python(code).split(maxsplit=1) for _ in range(5)]
-    assert {modules.strip() for _, modules in answers} == {"[]"}
-    assert min(float(took) for took, _ in answers) < 0.05
+def test_import_brings_in_nothing() -> None:
+    heavy = ("numpy", "onnx", "onnx_ir", "typer", "rich", "ml_dtypes", "importlib.metadata", "inspect", "subprocess")
+    code = PRELUDE + "before = set(sys.modules)\nimport opweld\nmade = set(sys.modules) - before\n"
+    code += f"print(sorted(made & set({heavy})), sorted(name for name in made if name.startswith('opweld')))"
+    assert python(code) == "[] ['opweld']\n"
 
 
 def test_sessions_need_neither_onnx_nor_a_compiler() -> None:

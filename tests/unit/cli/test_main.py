@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.patience import PATIENCE_S
 from tests.schemas import faults
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -25,7 +26,7 @@ def opweld(*arguments: object, **variables: str) -> subprocess.CompletedProcess[
     """Runs `opweld ARGUMENTS` on a pipe."""
     environment = os.environ | {"PYTHONPATH": str(SOURCE)} | variables
     command = [sys.executable, "-m", "opweld.cli.main", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
 from opweld.analysis import alternate as blocks
-from opweld.cli.measure import alternate
+from opweld.cli.measure import Timing, alternate
 
 
 @pytest.fixture(autouse=True)
@@ -29,19 +28,37 @@ def test_blocks_alternate_and_the_order_turns() -> None:
     assert seen == [(i, 6) for i in range(1, 7)]
 
 
-def test_times_are_medians_and_the_first_runs_do_not_count() -> None:
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(blocks.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(blocks.time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        """So many seconds later."""
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_times_are_medians_and_the_first_runs_do_not_count(clock: Clock) -> None:
     count = 0
 
     def slow_at_first() -> None:
         nonlocal count
         count += 1
-        time.sleep(0.05 if count <= 3 else 0.002)
+        clock.sleep(2**-4 if count <= 3 else 2**-8 if count % 10 == 0 else 2**-9)
 
-    timing = alternate({"x": slow_at_first}, rounds=1, block_s=0.1)["x"]
-    assert 0.002 <= timing.best_s <= timing.median_s < 0.04
-    assert timing.runs >= 2
+    timing = alternate({"x": slow_at_first}, rounds=1, block_s=1.0)["x"]
+    assert timing == Timing(2**-9, 2**-9, 16), "as many as fit, by what the fastest of the first took"
 
 
-def test_faster_is_seen_as_faster() -> None:
-    timings = alternate({"slow": lambda: time.sleep(0.004), "fast": lambda: time.sleep(0.001)}, rounds=2, block_s=0.02)
-    assert timings["slow"].median_s > 2 * timings["fast"].median_s
+def test_faster_is_seen_as_faster(clock: Clock) -> None:
+    contestants = {"slow": lambda: clock.sleep(2**-8), "fast": lambda: clock.sleep(2**-10)}
+    timings = alternate(contestants, rounds=2, block_s=2**-5)
+    assert timings == {"slow": Timing(2**-8, 2**-8, 2 * 8), "fast": Timing(2**-10, 2**-10, 2 * 32)}

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opweld
 from opweld.codegen.c.literals import words
+from tests.patience import PATIENCE_S
 
 EVIL = 'a"b*/\nü'
 
@@ -105,7 +106,7 @@ def test_gdb_stops_at_a_kernel_by_name_and_shows_its_source(folder: Path) -> Non
         env=os.environ | {"PYTHONPATH": str(Path(opweld.__file__).parents[1])},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     if "ptrace" in answer.stderr and "hit Breakpoint" not in answer.stdout:

@@ -23,6 +23,7 @@ from opweld.rewrite.optimize import optimize_model
 from opweld.rewrite.write import save
 from opweld.rules import REWRITES
 from opweld.verify.reference import float64_outputs
+from tests.patience import PATIENCE_S
 from tests.unit.rewrite.rewritten import Array, kinds, model_of, normal
 
 SIBLINGS = "g (float[n, 30] x) => (float[n, 8] y) { a = MatMul(x, w) b = MatMul(x, v) y = Mul(a, b) }"
@@ -126,7 +127,7 @@ def test_a_model_of_more_than_2_gb_is_never_in_memory(tmp_path: Path, kept: int)
     made.parent.mkdir()
     arguments = [sys.executable, "-c", MEASURED, "optimize", str(source), "-o", str(made)]
     try:
-        answer = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=300)
+        answer = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert answer.returncode == 0, answer.stderr
         assert int(answer.stdout.split()[-1]) < PEAK_KB
         assert "Identity" not in {node.op_type for node in onnx.load(made, load_external_data=False).graph.node}

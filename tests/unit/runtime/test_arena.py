@@ -77,7 +77,7 @@ def test_refuses(library: ctypes.CDLL, buffers: list[tuple[int, int, int]]) -> N
     assert plan_arena(library, buffers) is None
 
 
-def test_thousands_of_buffers_in_milliseconds(library: ctypes.CDLL) -> None:
+def test_thousands_of_buffers_share_memory(library: ctypes.CDLL) -> None:
     plan = plan_arena(library, [((i * 7919) % 100_000, i, i + 1 + (i % 97 == 0) * 50) for i in range(5000)])
     assert plan is not None
     assert plan.peak <= 1.2 * plan.live

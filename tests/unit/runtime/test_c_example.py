@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.unit.runtime.fake_model import check, feeds_of
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "c"
@@ -28,13 +29,13 @@ def program(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = f"{sys.executable} -m ziglang cc"
     flags = "-O1 -Wall -Wextra -Werror -fno-sanitize=undefined"
     command = [make, "-C", str(place), f"CC={compiler}", f"CFLAGS={flags}", f"ARTIFACT={folder}", "run_model"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert answer.returncode == 0, answer.stderr
     return place / "run_model"
 
 
 def run(program: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def inputs(place: Path, feeds: dict[str, Any]) -> list[str]:

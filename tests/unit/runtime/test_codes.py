@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import opweld
 from opweld.errors import InputError
 from opweld.runtime.onnxruntime_api import InferenceSession
+from tests.patience import PATIENCE_S
 
 SOURCE = Path(opweld.__file__).parents[1]
 
@@ -113,7 +114,7 @@ import numpy, opweld
 outputs = opweld.load({str(compiled.path)!r}).run(dict(numpy.load({str(tmp_path / "in.npz")!r})))
 numpy.savez({str(tmp_path / "out.npz")!r}, **outputs)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
     found = np.load(tmp_path / "out.npz")
     for name, expected in compiled.run(fed).items():
         wanted = expected if expected.dtype == np.float32 else expected.view(np.uint8)

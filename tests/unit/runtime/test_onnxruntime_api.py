@@ -26,6 +26,7 @@ from opweld.options import Options
 from opweld.runtime import onnxruntime_api as ort
 from opweld.runtime.io_binding import type_name
 from opweld.runtime.onnxruntime_api import GraphOptimizationLevel, InferenceSession, OrtValue, SessionOptions
+from tests.patience import PATIENCE_S
 from tests.unit.runtime.fake_model import check, expected_of, feeds_of
 
 
@@ -315,11 +316,11 @@ def test_run_async(inference: InferenceSession) -> None:
     answers: queue.Queue[Any] = queue.Queue()
     feeds, data = feeds_of(4), object()
     inference.run_async(None, feeds, lambda *answer: answers.put(answer), data)
-    outputs, given, error = answers.get(timeout=60)
+    outputs, given, error = answers.get(timeout=PATIENCE_S)
     check(outputs, feeds)
     assert given is data and error == ""
     inference.run_async(["nothing"], feeds, lambda *answer: answers.put(answer), data)
-    assert answers.get(timeout=60) == (
+    assert answers.get(timeout=PATIENCE_S) == (
         [],
         data,
         "'nothing' is no output of the model; its outputs are 'total', 'picked', 'ranges'",

@@ -24,6 +24,7 @@ from opweld.runtime.bind import Module
 from opweld.runtime.library import Tensor, c_headers, c_sources, load
 from opweld.runtime.session import Session
 from opweld.target import Target
+from tests.patience import PATIENCE_S
 from tests.unit.runtime.fake_model import MANIFEST, WEIGHTS, Build, check, feeds_of
 
 
@@ -133,7 +134,7 @@ assert InferenceSession({str(folder)!r}).run(["picked"], feeds)[0].tolist() == [
 """
     source = str(Path(runtime.__file__).parents[2])
     environment = os.environ | {"PYTHONPATH": source}
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, env=environment, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, env=environment, timeout=PATIENCE_S)
 
 
 # ---- calls below the session ----
@@ -230,7 +231,7 @@ except InputError as error:
 """
     environment = os.environ | {"PYTHONPATH": str(Path(runtime.__file__).parents[2])}
     answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment, timeout=PATIENCE_S
     )
     assert "needs 0.47 GB for these input shapes (0.268 GB of intermediate values)" in answer.stdout
     assert "may use 0.419 GB" in answer.stdout

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from opweld.runtime.library import c_headers, c_sources
+from tests.patience import PATIENCE_S
 
 SCENES = """\
 alone 8
@@ -31,11 +32,11 @@ def test_calls_at_once_have_their_parts(tmp_path: Path, flags: tuple[str, ...]) 
     source = Path(__file__).with_name("pool.c")
     options = ["-std=gnu11", "-O1", "-g", *flags, f"-I{tmp_path}", "-ldl", "-pthread"]
     command = [gcc, str(source), *options, "-o", str(program)]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     if flags and made.returncode:
         pytest.skip("needs gcc's thread sanitizer")
     assert made.returncode == 0, made.stderr
-    answer = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    answer = subprocess.run([str(program)], capture_output=True, text=True, timeout=PATIENCE_S)
     if flags and "FATAL: ThreadSanitizer" in answer.stderr:
         pytest.skip("needs a kernel that the thread sanitizer runs on")
     assert answer.stdout == SCENES, answer.stderr[:4000]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from opweld.runtime.session import Session
+from tests.patience import PATIENCE_S
 from tests.unit.runtime.fake_model import check, feeds_of
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -58,5 +59,7 @@ def test_workers_roam_over_the_cores_of_the_process(roomy_folder: Path, when: st
             (worker,) = (int(task.name) for task in tasks if (task / "comm").read_text().startswith("opweld-"))
         assert set(os.sched_getaffinity(worker)) - {{{CORES[0]}}}, os.sched_getaffinity(worker)
     """
-    answer = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert answer.returncode == 0, answer.stderr

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from opweld.runtime.library import c_headers
+from tests.patience import PATIENCE_S
 from tests.unit.runtime.conftest import roomy_sources
 
 HERE = Path(__file__).parent
 
 
 def compiled(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_no_races(tmp_path: Path) -> None:

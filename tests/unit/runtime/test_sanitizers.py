@@ -21,6 +21,7 @@ from opweld.build import artifact
 from opweld.cached import compile_model
 from opweld.options import Options
 from tests.conftest import REPOSITORY
+from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
 from tests.unit.ops.one_node import integers, normal
 
@@ -189,6 +190,6 @@ def run(program: Path, folder: Path, feeds: Feeds, threads: int, place: Path) ->
         arguments += ["--input", f"{name}={place / name}.npy"]
     command = [str(program), str(folder), *arguments, "--output", str(place / "out"), "--threads", str(threads)]
     variables = os.environ | {"ASAN_OPTIONS": "detect_leaks=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     return [np.load(line) for line in done.stdout.split()]

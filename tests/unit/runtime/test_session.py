@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import timeit
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from opweld.errors import AssumptionError, InputError, OpweldError
 from opweld.runtime.bind import PLAN_CAPACITY
 from opweld.runtime.session import Session
+from tests.counted import calls
 from tests.unit.runtime.fake_model import check, feeds_of
 
 
@@ -289,10 +289,11 @@ def test_sessions_close(folder: Path) -> None:
 
 
 def test_python_costs_little(folder: Path) -> None:
+    """Of what Python does a call, most is done once a shape: four inputs, three outputs, six kernels."""
     session = Session(folder, threads=1)
     feeds = feeds_of(2)
-    seconds = min(timeit.repeat(lambda: session.run(feeds), number=200, repeat=50)) / 200
-    assert seconds < 12e-6  # 5 us where measured: four inputs, three outputs, six kernels
+    session.run(feeds)
+    assert calls(lambda: session.run(feeds))[0] < 150
 
 
 def test_profile(session: Session) -> None:

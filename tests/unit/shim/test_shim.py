@@ -12,6 +12,7 @@ import pytest
 
 import opweld
 from opweld.shim import SITE, install
+from tests.patience import PATIENCE_S
 
 SOURCE = Path(opweld.__file__).parents[1]
 
@@ -56,7 +57,7 @@ if __name__ == "__main__":
 def python(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(SOURCE)} | variables
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -225,13 +224,4 @@ def test_directions_of_an_lstm_share_a_phase_and_the_threads() -> None:
     steps = session.plan(feeds).steps
     scans = [position for position, step in enumerate(steps) if step.name.endswith("_scan")]
     assert len(scans) == 2 and len({steps[position].phase for position in scans}) == 1
-    if session.plan(feeds).threads < 2:
-        pytest.skip("needs two processors")
-
-    def at_the_same_time() -> bool:
-        profile = session.profile(feeds)
-        one, two = (profile.times[position] for position in scans)
-        threads = {part.thread for part in profile.parts if part.step in scans}
-        return threads == {0, 1} and max(one.begin, two.begin) < min(one.end, two.end)
-
-    assert any(at_the_same_time() for _ in range(20))  # a busy machine may stop a thread for longer than they take
+    assert all(steps[position].threads == 1 for position in scans), "one is no work for two"
