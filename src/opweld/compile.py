@@ -169,6 +169,7 @@ def compile(
     ranks: Mapping[str, SupportsIndex] | None = None,
     constants: Mapping[str, ArrayLike] | None = None,
     tune: str = "off",
+    denormals: str = "keep",
     progress: Progress | None = None,
 ) -> Model:
     """Compiles an ONNX model and opens it; what was compiled before is opened from the cache.
@@ -190,6 +191,8 @@ def compile(
         constants: by input, the elements that it always has; for inputs that decide how long a sequence is.
         tune: off; or quick (seconds) and full (minutes): other schedules are compiled and run on this machine with
             inputs made up for it, and kept where they are faster. It is remembered for this model and machine.
+        denormals: keep; or zero: numbers below the smallest normal one of their type count as 0, which some processors
+            compute with a hundred times as fast. Answers change where such a number decides something.
         progress: called with (what is being done, steps done, steps in all) while the model is compiled. The logger
             "opweld" also tells, at level INFO, when it begins and how long it took.
 
@@ -209,6 +212,7 @@ def compile(
         ranks={} if ranks is None else ranks,
         constants={} if constants is None else constants,
         tune=tune,
+        denormals=denormals,
     )
     if progress is not None and not callable(cast(object, progress)):
         raise OptionError(f"progress is {progress!r}, expected a function of a text and two numbers")

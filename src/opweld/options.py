@@ -22,6 +22,7 @@ from opweld.rules import LEVELS
 
 TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
 TUNING = ("off", "quick", "full")
+DENORMALS = ("keep", "zero")
 MAX_THREADS = 1024
 DEFAULT_CACHE_LIMIT = 20 << 30
 _BYTES = re.compile(r"(\d+(?:\.\d*)?)\s*([kKMGT])?i?B?")
@@ -49,6 +50,7 @@ class CompileOptions(TypedDict, total=False):
     ranks: Mapping[str, SupportsIndex]
     constants: Mapping[str, Any]
     tune: str
+    denormals: str
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,9 @@ class Options:
             where it holds nothing.
         ranks: by input that does not declare its dims, how many it has; the tensors of a sequence x are x[0], x[1], ...
         constants: by input, the elements that it always has, as numbers or nested lists of them.
+        denormals: one of `DENORMALS`: what numbers below the smallest normal one of their type are, read or computed.
+            `zero` has the processor take them for 0, which changes answers; some processors multiply them a hundred
+            times as slowly.
     """
 
     target: str = "native"
@@ -85,12 +90,14 @@ class Options:
     ranks: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     tune: str = "off"
+    denormals: str = "keep"
     schedules_text: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_choice("target", self.target, TARGETS)
         _check_choice("level", self.level, LEVELS)
         _check_choice("tune", self.tune, TUNING)
+        _check_choice("denormals", self.denormals, DENORMALS)
         _set(self, "threads", _count("threads", self.threads, 0, MAX_THREADS))
         _set(self, "dims", _sizes("dims", "dim", self.dims, 0))
         _set(self, "dim_hints", _sizes("dim_hints", "dim hint", self.dim_hints, 1))

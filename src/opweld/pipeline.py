@@ -122,7 +122,7 @@ def generate(
 
     segments = _segments(flow, compiled_variant)
     description = describe(graph, found, options.dims)
-    module = _module(description, flow, segments, weights.size, target)
+    module = _module(description, flow, segments, weights.size, target, options)
     sources = stage("render", backend_of(target).render, module, target, finished)
     nodes = explored_nodes(cast("tuple[FileNode, ...]", graph.meta[onnx.NODES]), found)
     outputs = description.outputs if description.structure is None else description.structure.outputs
@@ -328,7 +328,12 @@ def _recorded(
 
 
 def _module(
-    description: Description, flow: Flow, segments: tuple[Segment, ...], weights: int, target: Target
+    description: Description,
+    flow: Flow,
+    segments: tuple[Segment, ...],
+    weights: int,
+    target: Target,
+    options: Options,
 ) -> Module:
     return Module(
         tuple(value.name for value in description.inputs),
@@ -337,6 +342,7 @@ def _module(
         segments,
         weights,
         target.features,
+        options.denormals == "zero",
     )
 
 

@@ -38,7 +38,6 @@ RULES: dict[str, Rule] = {
     "place.rows": Rule("all", "dense", "rows that share places in the cache lie a line further apart"),
     "place.slice": Rule("extended", "copy", "written into the whole"),
     "place.pack": Rule("none", "strided, or lanes innermost", "blocked, or copied once"),
-    "place.flush": Rule("extended", "kept", "weights of products too small for a normal number are stored as 0"),
     "place.sums": Rule("none", "1, all at once", "a long sum part by part, sums so far in memory between"),
     "place.reuse": Rule("basic", "own memory", "in place of a dying operand"),
     "schedule.lane": Rule("none", "the first axis", "the axis along which vectors cost the least"),

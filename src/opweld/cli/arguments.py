@@ -59,6 +59,14 @@ TuneOption = Annotated[
         help="Try other schedules on this machine and keep what is faster: off, quick (seconds) or full (minutes).",
     ),
 ]
+DenormalsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Numbers below the smallest normal one: keep them, or take them for zero, which is faster on some"
+        " processors and changes answers.",
+    ),
+]
 FixedDimOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -187,6 +195,7 @@ def options(
     length: list[str] | None = None,
     constant: list[str] | None = None,
     tune: str = "off",
+    denormals: str = "keep",
 ) -> Options:
     """Checked options from what the command line gave."""
     return Options(
@@ -201,4 +210,5 @@ def options(
         lengths=lengths(length),
         constants=constants(constant),
         tune=tune,
+        denormals=denormals,
     )

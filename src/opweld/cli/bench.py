@@ -32,6 +32,7 @@ def bench(
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
     tune: arguments.TuneOption = "off",
+    denormals: arguments.DenormalsOption = "keep",
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Blocks of runs each contestant gets.")] = 7,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
@@ -71,6 +72,7 @@ def bench(
                 dim_hint=dim_hint,
                 schedules=schedules,
                 tune=tune,
+                denormals=denormals,
             )
             for level in chosen
         }

@@ -29,6 +29,7 @@ def compile_command(
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
     tune: arguments.TuneOption = "off",
+    denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
 ) -> None:
@@ -55,6 +56,7 @@ def compile_command(
         dim_hint=dim_hint,
         schedules=schedules,
         tune=tune,
+        denormals=denormals,
         length=length,
         constant=constant,
     )

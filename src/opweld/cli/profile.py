@@ -60,6 +60,7 @@ def profile(
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
     tune: arguments.TuneOption = "off",
+    denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
@@ -105,6 +106,7 @@ def profile(
         dim_hint=dim_hint,
         schedules=schedules,
         tune=tune,
+        denormals=denormals,
         length=length,
         constant=constant,
     )

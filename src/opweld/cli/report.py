@@ -47,6 +47,7 @@ def report(
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
     tune: arguments.TuneOption = "off",
+    denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
@@ -92,6 +93,7 @@ def report(
         dim_hint=dim_hint,
         schedules=schedules,
         tune=tune,
+        denormals=denormals,
         length=length,
         constant=constant,
     )

@@ -27,6 +27,7 @@ def run(
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
     tune: arguments.TuneOption = "off",
+    denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
@@ -55,6 +56,7 @@ def run(
         dim_hint=dim_hint,
         schedules=schedules,
         tune=tune,
+        denormals=denormals,
         length=length,
         constant=constant,
     )

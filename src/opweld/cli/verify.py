@@ -41,6 +41,7 @@ def verify(
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
     tune: arguments.TuneOption = "off",
+    denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
@@ -71,6 +72,7 @@ def verify(
         dim_hint=dim_hint,
         schedules=schedules,
         tune=tune,
+        denormals=denormals,
         length=length,
         constant=constant,
     )

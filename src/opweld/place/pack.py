@@ -13,7 +13,6 @@ from functools import partial
 
 from opweld.fuse.region import Kind, Member, Region, axes_in, reductions
 from opweld.ledger import Alternative, Ledger
-from opweld.place.flush import flushed
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes
 from opweld.place.placed import Placed
@@ -36,7 +35,7 @@ from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, Axis, Dim, as_dim, product
-from opweld.tensor.expr import Binary, Expr, Load, Reduce, Unary, load, loads, substitute_loads, walk
+from opweld.tensor.expr import Expr, Load, Reduce, load, loads, substitute_loads
 from opweld.tensor.program import Constant, Tensor
 
 
@@ -56,7 +55,6 @@ class _Packer:
         self._constants = dict(placed.constants)
         self._regions: list[Region] = []
         self._packed: dict[tuple[Constant, Storage], str] = {}
-        self._weights: dict[str, Constant] = {}
         self._copied: dict[str, int] = {}
         self._shapes = placed.shapes
         self._lanes = dict(placed.lanes)
@@ -68,7 +66,6 @@ class _Packer:
                 inner |= {s.name: dense(s.name, s.dtype, s.shape) for s in region.scan.states}
             known = self._storages | inner if region.kind is None else self._storages
             change = partial(self._packed_reduction, known=known, copies=region.scan is None)
-            region = region.rewritten(self._without_tiny)
             if region.kind is Kind.CONTRACTION and self._by_winograd(region.members[0], region.outputs[0]):
                 self._regions.append(region)
             else:
@@ -89,7 +86,7 @@ class _Packer:
         if taps is None or lanes.along is None or lanes.axis is None:
             return False
         known = lanes.along.tensor in self._constants
-        source = self._factor(tensor, lanes.along) if known else None
+        source = self._constants[lanes.along.tensor] if known else None
         made = None if source is None else transformed("", source, lanes.along, taps, lanes.axis)
         failed: dict[str, int | str] = {}
         if not straight(tensor, member.place, taps, lanes, self._storages):
@@ -174,7 +171,7 @@ class _Packer:
 
     def _pack_constant(self, tensor: Tensor, lanes: Lanes, node: Load, across: Dim) -> str:
         assert lanes.axis is not None
-        constant = self._factor(tensor, node)
+        constant = self._constants[node.tensor]
         position = next(p for p, dim in enumerate(node.indices) if dim.depends_on(lanes.axis))
         order = _nesting(node, position, reductions(tensor.body)[0], across)
         width = self._target.vector_lanes_f32 * lanes.vectors
@@ -219,35 +216,6 @@ class _Packer:
         known = self._expected.known(product(found))
         rows = max(LENGTH, self._expected.product(found)) if known is None else known
         return -(-rows // most_rows(lanes.vectors, tensor.dtype, self._target))
-
-    def _without_tiny(self, tensor: Tensor) -> Tensor:
-        """A contraction or window whose other constants, as what is added to its sums, are flushed as weights are."""
-        lanes = self._lanes.get(tensor.name)
-        if lanes is None:
-            return tensor
-        factor = None if lanes.along is None else lanes.along.tensor
-
-        def change(node: Load) -> Expr | None:
-            if node.tensor == factor or node.tensor not in self._constants:
-                return None
-            constant = self._factor(tensor, node)
-            if constant is self._constants[node.tensor]:
-                return None
-            name = self._repacked(constant, dense("", constant.dtype, tuple(map(as_dim, constant.shape))))
-            return load(name, node.dtype, node.indices, node.guards, node.fill)
-
-        body = substitute_loads(tensor.body, change)
-        return tensor if body is tensor.body else replace(tensor, body=body)
-
-    def _factor(self, tensor: Tensor, node: Load) -> Constant:
-        """A constant as a contraction multiplies with it."""
-        source = node.tensor
-        if node in _told_from_zero(tensor.body):
-            return self._constants[source]
-        found = self._weights.get(source)
-        if found is None:
-            found = self._weights[source] = flushed(tensor, self._constants[source], self._ledger)
-        return found
 
     def _repacked(self, constant: Constant, storage: Storage) -> str:
         """The name of a constant's copy in this storage; `storage.root` is empty."""
@@ -306,22 +274,6 @@ class _Packer:
         self._storages[copy.name] = dense_apart(copy.name, copy.dtype, copy.shape)
         self._regions.append(Region.single(Kind.MAP, (copy,), (copy.name,)))
         return load(copy.name, copy.dtype, tuple(a.dim for a in axes))
-
-
-def _told_from_zero(body: Expr) -> set[Load]:
-    """Loads of which something depends that is another for 0 than for next to nothing: a comparison, a divisor, a
-    logarithm."""
-    found: set[Load] = set()
-    for node in walk(body):
-        if isinstance(node, Binary) and node.op == "div":
-            found.update(loads(node.y))
-        elif isinstance(node, Unary | Binary) and (node.op in _TELLING or not node.dtype.is_float):
-            found.update(loads(node))
-    return found
-
-
-_TELLING = frozenset({"log", "log1p", "pow", "reciprocal", "rsqrt", "sign"})
-"""Functions of which 0 is another case than next to nothing."""
 
 
 def _nesting(node: Load, lane: int, reduce: Reduce, rows: Dim) -> tuple[int, ...]:

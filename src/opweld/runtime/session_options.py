@@ -224,9 +224,9 @@ class SessionOptions:
             remedy = _REFUSED_ENTRIES.get((key, value)) or _REFUSED_ENTRIES.get((key, None))
             if remedy is not None:
                 raise OptionError(f"configuration entry {key!r} is {value!r}, which cannot be: {remedy}")
-        if self._entries.texts.get("session.set_denormal_as_zero") == "1":
-            warnings.warn("session.set_denormal_as_zero: opweld keeps denormal numbers", stacklevel=3)
         options: CompileOptions = {"level": _level_of(self.graph_optimization_level)}
+        if self._entries.texts.get("session.set_denormal_as_zero") == "1":
+            options["denormals"] = "zero"
         if self.intra_op_num_threads:
             options["threads"] = self.intra_op_num_threads
         if self._dims:

@@ -80,6 +80,8 @@ class Module:
     segments: tuple[Segment, ...]
     weights_bytes: int
     cpu_features: tuple[str, ...]
+    zero_denormals: bool = False
+    """Whether the processor takes denormal numbers for 0 while the module runs."""
 
     @staticmethod
     def straight(

@@ -145,6 +145,6 @@ static const opw_input inputs[] = {
 static const char *const output_names[] = {"total", "picked", "ranges"};
 
 static const opw_module module = {ABI, ISA, 68, COUNT(inputs), inputs, COUNT(output_names), output_names,
-                                  COUNT(variants), variants, 0, NULL, 0, NULL};
+                                  COUNT(variants), variants, 0, NULL, 0, NULL, 0};
 
 __attribute__((visibility("default"))) const opw_module *opw_module_entry(void) { return &module; }

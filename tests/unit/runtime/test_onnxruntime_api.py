@@ -260,11 +260,12 @@ def test_entries_that_ask_for_what_cannot_be(folder: Path, key: str, value: str)
     options.add_session_config_entry("session.load_model_format", "ONNX")
 
 
-def test_denormal_numbers_stay(folder: Path) -> None:
+@pytest.mark.parametrize(("entry", "option"), [(None, None), ("0", None), ("1", "zero")])
+def test_denormal_numbers_stay_unless_they_are_asked_to_go(entry: str | None, option: str | None) -> None:
     options = SessionOptions()
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    with pytest.warns(UserWarning, match="keeps denormal numbers"):
-        InferenceSession(folder, options)
+    if entry is not None:
+        options.add_session_config_entry("session.set_denormal_as_zero", entry)
+    assert options.compile_options().get("denormals") == option
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,7 @@ def _module_file(module: Module, kernels: _Kernels) -> str:
         f"{len(module.output_names)}, {pointer('output_names', len(module.output_names))}",
         f"{variants}, {pointer('variants', variants)}",
         segments,
+        str(int(module.zero_denormals)),
     ]
     parts.append(f"static const opw_module module = {{{', '.join(fields)}}};\n\n")
     parts.append('__attribute__((visibility("default"))) const opw_module *opw_module_entry(void);\n')
@@ -211,6 +212,7 @@ class _FlowTables:
                 f"{most}, {pointer(f'{prefix}output_names', most)}",
                 f"{len(segment.variants)}, {prefix}variants",
                 "0, NULL, 0, NULL",
+                str(int(module.zero_denormals)),
             ]
             parts.append(f"static const opw_module {prefix}module = {{{', '.join(fields)}}};\n")
             parts.append(self._values(f"{prefix}values", segment.inputs))

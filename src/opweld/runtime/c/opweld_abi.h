@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPW_ABI 3
+#define OPW_ABI 4
 #define OPW_MAX_RANK 8
 
 /* Element types are the codes of ONNX TensorProto. */
@@ -138,6 +138,7 @@ typedef struct opw_module {
     const opw_segment *segments;
     int32_t n_values;
     const int32_t *results; /* for each output, the value that it is in the end */
+    int32_t zero_denormals; /* 1: while it runs, the processor takes denormal numbers for 0 */
 } opw_module;
 
 /* The only symbol a module exports: const opw_module *opw_module_entry(void); */

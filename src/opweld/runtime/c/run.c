@@ -97,6 +97,7 @@ static void watch_phase(opw_job *job, const opw_phase *phase) {
 static void walk(void *argument, int32_t worker) {
     opw_job *job = argument;
     const opw_plan *plan = job->plan;
+    uint64_t floats = opw_floats_enter(plan->model->module->zero_denormals);
     int32_t turn = 0;
     for (int32_t k = 0; k < plan->n_phases; k++) {
         const opw_phase *phase = &plan->phases[k];
@@ -114,6 +115,7 @@ static void walk(void *argument, int32_t worker) {
             for (int32_t i = phase->first; i < phase->end; i++) compute(job, &plan->steps[i], 0, 0, plan->steps[i].grid);
         if (job->watch) watch_phase(job, phase);
     }
+    opw_floats_leave(floats);
 }
 
 static void fill_first_shares(const opw_plan *plan, opw_share *shares) {

@@ -126,6 +126,11 @@ int32_t opw_processors_of_caller(void); /* that the calling thread may use of th
 int opw_current_core(void);             /* that the calling thread is on, -1 where unknown */
 void opw_use_processors(int except);    /* lets the calling thread have all of the process's but one; -1: all */
 
+/* floats.c: the floating-point control word of the calling thread. A run computes with one of its own, whatever the
+ * application has set: rounding to nearest, and denormal numbers as its module says. */
+uint64_t opw_floats_enter(bool zero_denormals); /* returns the one that there was */
+void opw_floats_leave(uint64_t before);
+
 /* cpu.c: copies the first feature of `isa` that this processor lacks to `missing` and returns false. */
 bool opw_cpu_supports(const char *isa, char *missing, size_t capacity);
 

@@ -1,0 +1,36 @@
+/* How the processor rounds, and what it makes of denormal numbers: a control word that each thread has. */
+#include "runtime.h"
+
+#if defined(__x86_64__)
+enum { ROUND_TO_NEAREST_ALL_MASKED = 0x1f80, INPUTS_ARE_ZERO = 1 << 6, RESULTS_ARE_ZERO = 1 << 15 };
+
+static uint64_t control(void) { return __builtin_ia32_stmxcsr(); }
+static void set_control(uint64_t word) { __builtin_ia32_ldmxcsr((unsigned)word); }
+static uint64_t wanted(bool zero) {
+    return ROUND_TO_NEAREST_ALL_MASKED | (zero ? INPUTS_ARE_ZERO | RESULTS_ARE_ZERO : 0);
+}
+#elif defined(__aarch64__)
+enum { FLUSH_TO_ZERO = 1 << 24 }; /* inputs and results */
+
+static uint64_t control(void) {
+    uint64_t word;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(word));
+    return word;
+}
+static void set_control(uint64_t word) { __asm__ volatile("msr fpcr, %0" : : "r"(word)); }
+static uint64_t wanted(bool zero) { return zero ? FLUSH_TO_ZERO : 0; }
+#else
+static uint64_t control(void) { return 0; }
+static void set_control(uint64_t word) { (void)word; }
+static uint64_t wanted(bool zero) { return (void)zero, 0; }
+#endif
+
+uint64_t opw_floats_enter(bool zero_denormals) {
+    uint64_t before = control(), ours = wanted(zero_denormals);
+    if (before != ours) set_control(ours);
+    return before;
+}
+
+void opw_floats_leave(uint64_t before) {
+    if (control() != before) set_control(before);
+}
