@@ -22,7 +22,7 @@ from opweld.frontend.values import initial_facts, is_unknown, values_read
 from opweld.ops.elements import COMPARING, MOVING, TELLING, evaluate_elements, from_array, make, static_shape, to_array
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe
-from opweld.ops.ratio import Ratio
+from opweld.ops.ratio import Ratio, as_ratio
 from opweld.ops.registry import NeedsSegment, UnknownElementsError, inference_of
 from opweld.tensor.dim import ONE, Dim, Symbol, TooLargeError, nonnegative, product, symbols_of
 from opweld.tensor.dtype import DType
@@ -128,6 +128,11 @@ class Trace:
             self._stale.discard(value)
             found = self.facts[value] = self._with_numbers(value, self._rewritten(found), self._rewritten_floats(value))
         return found
+
+    def ratio(self, value: ir.Value) -> Ratio | None:
+        """See `Inference.ratio`."""
+        numbers = self._numbers(value)
+        return None if numbers is None or numbers.size != 1 else as_ratio(numbers.item())
 
     def same(self, a: Dim, b: Dim, node: ir.Node, why: str) -> Dim:
         """See `Inference.same`."""

@@ -8,12 +8,14 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
+from opweld.ops import ratio
 from opweld.ops.elements import make, static_shape
 from opweld.ops.emitted import Indices, define
 from opweld.ops.expansion import DOMAIN, Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.known import required_dims
 from opweld.ops.operands import describe, dtype_asked_for, known_numbers, require_rank, require_same_dtype, required
+from opweld.ops.ratio import Ratio
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, maximum, nonnegative, product
 from opweld.tensor.dtype import DType
@@ -21,6 +23,9 @@ from opweld.tensor.expr import Expr, Scalar, binary, cast, const, index, select,
 
 LONGEST = 1 << 53
 """Elements that no range has that data tells: more than memory holds, and what float64 counts."""
+
+_WIDEST = 1 << 20
+"""Bounds and steps of ranges that are multiplied as integers."""
 
 
 @infers("Constant")
@@ -106,23 +111,13 @@ def infer_range(scope: Inference, node: ir.Node) -> list[Fact]:
     if any(fact.rank and product(fact.shape).constant != 1 for fact in facts):
         raise ModelError(f"{describe(node)}: start, limit and delta must be scalars")
     if dtype.is_float:
-        known = _float_bounds(scope, node)
-        if known is None:
-            return _counted(scope, node)
-        start, limit, delta = known
-        if delta == 0 or not np.isfinite([start, limit, delta]).all():
-            raise ModelError(f"{describe(node)}: range from {start} to {limit} by {delta} is not defined")
-        return [Fact(dtype, (as_dim(max(0, int(np.ceil((limit - start) / delta)))),))]
+        return _float_range(scope, node, dtype)
     first, last, step = (required_dims(scope, node, position, "a bound")[0] for position in range(3))
     if step.constant is None:
         return _counted(scope, node)
     if step is ZERO:
         raise ModelError(f"{describe(node)}: the step of a range must not be 0")
-    distance = last - first if int(step) > 0 else first - last
-    if distance.constant is not None:
-        distance = maximum(distance, ZERO)
-    elif not nonnegative(distance):
-        scope.at_least(distance, 0, node, "a range that is not empty")
+    distance = _distance(scope, node, last - first if int(step) > 0 else first - last)
     count = ceildiv(distance, abs(int(step)))
     fact = Fact(dtype, (count,))
     shape = static_shape(fact)
@@ -131,16 +126,53 @@ def infer_range(scope: Inference, node: ir.Node) -> list[Fact]:
     return [Fact(dtype, (count,), make(shape, [first + step * i for i in range(shape[0])]))]
 
 
+def _distance(scope: Inference, node: ir.Node, distance: Dim) -> Dim:
+    """What a range covers, in steps forwards: none where it is negative, which symbolic sizes are taken not to be."""
+    if distance.constant is not None:
+        return maximum(distance, ZERO)
+    if not nonnegative(distance):
+        scope.at_least(distance, 0, node, "a range that is not empty")
+    return distance
+
+
+def _float_range(scope: Inference, node: ir.Node, dtype: DType) -> list[Fact]:
+    """A range of floats that are known, or that sizes were cast to; else one whose length is computed first."""
+    known = _float_bounds(scope, node)
+    if known is not None:
+        start, limit, delta = known
+        if delta == 0 or not np.isfinite([start, limit, delta]).all():
+            raise ModelError(f"{describe(node)}: range from {start} to {limit} by {delta} is not defined")
+        return [Fact(dtype, (as_dim(max(0, int(np.ceil((limit - start) / delta)))),))]
+    count = _exact_count(scope, node)
+    return _counted(scope, node) if count is None else [Fact(dtype, (count,))]
+
+
+def _exact_count(scope: Inference, node: ir.Node) -> Dim | None:
+    """The length of a range between floats that stand for sizes exactly; None where they may be rounded."""
+    ends = [scope.ratio(required(node, position)) for position in range(3)]
+    start, limit, delta = ends
+    if start is None or limit is None or delta is None or not delta.numerator.constant:
+        return None
+    if delta.numerator.constant < 0:
+        start, limit, delta = limit, start, Ratio(-delta.numerator, delta.denominator)
+    distance = ratio.add(limit, Ratio(-start.numerator, start.denominator))
+    steps = None if distance is None else ratio.divide(distance, delta)
+    if steps is None:
+        return None
+    return ceildiv(_distance(scope, node, steps.numerator), steps.denominator)
+
+
 @lowers("Range")
 def lower_range(scope: Lowering, node: ir.Node) -> None:
-    """start + position * delta"""
-    dtype = scope.fact(node.outputs[0]).dtype
+    """start + position * delta, rounded once"""
+    fact = scope.fact(node.outputs[0])
+    dtype, count = fact.dtype, fact.shape[0].constant
     if dtype.is_float:
         known = _float_bounds(scope, node)
-        assert known is not None, describe(node)
-        start, _, delta = known
-        count = int(scope.fact(node.outputs[0]).shape[0])
-        values = (start + np.arange(count, dtype=np.float64) * delta).astype(dtype.numpy)
+        if known is None or count is None:
+            _lower_ramp(scope, node, 2)
+            return
+        values = (known[0] + np.arange(count, dtype=np.float64) * known[2]).astype(dtype.numpy)
         scope.alias(node.outputs[0], scope.constant(values, "range"))
         return
     first, _, step = (required_dims(scope, node, position, "a bound")[0] for position in range(3))
@@ -173,7 +205,7 @@ def infer_range_length(scope: Inference, node: ir.Node) -> list[Fact]:
 def lower_range_length(scope: Lowering, node: ir.Node) -> None:
     """ceil((limit - start) / delta), at least 0; -1 for a range without end, or with more elements than `LONGEST`."""
     dtype = scope.fact(required(node, 0)).dtype
-    parts = _wide(scope, node, 3)
+    parts = _wide(scope, node, 0, 1, 2)
     length = _float_length(*parts) if dtype.is_float else _integer_length(*parts)
     define(scope, node.outputs[0], lambda _: length)
 
@@ -200,10 +232,10 @@ def _integer_length(start: Expr, limit: Expr, delta: Expr) -> Expr:
     return select(stays, nothing, counted)
 
 
-def _wide(scope: Lowering, node: ir.Node, count: int) -> list[Expr]:
-    """The first inputs, scalars, as int64 or float64."""
+def _wide(scope: Lowering, node: ir.Node, *positions: int) -> list[Expr]:
+    """Inputs that are scalars, as int64 or float64."""
     wide = DType.F64 if scope.fact(required(node, 0)).dtype.is_float else DType.I64
-    return [cast(scope.load(required(node, position), ()), wide) for position in range(count)]
+    return [cast(scope.load(required(node, position), ()), wide) for position in positions]
 
 
 @infers("Ramp", domain=DOMAIN)
@@ -217,9 +249,27 @@ def infer_ramp(scope: Inference, node: ir.Node) -> list[Fact]:
 @lowers("Ramp", domain=DOMAIN)
 def lower_ramp(scope: Lowering, node: ir.Node) -> None:
     """start + position * delta, rounded once"""
-    start, delta = _wide(scope, node, 2)
+    _lower_ramp(scope, node, 1)
+
+
+def _lower_ramp(scope: Lowering, node: ir.Node, delta_position: int) -> None:
+    whole = [_whole(scope, required(node, position)) for position in (0, delta_position)]
+    dtype = scope.fact(node.outputs[0]).dtype
+    if whole[0] is not None and whole[1] is not None:
+        # an index converted: what is computed in float64 has the same value, and half the lanes
+        first, step = whole[0], whole[1]
+        define(scope, node.outputs[0], lambda at: cast(index(at[0] * step + first), dtype))
+        return
+    start, delta = _wide(scope, node, 0, delta_position)
 
     def body(at: Indices) -> Expr:
         return binary("add", start, binary("mul", cast(index(at[0]), start.dtype), delta))
 
     define(scope, node.outputs[0], body)
+
+
+def _whole(scope: Lowering, value: ir.Value) -> int | None:
+    """The integer that a known number is."""
+    known = known_numbers(scope, value)
+    number = None if known is None else known.reshape(-1)[0].item()
+    return None if number is None or number != number or abs(number) > _WIDEST or number != int(number) else int(number)

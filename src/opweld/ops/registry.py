@@ -23,6 +23,7 @@ import onnx_ir as ir
 from opweld import extensions
 from opweld.errors import ModelError, OperatorError, OpweldError, UnsupportedError, in_line
 from opweld.ops.fact import Fact
+from opweld.ops.ratio import Ratio
 from opweld.tensor.dim import ONE, Axis, Dim, DimLike
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr
@@ -49,6 +50,11 @@ class Inference(Protocol):
 
     def fact(self, value: ir.Value | None) -> Fact:
         """The fact of an input value; ModelError when the optional input is absent."""
+        ...
+
+    def ratio(self, value: ir.Value) -> Ratio | None:
+        """The number that a float value of one element stands for exactly, as shape arithmetic makes them of sizes;
+        None where it is data, or may be rounded."""
         ...
 
     def same(self, a: Dim, b: Dim, node: ir.Node, why: str) -> Dim:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -98,3 +99,62 @@ def test_a_constant_may_be_an_output(attributes: dict[str, Any]) -> None:
     graph.output[0].ClearField("type")
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
     assert run(programs_of(model), {})["y0"].tolist() == pytest.approx(next(iter(attributes.values())))
+
+
+def _range_of_sizes(*nodes: onnx.NodeProto, dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    """x[N] -> a range whose bounds the nodes compute of N, which they read as `size`, and whose values are `y`."""
+    head = [helper.make_node("Shape", ["x"], ["shape"]), helper.make_node("Squeeze", ["shape"], ["size"])]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [*head, *nodes],
+        "g",
+        [info("x", TensorProto.FLOAT, ["N"])],
+        [info("y", dtype, ["M"])],
+        [
+            helper.make_tensor(name, TensorProto.FLOAT, [], [value])
+            for name, value in {"none": 0.0, "one": 1.0, "half": 0.5, "eight": 8.0, "three": 3.0, "back": -2.0}.items()
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+_AS_FLOAT = helper.make_node("Cast", ["size"], ["f"], to=TensorProto.FLOAT)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [_AS_FLOAT, helper.make_node("Range", ["none", "f", "one"], ["y"])],
+        [_AS_FLOAT, helper.make_node("Range", ["half", "f", "half"], ["y"])],
+        [_AS_FLOAT, helper.make_node("Range", ["f", "none", "back"], ["y"])],
+        [_AS_FLOAT, helper.make_node("Range", ["none", "f", "three"], ["y"])],
+        [
+            _AS_FLOAT,
+            helper.make_node("Div", ["f", "eight"], ["d"]),
+            helper.make_node("Ceil", ["d"], ["c"]),
+            helper.make_node("Range", ["none", "c", "one"], ["y"]),
+        ],
+        [
+            _AS_FLOAT,
+            helper.make_node("Mul", ["f", "half"], ["d"]),
+            helper.make_node("Range", ["none", "d", "one"], ["y"]),
+        ],
+    ],
+)
+def test_a_range_of_floats_over_sizes_is_a_size(nodes: list[onnx.NodeProto]) -> None:
+    model = _range_of_sizes(*nodes)
+    flow = flow_of(model)
+    assert len(flow.segments) == 1
+    for size in (1, 2, 7, 40, 129):
+        feeds = {"x": np.zeros(size, np.float32)}
+        expected = onnx.reference.ReferenceEvaluator(model).run(None, feeds)[0]
+        np.testing.assert_array_equal(interpret_flow(flow, feeds)["y"], expected, strict=True)
+        np.testing.assert_array_equal(opweld.compile(model).run(feeds)["y"], expected, strict=True)
+
+
+def test_a_range_of_floats_that_may_be_rounded_is_counted_as_it_runs() -> None:
+    third = helper.make_node("Div", ["f", "three"], ["d"])
+    model = _range_of_sizes(_AS_FLOAT, third, helper.make_node("Range", ["none", "d", "half"], ["y"]))
+    feeds = {"x": np.zeros(10, np.float32)}
+    expected = onnx.reference.ReferenceEvaluator(model).run(None, feeds)[0]
+    np.testing.assert_array_equal(opweld.compile(model).run(feeds)["y"], expected, strict=True)
