@@ -4,7 +4,7 @@ All of it is counted from the tensor program, as formulas of the symbolic sizes,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -177,10 +177,15 @@ def analysis_of(
     """
     record = account.record
     found = evaluations(record, dims or {})
-    usual = _chosen(record, found, variant if plan is None else plan.variant)
-    given = {} if plan is None else {step.name: step.threads for step in plan.steps}
+    visits = () if plan is None else plan.segments
+    usual = _chosen(record, found, {visit.variant for visit in visits} or {variant})
+    given = {
+        (visit.variant, step.name): step.threads
+        for visit in visits
+        for step in (plan.steps[visit.first : visit.first + visit.steps] if plan else ())
+    }
     kernels = tuple(
-        _kernel(account, v, kernel, found[v.name], machine, given.get(kernel.name, threads))
+        _kernel(account, v, kernel, found[v.name], machine, given.get((v.name, kernel.name), threads))
         for v in usual
         for kernel in v.kernels
     )
@@ -212,12 +217,12 @@ def analysis_of(
     )
 
 
-def _chosen(record: Record, found: Mapping[str, Evaluation], asked: str) -> tuple[VariantEntry, ...]:
-    """The variants of a usual run that take the sizes: of each segment that which is asked for, else the likeliest."""
+def _chosen(record: Record, found: Mapping[str, Evaluation], asked: Collection[str]) -> tuple[VariantEntry, ...]:
+    """The variants of a usual run that take the sizes: of each segment one that is asked for, else the likeliest."""
     made: list[VariantEntry] = []
     for variant in record.usual:
         alike = [v for v in record.variants if v.segment == variant.segment and v.name in found]
-        own = [v for v in alike if v.name == asked] or [v for v in alike if v is variant] or alike
+        own = [v for v in alike if v.name in asked] or [v for v in alike if v is variant] or alike
         made += [v for v in own[:1] if v not in made]
     return tuple(made)
 

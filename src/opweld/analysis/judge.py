@@ -12,14 +12,15 @@ from opweld.analysis.profile import Judge, Judgement, KernelProfile
 from opweld.analysis.work import work_of
 
 
-def judge_of(account: Account, machine: Machine, variant: str, sizes: Mapping[str, int]) -> Judge:
-    """Judges the kernels of a variant of a compilation, run at these sizes of dims, by the ceilings of a machine."""
-    entries = {kernel.name: kernel for v in account.record.variants if v.name == variant for kernel in v.kernels}
-    found = evaluations(account.record, sizes).get(variant)
+def judge_of(account: Account, machine: Machine, sizes: Mapping[str, int]) -> Judge:
+    """Judges the kernels of a compilation, run at these sizes of dims, by the ceilings of a machine. None of those that
+    a run comes to several times: each time may be of another size."""
+    entries = {(v.name, kernel.name): kernel for v in account.record.variants for kernel in v.kernels}
+    evaluated = evaluations(account.record, sizes)
 
     def judge(kernel: KernelProfile) -> Judgement:
-        entry = entries.get(kernel.name)
-        if entry is None or found is None or not kernel.seconds.median:
+        entry, found = entries.get((kernel.variant, kernel.name)), evaluated.get(kernel.variant)
+        if kernel.times > 1 or entry is None or found is None or not kernel.seconds.median:
             return Judgement()
         work = work_of(entry, found, _threads(kernel))
         measured = bound_of(work, machine, kernel.seconds.median, kernel.waiting)

@@ -28,7 +28,7 @@ from opweld.account.summary import sources_of
 from opweld.analysis.bound import Bound
 from opweld.analysis.counters import NONE, Counters
 from opweld.analysis.sample import Samples
-from opweld.record import VariantEntry
+from opweld.record import KernelEntry, VariantEntry
 from opweld.runtime.bind import PlanDescription, Step
 from opweld.runtime.profile import Clocked, Part, Profile, profile_of
 
@@ -67,7 +67,9 @@ class KernelProfile:
     """One kernel in many runs; all times in seconds, medians where nothing else is said.
 
     Attributes:
-        name, region, phase, nodes: as `KernelEntry` has them. sources: of each node, file:line or "".
+        name, region, phase, nodes: as `KernelEntry` has them; phases count through the run. sources: of each node,
+            file:line or "".
+        variant, segment: whose kernel it is. times: how often a run comes to it; all that follows is of all of them.
         schedule: the line of its region in a schedules file.
         threads: how many had a part in it.
         seconds: its part of the run. wall: from its first piece to its last one, others of its phase included.
@@ -94,6 +96,9 @@ class KernelProfile:
     bytes: int
     predicted: float
     judgement: Judgement = Judgement()
+    variant: str = ""
+    segment: int = 0
+    times: int = 1
 
     @property
     def flops_per_s(self) -> float:
@@ -124,9 +129,10 @@ class ModelProfile:
     """A model in many runs.
 
     Attributes:
-        variant, threads: of the plan. inputs: their shapes.
+        variant, threads: of the plan, see `PlanDescription`. inputs: their shapes. segments: how many it comes to.
         plain: seconds of each run without clocks. timed: of those with clocks.
-        idle: what no kernel takes. kernels: in the order of the plan.
+        idle: what no kernel takes. kernels: in the order of the plan, each once. steps: of each step of the plan,
+            which of the kernels it is.
         typical: the timed run that is nearest to the median. counters: of the hardware.
     """
 
@@ -138,6 +144,8 @@ class ModelProfile:
     idle: Idle
     kernels: tuple[KernelProfile, ...]
     typical: Profile
+    steps: tuple[int, ...]
+    segments: int = 1
     counters: Counters = NONE
 
     @property
@@ -191,39 +199,43 @@ def model_profile(samples: Samples, account: Account, counters: Counters = NONE)
     """Puts runs together; `account` is what compiling the model left."""
     plan = samples.plan
     spans = _Spans.of(plan, samples.wall, samples.timings)
-    entry = entry_of(account, plan)
     sources = sources_of(account)
     typical = typical_runs(samples.timed)
-    spreads = [_spread(spans.seconds[:, i], typical) for i in range(len(plan.steps))]
+    found = _steps_of_kernels(account, plan)
+    spreads = [_spread(spans.seconds[:, own.steps].sum(axis=1), typical) for own in found]
     total = sum(spread.typical for spread in spreads)
     kernels: list[KernelProfile] = []
-    for i, step in enumerate(plan.steps):
-        kernel = None if entry is None else entry.kernels[i]
-        nodes = _origins(step) if kernel is None else tuple(dict.fromkeys(kernel.nodes))
+    for own, spread in zip(found, spreads, strict=True):
+        steps = [plan.steps[i] for i in own.steps]
+        kernel, variant = own.kernel, own.variant
+        nodes = _origins(steps[0]) if kernel is None else tuple(dict.fromkeys(kernel.nodes))
         region = "" if kernel is None else kernel.region
-        schedule = account.schedules.regions.get((entry.name, region)) if entry else None
+        schedule = account.schedules.regions.get((variant, region)) if kernel else None
         kernels.append(
             KernelProfile(
-                name=step.name,
-                phase=step.phase,
+                name=steps[0].name,
+                phase=steps[0].phase,
                 region=region,
                 nodes=nodes,
                 sources=tuple(sources.get(name, "") for name in nodes),
                 schedule="" if schedule is None else schedule.text,
-                threads=round(float(np.median(spans.threads[:, i]))),
-                seconds=spreads[i],
-                wall=float(np.median(spans.wall[:, i])),
-                busy=float(np.median(spans.busy[:, i])),
-                waiting=float(np.median(spans.waiting[:, i])),
-                share=spreads[i].typical / total if total else 0.0,
-                flops=step.flops,
-                bytes=step.bytes,
-                predicted=step.work * 1e-9,
+                threads=round(float(np.median(spans.threads[:, own.steps].max(axis=1)))),
+                seconds=spread,
+                wall=float(np.median(spans.wall[:, own.steps].sum(axis=1))),
+                busy=float(np.median(spans.busy[:, own.steps].sum(axis=1))),
+                waiting=float(np.median(spans.waiting[:, own.steps].sum(axis=1))),
+                share=spread.typical / total if total else 0.0,
+                flops=sum(step.flops for step in steps),
+                bytes=sum(step.bytes for step in steps),
+                predicted=sum(step.work for step in steps) * 1e-9,
+                variant=variant,
+                segment=own.segment,
+                times=len(steps),
             )
         )
     nearest = int(np.argmin(np.abs(samples.timed - np.median(samples.timed))))
     return ModelProfile(
-        variant=plan.variant if entry is None else entry.name,
+        variant=", ".join(dict.fromkeys(own.variant for own in found)) or plan.variant,
         threads=plan.threads,
         inputs=samples.shapes,
         plain=samples.plain,
@@ -234,15 +246,46 @@ def model_profile(samples: Samples, account: Account, counters: Counters = NONE)
         ),
         kernels=tuple(kernels),
         typical=profile_of([], plan, int(samples.wall[nearest]), samples.timings[nearest]),
+        steps=tuple(number for _, number in sorted((i, n) for n, own in enumerate(found) for i in own.steps)),
+        segments=len({visit.segment for visit in plan.segments}),
         counters=counters,
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """A kernel of a plan, and which of its steps are it: several, of a segment that is come to again."""
+
+    segment: int
+    variant: str
+    kernel: KernelEntry | None
+    steps: list[int]
+
+
+def _steps_of_kernels(account: Account, plan: PlanDescription) -> list[_Own]:
+    """The kernels of a plan, in the order in which a run first comes to them."""
+    found: dict[tuple[int, str, int], _Own] = {}
+    for visit in plan.segments:
+        own = range(visit.first, visit.first + visit.steps)
+        entry = entry_called(account, visit.variant, [plan.steps[i].name for i in own])
+        for position, i in enumerate(own):
+            key = visit.segment, visit.variant, position
+            if key not in found:
+                kernel = None if entry is None else entry.kernels[position]
+                found[key] = _Own(visit.segment, visit.variant if entry is None else entry.name, kernel, [])
+            found[key].steps.append(i)
+    return list(found.values())
+
+
 def entry_of(account: Account, plan: PlanDescription) -> VariantEntry | None:
-    """The variant that was run: of its name, or where that was too long for a message, of its kernels."""
-    names = [step.name for step in plan.steps]
-    alike = [v for v in account.record.variants if [kernel.name for kernel in v.kernels] == names]
-    return next((v for v in alike if v.name == plan.variant), alike[0] if len(alike) == 1 else None)
+    """The variant that was run, of a plan of one segment."""
+    return entry_called(account, plan.variant, [step.name for step in plan.steps])
+
+
+def entry_called(account: Account, variant: str, kernels: Sequence[str]) -> VariantEntry | None:
+    """The variant of these kernels that has the name, or where that was too long for a message, of its kernels."""
+    alike = [v for v in account.record.variants if [kernel.name for kernel in v.kernels] == list(kernels)]
+    return next((v for v in alike if v.name == variant), alike[0] if len(alike) == 1 else None)
 
 
 def step_seconds(plan: PlanDescription, clocks: Sequence[Clocked]) -> Numbers:

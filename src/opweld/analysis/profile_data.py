@@ -14,7 +14,7 @@ FORMAT = 1
 COLUMNS = (
     "name", "variant", "phase", "region", "nodes", "sources", "schedule", "threads", "seconds_median", "seconds_best",
     "seconds_p90", "seconds_typical", "wall", "busy", "waiting", "share", "flops", "bytes", "flops_per_s",
-    "bytes_per_s", "predicted_seconds", "bound", "predicted_bound", "disagreement",
+    "bytes_per_s", "predicted_seconds", "bound", "predicted_bound", "disagreement", "segment", "times",
 )  # fmt: skip
 """Of `profile_rows`."""
 
@@ -51,19 +51,21 @@ def profile_json(profile: ModelProfile, model: str, target: str) -> dict[str, An
             "reason": profile.counters.reason,
             "values": dict(profile.counters.values),
         },
-        "kernels": [_kernel(kernel, profile.variant) for kernel in profile.kernels],
+        "kernels": [_kernel(kernel) for kernel in profile.kernels],
         "timeline": {
             "wall_ns": profile.typical.wall,
-            "parts": [vars(part).copy() for part in timeline(profile.typical)],
+            "parts": [vars(part) | {"step": profile.steps[part.step]} for part in timeline(profile.typical)],
         },
     }
 
 
-def _kernel(kernel: KernelProfile, variant: str) -> dict[str, Any]:
+def _kernel(kernel: KernelProfile) -> dict[str, Any]:
     judgement = kernel.judgement
     return {
         "name": kernel.name,
-        "variant": variant,
+        "variant": kernel.variant,
+        "segment": kernel.segment,
+        "times": kernel.times,
         "phase": kernel.phase,
         "region": kernel.region,
         "nodes": list(kernel.nodes),
@@ -90,7 +92,7 @@ def profile_rows(profile: ModelProfile) -> list[tuple[str | int | float, ...]]:
     """A row a kernel under `COLUMNS`, as CSV has it: lists as words with blanks between."""
     rows: list[tuple[str | int | float, ...]] = []
     for kernel in profile.kernels:
-        data = _kernel(kernel, profile.variant)
+        data = _kernel(kernel)
         data |= {f"seconds_{name}": value for name, value in data["seconds"].items()}
         data |= {name: (data[name] or {}).get("kind", "") for name in ("bound", "predicted_bound")}
         data |= {name: " ".join(filter(None, data[name])) for name in ("nodes", "sources")}

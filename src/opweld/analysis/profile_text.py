@@ -51,19 +51,23 @@ def table_rows(profile: ModelProfile, sort: str, top: int) -> tuple[Sequence[str
     def told(seconds: float) -> str:
         return f"{seconds * scale:.3f}"
 
-    columns = ["kernel", "phase", unit, "p90", "share", "threads", "busy", "waiting", "GFLOP/s", "GB/s", "predicted"]
+    head = ["", ""] if profile.segments > 1 else [""]
+    columns = ["kernel", *(["segment"] if profile.segments > 1 else []), "phase", unit, "p90", "share", "threads"]
+    columns += ["busy", "waiting", "GFLOP/s", "GB/s", "predicted"]
     columns += [*(["bound", "foreseen"] if judged else []), "nodes"]
     ordered = sorted(profile.kernels, key=SORTS[sort])
     shown = ordered[: top or None]
-    rows: list[Sequence[str]] = [_row(kernel, told, judged) for kernel in shown]
+    rows: list[Sequence[str]] = [_row(kernel, told, judged, profile.segments > 1) for kernel in shown]
     rest = ordered[len(shown) :]
-    blank = [""] * (len(columns) - 5)
+    blank = [""] * (len(columns) - 4 - len(head))
     if rest:
-        seconds, share = sum(k.seconds.typical for k in rest), sum(k.share for k in rest)
-        rows.append([f"({len(rest)} more)", "", told(seconds), "", f"{share:.1%}", *blank])
-    rows.append(["all kernels", "", told(whole * profile.accounted), "", "100.0%" if profile.kernels else "", *blank])
-    rows += [[f"idle {words}", "", told(getattr(profile.idle, name)), "", "", *blank] for name, words in _IDLE.items()]
-    rows.append(["a timed run", "", told(whole), "", "", *blank])
+        seconds, part = sum(k.seconds.typical for k in rest), sum(k.share for k in rest)
+        rows.append([f"({len(rest)} more)", *head, told(seconds), "", f"{part:.1%}", *blank])
+    share = "100.0%" if profile.kernels else ""
+    rows.append(["all kernels", *head, told(whole * profile.accounted), "", share, *blank])
+    idle = vars(profile.idle)
+    rows += [[f"idle {words}", *head, told(idle[name]), "", "", *blank] for name, words in _IDLE.items()]
+    rows.append(["a timed run", *head, told(whole), "", "", *blank])
     return columns, rows
 
 
@@ -72,9 +76,11 @@ def _whole(profile: ModelProfile) -> float:
     return sum(kernel.seconds.typical for kernel in profile.kernels) + sum(vars(profile.idle).values())
 
 
-def _row(kernel: KernelProfile, told: Callable[[float], str], judged: bool) -> list[str]:
+def _row(kernel: KernelProfile, told: Callable[[float], str], judged: bool, segments: bool) -> list[str]:
+    again = f"  x {kernel.times}" if kernel.times > 1 else ""
     row = [
-        kernel.name,
+        f"{kernel.name}{again}",
+        *([str(kernel.segment)] if segments else []),
         str(kernel.phase),
         told(kernel.seconds.typical),
         told(kernel.seconds.p90),
@@ -168,7 +174,8 @@ def kernel_text(
     what was measured."""
     together = [other.name for other in profile.kernels if other.phase == kernel.phase and other is not kernel]
     beside = f", beside {', '.join(together)}" if together else ""
-    lines = [f"kernel {kernel.name} of {printable(profile.variant)}, phase {kernel.phase}{beside}"]
+    again = f", {_count(kernel.times, 'time')} a run" if kernel.times > 1 else ""
+    lines = [f"kernel {kernel.name} of {printable(kernel.variant)}, phase {kernel.phase}{again}{beside}"]
     lines += _members(profile, kernel)
     lines.append(f"  computes {_count(len(kernel.nodes), 'node')}")
     files = {name: node for node in account.record.nodes for name in node.called}
@@ -191,7 +198,8 @@ def _members(profile: ModelProfile, kernel: KernelProfile) -> list[str]:
     """The parts of the schedule of its region, a line each."""
     if not kernel.schedule:
         return ["  no schedule is recorded for it"]
-    sharing = [k.name for k in profile.kernels if k.region == kernel.region and k is not kernel]
+    regions = [(k.name, (k.variant, k.region)) for k in profile.kernels if k is not kernel]
+    sharing = [name for name, region in regions if region == (kernel.variant, kernel.region)]
     shared = f" (and of {', '.join(sharing)}, which the same region holds)" if sharing else ""
     lines = [f"  schedule of region {printable(kernel.region)}{shared}"]
     return lines + [f"    {part.strip()}" for part in kernel.schedule.split(";")]

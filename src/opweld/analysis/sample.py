@@ -46,8 +46,7 @@ def sample(
     blocks: Blocks,
     progress: Callable[[int, int], None] | None = None,
 ) -> Samples:
-    """Runs a model in alternating blocks with clocks and without. Raises UnsupportedError for one that decides as it
-    runs."""
+    """Runs a model in alternating blocks with clocks and without."""
     plan = session.plan(feeds)
     each = max(1, plan.threads * len(plan.steps) * 32)
     blocks = replace(blocks, most=max(3, min(blocks.most, _MOST_BYTES // each // blocks.rounds)))

@@ -58,10 +58,11 @@ def _complete(name: str, category: str, track: int, begin: float, end: float, ar
 
 def _phases(profile: ModelProfile) -> Iterator[Event]:
     parts: dict[int, list[Part]] = {}
+    steps = profile.typical.plan.steps
     for part in profile.typical.parts:
-        parts.setdefault(profile.kernels[part.step].phase, []).append(part)
+        parts.setdefault(steps[part.step].phase, []).append(part)
     for phase, own in sorted(parts.items()):
-        names = [profile.kernels[step].name for step in dict.fromkeys(part.step for part in own)]
+        names = [steps[step].name for step in dict.fromkeys(part.step for part in own)]
         busy = sum(part.busy for part in own)
         begin, end = min(part.begin for part in own), max(part.end for part in own)
         used = {"kernels": names, "threads": len({part.thread for part in own}), "busy_us": busy / 1000}
@@ -74,11 +75,12 @@ def _thread(profile: ModelProfile, thread: int) -> Iterator[Event]:
     parts = sorted((part for part in profile.typical.parts if part.thread == thread), key=lambda part: part.begin)
     at = 0
     for part in parts:
-        kernel = profile.kernels[part.step]
+        kernel = profile.kernels[profile.steps[part.step]]
         begin = max(part.begin, at)
         yield from _waiting(thread, at, begin)
         at = begin + part.busy
-        yield _complete(kernel.name, "kernel", thread + 1, begin, at, _told(kernel, part))
+        told = _told(kernel, part) | {"phase": profile.typical.plan.steps[part.step].phase}
+        yield _complete(kernel.name, "kernel", thread + 1, begin, at, told)
     yield from _waiting(thread, at, profile.typical.wall)
 
 
@@ -89,7 +91,7 @@ def _waiting(thread: int, begin: int, end: int) -> Iterable[Event]:
 def _told(kernel: KernelProfile, part: Part) -> dict[str, Any]:
     told: dict[str, Any] = {
         "nodes": list(kernel.nodes),
-        "phase": kernel.phase,
+        "segment": kernel.segment,
         "pieces": part.pieces,
         "first_piece_us": part.begin / 1000,
         "last_piece_end_us": part.end / 1000,

@@ -84,7 +84,7 @@ def contest(
         )
     rows: list[Row] = []
     for level, one in opened.items():
-        plan = None if one.session.decides else one.session.plan(feeds)
+        plan = one.session.plan(feeds)
         mine = answers[f"opweld {level}"]
         row = Row(
             model=name,
@@ -92,12 +92,12 @@ def contest(
             inputs={key: list(value.shape) for key, value in feeds.items()},
             threads=threads,
             nodes=count_nodes(model),
-            kernels=len(plan.steps) if plan else one.session.manifest.kernels,
+            kernels=len(plan.steps),
             error=_error(first.session.output_names, mine, answers[peers[0]]) if peers else None,
             timings={"opweld": timings[f"opweld {level}"]} | {peer: timings[peer] for peer in peers},
-            arena_bytes=plan.arena if plan else 0,
-            tensor_bytes=plan.total if plan else 0,
-            moved_bytes=sum(step.bytes for step in plan.steps) if plan else 0,
+            arena_bytes=plan.arena,
+            tensor_bytes=plan.total,
+            moved_bytes=sum(step.bytes for step in plan.steps),
         )
         rows.append(row)
     return rows

@@ -11,7 +11,7 @@ import typer
 
 from opweld.cli import arguments, show
 from opweld.cli.table import Column
-from opweld.errors import OptionError, ToolchainError, UnsupportedError
+from opweld.errors import OptionError, ToolchainError
 
 if TYPE_CHECKING:
     from opweld.account.account import Account
@@ -127,7 +127,7 @@ def profile(
     if kernel is not None:
         taken_of = _resources(opened.session.folder)
         for found in kernels_called(made, account, kernel):
-            resources = taken_of.get(f"{made.variant}/{found.name}")
+            resources = taken_of.get(f"{found.variant}/{found.name}")
             show.text(kernel_text(made, account, found, resources))
         return
     columns, rows = table_rows(made, sort, top)
@@ -159,9 +159,7 @@ def taken(
     machine: Machine | None,
     runs: int | None = None,
 ) -> ModelProfile:
-    """Profiles a session, with a progress bar; what kernels are bound by is said where there is a machine.
-
-    Raises UnsupportedError for a model that decides as it runs."""
+    """Profiles a session, with a progress bar; what kernels are bound by is said where there is a machine."""
     from opweld.analysis import counters
     from opweld.analysis.alternate import Blocks
     from opweld.analysis.costs import fed_sizes
@@ -169,12 +167,6 @@ def taken(
     from opweld.analysis.profile import model_profile
     from opweld.analysis.sample import sample
 
-    if session.decides:
-        raise UnsupportedError(
-            "the model decides as it runs (a size, a branch or the end of a loop hangs on data), so it has "
-            "no plan whose kernels could be timed. `opweld bench` times it as a whole, and `perf record` shows its "
-            "kernels by name. Where what decides is known, `--constant NAME=VALUE` makes it a part of the model"
-        )
     blocks = Blocks(min(ROUNDS, runs or ROUNDS), runs=runs or 0)
     with show.progress() as progress:
         samples = sample(session, feeds, blocks, None if progress is None else partial(progress, "runs"))
@@ -182,4 +174,4 @@ def taken(
     made = model_profile(samples, account, counted)
     if machine is None:
         return made
-    return made.judged(judge_of(account, machine, made.variant, fed_sizes(account.record, feeds)))
+    return made.judged(judge_of(account, machine, fed_sizes(account.record, feeds)))

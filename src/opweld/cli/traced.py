@@ -61,8 +61,8 @@ def traced(
 ) -> Trace:
     """Compiles and runs a model, and compares the values that it keeps in memory.
 
-    Raises RunError naming the node when a kernel meets a bad index, UnsupportedError for a model that decides as it
-    runs or has no reference in float64."""
+    Raises RunError naming the node when a kernel meets a bad index, UnsupportedError for a model without a reference in
+    float64."""
     tracing = Tracing()
     with temporary_folder() as workspace, compilation():
         with show.progress() as progress:

@@ -80,15 +80,33 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Visit:
+    """A segment as a run comes to it, which may be several times.
+
+    Attributes:
+        segment: its number. variant: name of the compiled variant that was taken.
+        first, steps: which of the run's steps are its: so many, from the first.
+    """
+
+    segment: int
+    variant: str
+    first: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class PlanDescription:
-    """What a plan does with one set of input shapes.
+    """What a plan does with one set of input shapes; of a model of several segments, the plans of a run, one after the
+    other.
 
     Attributes:
         outputs: shape and dtype of each output.
-        variant: name of the compiled variant it uses.
+        variant: name of the compiled variant it uses; of several segments, their names with commas between.
         arena: bytes of intermediate values at the peak. total: of all together. live: the lower bound of any plan.
+            Of several segments, those of the largest, as each gives its memory back.
         scratch: bytes of scratch memory a thread. threads: the most that a phase uses.
         steps: the kernels, in order.
+        visits: of a model of several segments, what the steps are made of; see `segments`.
     """
 
     outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
@@ -99,6 +117,12 @@ class PlanDescription:
     scratch: int
     threads: int
     steps: tuple[Step, ...]
+    visits: tuple[Visit, ...] = ()
+
+    @property
+    def segments(self) -> tuple[Visit, ...]:
+        """The segments that a run comes to, in order: one, but for a model that decides as it runs."""
+        return self.visits or (Visit(0, self.variant, 0, len(self.steps)),)
 
 
 class Module:
@@ -162,8 +186,9 @@ class Module:
             return False
         return True
 
-    def call(self, arrays: list[Array], threads: int) -> list[Array]:
-        """Computes the outputs of a program that decides as it runs, into new arrays.
+    def call(self, arrays: list[Array], threads: int, runner: Any = None) -> list[Array]:
+        """Computes the outputs of a program that decides as it runs, into new arrays; `runner`: an opw_runner that is
+        handed each segment.
 
         Raises AssumptionError when no variant of a segment fits, InputError, and OpweldError naming the node when a
         kernel meets a bad index.
@@ -171,7 +196,11 @@ class Module:
         handle = ctypes.c_void_p()
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
         tensors = self._tensors(arrays)
-        status = self.library.opw_call(self.handle, tensors, threads, ctypes.byref(handle), message, MESSAGE_BYTES)
+        made, library = ctypes.byref(handle), self.library
+        if runner is None:
+            status = library.opw_call(self.handle, tensors, threads, made, message, MESSAGE_BYTES)
+        else:
+            status = library.opw_call_with(self.handle, tensors, threads, runner, None, made, message, MESSAGE_BYTES)
         if status != OK or handle.value is None:
             raise runtime_error(status, message.value)
         try:
@@ -217,26 +246,32 @@ class Module:
 
     def describe(self, plan: Plan) -> PlanDescription:
         """What a plan of this module does."""
-        library, handle = self.library, plan.handle
-        steps = tuple(
-            Step(
-                library.opw_plan_step_name(handle, i).decode(errors="replace"),
-                library.opw_plan_step_origin(handle, i).decode(errors="replace"),
-                library.opw_plan_step_phase(handle, i),
-                library.opw_plan_step_threads(handle, i),
-                library.opw_plan_step_bytes(handle, i),
-                library.opw_plan_step_flops(handle, i),
-                library.opw_plan_step_work(handle, i),
-            )
-            for i in range(library.opw_plan_steps(handle))
+        return describe(self.library, plan.handle, plan.outputs)
+
+
+def describe(
+    library: ctypes.CDLL, handle: int, outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+) -> PlanDescription:
+    """What the plan behind an opw_plan does, whose outputs are these."""
+    steps = tuple(
+        Step(
+            library.opw_plan_step_name(handle, i).decode(errors="replace"),
+            library.opw_plan_step_origin(handle, i).decode(errors="replace"),
+            library.opw_plan_step_phase(handle, i),
+            library.opw_plan_step_threads(handle, i),
+            library.opw_plan_step_bytes(handle, i),
+            library.opw_plan_step_flops(handle, i),
+            library.opw_plan_step_work(handle, i),
         )
-        return PlanDescription(
-            outputs=plan.outputs,
-            variant=library.opw_plan_variant_name(handle).decode(errors="replace"),
-            arena=library.opw_plan_arena(handle),
-            total=library.opw_plan_sum(handle),
-            live=library.opw_plan_live(handle),
-            scratch=library.opw_plan_scratch(handle),
-            threads=library.opw_plan_threads(handle),
-            steps=steps,
-        )
+        for i in range(library.opw_plan_steps(handle))
+    )
+    return PlanDescription(
+        outputs=outputs,
+        variant=library.opw_plan_variant_name(handle).decode(errors="replace"),
+        arena=library.opw_plan_arena(handle),
+        total=library.opw_plan_sum(handle),
+        live=library.opw_plan_live(handle),
+        scratch=library.opw_plan_scratch(handle),
+        threads=library.opw_plan_threads(handle),
+        steps=steps,
+    )

@@ -94,6 +94,10 @@ _PROTOTYPES: Final = {
     "opw_run_timed": (ctypes.c_int32, (_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, *_MESSAGE)),
     "opw_segments": (ctypes.c_int32, (_POINTER,)),
     "opw_call": (ctypes.c_int32, (_POINTER, _POINTER, ctypes.c_int32, _POINTER, *_MESSAGE)),
+    "opw_call_with": (
+        ctypes.c_int32,
+        (_POINTER, _POINTER, ctypes.c_int32, _POINTER, _POINTER, _POINTER, *_MESSAGE),
+    ),
     "opw_result_output": (None, (_POINTER, ctypes.c_int32, _POINTER)),
     "opw_result_free": (None, (_POINTER,)),
     "opw_arena_plan": (ctypes.c_int32, (ctypes.c_int32, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER)),

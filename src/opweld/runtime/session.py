@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from opweld.build import artifact
-from opweld.errors import ArtifactError, AssumptionError, InputError, UnsupportedError
+from opweld.errors import ArtifactError, AssumptionError, InputError
 from opweld.runtime import dtypes
 from opweld.runtime.advice import advice
 from opweld.runtime.bind import Array, Module, Plan, PlanDescription, runtime_error
@@ -19,7 +19,8 @@ from opweld.runtime.library import MESSAGE_BYTES, OK, address
 from opweld.runtime.outputs import Outputs
 from opweld.runtime.profile import TIMING_FIELDS, Clocked, Profile, profile_of
 from opweld.runtime.structure import Numbers, put_together, take_apart
-from opweld.runtime.watch import Seen, run_watched
+from opweld.runtime.visits import clock_call, plan_of_call, watch_call
+from opweld.runtime.watch import Entered, Seen, run_watched
 
 _USABLE: Final = 0x101
 """Array flags C_CONTIGUOUS and ALIGNED, as `flags.num` has them."""
@@ -123,10 +124,10 @@ class Session:
         return targets
 
     def plan(self, feeds: Mapping[str, Array]) -> PlanDescription:
-        """What `run(feeds)` does: output shapes, memory, steps. Runs nothing.
-
-        Raises UnsupportedError for a model that decides as it runs: shapes alone do not tell what it does."""
-        self._require_plan()
+        """What `run(feeds)` does: output shapes, memory, steps. Runs nothing, but a model that decides as it runs, of
+        which shapes alone do not tell what it does."""
+        if self.decides:
+            return plan_of_call(self._module, self._checked(feeds), self.threads)[1]
         return self._module.describe(self._bind(self._tensors(feeds))[1])
 
     def check(self, feeds: Mapping[str, Array]) -> None:
@@ -146,28 +147,34 @@ class Session:
         return advice(infos, [a.shape for a in arrays], lambda shapes: self._module.fits(_shaped(arrays, shapes), 1))
 
     def profile(self, feeds: Mapping[str, Array]) -> Profile:
-        """Like `run`, and tells what every thread did of every step, and when.
-
-        Raises UnsupportedError for a model that decides as it runs."""
-        self._require_plan()
-        arrays, plan = self._bind(self._tensors(feeds))
-        outputs, clocks = self._execute_timed(plan, arrays)
-        return profile_of(self._put_together(outputs), self._module.describe(plan), clocks.wall, clocks.timings)
+        """Like `run`, and tells what every thread did of every step, and when."""
+        if self.decides:
+            arrays = self._checked(feeds)
+            description = plan_of_call(self._module, arrays, self.threads)[1]
+            outputs, clocks = clock_call(self._module, arrays, self.threads)
+        else:
+            arrays, plan = self._bind(self._tensors(feeds))
+            outputs, clocks = self._execute_timed(plan, arrays)
+            description = self._module.describe(plan)
+        return profile_of(self._put_together(outputs), description, clocks.wall, clocks.timings)
 
     def clocked(self, feeds: Mapping[str, Array]) -> Clocked:
-        """Like `run_tensors`, but gives what the clocks of `profile` said, as it came: hardly slower than a run.
-
-        Raises UnsupportedError for a model that decides as it runs."""
-        self._require_plan()
+        """Like `run_tensors`, but gives what the clocks of `profile` said, as it came: hardly slower than a run."""
+        if self.decides:
+            return clock_call(self._module, self._checked(feeds), self.threads)[1]
         arrays, plan = self._bind(self._tensors(feeds))
         return self._execute_timed(plan, arrays)[1]
 
-    def watch(self, feeds: Mapping[str, Array], seen: Seen) -> list[Array]:
-        """Like `run_tensors`, one phase after the other on this thread; `seen` is shown the memory of its steps.
+    def watch(self, feeds: Mapping[str, Array], seen: Seen, entered: Entered | None = None) -> list[Array]:
+        """Like `run_tensors`, one phase after the other on this thread; `seen` is shown the memory of its steps, as the
+        plan numbers them, and `entered` told of each segment before.
 
-        Raises UnsupportedError for a model that decides as it runs, and whatever `seen` raises."""
-        self._require_plan()
+        Raises whatever they raise."""
+        if self.decides:
+            return watch_call(self._module, self._checked(feeds), seen, entered)
         arrays, plan = self._bind(self._tensors(feeds))
+        if entered is not None:
+            entered(self._module.describe(plan).variant, arrays)
         return run_watched(self._module, plan, arrays, seen)
 
     def _tensors(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -281,12 +288,11 @@ class Session:
         for info, rank, array in zip(self.manifest.inputs, self._module.input_ranks, arrays, strict=True):
             check_shape(info.name, array.shape, rank, info.shape)
 
-    def _require_plan(self) -> None:
-        if self.decides:
-            raise UnsupportedError(
-                "the model decides as it runs (a size, a branch or the end of a loop hangs on data), so it has no plan "
-                "for given shapes, and is not profiled step by step yet"
-            )
+    def _checked(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The arrays that a model that decides as it runs is called with."""
+        arrays, _ = self._feed(self._tensors(feeds))
+        self._check_shapes(arrays)
+        return arrays
 
     def _call_into(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> list[Array]:
         """What a model computes that decides as it runs, copied where the caller wants it."""

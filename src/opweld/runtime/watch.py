@@ -16,6 +16,9 @@ Seen = Callable[[int, "Sequence[int]"], None]
 """Told of a step when all of its phase are done: its number, and where its buffers are, in their order. Later phases
 use that memory again."""
 
+Entered = Callable[[str, "Sequence[Array]"], None]
+"""Told of a segment before it runs: the variant that was taken, and what the segment reads, in its order."""
+
 _WATCH: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 
 
@@ -24,14 +27,35 @@ def run_watched(module: Module, plan: Plan, arrays: Sequence[Array], seen: Seen)
 
     Raises ArtifactError for an artifact whose runtime cannot be watched, OpweldError naming the node when a kernel
     meets a bad index, and whatever `seen` raises."""
+    function = watch_function(module)
+    raised: list[BaseException] = []
+    outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+    given = (ctypes.c_void_p * len(arrays))(*(address(array) for array in arrays))
+    made = (ctypes.c_void_p * len(outputs))(*(address(array) for array in outputs))
+    message = ctypes.create_string_buffer(MESSAGE_BYTES)
+    watch = watcher(seen, raised)
+    status = function(module.handle, plan.handle, given, made, watch, None, message, MESSAGE_BYTES)
+    if raised:
+        raise raised[0]
+    if status != OK:
+        raise runtime_error(status, message.value)
+    return outputs
+
+
+def watch_function(module: Module) -> Callable[..., int]:
+    """opw_run_watched. Raises ArtifactError for an artifact whose runtime has none."""
     try:
         function = module.library.opw_run_watched
     except AttributeError as error:
         raise ArtifactError("the artifact is of an older opweld, and shows no steps; compile it again") from error
     function.restype = ctypes.c_int32
     pointers = (ctypes.c_void_p,) * 4
-    function.argtypes = (*pointers, _WATCH, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
-    raised: list[BaseException] = []
+    function.argtypes = (*pointers, _WATCH, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    return function
+
+
+def watcher(seen: Seen, raised: list[BaseException]) -> Any:
+    """An opw_watch that tells `seen`, up to the first error, which it puts into `raised`. To be kept for the call."""
 
     def told(_: object, step: int, buffers: Any) -> None:
         try:
@@ -40,13 +64,4 @@ def run_watched(module: Module, plan: Plan, arrays: Sequence[Array], seen: Seen)
         except BaseException as error:  # noqa: BLE001 - C knows no exceptions
             raised.append(error)
 
-    outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-    given = (ctypes.c_void_p * len(arrays))(*(address(array) for array in arrays))
-    made = (ctypes.c_void_p * len(outputs))(*(address(array) for array in outputs))
-    message = ctypes.create_string_buffer(MESSAGE_BYTES)
-    status = function(module.handle, plan.handle, given, made, _WATCH(told), None, message, MESSAGE_BYTES)
-    if raised:
-        raise raised[0]
-    if status != OK:
-        raise runtime_error(status, message.value)
-    return outputs
+    return _WATCH(told)

@@ -151,7 +151,7 @@ def _forward_copies(program: TensorProgram) -> TensorProgram:
 
 
 def _rename(program: TensorProgram, names: Mapping[str, str]) -> TensorProgram:
-    """Loads of one name become loads of another."""
+    """Loads of one name become loads of another, which is a value of the graph now where the first one was."""
 
     def rename(node: Load) -> Expr | None:
         if node.tensor not in names:
@@ -164,7 +164,10 @@ def _rename(program: TensorProgram, names: Mapping[str, str]) -> TensorProgram:
         operands = tuple(names.get(name, name) for name in item.operands)
         return item if operands == item.operands else replace(item, operands=operands)
 
-    return _with_items(program, tuple(map(renamed, program.items)))
+    changed = _with_items(program, tuple(map(renamed, program.items)))
+    moved = {names[name]: value for name, value in program.values.items() if name in names}
+    values = {**moved, **program.values}
+    return changed if values == program.values else replace(changed, values=values)
 
 
 def _merge_constants(program: TensorProgram) -> TensorProgram:

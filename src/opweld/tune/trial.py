@@ -15,7 +15,7 @@ import numpy.typing as npt
 from opweld.account.account import Account
 from opweld.analysis.alternate import PAUSE_S, Blocks, alternate_runs
 from opweld.analysis.profile import entry_of, step_seconds
-from opweld.errors import InputError
+from opweld.errors import InputError, UnsupportedError
 from opweld.record import VariantEntry
 from opweld.runtime.profile import Clocked
 from opweld.runtime.session import Session
@@ -53,7 +53,9 @@ class Trial:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def entry(self, feeds: Mapping[str, Array]) -> VariantEntry:
-        """The variant that runs for these feeds."""
+        """The variant that runs for these feeds. Raises UnsupportedError for a model of several segments."""
+        if self.session.decides:
+            raise UnsupportedError("it decides as it runs (a size, a branch or the end of a loop depends on data)")
         found = entry_of(self.account, self.session.plan(feeds))
         if found is None:
             raise InputError("the variant that runs is none that was compiled")

@@ -53,9 +53,10 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """A variant, and what it keeps."""
+    """A variant, what it keeps, and the names of what its segment reads, in order."""
 
     variant: Variant
+    inputs: tuple[str, ...]
     kept: tuple[Kept, ...]
 
 
@@ -70,7 +71,8 @@ class Tracing:
         value = run(*args, **kwargs)
         if name == "assemble" and isinstance(value, Variant):
             placed, scheduled = cast("tuple[Placed, Sequence[Scheduled]]", args[2:4])
-            self.traced[value.name] = Traced(value, kept_values(placed, scheduled, value))
+            inputs = cast("Sequence[str]", args[-1])
+            self.traced[value.name] = Traced(value, tuple(inputs), kept_values(placed, scheduled, value))
         return value
 
 
@@ -100,29 +102,38 @@ def kept_values(placed: Placed, scheduled: Sequence[Scheduled], variant: Variant
 
 
 def read_values(session: Session, traced: Mapping[str, Traced], feeds: Mapping[str, Any]) -> list[tuple[Kept, Array]]:
-    """Runs a model and returns what it keeps, in the order in which it is computed.
+    """Runs a model and returns what it keeps, in the order in which it is computed: of a segment that is come to again,
+    as in a loop, what it keeps then too.
 
-    Raises UnsupportedError for a model that decides as it runs, OpweldError naming the node for a bad index."""
-    found = traced[session.plan(feeds).variant]
-    symbols = _symbols(found.variant, feeds)
-    by_step: dict[int, list[Kept]] = {}
-    for kept in found.kept:
-        by_step.setdefault(kept.step, []).append(kept)
+    Raises OpweldError naming the node for a bad index."""
     read: list[tuple[Kept, Array]] = []
+    by_step: dict[int, list[Kept]] = {}
+    symbols: dict[Atom, int] = {}
+    steps = 0
+
+    def entered(variant: str, arrays: Sequence[Array]) -> None:
+        nonlocal steps
+        found = traced[variant]
+        by_step.clear()
+        for kept in found.kept:
+            by_step.setdefault(steps + kept.step, []).append(kept)
+        steps += len(found.variant.launches)
+        symbols.clear()
+        symbols.update(_symbols(found.variant, dict(zip(found.inputs, arrays, strict=True))))
 
     def seen(step: int, buffers: Sequence[int]) -> None:
         for kept in by_step.get(step, ()):
             read.append((kept, _read(buffers[kept.buffer], kept, symbols)))
 
-    session.watch(feeds, seen)
+    session.watch(feeds, seen, entered)
     return read
 
 
-def _symbols(variant: Variant, feeds: Mapping[str, Any]) -> dict[Atom, int]:
-    """The sizes of a call."""
+def _symbols(variant: Variant, feeds: Mapping[str, Array]) -> dict[Atom, int]:
+    """The sizes of a call, from what the segment reads."""
     found: dict[Atom, int] = {}
     for source in variant.symbols:
-        array = np.asarray(feeds[source.input])
+        array = feeds[source.input]
         number = int(array.reshape(-1)[source.position]) if source.by_value else array.shape[source.position]
         found[source.symbol] = number // source.divisor
     return found

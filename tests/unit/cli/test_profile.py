@@ -119,19 +119,30 @@ def test_a_wrong_command_line_exits_with_2(arguments: list[str], message: str, m
     assert message in " ".join(answer.stderr.replace("│", " ").split())
 
 
-def test_a_model_that_decides_as_it_runs_is_refused_with_what_can_be_done(tmp_path: Path) -> None:
+def test_a_model_that_decides_as_it_runs_is_profiled_segment_by_segment(tmp_path: Path) -> None:
     graph = helper.make_graph(
         [
-            helper.make_node("NonZero", ["x"], ["n"]),
+            helper.make_node("NonZero", ["x"], ["n"], name="found"),
             helper.make_node("Cast", ["n"], ["f"], to=TensorProto.FLOAT),
-            helper.make_node("Exp", ["f"], ["y"]),
+            helper.make_node("Softmax", ["f"], ["y"], name="after"),
         ],
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "count"])],
     )
-    path = tmp_path / "decides.onnx"
+    path, trace = tmp_path / "decides.onnx", tmp_path / "trace.json"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    answer = opweld("profile", path)
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert "decides as it runs" in answer.stderr and "opweld bench" in answer.stderr and "perf record" in answer.stderr
+    data = profile(path, "--dim", "n=64", "--trace", trace)
+    assert faults("profile", data) == []
+    segments = {kernel["segment"]: set[str]() for kernel in data["kernels"]}
+    for kernel in data["kernels"]:
+        segments[kernel["segment"]].update(kernel["nodes"])
+    assert len(segments) == 2 and "found" in segments[0] and "after" in segments[1]
+    kernels = sum(kernel["seconds"]["typical"] for kernel in data["kernels"])
+    assert kernels / (kernels + sum(data["idle"].values())) == pytest.approx(data["accounted"])
+    drawn = {e["args"]["segment"] for e in json.loads(trace.read_text())["traceEvents"] if e.get("cat") == "kernel"}
+    assert drawn == {0, 1}
+    text = opweld("profile", path, "--runs", 6, "--dim", "n=64")
+    assert text.returncode == 0 and "segment" in text.stdout.splitlines()[0].split()
+    (row,) = json.loads(opweld("bench", path, "--dim", "n=64", "--vs", "none", "--json", "-").stdout)["rows"]
+    assert row["kernels"] == len(data["kernels"]) and row["moved_bytes"] > 0 and row["arena_bytes"] > 0

@@ -206,3 +206,17 @@ def test_a_whole_is_read_when_all_of_its_parts_are_there(swapped: bool, tmp_path
     assert list(found) == ["a", "b", "c", "d", "y"]
     for value in found.values():
         assert value.comparison.passed, value.comparison.problem
+
+
+def test_segments_that_data_tells_are_looked_at_too(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="first"),
+        helper.make_node("ReduceSum", ["r"], ["total"], name="total", keepdims=0),
+        helper.make_node("NonZero", ["r"], ["found"], name="found"),
+        helper.make_node("Cast", ["found"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Softmax", ["f"], ["s"], name="soft"),
+        helper.make_node("Mul", ["s", "total"], ["y"], name="last"),
+    ]
+    found = values(save(tmp_path / "m.onnx", nodes, ["n"], {}), n=50)
+    assert {"total", "y"} <= found.keys()
+    assert all(value.comparison.passed for value in found.values())

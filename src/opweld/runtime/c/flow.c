@@ -121,11 +121,13 @@ typedef struct {
     opw_tensor *inputs;
     void **in, **out;
     opw_value *made;
+    opw_runner runner; /* NULL: opw_run */
+    void *context;
 } opw_frame;
 
 /* Computes a segment. On success `*variant` is the one that was taken, its outputs are in `frame->made`. */
-static int32_t compute(opw_model *model, opw_frame *frame, int32_t threads, int32_t *variant, char *message,
-                       size_t capacity) {
+static int32_t compute(opw_model *model, int32_t segment, opw_frame *frame, int32_t threads, int32_t *variant,
+                       char *message, size_t capacity) {
     const opw_plan *plan;
     int32_t status = opw_bind(model, frame->inputs, threads, &plan, message, capacity), made = 0;
     if (status != OPW_OK) return status;
@@ -135,7 +137,11 @@ static int32_t compute(opw_model *model, opw_frame *frame, int32_t threads, int3
         if (status != OPW_OK) break;
         frame->out[made] = frame->made[made].tensor.data;
     }
-    if (status == OPW_OK) status = opw_run(model, plan, frame->in, frame->out, message, capacity);
+    if (status == OPW_OK && frame->runner)
+        status = frame->runner(frame->context, segment, model, plan, frame->inputs, frame->in, frame->out, message,
+                               capacity);
+    else if (status == OPW_OK)
+        status = opw_run(model, plan, frame->in, frame->out, message, capacity);
     *variant = plan->variant_index;
     opw_plan_release(plan);
     while (status != OPW_OK && made) release(&frame->made[--made]);
@@ -150,7 +156,7 @@ static int32_t walk(opw_model *model, opw_value *values, opw_value *room, opw_fr
         const opw_segment *segment = &module->segments[next];
         for (int32_t i = 0; i < segment->module->n_inputs; i++) frame->inputs[i] = values[segment->inputs[i]].tensor;
         int32_t variant;
-        int32_t status = compute(&model->segments[next], frame, threads, &variant, message, capacity);
+        int32_t status = compute(&model->segments[next], next, frame, threads, &variant, message, capacity);
         if (status != OPW_OK) return status;
         const opw_ending *ending = &segment->endings[variant];
         for (int32_t i = 0; i < segment->module->variants[variant].n_outputs; i++) {
@@ -195,7 +201,7 @@ static int32_t call_straight(opw_model *model, opw_frame *frame, const opw_tenso
                              opw_result *result, char *message, size_t capacity) {
     int32_t variant;
     memcpy(frame->inputs, inputs, (size_t)model->module->n_inputs * sizeof *inputs);
-    int32_t status = compute(model, frame, threads, &variant, message, capacity);
+    int32_t status = compute(model, 0, frame, threads, &variant, message, capacity);
     if (status != OPW_OK) return status;
     result->n_outputs = model->module->n_outputs;
     memcpy(result->outputs, frame->made, (size_t)result->n_outputs * sizeof *result->outputs);
@@ -228,13 +234,14 @@ static size_t widest(const opw_module *module) {
     return most;
 }
 
-int32_t opw_call(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_result **made, char *message,
-                 size_t capacity) {
+int32_t opw_call_with(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_runner runner, void *context,
+                      opw_result **made, char *message, size_t capacity) {
     *made = NULL;
     const opw_module *module = model->module;
     size_t room = widest(module) + 1;
     opw_frame frame = {.inputs = malloc(room * sizeof *frame.inputs), .in = malloc(room * sizeof *frame.in),
-                       .out = malloc(room * sizeof *frame.out), .made = calloc(room, sizeof *frame.made)};
+                       .out = malloc(room * sizeof *frame.out), .made = calloc(room, sizeof *frame.made),
+                       .runner = runner, .context = context};
     opw_result *result = calloc(1, sizeof *result + (size_t)module->n_outputs * sizeof *result->outputs);
     int32_t status = OPW_NO_MEMORY;
     if (!frame.inputs || !frame.in || !frame.out || !frame.made || !result) {
@@ -250,6 +257,11 @@ done:
     if (status == OPW_OK) *made = result;
     else opw_result_free(result);
     return status;
+}
+
+int32_t opw_call(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_result **made, char *message,
+                 size_t capacity) {
+    return opw_call_with(model, inputs, threads, NULL, NULL, made, message, capacity);
 }
 
 void opw_result_output(const opw_result *result, int32_t i, opw_tensor *output) {

@@ -117,6 +117,15 @@ OPW_API int32_t opw_run_watched(opw_model *model, const opw_plan *plan, void *co
  * inputs. All of them need `data`. On success the caller owns the result. */
 OPW_API int32_t opw_call(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_result **result,
                          char *message, size_t capacity);
+/* Runs a segment of a call in place of opw_run, to time it or to see its values: `segment` is its number (0 of a model
+ * that has none), `model` its own, `tensors` what it was bound to. Returns what opw_run would. */
+typedef int32_t (*opw_runner)(void *context, int32_t segment, opw_model *model, const opw_plan *plan,
+                              const opw_tensor *tensors, void *const *inputs, void *const *outputs, char *message,
+                              size_t capacity);
+
+/* Like opw_call, and has each segment run by `runner`, as often as it is come to. */
+OPW_API int32_t opw_call_with(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_runner runner,
+                              void *context, opw_result **result, char *message, size_t capacity);
 OPW_API void opw_result_output(const opw_result *result, int32_t i, opw_tensor *output); /* until the result is freed */
 OPW_API void opw_result_free(opw_result *result);
 
