@@ -54,6 +54,7 @@ from opweld.rewrite.rules.target import Target
 from opweld.rewrite.scope import Scope, qualified
 from opweld.rewrite.sound import check_sound
 from opweld.rules import HOISTED, REWRITES
+from opweld.tensor.intern import compilation
 
 log = logging.getLogger("opweld")
 
@@ -130,6 +131,13 @@ def optimize_model(
     Raises ModelError for whatever is malformed or unsafe. Of a model with operators that opweld does not know, what
     hangs on them is left as it is, which the notes say.
     """
+    with compilation():
+        return _optimized(model, opened, contributed, users)
+
+
+def _optimized(
+    model: str | Path | bytes | onnx.ModelProto, opened: Callable[[], Ledger], contributed: bool, users: Sequence[Added]
+) -> Optimized:
     proto, path = frontend.read_model(model)
     plain = _opened(proto)
     folder = None if path is None else path.parent.absolute()

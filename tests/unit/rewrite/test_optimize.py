@@ -17,6 +17,7 @@ from opweld.errors import ModelError, OptionError
 from opweld.rewrite.optimize import LATER, RULES
 from opweld.rewrite.passes import branches, dead, fold, merge
 from opweld.rules import REWRITES
+from opweld.tensor.intern import current
 from opweld.verify.reference import float64_outputs
 from tests.unit.rewrite.rewritten import model_of, normal
 
@@ -144,3 +145,17 @@ def test_a_model_that_was_not_whole_is_written_all_the_same(tmp_path: Path) -> N
     made = onnx.load(tmp_path / "made.onnx")
     assert [(node.op_type, node.name) for node in made.graph.node] == [("Relu", "")]
     assert (tmp_path / "made.onnx").stat().st_size <= (tmp_path / "model.onnx").stat().st_size
+
+
+def test_memory_does_not_grow_with_models() -> None:
+    """What inference makes of sizes is gone with the call: of fifty models, each with sizes of its own."""
+
+    def kept() -> int:
+        tables = current.get()
+        return sum(len(getattr(tables, name)) for name in tables.__slots__ if name != "count")
+
+    before = kept()
+    for at in range(50):
+        text = f"g (float[n{at}, 4] x) => (float[p, 4] y) {{ a = Identity(x) y = Concat<axis = 0>(a, x, a) }}"
+        opweld.optimize(model_of(text))
+    assert kept() == before
