@@ -43,6 +43,10 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     sound stays, for other processes may be opening it, and equal keys give equal artifacts; where it was tuned, the
     texts are those of being tuned anew."""
     model = source_of(model)
+    if options.rules:
+        from opweld.rewrite.added import added
+
+        added(options.rules)  # what is none is said before anything is compiled
     cache = Cache.open()
     target = Target.of(options.target)
     key = _key(model, options, target, cache)
@@ -99,7 +103,7 @@ def _built(
     progress: Progress | None,
 ) -> tuple[Built, bool]:
     """The artifact, and whether it was tuned where that is asked for; where not, a warning says why."""
-    if options.tune != "off" or extensions.count(extensions.RULES):  # some may want to be measured
+    if _measures(options):
         from opweld.tune.build import UntunableError, build_measured
 
         try:
@@ -114,6 +118,11 @@ def _built(
         return build_artifact(model, options, target, workspace, cache, progress), True
 
 
+def _measures(options: Options) -> bool:
+    """Whether something may be measured: schedules, or rules of others that want to be."""
+    return options.tune != "off" or bool(options.rules) or extensions.count(extensions.RULES) > 0
+
+
 def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache) -> str:
     from opweld import __version__
     from opweld.build.toolchain import Compiler
@@ -124,9 +133,8 @@ def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target
         content = hashlib.sha256(model).hexdigest()
     else:
         content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
-    sources = sources_digest(), library_versions(), extensions.digest()
-    measured = options.tune != "off" or extensions.count(extensions.RULES)
-    machine = f"{processor_name()}, {options.threads} threads" if measured else ""
+    sources = sources_digest(), library_versions(), extensions.digest(options.rules)
+    machine = f"{processor_name()}, {options.threads} threads" if _measures(options) else ""
     parts = (content, options.digest(), target.digest(), machine, __version__, Compiler.find().version, *sources)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

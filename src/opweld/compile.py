@@ -170,6 +170,7 @@ def compile(
     constants: Mapping[str, ArrayLike] | None = None,
     tune: str = "off",
     denormals: str = "keep",
+    rules: Iterable[Rule | Pass | type[Rule | Pass]] = (),
     progress: Progress | None = None,
 ) -> Model:
     """Compiles an ONNX model and opens it; what was compiled before is opened from the cache.
@@ -193,6 +194,8 @@ def compile(
             inputs made up for it, and kept where they are faster. It is remembered for this model and machine.
         denormals: keep; or zero: numbers below the smallest normal one of their type count as 0, which some processors
             compute with a hundred times as fast. Answers change where such a number decides something.
+        rules: rules and passes (`opweld.rewrite.Rule`, `Pass`), or their classes, that rewrite the graph beside
+            opweld's own and those of installed packages.
         progress: called with (what is being done, steps done, steps in all) while the model is compiled. The logger
             "opweld" also tells, at level INFO, when it begins and how long it took.
 
@@ -213,6 +216,7 @@ def compile(
         constants={} if constants is None else constants,
         tune=tune,
         denormals=denormals,
+        rules=rules,
     )
     if progress is not None and not callable(cast(object, progress)):
         raise OptionError(f"progress is {progress!r}, expected a function of a text and two numbers")

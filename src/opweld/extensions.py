@@ -5,13 +5,15 @@ A package that does not load is left out with a warning; models that need nothin
 from __future__ import annotations
 
 import hashlib
+import pickle
 import secrets
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -33,6 +35,9 @@ stands for the text of those that have none to read."""
 _sources: dict[str, str] = {}
 """The text of each kernel that was registered: it may come from anywhere."""
 
+_numbers: WeakKeyDictionary[object, str] = WeakKeyDictionary()
+"""A random number for each rule that was given and has no text to read."""
+
 
 def load(group: str) -> tuple[tuple[str, object], ...]:
     """What the entry points of a group are, after how a message names each; imported once."""
@@ -51,15 +56,41 @@ def note(module: str, **sources: str) -> None:
     _sources.update(sources)
 
 
-def digest() -> str:
-    """A hash of the text of the packages that add something, imported or not: what was compiled with another text of
-    them is not what would be compiled now."""
+def digest(given: Iterable[object] = ()) -> str:
+    """A hash of the text of the packages that add something, imported or not, and of rules that are given: what was
+    compiled with another text of them is not what would be compiled now."""
     groups = (RULES, OPERATORS)
     found = {entry.module.partition(".")[0] for group in groups for entry in _entries(group, tuple(sys.path))}
     times = {name: _noted.get(name, "") for name in (*found, *_noted)}
     texts = [f"{name}\0{_text_digest(name, tuple(sys.path), time) or time}" for name, time in sorted(times.items())]
     texts += (f"{name}\0{source}" for name, source in sorted(_sources.items()))
+    texts += map(_rule_text, given)
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def _rule_text(rule: object) -> str:
+    """What stands for a rule that is given: its class, what it holds, and the text of the package that the class is
+    of. Where that cannot be read, as in a notebook, a random number: nobody else has it."""
+    made = rule if isinstance(rule, type) else type(rule)
+    package = made.__module__.partition(".")[0]
+    digest, files = hashlib.sha256(), [] if package == "__main__" and hasattr(sys, "ps1") else list(_files(package))
+    try:
+        for file in files:
+            digest.update(file.read_bytes())
+        state = None if isinstance(rule, type) else rule.__getstate__()
+        held = b"" if state is None else pickle.dumps(state)
+    except Exception:  # noqa: BLE001 - what a rule holds may refuse to be pickled in whatever way
+        files, held = [], b""
+    told = digest.hexdigest() if files and "<locals>" not in made.__qualname__ else _number(rule)
+    return "\0".join((made.__module__, made.__qualname__, told, held.hex()))
+
+
+def _number(rule: object) -> str:
+    """A random number, the same for the same object."""
+    try:
+        return _numbers.setdefault(rule, secrets.token_hex())
+    except TypeError:  # it has no hash
+        return secrets.token_hex()
 
 
 def warn(title: str, why: str) -> None:

@@ -51,6 +51,7 @@ class CompileOptions(TypedDict, total=False):
     constants: Mapping[str, Any]
     tune: str
     denormals: str
+    rules: Iterable[object]
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Options:
         denormals: one of `DENORMALS`: what numbers below the smallest normal one of their type are, read or computed.
             `zero` has the processor take them for 0, which changes answers; some processors multiply them a hundred
             times as slowly.
+        rules: rules and passes of rewriting beside those of opweld and of installed packages, see `rewrite.added`.
     """
 
     target: str = "native"
@@ -91,6 +93,7 @@ class Options:
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     tune: str = "off"
     denormals: str = "keep"
+    rules: tuple[object, ...] = field(default=(), hash=False)
     schedules_text: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +109,9 @@ class Options:
         _set(self, "constants", _by_input("constants", "numbers", self.constants, _elements))
         _set(self, "pins", _pins(self.pins))
         _set(self, "disable", _names("disable", self.disable))
+        if not isinstance(cast(object, self.rules), Iterable):
+            raise OptionError(f"rules is {self.rules!r}, expected a list of rules and passes")
+        _set(self, "rules", tuple(self.rules))
         if self.schedules is not None:
             _set(self, "schedules_text", _read_schedules(self.schedules))
             _set(self, "schedules", Path(self.schedules))
@@ -120,8 +126,10 @@ class Options:
         return cls(**values)
 
     def digest(self) -> str:
-        """A hash of all options that change what is compiled; `threads` does only where they are tuned for."""
+        """A hash of all options that change what is compiled, but for rules, of which `extensions.digest` makes one;
+        `threads` does only where they are tuned for."""
         fixed = _values(self) | {
+            "rules": None,
             "disable": sorted(set(self.disable)),
             "schedules": None,  # by its text, whatever its name
             "threads": None if self.tune == "off" else self.threads,

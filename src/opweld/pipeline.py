@@ -74,7 +74,7 @@ class Read:
 def read(model: Any, options: Options, ledger: Ledger, stage: Stage = plain) -> Read:
     """The stages between a model and its programs."""
     graph = stage("load", onnx.load, model, options.specialisation)
-    graph = stage("rewrite", hoist, graph, ledger)
+    graph = stage("rewrite", hoist, graph, ledger, options.rules)
     found = stage("explore", explore.segments, graph, options.dims)
     flow = stage("lower", to_flow, found)
     before = _costed(flow)
@@ -169,7 +169,7 @@ def ledger_of(
 ) -> Ledger:
     """An empty ledger that decides as the options say; `granted` and `measured` as for `Ledger`."""
     given = None if options.schedules is None else parse_schedules(options.schedules_text, str(options.schedules))
-    table = {**COMPILED, **kinds(added())}
+    table = {**COMPILED, **kinds(added(options.rules))}
     return Ledger(
         options.disable,
         level=options.level,

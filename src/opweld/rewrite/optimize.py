@@ -105,9 +105,9 @@ class Optimized:
     notes: Sequence[str] = field(default_factory=list[str])
 
 
-def hoist(model: ir.Model, ledger: Ledger) -> ir.Model:
-    """A loaded model rewritten in place for compiling, by the rules of `HOISTED` and those of installed packages."""
-    users, own = added(), [rule for rule in RULES if rule.name in HOISTED]
+def hoist(model: ir.Model, ledger: Ledger, rules: Iterable[object] = ()) -> ir.Model:
+    """A loaded model rewritten in place for compiling, by the rules of `HOISTED`, these, and those of packages."""
+    users, own = added(rules), [rule for rule in RULES if rule.name in HOISTED]
     looked_at = {operator for rule in (*users, *own) if isinstance(rule, Rule) for operator in rule.operators}
     if all(isinstance(rule, Rule) for rule in users) and looked_at.isdisjoint(map(qualified, model.graph)):
         return model  # nothing is inferred that no rule asks for
@@ -165,7 +165,7 @@ def optimize_as_asked(
     model: Path | bytes | onnx.ModelProto, options: Options, contributed: bool = False, rules: Iterable[object] = ()
 ) -> Optimized:
     """The same by the options of a caller, with these rules and passes and those of installed packages."""
-    users = added(rules)
+    users = added((*options.rules, *rules))
     return optimize_model(model, lambda: ledger_of(options, users), contributed, users)
 
 

@@ -58,7 +58,7 @@ def build_measured(
     with compilation():
         trials = _Trials(model, options, target, workspace, cache, progress)
         base = trials.of(trials.read({}))
-        candidates = candidates_of(trials.built[base.folder].ledger, added()) if runs_here else []
+        candidates = candidates_of(trials.built[base.folder].ledger, added(options.rules)) if runs_here else []
         if not candidates:
             trials.check(base)
         base = _proved(trials, base, candidates)

@@ -304,3 +304,61 @@ def test_a_broken_package_is_left_out_with_a_warning(tmp_path: Path, code: str, 
         pytest.warns(RuntimeWarning, match=f"'broken' of opweld.rules .* is left out: .*{said}"),
     ):
         assert len(opweld.optimize(model_of(TEXT)).graph.node) == 4
+
+
+class Numbered(Negations):
+    """The same; what it holds says which results are negated once more, so that two of them differ."""
+
+    name = "own.numbered"
+
+    def __init__(self, sign: int) -> None:
+        self.sign = sign
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        found = super().look(node, scope)
+        return found if self.sign > 0 else None
+
+
+def test_compiling_takes_rules_that_are_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
+    model, feeds = model_of(TEXT), {"x": normal(3)}
+    plain = opweld.compile(model)
+    ruled = opweld.compile(model, rules=[Negations])
+    assert "own.negations" in opweld.explain(model, rules=[Negations])
+    assert "own.negations" not in opweld.explain(model)
+    assert plain.path != ruled.path
+    assert opweld.compile(model, rules=[Negations]).path == ruled.path
+    assert opweld.compile(model, rules=[Negations()]).path == ruled.path
+    for name, array in plain.run(feeds).items():
+        np.testing.assert_array_equal(ruled.run(feeds)[name], array)
+
+
+def test_compiling_takes_a_pass_and_the_rule_that_reads_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
+    told = opweld.explain(model_of(TEXT), rules=[Marked(), Marks])
+    assert "own.marked" in told and "own.marks" in told
+
+
+def test_models_of_different_rules_are_different() -> None:
+    def local() -> type[Rule]:
+        class Negations(Rule):
+            """Made within a function: nothing says which values it sees of it."""
+
+            name = "own.negations"
+            operators = ("Neg",)
+
+        return Negations
+
+    one, other = local(), local()
+    given = [(), (Negations,), (Gentle,), (Negations, Gentle), (Gentle, Negations), (one,), (other,)]
+    given += [(Numbered(1),), (Numbered(-1),)]
+    assert len({digest(rules) for rules in given}) == len(given)
+    assert digest((one,)) == digest((one,))
+    assert digest((Numbered(1),)) == digest((Numbered(1),))
+
+
+def test_what_is_no_rule_is_said_before_compiling() -> None:
+    with pytest.raises(OptionError, match="is no rule"):
+        opweld.compile(model_of(TEXT), rules=[42])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(OptionError, match="rules is 42"):
+        opweld.compile(model_of(TEXT), rules=42)  # pyright: ignore[reportArgumentType]
