@@ -60,8 +60,8 @@ ROWS = (
     Row("A3", "common subgraphs", _rules("equal_nodes", "equal_tensors"), (), ("test_passes", "test_bodies")),
     Row("A4", "normalisation in weights", _rules("batch_normalization"), (), ("test_linear",)),
     Row(
-        "A5", "bias, scale, padding in weights", _rules("bias", "scale", "scale_before", "padding"), (),
-        ("test_linear",),
+        "A5", "bias, scale, padding in weights", _rules("bias", "scale", "scale_before", "scale_past", "padding"), (),
+        ("test_linear", "test_scaled_past"),
     ),
     Row(
         "A6", "normalisation as scale and shift", (), ("fuse.chain", "fuse.epilogue"), (),

@@ -90,6 +90,7 @@ REWRITES: dict[str, Rule] = {
     "rewrite.bias": Rule("basic", "as written", "in the bias of the product before it"),
     "rewrite.scale": Rule("basic", "as written", "in the weights of the product before it"),
     "rewrite.scale_before": Rule("basic", "as written", "in the weights of the product after it"),
+    "rewrite.scale_past": Rule("basic", "as written", "in the weights of the product, past what lies between"),
     "rewrite.padding": Rule("basic", "as written", "padding of the convolution after it"),
     "rewrite.gemm": Rule("extended", "as written", "one Gemm"),
     "rewrite.one_place": Rule("extended", "as written", "a product of matrices"),

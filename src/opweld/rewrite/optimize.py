@@ -45,6 +45,7 @@ from opweld.rewrite.rules.pairs import Casts, ConcatSlice, Reshapes, SplitConcat
 from opweld.rewrite.rules.places import OnePlace
 from opweld.rewrite.rules.redundant import Redundant
 from opweld.rewrite.rules.rotary import RotaryEmbedding
+from opweld.rewrite.rules.scaled_past import ScalePast
 from opweld.rewrite.rules.selection import Select
 from opweld.rewrite.rules.siblings import Siblings
 from opweld.rewrite.rules.sinking import Pointwise, Sinking
@@ -70,7 +71,7 @@ RULES: Sequence[Rule] = (
 """In the order in which they are asked."""
 
 LATER: Sequence[Sequence[Rule]] = (
-    (ScaleBefore(), Sinking(), Pointwise()),
+    (ScaleBefore(), ScalePast(), Sinking(), Pointwise()),
     (FusedActivation(), FusedMatMul(), BiasGelu()),
 )
 """Asked with those when they have nothing more to say, then the next with all of them: what they look for is easiest

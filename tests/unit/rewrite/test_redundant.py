@@ -74,6 +74,19 @@ def test_zero_keeps_its_sign() -> None:
     assert refusals(made, "rewrite.redundant")[0].reason == "adding 0 turns -0 into 0"
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize(
+    "nodes",
+    ["a = MatMul(x, w)", "m = MatMul(x, w) a = Transpose<perm = [0, 2, 1]>(m)", "a = Softmax(x)", "a = Abs(x)"],
+)
+def test_zero_is_added_to_what_has_no_negative_zeros(nodes: str, rows: int) -> None:
+    """As torch's exporter writes a bias that was never trained."""
+    text = f"g (float[n, 3, 3] x) => (float[n, 3, 3] y) {{ {nodes} b = Add(a, zero) y = Neg(b) }}"
+    weights = {"zero": np.zeros(3, np.float32), "w": normal(3, 3)}
+    made = rewritten(model_of(text, weights), {"x": normal(rows, 3, 3)})
+    assert "Add" not in kinds(made)
+
+
 def test_dropout_that_trains_stays() -> None:
     weights = {"ratio": np.array(0.5, np.float32), "on": np.array(True)}
     text = "g (float[n] x) => (float[n] y) { a = Dropout(x, ratio, on) y = Neg(a) }"

@@ -234,7 +234,7 @@ class Scale(Rule):
                 factor = 1 / factor if node.op_type == "Div" else factor
             if not np.isfinite(factor).all():
                 return Refusal("the factor is not finite", {"factor": "not finite"})
-            if _too_small(found.weights, found.scaled(factor), found.dtype):
+            if too_small(found.weights, found.scaled(factor), found.dtype):
                 return Refusal("scaled weights are too small for their type", {"type": str(found.dtype)}, (made,))
             shift = found.bias * factor
             return Proposal(
@@ -275,7 +275,7 @@ class ScaleBefore(Rule):
             changed = wide.astype(found.dtype)
         if not np.isfinite(changed).all():
             return Refusal("the scaled weights are not finite", {"weights": "not finite"}, (scaling,))
-        if _too_small(found.weights, wide, found.dtype):
+        if too_small(found.weights, wide, found.dtype):
             return Refusal("scaled weights are too small for their type", {"type": str(found.dtype)}, (scaling,))
 
         def apply() -> None:
@@ -295,7 +295,7 @@ def _stored_factor(scaling: ir.Node, scope: Scope) -> tuple[ir.Value | None, Arr
     return None, None
 
 
-def _too_small(before: Array, after: Array, dtype: np.dtype[np.generic]) -> bool:
+def too_small(before: Array, after: Array, dtype: np.dtype[np.generic]) -> bool:
     """Whether a scaled weight is none of the normal numbers of its type, as it was."""
     least = float(np.finfo(str(dtype)).smallest_normal)
     return bool(np.any((np.abs(before) >= least) & (np.abs(after) < least) & (after != 0)))

@@ -11,6 +11,13 @@ from opweld.rewrite.dtypes import cast_type, dtype_of
 from opweld.rewrite.rule import Proposal, Refusal, Rule, handed_on
 from opweld.rewrite.scope import Scope, attribute, operand
 
+_PLAIN = ("MatMul", "Gemm", "Conv", "ConvTranspose", "ReduceSum", "ReduceMean", "GlobalAveragePool", "Softmax", "Exp",
+          "Sigmoid", "Abs")  # fmt: skip
+"""Operators whose zeros are not told from -0: sums, and what is at least 0."""
+
+_MOVED = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Gather", "Expand")
+"""Operators whose results are elements of what they read."""
+
 Check = Callable[[ir.Node, Scope], bool | Refusal]
 """Whether the first output of a node equals its first input."""
 
@@ -89,6 +96,15 @@ def _unbounded(node: ir.Node, scope: Scope) -> bool:
     return lowest is None and highest is None
 
 
+def _has_plain_zeros(value: ir.Value | None, scope: Scope) -> bool:
+    """Whether zeros of a value are 0, never -0; or of a sign that ONNX leaves to who computes it, as of a sum of
+    products: a sum that begins with 0 is not -0."""
+    maker = scope.maker(value, *_PLAIN, *_MOVED)
+    while maker is not None and maker.op_type in _MOVED:
+        maker = scope.maker(operand(maker, 0), *_PLAIN, *_MOVED)
+    return maker is not None
+
+
 def _neutral(position: int, number: float) -> Check:
     """Arithmetic with a number that changes nothing, not even the sign of a zero, in a shape that adds nothing."""
 
@@ -101,7 +117,7 @@ def _neutral(position: int, number: float) -> Check:
             return False
         fact = scope.fact(node.outputs[0])
         signed = fact is not None and fact.dtype.is_float and node.op_type == "Add"
-        if signed and math.copysign(1, found) > 0:
+        if signed and math.copysign(1, found) > 0 and not _has_plain_zeros(operand(node, 1 - position), scope):
             return Refusal("adding 0 turns -0 into 0", {"addend": "0"})
         return True
 
