@@ -16,7 +16,7 @@ from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, required, wanted
 from opweld.ops.quantize import quantized
 from opweld.ops.registry import Inference, Lowering, fresh_axes, infers, lowers
-from opweld.tensor.dim import Dim
+from opweld.tensor.dim import Dim, as_dim, floordiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, cast, reduce, unary
 
@@ -40,15 +40,33 @@ class Steps:
         return sub(cast(self.rounded(x), x.dtype), cast(self.zero.at(()), x.dtype))
 
 
-def steps_of(emit: Emit, shape: tuple[Dim, ...], element: Body) -> Steps:
-    """Emits the steps for these elements, of which zero is one. Where all are zero, a step is 1."""
+def steps_of(emit: Emit, shape: tuple[Dim, ...], element: Body, lanes: int = 1) -> Steps:
+    """Emits the steps for these elements, of which zero is one. Where all are zero, a step is 1.
+
+    With `lanes` that divide the last axis, the extremes of as many interleaved parts of it are found first: a reduction
+    to one element, which a recurrence computes one after the other, is short then."""
+    parts = floordiv(shape[-1], lanes)
+    divided = lanes > 1 and parts * lanes is shape[-1]
 
     def extreme(kind: str) -> Emitted:
-        def body(_: Indices) -> Expr:
+        def whole(_: Indices) -> Expr:
             axes = fresh_axes(shape, "r")
             return reduce(kind, axes, element(tuple(axis.dim for axis in axes)))
 
-        return emit((), body, kind)
+        def part(at: Indices) -> Expr:
+            axes = fresh_axes((*shape[:-1], parts), "r")
+            *outer, last = (axis.dim for axis in axes)
+            return reduce(kind, axes, element((*outer, last * lanes + at[0])))
+
+        if not divided:
+            return emit((), whole, kind)
+        found = emit((as_dim(lanes),), part, f"{kind}_parts")
+
+        def of_parts(_: Indices) -> Expr:
+            axes = fresh_axes((as_dim(lanes),), "r")
+            return reduce(kind, axes, found.at((axes[0].dim,)))
+
+        return emit((), of_parts, kind)
 
     least, most = extreme("min"), extreme("max")
 

@@ -3,7 +3,7 @@
 q is an integer of 2 to 16 bits or a float of 4 or 8; only integers are rounded before the zero point is added.
 
 Products of quantized values are sums of integers. They are made in floats that hold every one of those sums exactly:
-in fp32 where 255 * 255 times the length stays below 2 ** 24, else in fp64.
+in fp32 where none is too large for it, which weights tell that are known, else in fp64 (`exact.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from opweld.ops.arithmetic import add, div, larger, mul, smaller, sub
 from opweld.ops.cast import converted
 from opweld.ops.conv import convolution_shape, convolved
 from opweld.ops.emitted import Indices, define, emit
+from opweld.ops.exact import Operand, sum_dtype
 from opweld.ops.fact import Fact
 from opweld.ops.matmul import product_of, product_shape
 from opweld.ops.operands import describe, given, normalize_axis, require_rank, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, ceildiv, floordiv, product
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, ceildiv, floordiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, const, load, unary
 
@@ -30,8 +31,6 @@ QUANTIZED = (
     *(DType.U8, DType.I8, DType.U16, DType.I16, DType.U4, DType.I4, DType.U2, DType.I2),
     *(DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ, DType.F4E2M1),
 )
-EXACT = (1 << 24) // (255 * 255)
-"""Products of two 8-bit numbers whose sum fp32 holds exactly, whatever they are."""
 
 
 @dataclass(frozen=True)
@@ -192,11 +191,6 @@ def lower_dequantize(scope: Lowering, node: ir.Node) -> None:
 # ----------------------------------------------------------------------------------------------- sums of products
 
 
-def _exact(length: Dim) -> DType:
-    """The float dtype that holds every sum of so many products of 8-bit numbers."""
-    return DType.F32 if length.constant is not None and length.constant <= EXACT else DType.F64
-
-
 def _centred(scope: Lowering, value: ir.Value, zero: ir.Value | None, axis: int, dtype: DType, hint: str) -> str:
     """The value minus its zero point, as floats; `axis` is the one that zero points of rank 1 count."""
     shape = scope.fact(value).shape
@@ -214,9 +208,11 @@ def _product(scope: Lowering, node: ir.Node, b_position: int, zeros: tuple[int, 
     """The matrix product of two values minus their zero points, inputs of these positions."""
     a, b = required(node, 0), required(node, b_position)
     x, w = scope.fact(a), scope.fact(b)
-    dtype = _exact(x.shape[-1])
-    left = _centred(scope, a, given(node, zeros[0]), max(0, x.rank - 2), dtype, "a")
-    right = _centred(scope, b, given(node, zeros[1]), w.rank - 1, dtype, "b")
+    one = Operand.of(scope, a, given(node, zeros[0]), max(0, x.rank - 2))
+    other = Operand.of(scope, b, given(node, zeros[1]), w.rank - 1)
+    dtype = sum_dtype(one, other, (max(0, w.rank - 2),))
+    left = _centred(scope, a, given(node, zeros[0]), one.axis, dtype, "a")
+    right = _centred(scope, b, given(node, zeros[1]), other.axis, dtype, "b")
 
     def element(name: str, shape: Sequence[Dim], at: Sequence[Dim]) -> Expr:
         own = zip(shape, at[len(at) - len(shape) :], strict=True)
@@ -298,7 +294,10 @@ def _convolved(
     """The sum of products of a convolution; padding is the zero point, which stands for zero."""
     x_value, w_value = required(node, 0), required(node, weights)
     x, w = scope.fact(x_value), scope.fact(w_value)
-    dtype = _exact(product(w.shape[1:]))
+    one, other = (
+        Operand.of(scope, value, given(node, zero), 0) for value, zero in zip((x_value, w_value), zeros, strict=True)
+    )
+    dtype = sum_dtype(one, other, range(1, w.rank))
     left = _centred(scope, x_value, given(node, zeros[0]), 0, dtype, "x")
     right = _centred(scope, w_value, given(node, zeros[1]), 0, dtype, "w")
 

@@ -27,6 +27,8 @@ DEFAULT_ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
     "GRU": ("Sigmoid", "Tanh"),
     "RNN": ("Tanh",),
 }
+LANES = 16
+"""Elements whose extremes are found side by side: a vector of any target is filled by as many float32."""
 TAKES_ALPHA = frozenset(("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu"))
 TAKES_BETA = frozenset(("affine", "hardsigmoid", "scaledtanh"))
 
@@ -194,23 +196,24 @@ class Cell:
 
         return self.loop.state(self.step_shape, self.dtype, initial, hint)
 
-    def recurrent_product(self, source: Body, first_gate: int, gates: int, hint: str) -> Emitted:
-        """A step tensor [B, gates * H]: state times the recurrent weights of some gates."""
-
-        source = self.rounded(source) if self.rounds else source
+    def recurrent_product(self, source: Body, first_gate: int, gates: int, hint: str) -> Body:
+        """State times the recurrent weights of some gates, of each step: [B, gates * H]."""
+        state, unit = self.rounded(source) if self.rounds else (source, None)
 
         def body(i: Indices) -> Expr:
             (k,) = fresh_axes((self.hidden,), "k")
             weight = self.element(2, self.hidden * first_gate + i[1], k.dim)
-            return reduce("sum", (k,), mul(source((i[0], k.dim)), weight))
+            return reduce("sum", (k,), mul(state((i[0], k.dim)), weight))
 
-        return self.loop.step((self.batch, self.hidden * gates), body, hint)
+        product = self.loop.step((self.batch, self.hidden * gates), body, hint)
+        # The unit is not in the sum: one of products of two tensors is a contraction, with a third factor it is none.
+        return product.at if unit is None else lambda i: mul(product.at(i), unit.at(()))
 
-    def rounded(self, source: Body) -> Body:
-        """The state of all sequences, rounded to 256 steps between its least and its largest element."""
-        steps = steps_of(self.loop.step, self.step_shape, source)
-        rounded = self.loop.step(self.step_shape, lambda i: steps.from_zero(source(i)), "rounded")
-        return lambda i: mul(rounded.at(i), steps.size.at(()))
+    def rounded(self, source: Body) -> tuple[Body, Emitted]:
+        """The state of all sequences, rounded to 256 steps between its least and its largest element: how many steps
+        each element is from zero, and the size of a step."""
+        steps = steps_of(self.loop.step, self.step_shape, source, LANES)
+        return self.loop.step(self.step_shape, lambda i: steps.from_zero(source(i)), "rounded").at, steps.size
 
     def clip(self, x: Expr) -> Expr:
         """The input of an activation, clamped when the node asks for it."""
@@ -229,7 +232,7 @@ def _lstm(cell: Cell) -> Outcome:
 
     def gate(i: Indices, number: int, memory: Expr | None, peephole_row: int) -> Expr:
         row = cell.hidden * number + i[1]
-        total = add(inputs.at((cell.at(i[0]), i[0], row)), product.at((i[0], row)))
+        total = add(inputs.at((cell.at(i[0]), i[0], row)), product((i[0], row)))
         if peephole and memory is not None:
             total = add(total, mul(cell.element(7, cell.hidden * peephole_row + i[1]), memory))
         return cell.clip(total)
@@ -260,17 +263,17 @@ def _gru(cell: Cell) -> Outcome:
 
     def gate(i: Indices, number: int) -> Expr:
         row = cell.hidden * number + i[1]
-        return sigmoid(cell.clip(add(inputs.at((cell.at(i[0]), i[0], row)), product.at((i[0], row)))))
+        return sigmoid(cell.clip(add(inputs.at((cell.at(i[0]), i[0], row)), product((i[0], row)))))
 
     def linear_candidate(i: Indices) -> Expr:
         row = cell.hidden * 2 + i[1]
-        inner, bias = product.at((i[0], row)), cell.bias(row, recurrent=True)
+        inner, bias = product((i[0], row)), cell.bias(row, recurrent=True)
         return mul(gate(i, 1), inner if bias is None else add(inner, bias))
 
     candidate: Body = linear_candidate
     if not linear:
         reset = cell.loop.step(cell.step_shape, lambda i: mul(gate(i, 1), h.before(i)), "reset")
-        candidate = cell.recurrent_product(reset.at, 2, 1, "candidate_product").at
+        candidate = cell.recurrent_product(reset.at, 2, 1, "candidate_product")
 
     def hidden_after(i: Indices) -> Expr:
         total = add(inputs.at((cell.at(i[0]), i[0], cell.hidden * 2 + i[1])), candidate(i))
@@ -290,7 +293,7 @@ def _rnn(cell: Cell) -> Outcome:
     (squash,) = cell.activations
 
     def hidden_after(i: Indices) -> Expr:
-        total = add(inputs.at((cell.at(i[0]), *i)), product.at(i))
+        total = add(inputs.at((cell.at(i[0]), *i)), product(i))
         return cell.carried(i, squash(cell.clip(total)), h)
 
     hidden = cell.loop.step(cell.step_shape, hidden_after, "hidden_after")

@@ -7,6 +7,9 @@ import pytest
 from onnx import TensorProto
 
 from opweld.errors import UnsupportedError
+from opweld.tensor.dim import product
+from opweld.tensor.expr import Binary, Load, Reduce
+from opweld.tensor.program import Scan
 from tests.unit.ops.one_node import Array, flow_of, normal
 from tests.unit.ops.runtime_node import MICROSOFT, check_runtime, runtime_model
 
@@ -147,6 +150,23 @@ def test_lstm(direction: str, per_row: bool) -> None:
     check_runtime("DynamicQuantizeLSTM", inputs, hidden_size=hidden, **options)
     # A state of zeros has steps of no size.
     check_runtime("DynamicQuantizeLSTM", [*inputs[:5], None, None, *inputs[7:]], hidden_size=hidden, **options)
+
+
+def test_products_of_rounded_states_are_products_of_two() -> None:
+    """As those of an LSTM are, so that they are computed as fast; and extremes are found side by side."""
+    hidden, features = 32, 5
+    w, r = small(np.int8, 1, features, 4 * hidden), small(np.int8, 1, hidden, 4 * hidden)
+    numbers = [np.array([0.01], np.float32), np.zeros(1, np.int8)] * 2
+    inputs = [normal(7, 1, features), w, r, None, None, None, None, None, *numbers]
+    model = runtime_model("DynamicQuantizeLSTM", inputs, MICROSOFT, constant=(1, 2, *range(8, 12)), hidden_size=hidden)
+    (program,) = flow_of(model).segments[0].programs
+    (scan,) = (item for item in program.items if isinstance(item, Scan))
+    reduced = [step.body for step in scan.steps if isinstance(step.body, Reduce)]
+    (total,) = (body for body in reduced if body.kind == "sum")
+    assert isinstance(total.body, Binary) and total.body.op == "mul"
+    assert isinstance(total.body.x, Load) and isinstance(total.body.y, Load)
+    lengths = [product(axis.extent for axis in body.axes).constant for body in reduced if body.kind != "sum"]
+    assert sorted(lengths, key=str) == [16, 16, 2, 2]
 
 
 def test_zeros_have_steps() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -9,6 +10,8 @@ import pytest
 from opweld.errors import ModelError
 from opweld.ops.quantize import QUANTIZED
 from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Reduce, walk
+from opweld.tensor.program import Tensor, TensorProgram
 from tests.unit.ops.one_node import check, make_model, normal, programs_of
 
 
@@ -146,6 +149,44 @@ def test_qlinear_matmul_of_float8(dtype: type) -> None:
 def test_matmul_integer(depth: int, zeros: tuple[int, ...]) -> None:
     a, b = small(np.uint8, 2, 5, depth), small(np.uint8, depth, 6)
     check("MatMulInteger", [a, b, *(np.array(zero, np.uint8) for zero in zeros)], dims={0: [2, "m", depth]})
+
+
+def sum_dtypes(programs: Sequence[TensorProgram]) -> set[DType]:
+    """What the sums of a program are made in."""
+    bodies = [item.body for item in programs[0].items if isinstance(item, Tensor)]
+    return {node.dtype for node in walk(*bodies) if isinstance(node, Reduce)}
+
+
+@pytest.mark.parametrize(("most", "dtype"), [(1, DType.F32), (0, DType.F32), (-1, DType.F64)])
+def test_stored_weights_tell_what_holds_their_sums(most: int, dtype: DType) -> None:
+    """All products of 255 with a column add up to at most 2 ** 24; beyond it, fp32 would lose the last bit."""
+    depth, whole = 1000, (1 << 24) // 255
+    b = np.full((depth, 2), whole // depth, np.int8)
+    b[: whole - most - int(b[:, 0].sum()), 0] += 1
+    a = np.full((3, depth), 255, np.uint8)
+    assert int(b[:, 0].sum()) == whole - most
+    zeros = (np.array(0, np.uint8), np.array(0, np.int8))
+    assert sum_dtypes(check("MatMulInteger", [a, b], constant=(1,))) == {dtype}
+    assert sum_dtypes(check("MatMulInteger", [a, b, *zeros], constant=(1, 2, 3))) == {dtype}
+    assert sum_dtypes(check("MatMulInteger", [a, b, *zeros], constant=(2, 3))) == {DType.F64}, "weights are fed"
+
+
+def test_zero_points_count_in_what_holds_the_sums() -> None:
+    a, b = small(np.uint8, 3, 300), np.zeros((300, 2), np.int8)
+    assert sum_dtypes(check("MatMulInteger", [a, b], constant=(1,))) == {DType.F32}
+    far, near = np.array([0, -128], np.int8), np.array([100, 3], np.int8)
+    options: dict[str, Any] = {"constant": (1, 2, 3)}
+    assert sum_dtypes(check("MatMulInteger", [a, b + np.int8(100), np.array(0, np.uint8), far], **options)) == {
+        DType.F64
+    }
+    assert sum_dtypes(check("MatMulInteger", [a, b + np.int8(100), np.array(0, np.uint8), near], **options)) == {
+        DType.F32
+    }
+    assert sum_dtypes(check("MatMulInteger", [a, b, np.array(0, np.uint8), np.array(3, np.int8)], constant=(1,))) == {
+        DType.F32
+    }
+    w = small(np.int8, 4, 80, 3, 3) // np.int8(4)
+    assert sum_dtypes(check("ConvInteger", [small(np.uint8, 1, 80, 5, 5), w], constant=(1,))) == {DType.F32}
 
 
 def test_matmul_integer_by_row_and_column() -> None:
