@@ -22,7 +22,8 @@ OPSET_OF_NUMPY = 7
 ALIGNED = "opweld.aligned"
 """Domain of these operators while the model is converted."""
 
-_BINARY = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"})
+BINARY = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"})
+"""The operators of two operands, which are broadcast only where the node says so."""
 
 _DROPPED = ("axis", "broadcast", "consumed_inputs")
 """Attributes that these operators no longer have in opset 7."""
@@ -64,7 +65,7 @@ def _has_older(graph: onnx.GraphProto) -> bool:
 
 
 def _is_older(node: onnx.NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx") and node.op_type in ("Cast", "PRelu", *_BINARY)
+    return node.domain in ("", "ai.onnx") and node.op_type in ("Cast", "PRelu", *BINARY)
 
 
 def _axis(node: onnx.NodeProto) -> int | None:

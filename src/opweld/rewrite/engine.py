@@ -17,7 +17,7 @@ from opweld.errors import RuleError, in_line
 from opweld.ledger import Alternative, Ledger
 from opweld.rewrite.near import near_miss
 from opweld.rewrite.rule import Pass, Proposal, Refusal, Rule
-from opweld.rewrite.scope import Scope, qualified
+from opweld.rewrite.scope import Scope, rule_name
 
 BASELINE = "as written"
 TAKEN = "rewritten"
@@ -48,7 +48,7 @@ def rewrite(
         _until_silent(scope, rules, ledger, answers, refused)
     for more in later:
         operators = {operator for rule in more for operator in rule.operators}
-        scope.changed = {node: None for node in scope.graph if qualified(node) in operators}
+        scope.changed = {node: None for node in scope.graph if rule_name(node) in operators}
         rules = (*rules, *more)
         _until_silent(scope, rules, ledger, answers, refused)
         while merged():
@@ -78,7 +78,7 @@ def _until_silent(
         looks -= 1
         if node.graph is not scope.graph or not node.outputs:
             continue
-        for rule in by_operator[qualified(node)]:
+        for rule in by_operator[rule_name(node)]:
             found = _look(rule, node, scope, ledger)
             if found is None:
                 continue
@@ -109,7 +109,7 @@ def _near_misses(
     """What one thing alone keeps rules from which had nothing to say about a node; `known` is what they said."""
     by_operator = _by_operator([rule for rule in rules if rule.formula])
     for node in scope.graph:
-        for rule in by_operator[qualified(node)] if node.outputs else ():
+        for rule in by_operator[rule_name(node)] if node.outputs else ():
             key = rule.name, node.outputs[0].name or ""
             if key in known or not ledger.allows(rule.name):
                 continue

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from opweld.frontend.aligned import BINARY, OPSET_OF_NUMPY
 from opweld.frontend.values import values_read
 from opweld.ledger import Ledger
 from opweld.ops.elements import known_integers_of
@@ -22,6 +23,9 @@ from opweld.rewrite.spill import spilled
 from opweld.tensor.dim import Dim, as_dim
 
 Array = NDArray[Any]
+
+BROADCAST = BINARY | {"Gemm"}
+"""Operators that broadcast an operand before opset 7 only where they say so."""
 
 
 @dataclass
@@ -140,7 +144,7 @@ class Scope:
         node = None if value is None else value.producer()
         if node is None or node.graph is not self.graph:
             return None
-        named = qualified(node)
+        named = rule_name(node)
         if not (named in operators if operators else named == node.op_type):
             return None
         if self.asked is not None:
@@ -187,6 +191,8 @@ class Scope:
         if domain:
             self.model.opset_imports.setdefault(domain, 1)  # of a domain that stays unused it goes in the end
         kept = {name: value for name, value in attributes.items() if value is not None}
+        if not domain and op_type in BROADCAST and self.opset < OPSET_OF_NUMPY:
+            kept["broadcast"] = 1
         outputs = [ir.Value(name=self._names.fresh(before) if named else "") for named in wanted]
         node = ir.node(op_type, inputs, kept, domain=domain, outputs=outputs, name=before.name)
         node.metadata_props.update(before.metadata_props)
@@ -345,6 +351,12 @@ def kept(node: ir.Node, *without: str) -> dict[str, Any]:
 def qualified(node: ir.Node) -> str:
     """The operator of a node as rules name it: with its domain where that is not the default one."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+
+
+def rule_name(node: ir.Node) -> str:
+    """The operator of a node for rules: none for one that aligns an operand to an axis, as before opset 7, for it means
+    something else than the operator that rules know."""
+    return "" if node.op_type in BINARY and "axis" in node.attributes else qualified(node)
 
 
 def operand(node: ir.Node, position: int) -> ir.Value | None:

@@ -180,7 +180,7 @@ def test_a_scale_of_rows_of_a_transposed_operand() -> None:
         ("s = Mul(x, k) y = MatMul(s, w) z = Relu(w)", "the weights are read by more than one node"),
         ("s = Mul(x, rows) y = MatMul(s, w) z = Relu(x)", "the factor differs from place to place"),
         ("s = Mul(one, k) y = MatMul(s, w) z = Relu(x)", "what is scaled is broadcast first"),
-        ("s = Mul(x, huge) y = MatMul(s, w) z = Relu(x)", "the scaled weights are not finite"),
+        ("s = Mul(x, huge) y = MatMul(s, w) z = Relu(x)", "the combined weights are not finite in their type"),
     ],
 )
 def test_a_scale_that_stays(text: str, reason: str) -> None:

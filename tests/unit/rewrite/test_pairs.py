@@ -31,6 +31,15 @@ def test_a_reshape_of_several_unknown_sizes_stays() -> None:
     assert refusals(made, "rewrite.reshapes")[0].reason == "more than one size is not known"
 
 
+def test_what_is_out_of_range_stays_so() -> None:
+    """Infinity and what float8 has no number for are NaN where they are not to be the greatest number."""
+    text = """g (float16[n] x) => (float[n] y) {
+        a = Cast<to = 1>(x) b = Cast<to = 17, saturate = 0>(a) y = Cast<to = 1>(b) }"""
+    made = rewritten(model_of(text))
+    assert kinds(made) == ["Cast", "Cast"]
+    assert made.model.graph[0].attributes["saturate"].value == 0
+
+
 @pytest.mark.parametrize(("between", "left"), [("double", ["Neg"]), ("float16", ["Cast", "Cast", "Neg"])])
 def test_casts_that_lose_nothing(between: str, left: list[str]) -> None:
     code = {"double": 11, "float16": 10}[between]

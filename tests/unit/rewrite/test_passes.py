@@ -50,7 +50,7 @@ def test_jumps_are_where_the_model_jumps() -> None:
     0.7 * 10 is 6.9999999 in float64 and 7 in float32."""
     weights = {"a": np.array(0.7, np.float32), "ten": np.array(10, np.float32)}
     text = "g (int64[n] x) => (int64[n] y) { m = Mul(a, ten) c = Cast<to = 7>(m) y = Add(x, c) }"
-    made = rewritten(model_of(text, weights))
+    made = rewritten(model_of(text, weights), jumps=True)
     assert kinds(made) == ["Add"]
     (stored,) = made.model.graph.initializers.values()
     assert stored.const_value is not None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,11 @@ def test_zero_keeps_its_sign() -> None:
     made = rewritten(model_of(text, {"zero": np.array(0, np.float32)}), {"x": normal(3)})
     assert kinds(made) == ["Relu", "Add", "Neg"]
     assert refusals(made, "rewrite.redundant")[0].reason == "adding 0 turns -0 into 0"
+    text = text.replace("Add", "Sub")
+    made = rewritten(model_of(text, {"zero": np.array(-0.0, np.float32)}), {"x": normal(3)})
+    assert kinds(made) == ["Relu", "Sub", "Neg"]
+    assert refusals(made, "rewrite.redundant")[0].reason == "subtracting -0 turns -0 into 0"
+    assert kinds(rewritten(model_of(text, {"zero": np.array(0, np.float32)}), {"x": normal(3)})) == ["Relu", "Neg"]
 
 
 @pytest.mark.parametrize("rows", [1, 2])
@@ -116,5 +123,11 @@ def test_bodies_read_what_outer_nodes_read() -> None:
 
 def test_levels_and_names_switch_rules_off() -> None:
     text = "g (float[n] x) => (float[n] y) { a = Relu(x) b = Identity(a) y = Neg(b) }"
-    for options in ({"level": "none"}, {"disable": ["rewrite.redundant"]}, {"disable": ["rewrite"]}, {"prefix": 0}):
+    switched: list[dict[str, Any]] = [
+        {"level": "none"},
+        {"disable": ["rewrite.redundant"]},
+        {"disable": ["rewrite"]},
+        {"prefix": 0},
+    ]
+    for options in switched:
         assert kinds(rewritten(model_of(text), {"x": normal(3)}, **options)) == ["Relu", "Identity", "Neg"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx
 import pytest
 
 from tests.unit.rewrite.rewritten import for_onnxruntime, kinds, normal, refusals, rewritten
@@ -38,6 +39,39 @@ def test_angles_that_are_computed() -> None:
         made = for_onnxruntime(model(body, opset, inputs), {**X, "angles": normal(1, 5, 4)})
         assert kinds(made).count("RotaryEmbedding") == 1
         assert not {"Neg", "Mul", "Add"} & set(kinds(made))
+
+
+TABLES = {
+    "rank 2": ("h = Concat<axis = -1>(angles, angles) cos = Cos(h) sin = Sin(h) ", "t, 4", (5, 4)),
+    "rank 3": ("h = Concat<axis = -1>(angles, angles) cos = Cos(h) sin = Sin(h) ", "1, t, 4", (1, 5, 4)),
+    "rank 4": ("h = Concat<axis = -1>(angles, angles) cos = Cos(h) sin = Sin(h) ", "1, 1, t, 4", (1, 1, 5, 4)),
+    "a row for each row of the batch": (COMPUTED, "b, t, 4", (2, 5, 4)),
+}
+
+
+@pytest.mark.parametrize(("computed", "declared", "shape"), TABLES.values(), ids=TABLES)
+def test_tables_of_every_rank(computed: str, declared: str, shape: tuple[int, ...]) -> None:
+    """Both the batch and the length are symbolic, so that neither is taken for the other."""
+    inputs = f"float[b, 3, t, 8] x, float[{declared}] angles"
+    for opset in (18, 23):
+        feeds = {"x": normal(2, 3, 5, 8), "angles": normal(*shape)}
+        made = for_onnxruntime(model(computed + HALVES + TURN, opset, inputs, "b, 3, t, 8"), feeds)
+        assert kinds(made).count("RotaryEmbedding") == (0 if opset == 18 and shape[0] == 2 else 1)
+
+
+def test_every_second_cosine_is_not_the_first_half() -> None:
+    """Something else reads them with a step: as many, from the same start."""
+    second = "float[1, 5, 4] r"
+    body = COMPUTED + "k = Slice(cos, none, large, last, two) r = Reshape(k, rows) " + HALVES + TURN
+    written = model(body, 23, "float[1, 3, 5, 8] x, float[1, 5, 4] angles")
+    made = for_onnxruntime(with_output(written, second), {**X, "angles": normal(1, 5, 4)})
+    assert kinds(made).count("RotaryEmbedding") == 1
+
+
+def with_output(written: onnx.ModelProto, declared: str) -> onnx.ModelProto:
+    """A model with another of its values as an output."""
+    written.graph.output.extend(onnx.parser.parse_graph(f"g () => ({declared}) {{ }}").output)
+    return written
 
 
 def test_angles_of_each_row_of_the_batch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,7 +24,7 @@ def same(
     sizes: Sequence[Mapping[str, Array]],
     opset: int = 21,
     tolerance: float = 1e-5,
-    **options: object,
+    **options: Any,
 ) -> Optimized:
     """A model rewritten, which gives what it gave for each of several feeds: in float64 up to a rounding of float32,
     and in its own dtype as ONNX Runtime computes both, up to a part of the scale; integers and special values are

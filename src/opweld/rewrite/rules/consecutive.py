@@ -7,7 +7,11 @@ import onnx_ir as ir
 
 from opweld.rewrite.rule import Proposal, Refusal, Rule
 from opweld.rewrite.rules.linear import Linear, linear
+from opweld.rewrite.rules.rounding import unfit, unfit_bias
 from opweld.rewrite.scope import Array, Scope, attribute, operand
+
+BIAS_OPTIONAL = 11
+"""The opset since which Gemm need not add anything."""
 
 
 class Consecutive(Rule):
@@ -32,10 +36,15 @@ class Consecutive(Rule):
         separate, joined = a.size + b.size, a.shape[0] * b.shape[1]
         if joined > separate:
             return Refusal("one product would cost more than two", {"products": joined, "now": separate}, (before,))
-        bias = first.bias @ b + second.bias
+        with np.errstate(all="ignore"):
+            product, magnitude, bias = a @ b, np.abs(a) @ np.abs(b), first.bias @ b + second.bias
+        refusal = unfit("weights", product, first.dtype, None, (before,), magnitude=magnitude)
+        refusal = refusal or unfit_bias(bias, first.dtype, (before,))
+        if refusal is not None:
+            return refusal
 
         def apply() -> None:
-            _apply(first, second, a @ b, bias, scope)
+            _apply(first, second, product, bias, scope)
 
         return Proposal("nothing lies between two products", apply, (before,), scope.traffic(before.outputs[0]))
 
@@ -63,6 +72,7 @@ def _apply(first: Linear, second: Linear, weights: Array, bias: Array, scope: Sc
     node, data = second.node, first.node.inputs[0]
     shaped = weights.T.reshape(*weights.T.shape, *[1] * (first.weights.ndim - 2)) if node.op_type == "Conv" else weights
     inputs: list[ir.Value | None] = [data, scope.store(node, shaped.astype(first.dtype))]
-    if node.op_type != "MatMul" and np.any(bias):
+    needed = node.op_type == "Gemm" and scope.opset < BIAS_OPTIONAL
+    if node.op_type != "MatMul" and (needed or np.any(bias)):
         inputs.append(scope.store(node, bias.astype(first.dtype)))
     scope.replace(node.outputs[0], scope.add(node, node.op_type, inputs))

@@ -24,6 +24,10 @@ _GEMM = ("activation_alpha", "activation_beta")
 """The names of the parameters of FusedGemm; those of FusedConv are a list."""
 
 
+LEAST, LARGEST = 1.1754943508222875e-38, 3.4028234663852886e38
+"""Of normal numbers of float32, which an attribute is."""
+
+
 class FusedActivation(Rule):
     """Conv or Gemm of float32 and an activation are FusedConv or FusedGemm of com.microsoft."""
 
@@ -61,7 +65,7 @@ def _parameters(node: ir.Node, scope: Scope) -> list[float] | None:
     if node.op_type != "Clip":
         return [float(attribute(node, name, default)) for name, default in _PARAMETERS[node.op_type]]
     found: list[float] = []
-    for name, position, default in (("min", 1, -3.4028234663852886e38), ("max", 2, 3.4028234663852886e38)):
+    for name, position, default in (("min", 1, -LARGEST), ("max", 2, LARGEST)):
         bound = operand(node, position)
         known = scope.single(bound) if bound is not None else float(attribute(node, name, default))
         if known is None:
@@ -114,8 +118,9 @@ class FusedMatMul(Rule):
             factor = number if node.op_type == "Mul" else 1 / number if number else math.inf
             attributes = kept(made)
             attributes["alpha"] = factor * float(attributes.get("alpha", 1.0))
-            if not math.isfinite(attributes["alpha"]):
-                return Refusal("the factor is not finite", {"factor": "not finite"}, (made,))
+            if not LEAST <= abs(attributes["alpha"]) <= LARGEST:
+                failed = {"factor": str(attributes["alpha"])}
+                return Refusal("the factor is no normal number of float32", failed, (made,))
             if not scope.only_reader(product):
                 return Refusal("the product is read by more than one node", {}, (made,))
             return _fused(node, made.inputs, attributes, made, scope)

@@ -100,7 +100,7 @@ class Concats(Rule):
         inner = [
             made
             for made in (scope.maker(value, "Concat") for value in node.inputs)
-            if made is not None and rank and attribute(made, "axis") % rank == attribute(node, "axis") % rank
+            if made is not None and rank and attribute(made, "axis", 1) % rank == attribute(node, "axis", 1) % rank
         ]
         alone = [made for made in inner if scope.only_reader(made.outputs[0])]
         if not alone:
@@ -111,6 +111,6 @@ class Concats(Rule):
             parts += made.inputs if made is not None and made in alone else [value]
 
         def apply() -> None:
-            scope.replace(node.outputs[0], scope.add(node, "Concat", parts, axis=attribute(node, "axis")))
+            scope.replace(node.outputs[0], scope.add(node, "Concat", parts, axis=attribute(node, "axis", 1)))
 
         return Proposal("all parts are joined at once", apply, tuple(alone), scope.traffic(alone[0].outputs[0]))

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from opweld.rewrite.rule import Proposal, Refusal, Rule
 from opweld.rewrite.rules.activations import is_gelu
+from opweld.rewrite.rules.rounding import unfit, unfit_bias
 from opweld.rewrite.scope import Array, Scope, attribute, kept, operand, operands
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -170,10 +171,12 @@ class BatchNormalization(Rule):
         gamma, beta, mean, variance = (np.asarray(values, np.float64).reshape(-1) for values in parameters)
         if gamma.size != found.outputs:
             return None
-        alpha = gamma / np.sqrt(variance + float(attribute(node, "epsilon", 1e-5)))
-        shift = (found.bias - mean) * alpha + beta
-        if not (np.isfinite(alpha).all() and np.isfinite(shift).all()):
-            return Refusal("its scale is not finite", {"scale": "not finite"})
+        with np.errstate(all="ignore"):
+            alpha = gamma / np.sqrt(variance + float(attribute(node, "epsilon", 1e-5)))
+            shift = (found.bias - mean) * alpha + beta
+        refusal = _unfit(found, alpha, shift)
+        if refusal is not None:
+            return refusal
         return Proposal(
             "a scale and a shift of each channel of a product",
             lambda: rewrite(found, node, alpha, shift, scope),
@@ -206,6 +209,9 @@ class Shift(Rule):
             if shift is None:
                 return Refusal("what is added differs from place to place", {"shape": str(values.shape)}, (made,))
             total = found.bias - shift if node.op_type == "Sub" else found.bias + shift
+            refusal = unfit_bias(total, found.dtype, (made,))
+            if refusal is not None:
+                return refusal
             return Proposal(
                 "one number is added to each channel",
                 lambda found=found, total=total: rewrite(found, node, None, total, scope),
@@ -232,11 +238,10 @@ class Scale(Rule):
                 return Refusal("the factor differs from place to place", {"shape": str(values.shape)}, (made,))
             with np.errstate(all="ignore"):
                 factor = 1 / factor if node.op_type == "Div" else factor
-            if not np.isfinite(factor).all():
-                return Refusal("the factor is not finite", {"factor": "not finite"})
-            if too_small(found.weights, found.scaled(factor), found.dtype):
-                return Refusal("scaled weights are too small for their type", {"type": str(found.dtype)}, (made,))
-            shift = found.bias * factor
+                shift = found.bias * factor
+            refusal = _unfit(found, factor, shift)
+            if refusal is not None:
+                return refusal
             return Proposal(
                 "one factor for each channel",
                 lambda found=found, factor=factor, shift=shift: rewrite(found, node, factor, shift, scope),
@@ -272,14 +277,12 @@ class ScaleBefore(Rule):
             return Refusal("the factor differs from place to place", {"shape": str(values.shape)}, (scaling,))
         with np.errstate(all="ignore"):
             wide = found.scaled_inputs(1 / factor if scaling.op_type == "Div" else factor)
-            changed = wide.astype(found.dtype)
-        if not np.isfinite(changed).all():
-            return Refusal("the scaled weights are not finite", {"weights": "not finite"}, (scaling,))
-        if too_small(found.weights, wide, found.dtype):
-            return Refusal("scaled weights are too small for their type", {"type": str(found.dtype)}, (scaling,))
+        refusal = unfit("weights", wide, found.dtype, found.weights, (scaling,))
+        if refusal is not None:
+            return refusal
 
         def apply() -> None:
-            inputs = [source, scope.store(node, changed), *node.inputs[2:]]
+            inputs = [source, scope.store(node, wide.astype(found.dtype)), *node.inputs[2:]]
             scope.replace(node.outputs[0], scope.add(node, node.op_type, inputs, **kept(node)))
 
         unwanted = "ONNX Runtime looks for a Gelu with this factor, which is faster" if is_gelu(scaling, scope) else ""
@@ -295,10 +298,13 @@ def _stored_factor(scaling: ir.Node, scope: Scope) -> tuple[ir.Value | None, Arr
     return None, None
 
 
-def too_small(before: Array, after: Array, dtype: np.dtype[np.generic]) -> bool:
-    """Whether a scaled weight is none of the normal numbers of its type, as it was."""
-    least = float(np.finfo(str(dtype)).smallest_normal)
-    return bool(np.any((np.abs(before) >= least) & (np.abs(after) < least) & (after != 0)))
+def _unfit(found: Linear, factor: Array, shift: Array) -> Refusal | None:
+    """Why the type of a product does not hold its scaled weights or its shifted bias."""
+    with np.errstate(all="ignore"):
+        scaled = found.scaled(factor)
+    return unfit("weights", scaled, found.dtype, found.weights, (found.node,)) or unfit_bias(
+        shift, found.dtype, (found.node,)
+    )
 
 
 class Padding(Rule):
@@ -402,6 +408,8 @@ class OneSlope(Rule):
             return Refusal("the slopes differ, or are computed", {"slope": "not one"})
         if fact is None or not fact.dtype.is_float or fact.shape != scope.shape(node.inputs[0]):
             return None
+        if float(np.float32(slope)) != slope:
+            return Refusal("the slope of LeakyRelu is a float32", {"slope": str(slope)})
 
         def apply() -> None:
             scope.replace(node.outputs[0], scope.add(node, "LeakyRelu", [node.inputs[0]], alpha=slope))

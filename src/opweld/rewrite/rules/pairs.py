@@ -10,7 +10,8 @@ import onnx_ir as ir
 from opweld.rewrite.dtypes import TYPED_BY_NUMBER, cast_type, dtype_of
 from opweld.rewrite.rule import Proposal, Refusal, Rule, handed_on
 from opweld.rewrite.rules.bounds import bounds_of
-from opweld.rewrite.scope import Scope, attribute, operand
+from opweld.rewrite.rules.target import SINCE
+from opweld.rewrite.scope import Scope, attribute, kept, operand
 from opweld.tensor.dim import product
 
 _MOVES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -101,7 +102,7 @@ class Reshapes(Rule):
             return None
         source, output = first.inputs[0], node.outputs[0]
         shape = scope.shape(output)
-        if shape is None:
+        if shape is None or scope.opset < SINCE:
             return None
         if shape == scope.shape(source):
             return handed_on(node, source, scope, "the second gives the shape back that the first changed", first)
@@ -147,10 +148,8 @@ class Casts(Rule):
             return handed_on(node, source, scope, f"{between.name} holds all numbers of {before.name}", first)
 
         def apply() -> None:
-            scope.replace(
-                output,
-                scope.add(node, "Cast", [source], to=int(after) if scope.opset >= TYPED_BY_NUMBER else after.name),
-            )
+            to = int(after) if scope.opset >= TYPED_BY_NUMBER else after.name
+            scope.replace(output, scope.add(node, "Cast", [source], to=to, **kept(node, "to")))
 
         return Proposal(f"{between.name} holds all numbers of {before.name}", apply, (first,), scope.traffic(output))
 

@@ -116,9 +116,11 @@ def _neutral(position: int, number: float) -> Check:
         if before is None or before != after:
             return False
         fact = scope.fact(node.outputs[0])
-        signed = fact is not None and fact.dtype.is_float and node.op_type == "Add"
-        if signed and math.copysign(1, found) > 0 and not _has_plain_zeros(operand(node, 1 - position), scope):
-            return Refusal("adding 0 turns -0 into 0", {"addend": "0"})
+        kept = {"Add": -1.0, "Sub": 1.0}.get(node.op_type)
+        signed = kept is not None and fact is not None and fact.dtype.is_float
+        if signed and math.copysign(1, found) != kept and not _has_plain_zeros(operand(node, 1 - position), scope):
+            words = "adding 0" if node.op_type == "Add" else "subtracting -0"
+            return Refusal(f"{words} turns -0 into 0", {"addend": str(found)})
         return True
 
     return check

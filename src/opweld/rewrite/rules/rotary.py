@@ -208,8 +208,8 @@ def _half(angles: ir.Value, found: _Found, scope: Scope) -> ir.Value:
         return scope.store(near, np.ascontiguousarray(known[..., :half]).reshape(wanted))
     whole, wanted = scope.shape(angles) or (), (*outer, length, as_dim(half))
     for reader in scope.readers(angles):
-        starts = scope.constant(operand(reader, 1)) if reader.op_type == "Slice" else None
-        if starts is None or starts.any() or scope.shape(reader.outputs[0]) != (*whole[:-1], as_dim(half)):
+        part = _part(reader.outputs[0], scope) if reader.op_type == "Slice" else None
+        if part is None or (part.source, part.start, part.end) != (angles, 0, half):
             continue
         for other in scope.readers(reader.outputs[0]):
             if other.op_type == "Reshape" and scope.shape(other.outputs[0]) == wanted:
@@ -217,7 +217,9 @@ def _half(angles: ir.Value, found: _Found, scope: Scope) -> ir.Value:
     first, last, axis = (scope.store(near, np.array([at], np.int64)) for at in (0, half, len(whole) - 1))
     taken = scope.add(near, "Slice", [angles, first, last, axis])
     scope.tell(taken, (*whole[:-1], as_dim(half)), angles)
-    flat = scope.add(near, "Reshape", [taken, scope.store(near, np.array([*([0] * len(outer)), -1, half], np.int64))])
+    # A batch of unknown size is the first axis of tables of rank 4; of fewer axes there is none.
+    rows = [] if _contributed(scope) else [batch.constant or 0]
+    flat = scope.add(near, "Reshape", [taken, scope.store(near, np.array([*rows, -1, half], np.int64))])
     return scope.tell(flat, wanted, angles)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.rewrite.rule import Proposal, Refusal, Rule
-from opweld.rewrite.rules.linear import Linear, along, linear, too_small
+from opweld.rewrite.rules.linear import Linear, along, linear
+from opweld.rewrite.rules.rounding import unfit, unfit_bias
 from opweld.rewrite.scope import Array, Scope, attribute, kept, operand, operands
 
 _MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")
@@ -70,10 +71,11 @@ def _proposed(node: ir.Node, data: ir.Value, values: Array, found: _Path, scope:
         scaled = product.scaled(columns)
         bias = None if found.bias is None else found.bias * columns
         stored = [array.astype(product.dtype) for array in (scaled, bias) if array is not None]
-    if not all(np.isfinite(array).all() for array in stored):
-        return Refusal("the scaled weights are not finite", {"weights": "not finite"}, inner)
-    if too_small(product.weights, scaled, product.dtype):
-        return Refusal("scaled weights are too small for their type", {"type": str(product.dtype)}, inner)
+    refusal = unfit("weights", scaled, product.dtype, product.weights, inner)
+    if refusal is None and bias is not None:
+        refusal = unfit_bias(bias, product.dtype, inner)
+    if refusal is not None:
+        return refusal
     if not scope.replaceable(node.outputs[0], data):
         return Refusal("it names an output of the model", {"output": node.outputs[0].name or ""}, inner)
     return Proposal(

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.rewrite.rule import Proposal, Refusal, Rule
-from opweld.rewrite.scope import Array, Scope, attribute, operand
+from opweld.rewrite.scope import Array, Scope, attribute, operand, rule_name
 from opweld.tensor.dim import as_dim
 
 SPLIT_BY_INPUT = 13
@@ -109,7 +109,7 @@ def _product(node: ir.Node, weights: Array, scope: Scope) -> Arm:
         (add,) = scope.readers(output)
         added = [value for value in add.inputs if value is not output]
         bias = scope.constant(added[0]) if len(added) == 1 else None
-        if add.op_type == "Add" and add.graph is node.graph and bias is not None and bias.shape == weights.shape[1:]:
+        if rule_name(add) == "Add" and add.graph is node.graph and bias is not None and bias.shape == weights.shape[1:]:
             return Arm(node, weights, bias, add)
     return Arm(node, weights, None, node)
 

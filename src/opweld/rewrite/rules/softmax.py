@@ -16,6 +16,9 @@ from opweld.tensor.dim import ONE
 ONE_AXIS = 13
 """The opset since which both operators work along one axis; before, along all from it on."""
 
+FROM_END = 11
+"""The opset since which an axis may be counted from the end."""
+
 
 class Softmax(Rule):
     """exp(x) / sum(exp(x)); what is subtracted from x before, the same for a whole row, makes no difference."""
@@ -111,7 +114,8 @@ def _softmax(
         return refusal
 
     def apply() -> None:
-        last = axis - len(shape) if axis == len(shape) - 1 else axis
+        from_end = axis == len(shape) - 1 and scope.opset >= FROM_END
+        last = axis - len(shape) if from_end else axis
         scope.replace(output, scope.add(node, operator, [source], axis=last))
 
     return Proposal(f"{len(nodes)} nodes are {operator}", apply, tuple(inner), scope.traffic(output))

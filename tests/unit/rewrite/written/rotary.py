@@ -13,7 +13,8 @@ WEIGHTS: dict[str, Array] = {
     "other": np.sin(np.concatenate([ANGLES, ANGLES + np.float32(1)], -1)), "none": np.array([0]),
     "half": np.array([4]), "whole": np.array([8]), "large": np.array([2**62]), "last": np.array([-1]),
     "five": np.array([5]), "one": np.array([1]), "apart": np.array([0, 0, 3, 8]),
-    "less": np.array([-4]), "third": np.array([3]), "halves": np.array([4, 4]),
+    "less": np.array([-4]), "third": np.array([3]), "halves": np.array([4, 4]), "two": np.array([2]),
+    "rows": np.array([1, -1, 4]),
 }  # fmt: skip
 X = {"x": normal(1, 3, 5, 8)}
 
