@@ -23,14 +23,17 @@ THREADS = (1, 2)
 
 
 class Forbid(importlib.abc.MetaPathFinder):
-    """Makes the compiler's dependencies impossible to import."""
+    """Makes the compiler's dependencies impossible to import: with an error, or as if they were `missing`."""
+
+    def __init__(self, missing: bool = False) -> None:
+        self._error = ModuleNotFoundError if missing else ImportError
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Refuses forbidden packages, leaves others to the next finder."""
         if fullname.partition(".")[0] in FORBIDDEN:
-            raise ImportError(f"running an artifact must not import {fullname}")
+            raise self._error(f"running an artifact must not import {fullname}", name=fullname)
         return None
 
 

@@ -50,7 +50,7 @@ ORDER = (
     ("cached",),
     ("compile",),
     ("report",),
-    ("backend", "cli", "capi", "shim", "__main__"),
+    ("backend", "cli", "capi", "shim", "run", "__main__"),
 )
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
@@ -58,7 +58,8 @@ RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 ONNX_READERS = ("frontend", "rewrite", "verify", "backend", "cli")
 
 # What running an artifact needs: these import NumPy and the standard library only.
-LIGHT = ("errors.py", "typed.py", "build/artifact.py", "runtime")
+LIGHT = ("errors.py", "typed.py", "build/artifact.py", "runtime", "run.py", "verify/inputs.py", "__main__.py")
+LIGHT += ("cli/outputs.py", "cli/show.py", "cli/table.py", "cli/values.py", "ledger.py", "given.py")
 
 # A session of an ONNX file compiles it first, and an artifact is opened without: those imports are inside functions.
 ENTRIES = {(Path("runtime/onnxruntime_api.py"), stage) for stage in ("cached", "compile")}

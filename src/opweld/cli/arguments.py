@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from opweld.cli.values import pairs as pairs
+from opweld.cli.values import sizes as sizes
 from opweld.errors import OptionError
 from opweld.options import Options
 
@@ -120,10 +122,6 @@ AtolOption = Annotated[
 SeedOption = Annotated[int, typer.Option(metavar="N", help="Seed of made-up inputs.")]
 
 
-_DIGITS = 12
-"""Of a size: no memory holds more."""
-
-
 def distinct(model: Path, **files: Path | None) -> None:
     """Raises OptionError where two files that are to be written are one, or one is the model."""
     taken: dict[str, str] = {}
@@ -136,29 +134,6 @@ def distinct(model: Path, **files: Path | None) -> None:
         if place == str(model.resolve()):
             raise OptionError(f"--{name} {file} is the model itself; give it another name")
         taken[place] = name
-
-
-def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    """Splits `NAME=VALUE` texts. Raises OptionError on one without `=`, or on a name given twice."""
-    values: dict[str, str] = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value:
-            raise OptionError(f"{option} {text!r} is not NAME=VALUE")
-        if name in values:
-            raise OptionError(f"{option} gives {name!r} twice")
-        values[name] = value
-    return values
-
-
-def sizes(texts: list[str] | None, option: str = "--dim") -> dict[str, int]:
-    """The `--dim NAME=N` texts as numbers. Raises OptionError on one that is no positive whole number."""
-    dims: dict[str, int] = {}
-    for name, value in pairs(texts, option).items():
-        if not value.isascii() or not value.isdigit() or len(value) > _DIGITS or int(value) < 1:
-            raise OptionError(f"{option} {name}={value[:40]}: expected a positive whole number, up to {_DIGITS} digits")
-        dims[name] = int(value)
-    return dims
 
 
 def lengths(texts: list[str] | None) -> dict[str, int | None]:
