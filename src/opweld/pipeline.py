@@ -357,6 +357,7 @@ def _manifest(made: Generated, options: Options, target: Target) -> artifact.Man
         outputs=description.outputs,
         metadata=description.metadata,
         structure=description.structure,
+        told=description.told,
         variants=tuple(
             artifact.VariantInfo(v.name, tuple(g.reason for g in v.guards), len(v.launches)) for v in module.variants
         ),

@@ -64,6 +64,7 @@ class Manifest:
         opweld: version of the compiler. target, level: what the model was compiled for, and how far.
         threads: default number of threads, 0 for all processors of the machine that it runs on.
         inputs, outputs: tensors of compiled code, in the model's order; outputs with the shapes that were inferred.
+        told: the shapes of outputs as programs are told them, which is what the file declares.
         metadata: what the model says about itself.
         structure: how callers see inputs and outputs where some are no tensors; None where all are.
         variants: the compiled variants, tried in this order.
@@ -82,6 +83,7 @@ class Manifest:
     outputs: tuple[TensorInfo, ...]
     metadata: ModelMetadata = ModelMetadata()
     structure: Structure | None = None
+    told: tuple[tuple[int | str, ...] | None, ...] = ()
     variants: tuple[VariantInfo, ...] = ()
     nodes: int = 0
     kernels: int = 0

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, cast
+from typing import cast
 
 import onnx_ir as ir
 
 from opweld.frontend.interface import interface_of, name_of
-from opweld.frontend.onnx import STRUCTURE
+from opweld.frontend.onnx import LIBRARY, STRUCTURE
 from opweld.frontend.segment import Variant
+from opweld.frontend.told import Library, Shape, told_shapes
 from opweld.interface import Argument, ModelMetadata, Structure, Tensor, TensorInfo, Text
 from opweld.tensor.dim import Dim
-
-Shape: TypeAlias = tuple[int | str, ...]
-"""Sizes, and names of dims that vary; "" for a dim without name."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """Inputs and outputs, metadata, the number of nodes with bodies of control flow included, and how callers see
-    inputs and outputs where some are no tensors."""
+    """Inputs and outputs, the shapes of outputs as programs are told them, metadata, the number of nodes with bodies of
+    control flow included, and how callers see inputs and outputs where some are no tensors."""
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    told: tuple[Shape | None, ...]
     metadata: ModelMetadata
     nodes: int
     structure: Structure | None
@@ -37,7 +36,8 @@ def describe(
 
     Inputs are as declared but for these dims. Element types of outputs are those that are computed, as models may leave
     them out, or err in them; so are sizes. A size that varies has the name that is declared, else that of the dim of an
-    input that it equals, as onnxruntime infers it."""
+    input that it equals, as onnxruntime infers it. Programs are told what `told.py` says; but where dims were
+    fixed, they asked for sizes."""
     graph = model.graph
     fed = interface_of(graph, dims or {}).facts
     ends = [variant for own in segments for variant in own if variant.ending.next is None]
@@ -62,14 +62,20 @@ def describe(
         version=model.model_version or 0,
         custom=dict(model.metadata_props),
     )
+    told = tuple(info.shape for info in outputs)
+    if not dims:
+        library = cast(Library, model.meta[LIBRARY])
+        told = told_shapes(
+            [info.name for info in outputs], [_declared(value) for value in graph.outputs], told, library
+        )
     structure = cast("Structure | None", model.meta[STRUCTURE])
     if structure is not None:
         structure = replace(
             structure,
             inputs=_with_shapes(structure.inputs, inputs),
-            outputs=_with_shapes(structure.outputs, outputs),
+            outputs=_with_shapes(structure.outputs, [replace(o, shape=s) for o, s in zip(outputs, told, strict=True)]),
         )
-    return Description(inputs, outputs, metadata, sum(1 for _ in graph.all_nodes()), structure)
+    return Description(inputs, outputs, told, metadata, sum(1 for _ in graph.all_nodes()), structure)
 
 
 def _declared(value: ir.Value) -> Shape | None:

@@ -24,6 +24,7 @@ from opweld.frontend.recorded import recorded_nodes, stored_parameters
 from opweld.frontend.sequences import form_of, resolve_sequences
 from opweld.frontend.specialise import declared, specialise
 from opweld.frontend.texts import Numbered, has_texts, number_texts
+from opweld.frontend.told import library_of
 from opweld.interface import Argument, ModelMetadata, Specialisation, Structure, Tensor, Text
 from opweld.ops.registry import OPSET
 
@@ -41,6 +42,9 @@ NODES = "opweld.nodes"
 
 PARAMETERS = "opweld.parameters"
 """Key of `model.meta`: elements and bytes of the file's parameters by name."""
+
+LIBRARY = "opweld.library"
+"""Key of `model.meta`: how to ask ONNX's own inference for the shapes of the outputs; see `told.py`."""
 
 EXTERNAL = "opweld.external"
 """Key of `model.meta`: the files beside that of the model which hold its weights, by relative name."""
@@ -115,6 +119,7 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
     structure = Structure(_as_texts(inputs, numbered), _as_texts(outputs, numbered), numbered.texts)
     model = _finish(converted, stripped, path, opset, structure)
     parameters = model.meta[PARAMETERS] = stored_parameters(proto)
+    model.meta[LIBRARY] = library_of(proto)
     model.meta[NODES] = recorded_nodes(proto, model, parameters)
     model.meta[EXTERNAL] = () if path is None else external_files(proto)
     return model

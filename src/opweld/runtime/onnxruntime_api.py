@@ -227,7 +227,7 @@ class InferenceSession:
         else:
             manifest = self._session.manifest
             metadata = manifest.metadata
-            interface = manifest.structure or manifest
+            interface = manifest.structure or _told(manifest)
             is_artifact = self._session.folder == self._source
             self._fitted = FittedSessions(self._session, None if is_artifact else self._folder)
         self._inputs_meta = [_node_arg(value) for value in interface.inputs]
@@ -446,6 +446,15 @@ def _chrome_events(trace: list[tuple[int, Profile]]) -> list[dict[str, object]]:
                 }
             )
     return events
+
+
+def _told(manifest: artifact.Manifest) -> artifact.Manifest:
+    """The manifest with the shapes of outputs that programs are told; an older artifact has those alone that were
+    inferred."""
+    if len(manifest.told) != len(manifest.outputs):
+        return manifest
+    outputs = (replace(info, shape=shape) for info, shape in zip(manifest.outputs, manifest.told, strict=True))
+    return replace(manifest, outputs=tuple(outputs))
 
 
 def _node_arg(info: TensorInfo | Argument) -> NodeArg:
