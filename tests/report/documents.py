@@ -258,7 +258,7 @@ def profile(kernels: list[dict[str, Any]]) -> dict[str, Any]:
     wall = step * len(kernels) + 2000
     latency = {"median": wall * 1e-9, "best": wall * 0.9e-9, "mean": wall * 1e-9, "runs": 40, "per_second": 1e9 / wall}
     return {
-        "format": 1,
+        "format": 2,
         "model": "layers.onnx",
         "target": "x86-64-v3",
         "threads": 2,
@@ -268,6 +268,8 @@ def profile(kernels: list[dict[str, Any]]) -> dict[str, Any]:
         "latency": latency | dict.fromkeys(("p50", "p90", "p95", "p99"), wall * 1.1e-9),
         "timed": {"median": wall * 1e-9, "best": wall * 0.9e-9},
         "overhead": 0.01,
+        "overhead_noise": 0.002,
+        "disturbance": {"steal": 0, "others": 0, "switches": 2, "spread": 1.1, "busy": False, "reasons": []},
         "accounted": 0.98,
         "idle": {"between": 1e-6, "before": 1e-6, "after": 1e-6},
         "counters": {"available": False, "reason": "the kernel lets nobody count", "values": {}},

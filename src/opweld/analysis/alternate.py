@@ -45,10 +45,11 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Run(Generic[Answer]):
-    """A run that counts: how long it took, and what it answered."""
+    """A run that counts: how long it took, what it answered, and in which round."""
 
     seconds: float
     answer: Answer
+    round: int = 0
 
 
 def alternate_runs(
@@ -75,10 +76,10 @@ def _block(run: Callable[[], Answer], blocks: Blocks, round: int) -> list[Run[An
     warm: list[float] = []
     while len(warm) < _DROPPED and sum(warm) < _WARM_S:
         warm.append(_time(run).seconds)
-    return [_time(run) for _ in range(blocks.count(round, min(warm)))]
+    return [_time(run, round) for _ in range(blocks.count(round, min(warm)))]
 
 
-def _time(run: Callable[[], Answer]) -> Run[Answer]:
+def _time(run: Callable[[], Answer], round: int = 0) -> Run[Answer]:
     start = time.perf_counter()
     answer = run()
-    return Run(time.perf_counter() - start, answer)
+    return Run(time.perf_counter() - start, answer, round)

@@ -1,6 +1,6 @@
 """Where the time of a run goes: many timed runs put together, kernel by kernel, and mapped to the nodes of the file.
 
-A run is cut at its phases, so that its parts add up to what the caller waits for:
+A run is cut at its phases, so that the parts of each run add up to what the caller waits for:
 
     call     before the first clock and after the last one: feeds checked, outputs made
     before   the threads are woken
@@ -12,6 +12,9 @@ What a phase takes is divided among its kernels in proportion to how long thread
 seconds are never less than what the threads of the run needed for it together, and no rate that is based on them
 exceeds the machine: of kernels that run side by side, each on a thread of its own, each has a part of the time, in
 which all of these threads worked for it.
+
+What is told of many runs is the median of each part by itself. Medians of parts add up to a little less than the median
+of the whole, as in every run another part is late; means would add up, and a single interrupted run would move them.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from opweld.account.account import Account
 from opweld.account.summary import sources_of
 from opweld.analysis.bound import Bound
 from opweld.analysis.counters import NONE, Counters
+from opweld.analysis.disturbance import Disturbance
 from opweld.analysis.sample import Samples
 from opweld.record import KernelEntry, VariantEntry
 from opweld.runtime.bind import PlanDescription, Step
@@ -39,18 +43,25 @@ Clocks: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Spread:
-    """Seconds of many runs.
-
-    Attributes:
-        median, best, p90: the median, the least, and what nine of ten stay below.
-        typical: the mean of typical runs, those whose latency is in the middle half. Medians of parts add up to less
-            than the median of the whole, as in every run another part is late; what is typical adds up.
-    """
+    """Seconds of many runs: the median, the least, and what nine of ten stay below."""
 
     median: float
     best: float
     p90: float
-    typical: float
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What clocks add to a run, as a part of a run without them.
+
+    Attributes:
+        added: the median over rounds of blocks with clocks and without; None where rounds differ by more, or where
+            runs with clocks were not slower: then nobody can tell.
+        noise: by how much rounds differ: half of what lies between their quartiles.
+    """
+
+    added: float | None
+    noise: float
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ class KernelProfile:
         seconds: its part of the run. wall: from its first piece to its last one, others of its phase included.
         busy: computing it, the sum of its threads. waiting: of its part of the run, what the threads of its phase,
             together, spent on nothing.
-        share: of the seconds of all kernels.
+        share: of the medians of all kernels.
         flops, bytes: it computes, must read and write at least, at the sizes of the run.
         predicted: seconds on one core.
     """
@@ -116,7 +127,7 @@ Judge: TypeAlias = Callable[[KernelProfile], Judgement]
 
 @dataclass(frozen=True)
 class Idle:
-    """Seconds of a typical timed run in which no kernel runs; see the module."""
+    """Seconds of a timed run in which no kernel runs, medians; see the module."""
 
     call: float
     before: float
@@ -130,7 +141,8 @@ class ModelProfile:
 
     Attributes:
         variant, threads: of the plan, see `PlanDescription`. inputs: their shapes. segments: how many it comes to.
-        plain: seconds of each run without clocks. timed: of those with clocks.
+        plain: seconds of each run without clocks. timed: of those with clocks. in_kernels: of each of the latter, what
+            kernels took. overhead: what clocks add. disturbance: what else the machine did meanwhile.
         idle: what no kernel takes. kernels: in the order of the plan, each once. steps: of each step of the plan,
             which of the kernels it is.
         typical: the timed run that is nearest to the median. counters: of the hardware.
@@ -141,6 +153,9 @@ class ModelProfile:
     inputs: Mapping[str, tuple[int, ...]]
     plain: Numbers
     timed: Numbers
+    in_kernels: Numbers
+    overhead: Overhead
+    disturbance: Disturbance
     idle: Idle
     kernels: tuple[KernelProfile, ...]
     typical: Profile
@@ -151,23 +166,12 @@ class ModelProfile:
     @property
     def latency(self) -> Spread:
         """Of runs without clocks."""
-        return _spread(self.plain, typical_runs(self.plain))
-
-    @property
-    def overhead(self) -> float:
-        """What the clocks add, as a part of a run without them; less than nothing where noise is larger."""
-        return float(np.median(self.timed) / np.median(self.plain)) - 1
-
-    @property
-    def overhead_of_best(self) -> float:
-        """The same of the best runs, which other programs on the machine disturb least."""
-        return float(np.min(self.timed) / np.min(self.plain)) - 1
+        return _spread(self.plain)
 
     @property
     def accounted(self) -> float:
-        """The part of a typical timed run that kernels take; the rest is `idle`."""
-        seconds = float(np.mean(self.timed[typical_runs(self.timed)]))
-        return sum(kernel.seconds.typical for kernel in self.kernels) / seconds
+        """The part of a timed run that kernels take, the median; the rest is `idle`."""
+        return float(np.median(self.in_kernels / self.timed))
 
     @property
     def per_second(self) -> float:
@@ -179,20 +183,19 @@ class ModelProfile:
         return replace(self, kernels=tuple(replace(kernel, judgement=judge(kernel)) for kernel in self.kernels))
 
 
-def typical_runs(seconds: Numbers) -> Flags:
-    """Which runs have a latency in the middle half."""
-    low, high = np.percentile(seconds, (25, 75))
-    return (seconds >= low) & (seconds <= high)
-
-
-def _spread(seconds: Numbers, typical: Flags) -> Spread:
+def _spread(seconds: Numbers) -> Spread:
     """Of one number a run."""
-    return Spread(
-        float(np.median(seconds)),
-        float(np.min(seconds)),
-        float(np.percentile(seconds, 90)),
-        float(np.mean(seconds[typical])),
-    )
+    return Spread(float(np.median(seconds)), float(np.min(seconds)), float(np.percentile(seconds, 90)))
+
+
+def overhead_of(samples: Samples) -> Overhead:
+    """What clocks add: blocks of one round are compared with each other, as machines have moods."""
+    plain, timed = samples.rounds
+    shared = np.intersect1d(plain, timed)
+    ratios = [np.median(samples.timed[timed == r]) / np.median(samples.plain[plain == r]) - 1 for r in shared]
+    low, middle, high = (float(part) for part in np.percentile(ratios, (25, 50, 75)))
+    noise = (high - low) / 2
+    return Overhead(middle if middle > noise else None, noise)
 
 
 def model_profile(samples: Samples, account: Account, counters: Counters = NONE) -> ModelProfile:
@@ -200,10 +203,9 @@ def model_profile(samples: Samples, account: Account, counters: Counters = NONE)
     plan = samples.plan
     spans = _Spans.of(plan, samples.wall, samples.timings)
     sources = sources_of(account)
-    typical = typical_runs(samples.timed)
     found = _steps_of_kernels(account, plan)
-    spreads = [_spread(spans.seconds[:, own.steps].sum(axis=1), typical) for own in found]
-    total = sum(spread.typical for spread in spreads)
+    spreads = [_spread(spans.seconds[:, own.steps].sum(axis=1)) for own in found]
+    total = sum(spread.median for spread in spreads)
     kernels: list[KernelProfile] = []
     for own, spread in zip(found, spreads, strict=True):
         steps = [plan.steps[i] for i in own.steps]
@@ -224,7 +226,7 @@ def model_profile(samples: Samples, account: Account, counters: Counters = NONE)
                 wall=float(np.median(spans.wall[:, own.steps].sum(axis=1))),
                 busy=float(np.median(spans.busy[:, own.steps].sum(axis=1))),
                 waiting=float(np.median(spans.waiting[:, own.steps].sum(axis=1))),
-                share=spread.typical / total if total else 0.0,
+                share=spread.median / total if total else 0.0,
                 flops=sum(step.flops for step in steps),
                 bytes=sum(step.bytes for step in steps),
                 predicted=sum(step.work for step in steps) * 1e-9,
@@ -240,9 +242,12 @@ def model_profile(samples: Samples, account: Account, counters: Counters = NONE)
         inputs=samples.shapes,
         plain=samples.plain,
         timed=samples.timed,
+        in_kernels=spans.seconds.sum(axis=1),
+        overhead=overhead_of(samples),
+        disturbance=samples.disturbance,
         idle=Idle(
-            float(np.mean((samples.timed - samples.wall * 1e-9)[typical])),
-            *(float(np.mean(part[typical])) for part in (spans.before, spans.between, spans.after)),
+            float(np.median(samples.timed - samples.wall * 1e-9)),
+            *(float(np.median(part)) for part in (spans.before, spans.between, spans.after)),
         ),
         kernels=tuple(kernels),
         typical=profile_of([], plan, int(samples.wall[nearest]), samples.timings[nearest]),

@@ -8,12 +8,12 @@ import numpy as np
 
 from opweld.analysis.profile import KernelProfile, ModelProfile, timeline
 
-FORMAT = 1
+FORMAT = 2
 """Version of the schema: fields may be added to it, none goes or changes what it means."""
 
 COLUMNS = (
     "name", "variant", "phase", "region", "nodes", "sources", "schedule", "threads", "seconds_median", "seconds_best",
-    "seconds_p90", "seconds_typical", "wall", "busy", "waiting", "share", "flops", "bytes", "flops_per_s",
+    "seconds_p90", "wall", "busy", "waiting", "share", "flops", "bytes", "flops_per_s",
     "bytes_per_s", "predicted_seconds", "bound", "predicted_bound", "disagreement", "segment", "times",
 )  # fmt: skip
 """Of `profile_rows`."""
@@ -43,7 +43,13 @@ def profile_json(profile: ModelProfile, model: str, target: str) -> dict[str, An
             "per_second": profile.per_second,
         },
         "timed": {"median": float(np.median(profile.timed)), "best": float(np.min(profile.timed))},
-        "overhead": profile.overhead,
+        "overhead": profile.overhead.added,
+        "overhead_noise": profile.overhead.noise,
+        "disturbance": {
+            **vars(profile.disturbance),
+            "busy": profile.disturbance.busy,
+            "reasons": list(profile.disturbance.reasons),
+        },
         "accounted": profile.accounted,
         "idle": vars(profile.idle).copy(),
         "counters": {

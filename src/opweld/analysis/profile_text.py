@@ -16,7 +16,7 @@ from opweld.ledger import printable
 from opweld.record import FileNode
 
 SORTS: Mapping[str, Callable[[KernelProfile], float]] = {
-    "time": lambda kernel: -kernel.seconds.typical,
+    "time": lambda kernel: -kernel.seconds.median,
     "busy": lambda kernel: -kernel.busy,
     "waiting": lambda kernel: -kernel.waiting,
     "flops": lambda kernel: -kernel.flops_per_s,
@@ -61,10 +61,10 @@ def table_rows(profile: ModelProfile, sort: str, top: int) -> tuple[Sequence[str
     rest = ordered[len(shown) :]
     blank = [""] * (len(columns) - 4 - len(head))
     if rest:
-        seconds, part = sum(k.seconds.typical for k in rest), sum(k.share for k in rest)
+        seconds, part = sum(k.seconds.median for k in rest), sum(k.share for k in rest)
         rows.append([f"({len(rest)} more)", *head, told(seconds), "", f"{part:.1%}", *blank])
     share = "100.0%" if profile.kernels else ""
-    rows.append(["all kernels", *head, told(whole * profile.accounted), "", share, *blank])
+    rows.append(["all kernels", *head, told(float(np.median(profile.in_kernels))), "", share, *blank])
     idle = vars(profile.idle)
     rows += [[f"idle {words}", *head, told(idle[name]), "", "", *blank] for name, words in _IDLE.items()]
     rows.append(["a timed run", *head, told(whole), "", "", *blank])
@@ -72,8 +72,8 @@ def table_rows(profile: ModelProfile, sort: str, top: int) -> tuple[Sequence[str
 
 
 def _whole(profile: ModelProfile) -> float:
-    """Seconds of a typical timed run."""
-    return sum(kernel.seconds.typical for kernel in profile.kernels) + sum(vars(profile.idle).values())
+    """Seconds of a timed run, the median."""
+    return float(np.median(profile.timed))
 
 
 def _row(kernel: KernelProfile, told: Callable[[float], str], judged: bool, segments: bool) -> list[str]:
@@ -82,7 +82,7 @@ def _row(kernel: KernelProfile, told: Callable[[float], str], judged: bool, segm
         f"{kernel.name}{again}",
         *([str(kernel.segment)] if segments else []),
         str(kernel.phase),
-        told(kernel.seconds.typical),
+        told(kernel.seconds.median),
         told(kernel.seconds.p90),
         f"{kernel.share:.1%}",
         str(kernel.threads),
@@ -120,8 +120,7 @@ def summary_text(profile: ModelProfile, model: str, target: str, account: Accoun
         f"p90 {seconds_text(latency.p90)}, p95 {seconds_text(p95)}, p99 {seconds_text(p99)} "
         f"of {_count(len(profile.plain), 'run')}; {profile.per_second:,.4g} a second, one after the other",
         f"with clocks: median {seconds_text(float(np.median(profile.timed)))}, best "
-        f"{seconds_text(float(np.min(profile.timed)))} of {_count(len(profile.timed), 'run')}; they add "
-        f"{profile.overhead:+.1%} to the median, {profile.overhead_of_best:+.1%} to the best",
+        f"{seconds_text(float(np.min(profile.timed)))} of {_count(len(profile.timed), 'run')}; {_overhead(profile)}",
         f"{profile.accounted:.1%} of a run is kernels",
         _counters(profile),
     ]
@@ -135,6 +134,14 @@ def summary_text(profile: ModelProfile, model: str, target: str, account: Accoun
             "for, because other programs use these processors. Close those, or use fewer --threads"
         )
     return "\n".join(lines) + "\n"
+
+
+def _overhead(profile: ModelProfile) -> str:
+    """What clocks add."""
+    overhead = profile.overhead
+    if overhead.added is None:
+        return f"what clocks add is not measurable here, as rounds of runs differ by {overhead.noise:.1%}"
+    return f"clocks add {overhead.added:.1%}, give or take {overhead.noise:.1%}"
 
 
 def _count(number: int, what: str) -> str:
@@ -224,8 +231,8 @@ def _comparison(kernel: KernelProfile) -> list[str]:
         (
             "its part of the run",
             seconds_text(kernel.predicted / threads),
-            f"{seconds_text(seconds.typical)}  median {seconds_text(seconds.median)}, best "
-            f"{seconds_text(seconds.best)}, p90 {seconds_text(seconds.p90)}; {kernel.share:.1%} of all kernels",
+            f"{seconds_text(seconds.median)}  best {seconds_text(seconds.best)}, p90 {seconds_text(seconds.p90)}; "
+            f"{kernel.share:.1%} of all kernels",
         ),
         ("threads", "", str(kernel.threads)),
         ("waiting, all threads", "", seconds_text(kernel.waiting)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opweld.analysis.alternate import Blocks, alternate_runs
+from opweld.analysis.alternate import Blocks, Run, alternate_runs
+from opweld.analysis.disturbance import Disturbance, Watch
 from opweld.runtime.bind import Array, PlanDescription
 from opweld.runtime.profile import Clocked
 from opweld.runtime.session import Session
@@ -30,6 +31,8 @@ class Samples:
         plain, timed: seconds of each run without clocks and with them, as the caller sees them.
         wall: of each timed run, nanoseconds from before its threads were woken to after the last one was done.
         timings: of each timed run the opw_timing by thread and step, int64 [runs, threads, steps, TIMING_FIELDS].
+        rounds: of each run without clocks, then of each with them, in which round of blocks it was.
+        disturbance: what else the machine did meanwhile.
     """
 
     plan: PlanDescription
@@ -38,6 +41,8 @@ class Samples:
     timed: npt.NDArray[np.float64]
     wall: npt.NDArray[np.int64]
     timings: npt.NDArray[np.int64]
+    rounds: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+    disturbance: Disturbance
 
 
 def sample(
@@ -54,16 +59,24 @@ def sample(
         PLAIN: partial(_plain, session, feeds),
         TIMED: partial(session.clocked, feeds),
     }
+    watch = Watch()
     made = alternate_runs(contestants, blocks, progress)
+    plain = np.array([run.seconds for run in made[PLAIN]])
     clocks = [run.answer for run in made[TIMED] if run.answer is not None]
     return Samples(
         plan,
         {name: tuple(np.shape(value)) for name, value in feeds.items()},
-        np.array([run.seconds for run in made[PLAIN]]),
+        plain,
         np.array([run.seconds for run in made[TIMED]]),
         np.array([clock.wall for clock in clocks], np.int64),
         np.stack([clock.timings for clock in clocks]),
+        (_rounds(made[PLAIN]), _rounds(made[TIMED])),
+        watch.seen(plain),
     )
+
+
+def _rounds(runs: Sequence[Run[Any]]) -> npt.NDArray[np.int64]:
+    return np.array([run.round for run in runs], np.int64)
 
 
 def _plain(session: Session, feeds: Mapping[str, Any]) -> None:

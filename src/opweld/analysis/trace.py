@@ -22,7 +22,7 @@ WAITING = "waiting"
 
 
 def trace_json(profile: ModelProfile, model: str) -> dict[str, Any]:
-    """The typical run of a profile: a track for its phases, and one a thread, with kernels and waiting."""
+    """The run nearest the median: a track for its phases, and one a thread, with kernels and waiting."""
     threads = range(profile.threads)
     tracks = ["phases", *(f"thread {thread}" + (" (caller)" if not thread else "") for thread in threads)]
     events: list[Event] = [_named("process_name", _PHASES, name=f"opweld {model}")]

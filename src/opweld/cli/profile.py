@@ -66,9 +66,7 @@ def profile(
     seed: arguments.SeedOption = 0,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the typical run for Perfetto or chrome://tracing.", show_default=False
-        ),
+        typer.Option(metavar="FILE", help="Write the median run for Perfetto or chrome://tracing.", show_default=False),
     ] = None,
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a row a kernel.", show_default=False)
@@ -86,8 +84,9 @@ def profile(
     opweld profile model.onnx --trace trace.json          open it at https://ui.perfetto.dev
     opweld profile model.onnx --json profile.json
 
-    Runs with clocks and without take turns; what the clocks add is told. The times of kernels and the time in which no
-    kernel runs add up to a run. What --json writes is described by docs/profile.schema.json.
+    Runs with clocks and without take turns; what the clocks add is told. Times are medians over runs, each by itself.
+    A machine that is too busy to measure on is named before any result. What --json writes is described by
+    docs/profile.schema.json.
     """
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile_data import COLUMNS, profile_json, profile_rows
@@ -125,11 +124,15 @@ def profile(
     if "-" in map(str, (json, csv, trace)):
         return
     if kernel is not None:
+        if made.disturbance.warning:
+            show.text(f"warning: {made.disturbance.warning}")
         taken_of = _resources(opened.session.folder)
         for found in kernels_called(made, account, kernel):
             resources = taken_of.get(f"{found.variant}/{found.name}")
             show.text(kernel_text(made, account, found, resources))
         return
+    if made.disturbance.warning:
+        show.text(f"warning: {made.disturbance.warning}")
     columns, rows = table_rows(made, sort, top)
     show.table("", [_column(title) for title in columns], rows)
     if machine is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opweld.account.account import Account
+from opweld.analysis.disturbance import Disturbance
 from opweld.analysis.sample import Samples
 from opweld.given import Given, GivenRegion
 from opweld.ledger import Ledger
@@ -58,10 +59,15 @@ ACCOUNT = Account(
 )
 
 
-def samples(stretch: tuple[float, ...] = (1.0,)) -> Samples:
+QUIET = Disturbance(0.0, 0.0, 1.0, 1.01)
+
+
+def samples(stretch: tuple[float, ...] = (1.0,), disturbance: Disturbance = QUIET) -> Samples:
     """One timed run for each factor by which all its clocks are stretched; the call adds 200 ns, clocks 50."""
     once = np.array(TIMINGS, np.int64).transpose(1, 0, 2)
     timings = np.stack([once * np.array([factor, factor, factor, 1]) for factor in stretch]).astype(np.int64)
     wall = np.array([1800 * factor for factor in stretch], np.int64)
     timed = np.asarray(wall * 1e-9 + 200e-9, np.float64)
-    return Samples(PLAN, {"x": (2, 3)}, np.asarray(timed - 50e-9, np.float64), timed, wall, timings)
+    rounds = np.arange(len(stretch))
+    plain = np.asarray(timed - 50e-9, np.float64)
+    return Samples(PLAN, {"x": (2, 3)}, plain, timed, wall, timings, (rounds, rounds), disturbance)

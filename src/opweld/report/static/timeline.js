@@ -150,7 +150,7 @@ function timelineSection(model) {
         figure("between phases", seconds(idle.between)),
         figure("before the first kernel", seconds(idle.before)),
         figure("accounted for", percent(profile.accounted)),
-        figure("what timing adds", percent(profile.overhead)),
+        figure("what timing adds", profile.overhead === null ? "not measurable" : percent(profile.overhead)),
       ),
       chart.root,
       el(
