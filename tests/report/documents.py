@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from opweld.report.document import times_of
+
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">"
 """A name that would be markup, wherever it is not kept from it."""
 
@@ -32,7 +34,8 @@ def document(layers: int = 2, **others: Any) -> dict[str, Any]:
         "sources": {f"main/{kernel['name']}": source(kernel["name"]) for kernel in kernels},
         "notes": [],
     }
-    return whole | others
+    whole |= others
+    return {**whole, "times": times_of(whole["account"], whole["analysis"], whole["profile"])}
 
 
 def bare(layers: int = 2) -> dict[str, Any]:
@@ -240,7 +243,7 @@ def analysis(nodes: list[dict[str, Any]], kernels: list[dict[str, Any]]) -> dict
             | work(kernel["flops"], kernel["bytes"])
             | {
                 "predicted": {"seconds": kernel["seconds"], "arithmetic": 1e-5, "dependency": 0, "traffic": 2e-6}
-                | {"launch": 1e-7},
+                | {"launch": 1e-7, "threads": 1},
                 "bound": bound(kernel),
             }
             for kernel in kernels
@@ -341,9 +344,16 @@ def numerics(layers: int) -> dict[str, Any]:
                 "passed": True,
             }
         ],
+        "source": "float64",
         "values": [
             {"name": f"v{layer}.{operator}", "node": name_of(layer, operator), "shape": [4, 8], "scale": 2.0}
-            | {"error": 1e-8 * (layer + 1), "before": 1e-8 * layer, "tolerated": 1e-5, "wrong": False}
+            | {
+                "error": 1e-8 * (layer + 1),
+                "before": 1e-8 * layer,
+                "tolerated": 1e-5,
+                "wrong": False,
+                "verdict": "right",
+            }
             for layer in range(layers)
             for operator in ("Relu", "Softmax")
         ],

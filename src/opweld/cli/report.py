@@ -181,7 +181,7 @@ def _numerics(
     """Errors of the outputs and of the values that are in memory, and why some are not there."""
     from opweld.cli.open import open_model
     from opweld.cli.traced import traced
-    from opweld.verify.check import check_outputs
+    from opweld.verify.check import FLOAT64, check_outputs
 
     opened = open_model(model, options)
     feeds = opened.feeds(given, dims, seed)
@@ -192,13 +192,17 @@ def _numerics(
     except UnsupportedError as error:
         return None, str(error)
     outputs, values, notes = [_output(one) for one in check.comparisons], list[dict[str, Any]](), [*check.notes]
+    judged = {"outputs": outputs, "values": values, "source": check.reference}
+    if check.reference != FLOAT64:
+        notes.append("values on the way are compared with float64 alone, which is no reference for this model")
+        return judged, ". ".join(notes)
     try:
         trace = traced(model, options, given, dims, seed)
-        values = [_value(value) for value in trace.values]
+        values += [_value(value) for value in trace.values]
         notes += [note for note in trace.notes if note not in notes]
     except UnsupportedError as error:
         notes.append(str(error))
-    return {"outputs": outputs, "values": values}, ". ".join(notes)
+    return judged, ". ".join(notes)
 
 
 def _output(comparison: Comparison) -> dict[str, Any]:
@@ -208,5 +212,5 @@ def _output(comparison: Comparison) -> dict[str, Any]:
 
 def _value(value: Intermediate) -> dict[str, Any]:
     data = value.to_json()
-    own = {key: data[key] for key in ("name", "node", "shape", "scale", "error", "before", "wrong")}
+    own = {key: data[key] for key in ("name", "node", "shape", "scale", "error", "before", "wrong", "verdict")}
     return own | {"tolerated": data["tolerance"]}

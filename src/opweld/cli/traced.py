@@ -120,6 +120,11 @@ def report_values(
         for value in wrong:
             begins = "the error begins at" if value.jumps else "an output is outside:"
             show.text(f"{begins} {_where(value)}: {value.comparison.problem}")
+        for value in found:
+            if value.verdict == "unseen":
+                print(
+                    f"{_where(value)} is off by more than rounding, which no output shows: {value.comparison.problem}"
+                )
         if not wrong:
             print(f"{len(found)} values, none of them wrong")
     if wrong:
@@ -128,7 +133,7 @@ def report_values(
 
 def _row(value: Intermediate) -> tuple[str, ...]:
     c = value.comparison
-    verdict = "right" if c.passed else "WRONG" if value.wrong else "rounding"
+    verdict = "WRONG" if value.wrong else value.verdict
     return (
         printable(value.name),
         printable(value.node),

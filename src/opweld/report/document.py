@@ -26,7 +26,8 @@ class Document:
         sources: the generated C by "variant/kernel".
         analysis, profile, machine: what `opweld analyze`, `profile` and `machine` write; None where there is none.
         profile_reason: why there is no profile.
-        numerics: {"outputs", "values"}: errors against float64; None, or values empty, for `numerics_reason`.
+        numerics: {"outputs", "values", "source"}: errors of outputs against the source, of values on the way against
+            float64; None, or values empty, for `numerics_reason`.
         peers: [{"name", "median", "best"}], seconds; opweld's own first, taken in the same contest.
         notes: what else is to be said, in sentences.
     """
@@ -47,7 +48,38 @@ class Document:
     notes: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types, with the time of now."""
+        """A dict of JSON types, with the time of now, and the `times` of kernels, see `times_of`."""
         made = datetime.now(UTC).isoformat(timespec="seconds")
         own = {**vars(self), "peers": list(self.peers), "notes": list(self.notes)}
-        return {"format": FORMAT, "made": made, **own}
+        return {"format": FORMAT, "made": made, **own, "times": times_of(self.account, self.analysis, self.profile)}
+
+
+def times_of(account: Data, analysis: Data | None, profile: Data | None) -> dict[str, Any]:
+    """The times that a report shows, from one source each, so that parts add up to the wholes beside them.
+
+    `predicted`: seconds on as many threads as `threads` says, of each kernel by [variant, name], and of all of them one
+    after the other. `measured`: of each kernel its part of a run, `run` the median of runs with clocks; `idle` what no
+    kernel takes of it: the four of `Idle`, and `rest`, by which medians of parts fall short of the run or exceed it.
+    None where nothing ran."""
+    analysed = [(k["variant"], k["name"], k["predicted"]) for k in (analysis or {}).get("kernels", ())]
+    if analysed:
+        predicted = [(variant, name, own["seconds"]) for variant, name, own in analysed]
+        threads = max(own["threads"] for _, _, own in analysed)
+    else:
+        predicted = [(k["variant"], k["name"], k["seconds"]) for k in account["kernels"]]
+        threads = 1
+    return {
+        "predicted": {
+            "threads": threads,
+            "all": sum(seconds for _, _, seconds in predicted),
+            "kernels": [list(one) for one in predicted],
+        },
+        "measured": None if profile is None else _measured(profile),
+    }
+
+
+def _measured(profile: Data) -> dict[str, Any]:
+    kernels = [[k["variant"], k["name"], k["seconds"]["median"]] for k in profile["kernels"]]
+    run, idle = profile["timed"]["median"], dict(profile["idle"])
+    rest = run - sum(seconds for *_, seconds in kernels) - sum(idle.values())
+    return {"threads": profile["threads"], "run": run, "kernels": kernels, "idle": {**idle, "rest": rest}}

@@ -16,6 +16,9 @@ from opweld.verify.reference import float64_outputs, onnxruntime_outputs
 DISAGREEMENT = 1e-2
 """More than rounding does to a float32 model, as a part of an output's scale."""
 
+FLOAT64 = "float64"
+"""What outputs are compared with where that can be had."""
+
 
 @dataclass(frozen=True)
 class Check:
@@ -93,7 +96,7 @@ def reference_of(model: Path, feeds: Mapping[str, Any], names: Sequence[str]) ->
         notes.append(str(error))
         optimised = onnxruntime_outputs(model, feeds, optimised=True)
         return Reference(tuple(names), peer, None, optimised, "ONNX Runtime, unoptimised", tuple(notes))
-    return Reference(tuple(names), right, peer, None, "float64", tuple(notes))
+    return Reference(tuple(names), right, peer, None, FLOAT64, tuple(notes))
 
 
 def check_outputs(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import numpy as np
 import onnx
@@ -28,6 +28,8 @@ from opweld.verify.compare import SCALE_TOLERANCE, Comparison, compare
 Array = NDArray[Any]
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Verdict = Literal["right", "rounding", "unseen", "wrong"]
 
 JUMP = 8.0
 """Times the error of what it is computed from: then a value's error is its own."""
@@ -172,6 +174,7 @@ class Intermediate:
         before: the largest error of the values that were read and that it is computed from, 0 where there are none.
         spoilt: how many of its elements are NaN or infinite where those of the reference are not.
         is_output: whether it is an output of the model.
+        shown: whether some output of the model is outside of its tolerance, or none could be read.
     """
 
     name: str
@@ -181,11 +184,22 @@ class Intermediate:
     before: float
     spoilt: int
     is_output: bool
+    shown: bool = True
+
+    @property
+    def verdict(self) -> Verdict:
+        """What is to be thought of it. Rounding adds up on the way, and is judged at the outputs: an error that begins
+        here and that every output is right in spite of is `unseen`, unless numbers were lost."""
+        if self.comparison.passed:
+            return "right"
+        if self.is_output or (self.jumps and (self.shown or self.spoilt)):
+            return "wrong"
+        return "unseen" if self.jumps else "rounding"
 
     @property
     def wrong(self) -> bool:
-        """Whether this is where something is wrong: rounding adds up on the way, and is judged at the outputs."""
-        return not self.comparison.passed and (self.jumps or self.is_output)
+        """Whether this is where something is wrong."""
+        return self.verdict == "wrong"
 
     @property
     def jumps(self) -> bool:
@@ -203,6 +217,7 @@ class Intermediate:
             "spoilt": self.spoilt,
             "output": self.is_output,
             "wrong": self.wrong,
+            "verdict": self.verdict,
         }
 
 
@@ -240,7 +255,9 @@ def compare_values(
         spoilt = _spoilt(array, right[name])
         node = makers.get(name, "")
         made.append(Intermediate(name, node, kept.nodes, comparison, before, spoilt, is_output=name in outputs))
-    return made
+    judged = [value.comparison.passed for value in made if value.is_output]
+    shown = not judged or not all(judged)
+    return [replace(value, shown=shown) for value in made]
 
 
 def _sources(graph: onnx.GraphProto, found: Collection[str]) -> dict[str, set[str]]:

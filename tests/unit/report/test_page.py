@@ -11,7 +11,7 @@ import pytest
 
 import opweld
 from opweld.analysis.sources import kernel_sources
-from opweld.report.document import Document
+from opweld.report.document import Document, times_of
 from opweld.report.page import MODULES, embedded, page
 from tests.report.documents import HOSTILE, bare, document
 from tests.schemas import faults
@@ -141,3 +141,30 @@ def test_sources_are_found_by_variant_and_kernel(tmp_path: Path) -> None:
 
 def test_an_artifact_without_sources_has_none(tmp_path: Path) -> None:
     assert kernel_sources(tmp_path) == {}
+
+
+def test_the_times_of_a_report_add_up() -> None:
+    """What is predicted of a model is the sum of what is shown of its kernels, and waiting is a part of a run."""
+    shown = document(3)
+    for kernel in shown["profile"]["kernels"]:
+        kernel["predicted_seconds"] = 17.0  # on one core: no part of a sum over threads
+    shown["analysis"]["kernels"][0]["predicted"]["threads"] = 2
+    times = times_of(shown["account"], shown["analysis"], shown["profile"])
+    assert times["predicted"]["all"] == pytest.approx(sum(took for *_, took in times["predicted"]["kernels"]))
+    assert {took for *_, took in times["predicted"]["kernels"]} == {
+        kernel["predicted"]["seconds"] for kernel in shown["analysis"]["kernels"]
+    }
+    assert times["predicted"]["threads"] == 2
+    measured = times["measured"]
+    assert measured["run"] == shown["profile"]["timed"]["median"]
+    parts = sum(took for *_, took in measured["kernels"]) + sum(measured["idle"].values())
+    assert parts == pytest.approx(measured["run"])
+    assert measured["idle"]["between"] == shown["profile"]["idle"]["between"]
+
+
+def test_what_was_not_run_has_predicted_times_alone() -> None:
+    shown = bare()
+    assert shown["times"]["measured"] is None and shown["times"]["predicted"]["threads"] == 1
+    assert shown["times"]["predicted"]["all"] == pytest.approx(
+        sum(kernel["seconds"] for kernel in shown["account"]["kernels"])
+    )

@@ -16,6 +16,8 @@ from opweld.options import Options
 from opweld.tensor.expr import binary, const, loads
 from opweld.tile.member import Made, ReductionMember
 from opweld.tile.tile import Statement, Store, map_statements
+from opweld.verify import intermediates
+from opweld.verify.compare import Comparison
 from opweld.verify.intermediates import Intermediate
 
 
@@ -220,3 +222,39 @@ def test_segments_that_data_tells_are_looked_at_too(tmp_path: Path) -> None:
     found = values(save(tmp_path / "m.onnx", nodes, ["n"], {}), n=50)
     assert {"total", "y"} <= found.keys()
     assert all(value.comparison.passed for value in found.values())
+
+
+def judged(name: str, error: float, *, output: bool = False, spoilt: int = 0, shown: bool = True) -> Intermediate:
+    comparison = Comparison(name, "float32", (2,), 1.0, error, None, 1e-5, (0,), "" if error <= 1e-5 else "off")
+    return Intermediate(name, "n", ("n",), comparison, 0.0, spoilt, is_output=output, shown=shown)
+
+
+def test_what_no_output_shows_is_told_and_is_no_verdict_against_right_outputs() -> None:
+    assert judged("a", 1e-7).verdict == "right"
+    assert judged("a", 1e-3).verdict == "wrong"
+    assert judged("a", 1e-3, shown=False).verdict == "unseen"
+    assert judged("a", 1e-3, spoilt=1, shown=False).verdict == "wrong"
+    assert judged("y", 1e-3, output=True, shown=False).verdict == "wrong"
+
+
+def test_an_error_that_every_output_hides_is_unseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product is off by a hundredth, and the sign of large numbers shows nothing of it."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("Softmax", ["a"], ["s"], axis=1, name="softmax"),
+        helper.make_node("ArgMax", ["s"], ["y"], axis=1, keepdims=0, name="most"),
+    ]
+    weights = {"w": np.eye(40, 24, dtype=np.float32) * 100}
+    path = save(tmp_path / "m.onnx", nodes, ["batch", 40], weights)
+    graph = onnx.load(path)
+    graph.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    onnx.save(graph, path)
+    exact = intermediates.compare
+
+    def off(name: str, array: Any, right: Any, *others: Any, **more: Any) -> Comparison:
+        return exact(name, array * 1.01 if name == "s" else array, right, *others, **more)
+
+    monkeypatch.setattr(intermediates, "compare", off)
+    found = values(path, "none", batch=5)
+    assert (found["s"].verdict, found["y"].verdict) == ("unseen", "right")
+    assert not any(value.wrong for value in found.values())

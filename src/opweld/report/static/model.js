@@ -32,10 +32,11 @@ function makeModel(data) {
 
   const analysed = new Map((data.analysis?.kernels ?? []).map((k) => [keyOf(k.variant, k.name), k]));
   const measured = new Map((data.profile?.kernels ?? []).map((k) => [keyOf(k.variant, k.name), k]));
+  const predicted = new Map((data.times?.predicted.kernels ?? []).map(([v, name, took]) => [keyOf(v, name), took]));
   const entries = data.account.kernels;
   const kernels = entries.map((entry, index) => {
     const key = keyOf(entry.variant, entry.name);
-    return mergeKernel(entry, index, key, analysed.get(key), measured.get(key), data.sources, called);
+    return mergeKernel(entry, index, key, analysed.get(key), measured.get(key), data.sources, called, predicted.get(key));
   });
   const byKey = new Map(kernels.map((kernel) => [kernel.key, kernel]));
   const variants = [...new Set(kernels.map((kernel) => kernel.variant))];
@@ -48,13 +49,13 @@ function makeModel(data) {
 }
 
 /** One kernel with all that is said of it: by the compiler, by the analysis, by a run. */
-function mergeKernel(entry, index, key, analysed, profiled, sources, called) {
+function mergeKernel(entry, index, key, analysed, profiled, sources, called, foreseen) {
   const members = [...new Set(entry.nodes.map((name) => called.get(name)).filter(Boolean))];
   const flops = amount(profiled?.flops ?? analysed?.flops ?? entry.flops);
   const moved =
     profiled?.bytes ?? (analysed ? (amount(analysed.read) ?? 0) + (amount(analysed.written) ?? 0) : entry.bytes);
   const measured = profiled?.seconds?.median ?? null;
-  const predicted = profiled?.predicted_seconds ?? analysed?.predicted?.seconds ?? entry.seconds;
+  const predicted = foreseen ?? entry.seconds;
   const time = measured ?? predicted;
   return {
     key,

@@ -124,6 +124,7 @@ function numericsSection(model) {
     },
   );
   const wrong = values.filter((value) => value.wrong);
+  const unseen = values.filter((value) => value.verdict === "unseen");
   return {
     root: el(
       "div",
@@ -145,6 +146,12 @@ function numericsSection(model) {
         ? el("p", {
             class: "warning",
             text: `${plural(wrong.length, "value")} outside of what is tolerated, first ${wrong[0].name} (node ${wrong[0].node})`,
+          })
+        : null,
+      unseen.length
+        ? el("p", {
+            class: "muted",
+            text: `${plural(unseen.length, "value")} off by more than rounding, which no output shows, first ${unseen[0].name} (node ${unseen[0].node})`,
           })
         : null,
     ),

@@ -92,14 +92,9 @@ function memoryCard({ arena, live, tensors, weights }) {
 }
 
 /** Opweld's latency beside the first other runtime's, where one was asked, of one contest; else what a run took. */
-function latencyCard({ account, analysis, profile, profile_reason, peers }) {
-  const analysed = analysis?.kernels ?? [];
-  const predicted = seconds(
-    analysed.length
-      ? analysed.reduce((sum, kernel) => sum + kernel.predicted.seconds, 0)
-      : account.summary.predicted_seconds,
-  );
-  const cores = analysed.length && analysed.some((kernel) => kernel.predicted.threads > 1) ? "" : " on one core";
+function latencyCard({ times, profile, profile_reason, peers }) {
+  const predicted = seconds(times.predicted.all);
+  const cores = times.predicted.threads > 1 ? ` on ${plural(times.predicted.threads, "thread")}` : " on one core";
   const other = peers.find((peer) => peer.name !== "opweld");
   const own = (other && peers.find((peer) => peer.name === "opweld")?.median) ?? profile?.latency.median ?? null;
   if (own === null)
@@ -208,21 +203,25 @@ function fateBar(model) {
 
 function timeBars(model) {
   const shown = model.kernels.filter((kernel) => (model.data.profile ? kernel.measured !== null : known(kernel.time)));
-  const whole = shown.reduce((sum, kernel) => sum + kernel.time, 0) || 1;
+  const whole = model.data.times?.measured?.run || shown.reduce((sum, kernel) => sum + kernel.time, 0) || 1;
   const kinds = [...BOUNDS, "none"]
     .map((kind) => [kind, shown.filter((kernel) => (kernel.bound?.kind ?? "none") === kind)])
     .filter(([, some]) => some.length);
   const first = [...shown].sort((a, b) => b.time - a.time).slice(0, 5);
+  const waiting = Object.values(model.data.times?.measured?.idle ?? {}).reduce((sum, part) => sum + part, 0);
   return el(
     "div",
     {},
     kinds.length && kinds[0][0] !== "none"
       ? partsBar(
-          kinds.map(([kind, some]) => [
-            kind === "none" ? "not known" : `${kind}-bound`,
-            some.reduce((sum, kernel) => sum + kernel.time, 0),
-            kind === "none" ? "var(--muted)" : `var(--bound-${kind})`,
-          ]),
+          [
+            ...kinds.map(([kind, some]) => [
+              kind === "none" ? "not known" : `${kind}-bound`,
+              some.reduce((sum, kernel) => sum + kernel.time, 0),
+              kind === "none" ? "var(--muted)" : `var(--bound-${kind})`,
+            ]),
+            ...(waiting > 0 ? [["no kernel runs", waiting, "var(--waiting)"]] : []),
+          ],
           seconds,
         )
       : null,
