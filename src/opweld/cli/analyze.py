@@ -46,6 +46,7 @@ def analyze(
     schedules: arguments.SchedulesOption = None,
     tune: arguments.TuneOption = "off",
     length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
     constant: arguments.ConstantOption = None,
     csv: Annotated[
         Path | None,
@@ -84,10 +85,11 @@ def analyze(
         schedules=schedules,
         tune=tune,
         length=length,
+        rank=rank,
         constant=constant,
     )
-    account = read_account(model, options)
     dims = arguments.sizes(dim)
+    account = read_account(model, options, dims)
     machine = Machine.remembered()
     sizes, plan = planned(model, options, account, dims)
     found, size = analysis_of(account, sizes, machine, plan), file_bytes(model)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from opweld.cli.values import DIGITS
 from opweld.cli.values import pairs as pairs
 from opweld.cli.values import sizes as sizes
 from opweld.errors import OptionError
@@ -84,6 +85,15 @@ LengthOption = Annotated[
         show_default=False,
     ),
 ]
+RankOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rank",
+        metavar="NAME=N",
+        help="How many dims an input has that does not declare them; repeat for more.",
+        show_default=False,
+    ),
+]
 ConstantOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -95,7 +105,12 @@ ConstantOption = Annotated[
 ]
 InputDimOption = Annotated[
     list[str] | None,
-    typer.Option("--dim", metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.", show_default=False),
+    typer.Option(
+        "--dim",
+        metavar="NAME=N",
+        help="Size of a symbolic dim of made-up inputs; of the model too where it does not compile without.",
+        show_default=False,
+    ),
 ]
 InputOption = Annotated[
     list[str] | None,
@@ -140,9 +155,19 @@ def lengths(texts: list[str] | None) -> dict[str, int | None]:
     """The `--length NAME=N` texts as numbers, None for `none`. Raises OptionError on what is neither."""
     found: dict[str, int | None] = {}
     for name, value in pairs(texts, "--length").items():
-        if value != "none" and not (value.isascii() and value.isdigit()):
-            raise OptionError(f"--length {name}={value}: expected a whole number, or none")
+        if value != "none" and not (value.isascii() and value.isdigit() and len(value) <= DIGITS):
+            raise OptionError(f"--length {name}={value[:40]}: expected a whole number, or none")
         found[name] = None if value == "none" else int(value)
+    return found
+
+
+def ranks(texts: list[str] | None) -> dict[str, int]:
+    """The `--rank NAME=N` texts as numbers. Raises OptionError on one that is none."""
+    found: dict[str, int] = {}
+    for name, value in pairs(texts, "--rank").items():
+        if not (value.isascii() and value.isdigit() and len(value) <= DIGITS):
+            raise OptionError(f"--rank {name}={value[:40]}: expected a whole number")
+        found[name] = int(value)
     return found
 
 
@@ -168,6 +193,7 @@ def options(
     dim_hint: list[str] | None = None,
     schedules: Path | None = None,
     length: list[str] | None = None,
+    rank: list[str] | None = None,
     constant: list[str] | None = None,
     tune: str = "off",
     denormals: str = "keep",
@@ -183,6 +209,7 @@ def options(
         dim_hints=sizes(dim_hint, "--dim-hint"),
         schedules=schedules,
         lengths=lengths(length),
+        ranks=ranks(rank),
         constants=constants(constant),
         tune=tune,
         denormals=denormals,

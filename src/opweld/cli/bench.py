@@ -32,6 +32,9 @@ def bench(
     dim_hint: arguments.HintOption = None,
     schedules: arguments.SchedulesOption = None,
     tune: arguments.TuneOption = "off",
+    length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
+    constant: arguments.ConstantOption = None,
     denormals: arguments.DenormalsOption = "keep",
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Blocks of runs each contestant gets.")] = 7,
     seed: arguments.SeedOption = 0,
@@ -62,6 +65,7 @@ def bench(
         if level not in LEVELS:
             raise OptionError(f"--levels {level!r}: expected some of {', '.join(LEVELS)}")
     rows: list[Row] = []
+    sizes = arguments.sizes(dim)
     for model in models:
         variants = {
             level: arguments.options(
@@ -72,15 +76,18 @@ def bench(
                 dim_hint=dim_hint,
                 schedules=schedules,
                 tune=tune,
+                length=length,
+                rank=rank,
+                constant=constant,
                 denormals=denormals,
             )
             for level in chosen
         }
 
         def feeds(opened: Opened) -> dict[str, Any]:
-            return opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
+            return opened.feeds(arguments.pairs(values, "--input"), sizes, seed)
 
-        rows += contest(model, model.stem, variants, peers, feeds, rounds)
+        rows += contest(model, model.stem, variants, peers, feeds, rounds, sizes)
     if json is not None:
         show.write_json({"rows": [row.to_json() for row in rows]}, json)
     if json is None or str(json) != "-":

@@ -46,6 +46,7 @@ def bisect(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
@@ -80,6 +81,7 @@ def bisect(
         pin=pin,
         dim_hint=dim_hint,
         length=length,
+        rank=rank,
         constant=constant,
     )
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)

@@ -31,6 +31,7 @@ def compile_command(
     tune: arguments.TuneOption = "off",
     denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
     constant: arguments.ConstantOption = None,
 ) -> None:
     """Compile a model into an artifact: a folder that runs without ONNX and without a compiler.
@@ -58,6 +59,7 @@ def compile_command(
         tune=tune,
         denormals=denormals,
         length=length,
+        rank=rank,
         constant=constant,
     )
     out = output or Path(f"{model.stem}.opweld")

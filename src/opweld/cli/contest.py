@@ -65,11 +65,14 @@ def contest(
     peers: Sequence[str],
     make_feeds: Callable[[Opened], Mapping[str, Array]],
     rounds: int,
+    dims: Mapping[str, int] | None = None,
 ) -> list[Row]:
-    """Compiles `model` once per variant (options by level), times variants and peers in turn; answers their rows."""
+    """Compiles `model` once per variant (options by level), times variants and peers in turn; answers their rows.
+
+    `dims` are sizes of its symbolic dims where it compiles for no others."""
     if model.is_dir():
         raise OptionError(f"{model} is a folder: bench takes ONNX files, which the other runtimes can read too")
-    opened = {level: open_model(model, options) for level, options in variants.items()}
+    opened = {level: open_model(model, options, dims) for level, options in variants.items()}
     first = next(iter(opened.values()))
     threads = next(iter(variants.values())).threads or available_cores()
     feeds = make_feeds(first)

@@ -40,6 +40,7 @@ def explain(
     schedules: arguments.SchedulesOption = None,
     tune: arguments.TuneOption = "off",
     length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
     constant: arguments.ConstantOption = None,
     json: arguments.JsonOption = None,
 ) -> None:
@@ -71,6 +72,7 @@ def explain(
         schedules=schedules,
         tune=tune,
         length=length,
+        rank=rank,
         constant=constant,
     )
     account = read_account(model, options)

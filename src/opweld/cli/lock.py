@@ -28,6 +28,7 @@ def lock(
     pin: arguments.PinOption = None,
     dim_hint: arguments.HintOption = None,
     length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
     constant: arguments.ConstantOption = None,
 ) -> None:
     """Write down which nodes are computed together, and see later whether one fusion was lost.
@@ -54,6 +55,7 @@ def lock(
         pin=pin,
         dim_hint=dim_hint,
         length=length,
+        rank=rank,
         constant=constant,
     )
     before = None if check is None else parse_lock(_read(check), str(check))

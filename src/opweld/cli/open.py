@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opweld.account.account import Account
 from opweld.build.artifact import WEIGHTS, read
 from opweld.cli import show
-from opweld.errors import ArtifactError, AssumptionError, OpweldError
+from opweld.errors import ArtifactError, AssumptionError, OpweldError, UnsupportedError
 from opweld.interface import TensorInfo
 from opweld.ledger import printable
 from opweld.options import Options
@@ -62,10 +62,10 @@ class Opened:
         return dict(zip(names, self.session.run_tensors(feeds), strict=True))
 
 
-def open_model(model: Path, options: Options, *, verify: bool = False) -> Opened:
+def open_model(model: Path, options: Options, dims: Mapping[str, int] | None = None, *, verify: bool = False) -> Opened:
     """Opens an artifact, its files compared with their digests where `verify`, or compiles an ONNX file with a progress
-    bar and opens the result."""
-    session = Session(artifact_of(model, options), threads=options.threads or None, verify=verify)
+    bar and opens the result; `dims` as for `artifact_of`."""
+    session = Session(artifact_of(model, options, dims), threads=options.threads or None, verify=verify)
 
     def compile(dims: Mapping[str, int]) -> Path:
         return artifact_of(model, replace(options, dims={**options.dims, **dims}))
@@ -78,11 +78,11 @@ def _checked(feeds: Mapping[str, Array], session: Session) -> Session:
     return session
 
 
-def read_account(model: Path, options: Options) -> Account:
-    """What compiling left in an artifact, or leaves of an ONNX file once compiled."""
+def read_account(model: Path, options: Options, dims: Mapping[str, int] | None = None) -> Account:
+    """What compiling left in an artifact, or leaves of an ONNX file once compiled; `dims` as for `artifact_of`."""
     from opweld.compile import account_of
 
-    return account_of(artifact_of(model, options))
+    return account_of(artifact_of(model, options, dims))
 
 
 def planned(
@@ -92,7 +92,7 @@ def planned(
     from opweld.analysis.foreseen import foreseen
 
     try:
-        session = Session(artifact_of(model, options), threads=options.threads or None)
+        session = Session(artifact_of(model, options, dims), threads=options.threads or None)
     except OpweldError:
         return dims, None
     return foreseen(session, account, dims)
@@ -117,12 +117,19 @@ def file_bytes(model: Path) -> int:
     return sum((model.parent / name).stat().st_size for name in (model.name, *external))
 
 
-def artifact_of(model: Path, options: Options) -> Path:
-    """The folder of an artifact, which is the model itself or what an ONNX file becomes, with a progress bar."""
+def artifact_of(model: Path, options: Options, dims: Mapping[str, int] | None = None) -> Path:
+    """The folder of an artifact, which is the model itself or what an ONNX file becomes, with a progress bar.
+
+    `dims` are sizes of symbolic dims that it is to be run at: where the model compiles for no others, for these."""
     if model.is_dir():
         return model
     # Compiling brings in onnx and the whole compiler; opening an artifact must not.
     from opweld.cached import compile_model
 
     with show.progress() as progress:
-        return compile_model(model, options, progress)
+        try:
+            return compile_model(model, options, progress)
+        except UnsupportedError:
+            if not dims:
+                raise
+            return compile_model(model, replace(options, dims={**options.dims, **dims}), progress)

@@ -62,6 +62,7 @@ def profile(
     tune: arguments.TuneOption = "off",
     denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     trace: Annotated[
@@ -107,10 +108,12 @@ def profile(
         tune=tune,
         denormals=denormals,
         length=length,
+        rank=rank,
         constant=constant,
     )
-    opened = open_model(model, options)
-    feeds = opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
+    dims = arguments.sizes(dim)
+    opened = open_model(model, options, dims)
+    feeds = opened.feeds(arguments.pairs(values, "--input"), dims, seed)
     account = read_account(opened.session.folder, options)
     machine = Machine.remembered()
     made = taken(opened.session, feeds, account, machine, runs)

@@ -49,6 +49,7 @@ def report(
     tune: arguments.TuneOption = "off",
     denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
 ) -> None:
@@ -95,10 +96,11 @@ def report(
         tune=tune,
         denormals=denormals,
         length=length,
+        rank=rank,
         constant=constant,
     )
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
-    folder = artifact_of(model, options)
+    folder = artifact_of(model, options, dims)
     manifest = artifact.read(folder)
     account = read_account(folder, options)
     numerics, reason = None, NOT_RUN if no_run else NOT_COMPARED if no_numerics else ARTIFACT
@@ -169,7 +171,8 @@ def _latencies(
     """Of opweld and of other runtimes, taken in turn."""
     from opweld.cli.contest import contest
 
-    rows = contest(model, model.stem, {"all": options}, peers, lambda opened: opened.feeds(given, dims, seed), rounds=7)
+    level = {"all": options}
+    rows = contest(model, model.stem, level, peers, lambda opened: opened.feeds(given, dims, seed), 7, dims)
     return [
         {"name": name, "median": timing.median_s, "best": timing.best_s} for name, timing in rows[0].timings.items()
     ]
@@ -183,7 +186,7 @@ def _numerics(
     from opweld.cli.traced import traced
     from opweld.verify.check import FLOAT64, check_outputs
 
-    opened = open_model(model, options)
+    opened = open_model(model, options, dims)
     feeds = opened.feeds(given, dims, seed)
     made = opened.run(feeds)
     try:

@@ -27,6 +27,7 @@ def run(
     tune: arguments.TuneOption = "off",
     denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     verify_files: arguments.VerifyFilesOption = False,
@@ -54,10 +55,12 @@ def run(
         tune=tune,
         denormals=denormals,
         length=length,
+        rank=rank,
         constant=constant,
     )
-    opened = open_model(model, options, verify=verify_files)
-    feeds = opened.feeds(arguments.pairs(values, "--input"), arguments.sizes(dim), seed)
+    dims = arguments.sizes(dim)
+    opened = open_model(model, options, dims, verify=verify_files)
+    feeds = opened.feeds(arguments.pairs(values, "--input"), dims, seed)
     outputs = opened.run(feeds)
     files = {} if output is None else write_outputs(outputs, output)
     summaries = summaries_of(outputs, files)

@@ -43,6 +43,7 @@ def verify(
     tune: arguments.TuneOption = "off",
     denormals: arguments.DenormalsOption = "keep",
     length: arguments.LengthOption = None,
+    rank: arguments.RankOption = None,
     constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
@@ -74,6 +75,7 @@ def verify(
         tune=tune,
         denormals=denormals,
         length=length,
+        rank=rank,
         constant=constant,
     )
     if model.is_dir() and against is None:
@@ -89,7 +91,7 @@ def verify(
         else:
             report_values(model, options, given, dims, seed, json, rtol=rtol, atol=atol)
         return
-    opened = open_model(model, options)
+    opened = open_model(model, options, dims)
     feeds = opened.feeds(given, dims, seed)
     outputs = opened.run(feeds)
     with show.working("computing in float64"):

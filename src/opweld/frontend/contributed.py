@@ -39,6 +39,7 @@ FusedConv | X W B? Z? | Y | {_CONVOLUTION} {_ACTIVATION}
 FusedGemm | A B C? | Y | {_GEMM} beta:f activation:s activation_alpha:f activation_beta:f activation_gamma:f
 FusedMatMul | A B | Y | {_GEMM} transBatchA:i transBatchB:i
 Gelu | X | Y |
+GridSample | X Grid | Y | align_corners:i mode:s padding_mode:s
 GroupQueryAttention | query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? sin_cache?
       position_ids? attention_bias? head_sink? k_scale? v_scale? q_norm_weight? k_norm_weight?
     | output present_key? present_value? output_qk?

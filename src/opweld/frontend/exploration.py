@@ -138,7 +138,8 @@ class Exploration:
         self.assumed += 1
         if self.assumed > MAX_ASSUMPTIONS:
             raise _TooManyError(
-                f"the sizes of this model need more than {MAX_ASSUMPTIONS} assumptions. Fix some dims (--dim NAME=N)."
+                f"the sizes of this model need more than {MAX_ASSUMPTIONS} assumptions. "
+                "Fix some dims (dims={NAME: N}, --dim NAME=N)."
             )
         if isinstance(demand, Fork):
             if not demand.expected:
@@ -160,7 +161,7 @@ class Exploration:
         if not fork.expected and len(self.todo) + len(self.found) + 1 >= most:
             raise _TooManyError(
                 f"{fork.reason}: the model has more than {most} variants that hang on sizes or small inputs. "
-                "Fix some dims (--dim NAME=N)."
+                "Fix some dims (dims={NAME: N}, --dim NAME=N)."
             )
         negation = {"zero": "!=", "least": "<"}[fork.kind]
         reason = (

@@ -40,9 +40,11 @@ def segments(model: ir.Model, dims: Mapping[str, int] | None = None) -> list[lis
     try:
         return explored.run()
     except UnknownElementsError as error:
-        if not explored.is_open:
+        if not explored.open:
             raise
-        raise UnspecifiedError(f"{error} Fixed sizes of its inputs (--dim NAME=N) may tell.", "dims") from error
+        sizes = sorted(error.sizes & explored.open) or ["NAME"]
+        remedies = " or ".join(f"dims={{{size!r}: N}} (--dim {size}=N)" for size in sizes)
+        raise UnspecifiedError(f"{error} Fixed sizes of its inputs may tell: {remedies}", "dims") from error
 
 
 def variants(model: ir.Model, dims: Mapping[str, int] | None = None) -> list[Variant]:
@@ -58,7 +60,7 @@ class _Model:
 
     def __init__(self, graph: ir.Graph, dims: Mapping[str, int]) -> None:
         self.graph, self.dims = graph, dims
-        self.is_open = False  # whether a size is left to those who feed the model
+        self.open: frozenset[str] = frozenset()  # the sizes that are left to those who feed the model
         self.found: list[list[Found]] = []
         self.names = Names(graph)
         self._loops: dict[ir.Node, LoopParts] = {}
@@ -67,7 +69,7 @@ class _Model:
     def run(self) -> list[list[Variant]]:
         check_interface(self.graph)
         interface = interface_of(self.graph, self.dims)
-        self.is_open = bool(interface.origins)
+        self.open = frozenset(symbol.name for symbol in interface.origins)
         known = {**initial_facts(self.graph), **interface.facts}
         first = Start(list(self.graph), self._done, interface, known, frozenset(self.graph.inputs), self._prelude)
         self._segment([lambda number: first])

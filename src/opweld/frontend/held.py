@@ -239,7 +239,7 @@ class Scope:
             )
         raise UnspecifiedError(
             f"{describe(node)}: {what} {value.name!r} decides what a sequence holds, and hangs on the input {name!r}. "
-            f"Make that a constant: constants={{{name!r}: its value}} (--constant NAME=N)",
+            f"Make that a constant: constants={{{name!r}: its value}} (--constant {name}=VALUE)",
             "constants",
             name,
         )

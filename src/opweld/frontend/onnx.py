@@ -14,11 +14,12 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, RemoveInitializersFromInputsPass
 
 from opweld.errors import DamagedModelError, ModelError, UnsupportedError
+from opweld.frontend import isolated
 from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text, external_files
 from opweld.frontend.contributed import MICROSOFT, move_misplaced
 from opweld.frontend.definitions import declared_types, expand_operators
 from opweld.frontend.external import external_extent
-from opweld.frontend.opset import MARK, Stripped, convert, inline_functions
+from opweld.frontend.opset import MARK, Stripped, convert, inline_functions, operators_of
 from opweld.frontend.order import sort_nodes
 from opweld.frontend.recorded import recorded_nodes, stored_parameters
 from opweld.frontend.sequences import form_of, resolve_sequences
@@ -117,12 +118,22 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
             value.ClearField("type")
     inputs = specialise(converted.graph, specialisation)
     structure = Structure(_as_texts(inputs, numbered), _as_texts(outputs, numbered), numbered.texts)
+    if "SplitToSequence" in operators_of(converted.graph):
+        converted = _with_shapes(converted)
     model = _finish(converted, stripped, path, opset, structure)
     parameters = model.meta[PARAMETERS] = stored_parameters(proto)
     model.meta[LIBRARY] = library_of(proto)
     model.meta[NODES] = recorded_nodes(proto, model, parameters)
     model.meta[EXTERNAL] = () if path is None else external_files(proto)
     return model
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the shapes that onnx infers: how many pieces there are hangs on the size that is split."""
+    try:
+        return isolated.infer_shapes(model)
+    except isolated.LibraryError:
+        return model  # what is not known is told where it is needed
 
 
 def _as_texts(arguments: tuple[Argument, ...], numbered: Numbered) -> tuple[Argument, ...]:

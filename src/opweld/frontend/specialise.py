@@ -119,7 +119,7 @@ class _Specialised:
         if name not in self._known.lengths:
             raise UnspecifiedError(
                 f"input {name[:200]!r} is {what}: how many tensors it holds must be known when the model is compiled. "
-                f"Say it with lengths={{{name[:200]!r}: N}} (--length NAME=N"
+                f"Say it with lengths={{{name[:200]!r}: N}} (--length {name[:200]}=N"
                 + ("; None, or none there, where it holds nothing)" if least is None else ")"),
                 "lengths",
                 name,
@@ -161,7 +161,7 @@ class _Specialised:
         if name not in self._known.ranks:
             raise UnspecifiedError(
                 f"input {name[:200]!r} has no declared rank. Declare its dims (dynamic ones by name) before export, or "
-                f"say how many there are with ranks={{{name[:200]!r}: N}}",
+                f"say how many there are with ranks={{{name[:200]!r}: N}} (--rank {name[:200]}=N)",
                 "ranks",
                 name,
             )

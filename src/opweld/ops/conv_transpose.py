@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from opweld.errors import ModelError, UnsupportedError
+from opweld.errors import ModelError
 from opweld.ops.conv import (
     check_bias,
     convolution_axes,
@@ -21,7 +21,7 @@ from opweld.ops.matmul import contraction
 from opweld.ops.operands import describe, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.ops.window import spatial_numbers
-from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, ceildiv, floordiv, mod, nonnegative
+from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, ceildiv, floordiv, maximum, mod
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,7 @@ def spreads_of(node: ir.Node, sizes: tuple[Dim, ...], kernel: tuple[Dim, ...]) -
 def _split(total: Dim, upper: bool) -> Dim:
     """The padding before the data when `total` are cut off in all: the smaller half with SAME_UPPER. A total below zero
     means that the output is longer than what the inputs reach, and nothing is cut."""
-    if not nonnegative(total):
-        if nonnegative(-total):
-            return ZERO
-        raise UnsupportedError(f"ConvTranspose: padding of {total} elements has no known sign; fix the size with --dim")
+    total = maximum(total, 0)
     return floordiv(total, 2) if upper else total - floordiv(total, 2)
 
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from opweld.errors import ModelError
 from opweld.ops.operands import describe, elements_of, given
 from opweld.ops.registry import Inference, Lowering, UnknownElementsError
-from opweld.tensor.dim import Dim, as_dim
+from opweld.tensor.dim import Dim, as_dim, symbols_of
 
 
 def known_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: str) -> tuple[Dim, ...] | None:
@@ -20,11 +20,17 @@ def known_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: 
         raise ModelError(f"{describe(node)}: {what} (input {value.name!r}) must be a list of integers")
     elements = elements_of(fact)
     if elements is None:
+        title = f"{describe(node)}: {what} (input {value.name!r})"
+        if fact.shape and fact.shape[0].constant is None:
+            raise UnknownElementsError(
+                value,
+                f"{title} has {fact.shape[0]} elements, and nobody says how many that is.",
+                frozenset(symbol.name for symbol in symbols_of(fact.shape[0])),
+            )
         raise UnknownElementsError(
             value,
-            f"{describe(node)}: {what} (input {value.name!r}) depends on data, or on sizes in too involved a way, and "
-            "is too long to be looked at while the model runs. Make it a constant or a simple function of the inputs' "
-            "sizes, or fix some of those (--dim NAME=N).",
+            f"{title} depends on data, or on sizes in too involved a way, and is too long to be looked at while the "
+            "model runs. Make it a constant or a simple function of the inputs' sizes.",
         )
     return tuple(elements.flat)
 

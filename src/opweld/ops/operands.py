@@ -86,7 +86,7 @@ def known_integers(scope: Inference | Lowering, node: ir.Node, position: int, wh
         raise UnknownElementsError(
             value,
             f"{describe(node)}: {what} (input {value.name!r}) must be known when compiling. "
-            f"Make it a constant before export, or fix the dims it depends on with --dim.",
+            f"Make it a constant before export.",
         )
     return tuple(c for c in constants if c is not None)
 

@@ -54,7 +54,7 @@ def _check_windows(node: ir.Node, windows: Sequence[Window], places: Sequence[Di
     if taps > MAX_TAPS:
         raise UnsupportedError(
             f"{describe(node)}: a window of {taps:,} elements is larger than opweld takes ({MAX_TAPS:,}). "
-            "Fix the sizes of its input (--dim NAME=N) if it is mostly padding."
+            "Fix the sizes of its input (dims={NAME: N}, --dim NAME=N) if it is mostly padding."
         )
 
 

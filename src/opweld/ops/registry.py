@@ -38,11 +38,12 @@ class NeedsSegment(Exception):  # noqa: N818 - control flow, no error
 
 
 class UnknownElementsError(UnsupportedError):
-    """A node needs the elements of a small integer value, which nobody knows before the model runs."""
+    """A node needs the elements of a small integer value, which nobody knows before the model runs. `sizes`: symbols on
+    which it depends how many elements that are."""
 
-    def __init__(self, value: ir.Value, text: str) -> None:
+    def __init__(self, value: ir.Value, text: str, sizes: frozenset[str] = frozenset()) -> None:
         super().__init__(text)
-        self.value = value
+        self.value, self.sizes = value, sizes
 
 
 class Inference(Protocol):

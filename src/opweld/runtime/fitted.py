@@ -108,7 +108,9 @@ def symbolic_sizes(inputs: Sequence[Declared], feeds: Mapping[str, Any]) -> dict
     twice: set[str] = set()
     for info in inputs:
         fed = getattr(feeds.get(info.name), "shape", ())
-        for position, (dim, size) in enumerate(zip(info.shape or (), fed, strict=False)):
+        # Dims that a model does not even declare are called as those that it leaves without a name.
+        declared = ("",) * len(fed) if info.shape is None else info.shape
+        for position, (dim, size) in enumerate(zip(declared, fed, strict=False)):
             if isinstance(dim, int) and dim >= 0:
                 continue
             name = symbol_name(info.name, position, dim)

@@ -28,7 +28,8 @@ class TooLargeError(UnsupportedError):
     """A size or an index would outgrow its bounds. Who can do without it, does; else the error names the node."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}. Fix some dims (--dim NAME=N), or compute less with sizes in the model.")
+        remedy = "Fix some dims (dims={NAME: N}, --dim NAME=N), or compute less with sizes in the model."
+        super().__init__(f"{what}. {remedy}")
 
 
 class Dim:

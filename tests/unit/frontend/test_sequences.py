@@ -97,6 +97,16 @@ def test_pieces_of_one_size() -> None:
     compare(nodes, "a", "b", dims=("n", "m"), more=((6, 4), (2, 3)))
 
 
+def test_pieces_of_a_computed_tensor_whose_size_is_known() -> None:
+    """How many there are decides what is concatenated; only an input declares its size."""
+    nodes = [
+        node("Relu", ["x"], ["positive"]),
+        node("SplitToSequence", ["positive", "two"], ["pieces"], axis=1),
+        node("ConcatFromSequence", ["pieces"], ["a"], axis=0),
+    ]
+    compare(nodes, "a", dims=("n", 4), more=((6, 4), (2, 4)))
+
+
 def test_inside_of_a_body() -> None:
     """A body may take tensors out of a sequence of the graph around it."""
     out = helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)

@@ -207,6 +207,31 @@ def test_conv_transpose_of_kernel_equal_to_stride_has_one_tap() -> None:
 
 
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+def test_conv_transpose_output_shape_of_symbolic_sizes(auto_pad: str) -> None:
+    """What is cut off hangs on the size, and where the output is longer than what is reached, nothing is."""
+
+    def reference(x: Any, w: Any) -> Any:
+        total = max((x.shape[2] - 1) * 2 + 4 - 9, 0)
+        small = total // 2
+        pads = (small, total - small) if auto_pad == "SAME_UPPER" else (total - small, small)
+        y = transposed(x, w, stride=2, pads=pads)
+        return np.pad(y, ((0, 0), (0, 0), (0, 9 - y.shape[2])))
+
+    w = normal(2, 3, 4)
+    check(
+        "ConvTranspose",
+        [normal(1, 2, 5), w],
+        constant=(1,),
+        dims={0: ("N", 2, "L")},
+        more=[[normal(2, 2, 4), w], [normal(1, 2, 3), w]],
+        strides=[2],
+        output_shape=[9],
+        auto_pad=auto_pad,
+        reference=reference,
+    )
+
+
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
 def test_conv_transpose_output_shape(auto_pad: str) -> None:
     total = (5 - 1) * 2 + 4 - 9
     small = total // 2

@@ -137,6 +137,16 @@ def test_triangles() -> None:
     check_runtime("Trilu", [normal(2, 4, 5), np.array(1)], constant=(1,), upper=1)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_samples_at_a_grid(mode: str, padding: str) -> None:
+    arrays = [normal(2, 3, 5, 6), normal(2, 4, 3, 2, seed=1)]
+    dims: dict[int, Any] = {0: ("N", 3, "H", "W"), 1: ("N", "h", "w", 2)}
+    more = [[normal(1, 3, 7, 2), normal(1, 2, 5, 2, seed=1)]]
+    stated: dict[str, Any] = {"mode": mode, "padding_mode": padding, "align_corners": 1}
+    check_runtime("GridSample", arrays, dims=dims, more=more, **stated)
+
+
 # -------------------------------------------------------------------------------------------------------------- refused
 
 

@@ -15,7 +15,7 @@ from onnx import parser
 import opweld.backend
 from opweld.cached import compile_model
 from opweld.compile import declaration_of
-from opweld.errors import InputError, UnsupportedError
+from opweld.errors import InputError, UnspecifiedError, UnsupportedError
 from opweld.interface import Specialisation
 from opweld.options import Options
 from opweld.runtime.onnxruntime_api import InferenceSession
@@ -52,6 +52,29 @@ def test_sessions_answer_as_onnxruntime_does() -> None:
         mine.run(None, {name: value for name, value in feeds_of(1).items() if name != "y"})
     with pytest.raises(UnsupportedError, match="io_binding"):
         mine.io_binding()
+
+
+@pytest.mark.parametrize("declared", ["", "[L]", "[]"])
+def test_how_long_a_shape_is_that_is_fed(declared: str) -> None:
+    """Each length is a session of its own; the error of a model that is compiled ahead says which option tells it."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (float[2, 3, 4] x, int64[L] s) => (float y) { y = Reshape(x, s) }""")
+    shape = model.graph.input[1].type.tensor_type
+    if not declared:
+        shape.ClearField("shape")
+    elif declared == "[]":
+        shape.shape.dim[0].ClearField("dim_param")
+    session = InferenceSession(model.SerializeToString())
+    x = normal(2, 3, 4)
+    for wanted in ([2, 12], [24], [2, -1, 2, 2]):
+        np.testing.assert_array_equal(session.run(None, {"x": x, "s": np.array(wanted)})[0], x.reshape(wanted))
+    name = "L" if declared == "[L]" else "s_0"
+    ranks = {} if declared else {"s": 1}
+    with pytest.raises(UnspecifiedError, match=rf"dims=\{{'{name}': N\}} \(--dim {name}=N\)") as refused:
+        opweld.compile(model, ranks=ranks)
+    assert refused.value.option == "dims"
+    compiled = opweld.compile(model, ranks=ranks, dims={name: 2})
+    np.testing.assert_array_equal(compiled.run({"x": x, "s": np.array([-1, 6])})["y"], x.reshape(-1, 6))
 
 
 def test_what_was_compiled_is_kept() -> None:

@@ -40,7 +40,9 @@ def scale_of(node: ir.Node, size: Dim) -> float:
     if found:
         return found
     if size.constant is None:
-        raise UnsupportedError(f"{describe(node)}: the size of a head must be a known number. Fix it with --dim.")
+        raise UnsupportedError(
+            f"{describe(node)}: the size of a head must be a known number. Fix it (dims={{NAME: N}}, --dim NAME=N)."
+        )
     return 1 / math.sqrt(size.constant)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opweld.ops.grid_sample import infer_grid_sample, lower_grid_sample
 from opweld.ops.microsoft.domain import MICROSOFT
 from opweld.ops.movement import infer_trilu, lower_trilu
 from opweld.ops.quantize import infer_dequantize, infer_quantize, lower_dequantize, lower_quantize
@@ -13,3 +14,5 @@ infers("DequantizeLinear", domain=MICROSOFT)(infer_dequantize)
 lowers("DequantizeLinear", domain=MICROSOFT)(lower_dequantize)
 infers("Trilu", domain=MICROSOFT)(infer_trilu)
 lowers("Trilu", domain=MICROSOFT)(lower_trilu)
+infers("GridSample", domain=MICROSOFT)(infer_grid_sample)
+lowers("GridSample", domain=MICROSOFT)(lower_grid_sample)

@@ -1,0 +1,43 @@
+"""Options of the commands: each command that compiles has those that errors prescribe, and texts become values."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import click
+import pytest
+import typer.main
+
+from opweld.cli import arguments
+from opweld.cli.main import app
+from opweld.errors import OptionError
+from opweld.options import Options
+
+COMPILING = ("compile", "run", "bench", "profile", "verify", "bisect", "explain", "analyze", "report", "lock")
+
+
+def options_of(command: str) -> set[str]:
+    group: Any = typer.main.get_command(app)
+    parameters: list[click.Parameter] = group.commands[command].params
+    return {option for parameter in parameters for option in parameter.opts}
+
+
+@pytest.mark.parametrize("command", COMPILING)
+def test_what_errors_prescribe_is_an_option_of_each_command_that_compiles(command: str) -> None:
+    """`UnspecifiedError.option` names one of lengths, ranks, constants, dims."""
+    assert {"--length", "--rank", "--constant", "--dim", "--dim-hint", "--disable", "--pin"} <= options_of(command)
+    assert {"lengths", "ranks", "constants", "dims"} <= {field.name for field in dataclasses.fields(Options)}
+
+
+def test_texts_become_values() -> None:
+    made = arguments.options(length=["xs=2", "o=none"], rank=["x=3"], constant=["c=[1,2]"], dim_hint=["N=7"])
+    assert (dict(made.lengths), dict(made.ranks)) == ({"xs": 2, "o": None}, {"x": 3})
+    assert (dict(made.constants), dict(made.dim_hints)) == ({"c": [1, 2]}, {"N": 7})
+
+
+@pytest.mark.parametrize("option", ["length", "rank", "dim_hint"])
+@pytest.mark.parametrize("text", ["x=-1", "x=two", "x=1.5", "x=\N{SUPERSCRIPT TWO}", f"x={'9' * 5000}"])
+def test_a_text_that_is_no_number_is_refused(option: str, text: str) -> None:
+    with pytest.raises(OptionError, match=f"--{option.replace('_', '-')} x="):
+        arguments.options(**{option: [text]})  # pyright: ignore[reportArgumentType]
