@@ -2,22 +2,25 @@
 
 const layouts = { worker: null, waiting: new Map(), tickets: 0 };
 
-function askWorker(dot) {
-  if (layouts.worker === null) {
-    const code = [document.getElementById("viz").textContent, document.getElementById("layout-worker").textContent];
-    layouts.worker = new Worker(URL.createObjectURL(new Blob(code, { type: "text/javascript" })));
-    layouts.worker.onmessage = ({ data }) => {
-      const [resolve, reject] = layouts.waiting.get(data.ticket);
-      layouts.waiting.delete(data.ticket);
-      if (data.problem) reject(new Error(data.problem));
-      else resolve(data.drawn);
-    };
-  }
+async function startWorker() {
+  const worker = new Worker(scriptOf(await unpacked("viz"), await unpacked("layout-worker")));
+  worker.onmessage = ({ data }) => {
+    const [resolve, reject] = layouts.waiting.get(data.ticket);
+    layouts.waiting.delete(data.ticket);
+    if (data.problem) reject(new Error(data.problem));
+    else resolve(data.drawn);
+  };
+  return worker;
+}
+
+async function askWorker(dot) {
+  layouts.worker ??= startWorker();
+  const worker = await layouts.worker;
   layouts.tickets += 1;
   const ticket = layouts.tickets;
   return new Promise((resolve, reject) => {
     layouts.waiting.set(ticket, [resolve, reject]);
-    layouts.worker.postMessage({ ticket, dot });
+    worker.postMessage({ ticket, dot });
   });
 }
 

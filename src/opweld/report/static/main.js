@@ -1,7 +1,8 @@
 // Puts the page together from the document.
 
-function begin() {
-  const data = JSON.parse(document.getElementById("document").textContent);
+async function begin() {
+  const [text] = await Promise.all([unpacked("document"), loadLibrary("echarts")]);
+  const data = JSON.parse(text);
   const model = makeModel(data);
   const graphs = graphSection(model);
   const roofline = rooflineSection(model);
@@ -29,6 +30,7 @@ function begin() {
     ["numerics", "Numerics", "How far the answers are from float64, and where the error grows.", numerics.root],
   ];
   const places = sections.map(([id, title]) => el("a", { href: `#${id}`, text: title }));
+  document.getElementById("opening").remove();
   document.body.append(
     el(
       "header",
@@ -115,4 +117,7 @@ const foot = (data) =>
     el("span", { text: `${data.model}: one file, no network. Plots by Apache ECharts, layout by Graphviz (Viz.js).` }),
   );
 
-begin();
+begin().catch((problem) => {
+  document.body.append(missing("The report could not be shown", String(problem)));
+  throw problem;
+});
