@@ -48,6 +48,14 @@ class Opened:
     def ask(self, expression: str, argument: Any = None) -> Any:
         return self.page.evaluate(expression, argument)
 
+    def until(self, expression: str, argument: Any = None) -> None:
+        """Waits for something to be true; the page's policy forbids what playwright would do for it."""
+        for _ in range(PATIENCE // 50):
+            if self.ask(expression, argument):
+                return
+            self.page.wait_for_timeout(50)
+        raise TimeoutError(expression)
+
     def panel(self) -> str:
         return self.page.locator("#panel").inner_text()
 
@@ -61,10 +69,10 @@ class Opened:
         self.page.mouse.click(box["x"] + x, box["y"] + y)
 
 
-def opened(browser: Browser, folder: Path, given: dict[str, Any], **settings: Any) -> Opened:
+def opened(browser: Browser, folder: Path, given: dict[str, Any], width: int = 1500, **settings: Any) -> Opened:
     file = folder / "report.html"
     file.write_text(page_of(given), encoding="utf-8")
-    return Opened(browser.new_page(viewport={"width": 1500, "height": 950}, **settings), file)
+    return Opened(browser.new_page(viewport={"width": width, "height": 950}, **settings), file)
 
 
 @pytest.fixture(scope="module", params=[2, LARGE], ids=["small", "large"])
@@ -81,11 +89,12 @@ def test_it_loads_without_complaint_and_without_a_network(shown: Opened) -> None
 def test_plots_have_all_their_points(shown: Opened) -> None:
     kernels = shown.ask("report.model.kernels.length")
     series = "report.charts.{}.getOption().series.find((one) => one.name === '{}').data.length"
-    assert shown.ask(series.format("roofline", "kernels")) == kernels
+    working = shown.ask("report.model.kernels.filter((kernel) => kernel.flops > 0).length")
+    assert shown.ask(series.format("roofline", "kernels")) == working
     assert shown.ask(series.format("timeline", "parts")) == 2 * kernels
     assert shown.ask(series.format("memory", "buffers")) == kernels
     assert shown.ask(series.format("numerics", "error")) == kernels
-    assert shown.ask("report.charts.roofline.getOption().series.length") == 6  # four levels, the peak, the kernels
+    assert shown.ask("report.charts.roofline.getOption().series.length") == 7  # four levels, the peak, kernels, movers
     assert shown.page.locator("#kernel-table tbody tr").count() == kernels
 
 
@@ -122,7 +131,7 @@ def test_a_click_on_a_point_of_the_roofline_chooses_its_kernel(shown: Opened) ->
     box = plot.bounding_box()
     assert box is not None
     place = """() => {
-      const chart = report.charts.roofline, series = chart.getOption().series.length - 1;
+      const chart = report.charts.roofline, series = chart.getOption().series.length - 2;
       return chart.convertToPixel({ seriesIndex: series }, chart.getOption().series[series].data[1].value);
     }"""
     x, y = shown.ask(place)
@@ -190,3 +199,86 @@ def test_sizes_that_were_not_bound_have_no_arena(browser: Browser, tmp_path: Pat
     page = opened(browser, tmp_path, given)
     assert page.complaints == []
     assert "largest live set" in page.page.locator("#memory").inner_text()
+
+
+@pytest.fixture(scope="module")
+def large(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Opened:
+    return opened(browser, tmp_path_factory.mktemp("large"), document(LARGE))
+
+
+def test_a_graph_too_small_for_text_has_names_beside_its_boxes(large: Opened) -> None:
+    large.page.locator(".graph-pane.before button[title='Show all']").click()
+    large.until("Boolean(report.graphs.before.labels)")
+    labels = large.ask("report.graphs.before.labels.placed")
+    assert len(labels) > 20
+    words = large.ask("report.model.nodes.map((node) => node.operator)") + large.ask(
+        "report.model.kernels.map((kernel) => kernel.name.split('_')[0])"
+    )
+    assert all(label["text"].split()[0] in words for label in labels)
+    for i, one in enumerate(labels):
+        for other in labels[i + 1 :]:
+            apart = abs(one["y"] - other["y"]) >= 12, one["x"] >= other["x"] + other["width"]
+            assert any(apart) or other["x"] >= one["x"] + one["width"], (one, other)
+
+
+def test_kernels_beside_each_other_differ_in_colour(shown: Opened) -> None:
+    pairs = shown.ask("report.graphs.after.drawing.edges.map((edge) => [edge.from, edge.to])")
+    hues = shown.ask("report.graphs.after.items.map((kernel) => kernel.hue)")
+    for a, b in pairs:
+        apart = abs(hues[a] - hues[b])
+        assert min(apart, 360 - apart) >= 60
+    words = shown.page.locator("#graph .legend").inner_text()
+    assert ("One colour a kernel" in words) == (len(set(hues)) == len(hues))
+
+
+def without_flops() -> dict[str, Any]:
+    """A document whose second kernel of each layer computes nothing in floating point."""
+    given = document(4)
+    for part in (given["account"], given["analysis"], given["profile"]):
+        for kernel in part["kernels"]:
+            if kernel["name"].endswith("_rows"):
+                kernel["flops"] = {"value": 0, "formula": "0"} if isinstance(kernel["flops"], dict) else 0
+    return given
+
+
+def test_kernels_without_flops_have_a_strip_of_their_own(browser: Browser, tmp_path: Path) -> None:
+    page = opened(browser, tmp_path, without_flops())
+    points = "report.charts.roofline.getOption().series.find((one) => one.name === '{}').data.map((one) => one.value)"
+    assert len(page.ask(points.format("kernels"))) == len(page.ask(points.format("moving"))) == 4
+    assert all(intensity > 0 for intensity, _ in page.ask(points.format("kernels")))
+    assert page.ask("report.charts.roofline.getOption().xAxis[1].name").startswith("4 kernels without")
+    assert page.complaints == []
+
+
+def test_roofs_are_named_where_nothing_overlaps(shown: Opened) -> None:
+    names = shown.page.locator("#roofline .legend").nth(1).locator("span").all_inner_texts()
+    assert [name.split()[0] for name in names] == ["L1", "L2", "L3", "DRAM", "float32"]
+
+
+@pytest.mark.parametrize("width", [420, 900, 1400])
+def test_nothing_is_wider_than_the_window_and_sections_are_reached(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    page = opened(browser, tmp_path, document(8), width)
+    assert page.ask("document.documentElement.scrollWidth") <= width
+    page.page.locator("nav a", has_text="Decisions").click()
+    page.until("document.querySelector('#ledger').getBoundingClientRect().top < innerHeight / 2")
+    header = page.ask("document.querySelector('.top').getBoundingClientRect().bottom")
+    assert page.ask("document.querySelector('#ledger h2').getBoundingClientRect().top") >= header
+
+
+def test_the_table_of_kernels_is_whole_in_1400_pixels(browser: Browser, tmp_path: Path) -> None:
+    given = document(12)
+    for kernel in given["profile"]["kernels"]:
+        kernel["bound"] = {**kernel["bound"], "kind": "latency", "level": "", "cause": "too little work"}
+    page = opened(browser, tmp_path, given, 1400)
+    beyond = "(one) => one.scrollWidth - one.clientWidth"
+    assert page.page.locator("#kernels .scroll").evaluate(beyond) == 0
+    assert "too little work" in page.page.locator("#kernel-table tbody tr").first.inner_text()
+
+
+def test_what_is_counted_in_decisions_has_a_heading(shown: Opened) -> None:
+    heading = shown.page.locator("#ledger .heading")
+    assert "bytes" in heading.inner_text()
+    columns = heading.locator(".cost").count()
+    assert shown.page.locator("#ledger .miss summary").first.locator(".cost").count() == columns

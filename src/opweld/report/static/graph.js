@@ -5,6 +5,8 @@ const FONT = '"Inter", system-ui, "Segoe UI", sans-serif';
 /**
  * A view of boxes and edges. `options`: label; colourOf(item), faint(item),
  * shown(item) -> [title, second line, title where there is little room],
+ * block(item) -> {key, text, weight}: what is said of items together where no box has room for text, see labels.js;
+ * state(): where it changes, blocks are others;
  * joined(a, b): whether both are parts of one kernel; pick(item): what a click does.
  */
 class GraphView {
@@ -252,6 +254,51 @@ class GraphView {
     this.drawing.boxes.forEach((box, i) => {
       if (visible(box)) this.paintBox(context, box, i, dimmed && !this.marked.has(i));
     });
+    if (!this.drawing.boxes.some((box) => this.hasText(box))) this.paintLabels(context);
+  }
+
+  /** Whether text in a box can be read. */
+  hasText(box) {
+    return box.height * this.scale > 8;
+  }
+
+  paintLabels(context) {
+    const fontOf = (faint) => `${faint ? 400 : 600} ${faint ? 9.5 : 10.5}px ${FONT}`;
+    const widthOf = (text, faint) => {
+      context.font = fontOf(faint);
+      return Math.ceil(context.measureText(text).width);
+    };
+    context.setTransform(this.ratio, 0, 0, this.ratio, this.ratio * this.x, this.ratio * this.y);
+    const { labels } = this;
+    if (labels?.drawing !== this.drawing || labels.scale !== this.scale || labels.variant !== this.options.state?.())
+      this.labels = {
+        drawing: this.drawing,
+        scale: this.scale,
+        variant: this.options.state?.(),
+        placed: placeLabels(this.blocks(), this.scale, widthOf, this.drawing),
+      };
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    context.lineJoin = "round";
+    context.lineWidth = 3;
+    context.strokeStyle = colour("sunken");
+    for (const { text, faint, x, y } of this.labels.placed) {
+      context.font = fontOf(faint);
+      context.strokeText(text, x, y);
+      context.fillStyle = colour(faint ? "muted-ink" : "ink");
+      context.fillText(text, x, y);
+    }
+  }
+
+  blocks() {
+    const found = new Map();
+    this.items.forEach((item, i) => {
+      const { key, text, weight } = this.options.block(item);
+      const faint = this.options.faint?.(item) ?? false;
+      if (!found.has(key)) found.set(key, { text: shorten(text, 28), weight, faint, boxes: [] });
+      found.get(key).boxes.push(this.drawing.boxes[i]);
+    });
+    return [...found.values()];
   }
 
   /** What one kernel computes: its boxes and the edges between them, as one broad stroke behind them. */
@@ -316,7 +363,7 @@ class GraphView {
       context.stroke();
       context.setLineDash([]);
     }
-    if (box.height * this.scale > 8) this.paintText(context, box, item, faint);
+    if (this.hasText(box)) this.paintText(context, box, item, faint);
     context.globalAlpha = 1;
   }
 

@@ -2,6 +2,16 @@
 
 const MANY_NODES = 400;
 
+/** k12 of k12_contraction. */
+const shortName = (kernel) => kernel.name.split("_")[0];
+
+/** "Conv + Relu", "MatMul + 11": the first of several operators, and the second where there are no more. */
+function briefly(operators) {
+  const [first, second, ...more] = operators;
+  if (second === undefined) return first ?? "";
+  return more.length || first === second ? `${first} + ${more.length + 1}` : `${first} + ${second}`;
+}
+
 function graphSection(model) {
   const profiled = model.data.profile?.variant;
   const settings = {
@@ -38,13 +48,21 @@ function graphSection(model) {
     colourOf: (node, alpha) => (computed(node) ? paint(kernelOf(node), alpha) : colour("muted")),
     shown: (node) => [plain(node), node.name || "(no name)", plain(node)],
     faint: (node) => !computed(node),
+    state: () => settings.variant,
+    block: (node) => {
+      const kernel = computed(node) ? kernelOf(node) : null;
+      if (!kernel) return { key: `node ${node.index}`, text: plain(node), weight: 0 };
+      const nodes = kernel.members.filter((member) => computed(member) && kernelOf(member) === kernel);
+      return { key: kernel.key, text: `${shortName(kernel)} ${briefly(nodes.map(plain))}`, weight: 1 + kernel.time };
+    },
     joined: (a, b) => computed(a) && computed(b) && kernelOf(a) === kernelOf(b),
     pick: chooseNode,
   });
   const after = new GraphView({
     label: "The kernels",
     colourOf: paint,
-    shown: (kernel) => [kernel.name, kernel.operators, kernel.name.split("_")[0]],
+    shown: (kernel) => [kernel.name, kernel.operators, shortName(kernel)],
+    block: (kernel) => ({ key: kernel.key, text: shortName(kernel), weight: 1 + kernel.time }),
     pick: chooseKernel,
   });
 
@@ -123,7 +141,7 @@ function graphSection(model) {
     };
     legend.replaceChildren(
       ...(settings.colours === "kernel"
-        ? [el("span", { text: "One colour a kernel, the same before and after" })]
+        ? [el("span", { text: colourWords(model.kernels.filter(inVariant)) })]
         : []),
       ...words[settings.colours].map(([name, text]) =>
         el(
@@ -142,6 +160,7 @@ function graphSection(model) {
   const setVariant = (value) => {
     settings.variant = variants.value = value;
     showAfter();
+    explain();
     redraw();
   };
   const variants = select(

@@ -1,5 +1,13 @@
 // All kernels in a table, sorted by any column.
 
+/** What columns are, where the name alone does not say. */
+const ABOUT = {
+  share: "Of the time of all kernels",
+  bytes: "Read and written at least",
+  "FLOP/B": "Floating-point operations a byte",
+  bound: "What limits it: see docs/guides/see.md",
+};
+
 function kernelsSection(model) {
   const whole =
     model.kernels.reduce((sum, kernel) => sum + ((model.data.profile ? kernel.measured : kernel.predicted) ?? 0), 0) ||
@@ -43,12 +51,12 @@ function kernelsSection(model) {
     ],
     ["measured", (k) => k.measured ?? NaN, (k) => seconds(k.measured), true],
     ["predicted", (k) => k.predicted ?? NaN, (k) => seconds(k.predicted), true],
+["bound", (k) => k.bound?.kind ?? "", (k) => boundBadge(k.bound, true) ?? NONE],
     ["FLOPs", (k) => k.flops, (k) => many(k.flops), true],
     ["bytes", (k) => k.moved, (k) => bytes(k.moved), true],
     ["FLOP/B", (k) => k.intensity, (k) => digits(k.intensity), true],
     ["FLOP/s", (k) => k.flops / k.wall, (k) => rate(k.flops / k.wall, "FLOP/s"), true],
     ["B/s", (k) => k.moved / k.wall, (k) => rate(k.moved / k.wall, "B/s"), true],
-    ["bound", (k) => k.bound?.kind ?? "", (k) => boundBadge(k.bound, true) ?? NONE],
   ];
   const sorted = {
     column: columns.findIndex(([name]) => name === (model.data.profile ? "measured" : "predicted")),
@@ -68,7 +76,7 @@ function kernelsSection(model) {
   const heads = columns.map(([name, , , number], i) =>
     el(
       "th",
-      { class: number ? "number" : "", scope: "col" },
+      { class: number ? "number" : "", scope: "col", title: ABOUT[name] ?? null },
       el("button", {
         type: "button",
         text: name,

@@ -43,9 +43,10 @@ function ledgerSection(model) {
       applied: ["Nothing", "no such decision took more than its baseline"],
       rest: ["Nothing", "no such decision stayed at its baseline"],
     }[settings.kind];
+    const heading = { misses: missHeading, applied: decisionHeading, rest: decisionHeading }[settings.kind];
     list.replaceChildren(
       found.length
-        ? moreOf(found, 30, make)
+        ? el("div", {}, heading(), moreOf(found, 30, make))
         : missing(
             settings.text || settings.rule ? "No match" : empty[0],
             settings.text || settings.rule ? "nothing fits the filter" : empty[1],
@@ -53,18 +54,35 @@ function ledgerSection(model) {
     );
   }
 
+  const timed = misses.some((miss) => known(miss.seconds));
+  const cost = (text, title) => el("b", { class: "cost", text, title });
+  const counted = (value) => (known(value) ? null : "not counted");
+
+  const missHeading = () =>
+    el(
+      "div",
+      { class: "heading" },
+      timed ? cost("time") : null,
+      cost("bytes"),
+      el("span", { text: "that keeping them apart costs" }),
+    );
+
+  const decisionHeading = () =>
+    el(
+      "div",
+      { class: "heading" },
+      el("span", { text: "rule, what was taken and why, time that it saves" }),
+    );
+
   function missCard(miss) {
-    const cost = [
-      known(miss.seconds) ? seconds(miss.seconds) : null,
-      known(miss.bytes) ? bytes(miss.bytes) : null,
-    ].filter(Boolean);
     const card = el(
       "details",
       { class: "decision miss" },
       el(
         "summary",
         {},
-        el("b", { class: "cost", text: cost.join(", ") || "not counted" }),
+        timed ? cost(seconds(miss.seconds), counted(miss.seconds)) : null,
+        cost(bytes(miss.bytes), counted(miss.bytes)),
         el("span", { class: "operators", text: miss.operators.join(" → ") }),
         el("code", { class: "rule", text: miss.rule }),
         el("span", { class: "why", text: miss.reason }),

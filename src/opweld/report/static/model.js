@@ -42,6 +42,7 @@ function makeModel(data) {
   const variants = [...new Set(kernels.map((kernel) => kernel.variant))];
   const model = { data, nodes, called, kernels, byKey, variants };
   model.edges = nodeEdges(nodes);
+  giveHues(model);
   model.decisionsOf = decisionIndex(data.account.decisions);
   model.analysed = new Map((data.analysis?.nodes ?? []).map((node) => [node.name, node]));
   model.checked = new Map((data.numerics?.values ?? []).map((value) => [value.node, value]));
@@ -81,7 +82,7 @@ function mergeKernel(entry, index, key, analysed, profiled, sources, called, for
     share: profiled?.share ?? null,
     bound: profiled?.bound ?? analysed?.bound ?? null,
     predictedBound: profiled?.predicted_bound ?? analysed?.bound ?? null,
-    hue: (index * 137.508) % 360,
+    hue: null,
   };
 }
 

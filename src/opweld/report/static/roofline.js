@@ -8,22 +8,21 @@ function rooflineSection(model) {
   const shown = model.kernels.filter(
     (kernel) => known(kernel.wall) && kernel.wall > 0 && (profile === null || kernel.measured !== null),
   );
+  const [working, moving] = [shown.filter((kernel) => kernel.flops > 0), shown.filter((kernel) => !(kernel.flops > 0))];
   const reach = (kernel) => kernel.flops / kernel.wall;
+  const speedOf = (kernel) => kernel.moved / kernel.wall;
   const intensities = shown.map((kernel) => kernel.intensity).filter((value) => value > 0);
   const slowest = machine ? Math.min(...machine.levels.map((level) => level.read.all.value)) : 0;
   const ridge = slowest > 0 ? (machine.compute.fp32?.all.value ?? 0) / slowest : 0;
   const least = 10 ** Math.floor(Math.log10(Math.min(0.02, ...intensities) / 1.5));
   const most = 10 ** Math.ceil(Math.log10(Math.max(4, ridge, ...intensities) * 1.5));
-  // What computes nothing stands at the left edge, as high as its bandwidth reaches there: against the roofs of memory.
-  const point = (kernel) =>
-    kernel.flops > 0 ? [kernel.intensity, reach(kernel)] : [least, (least * kernel.moved) / kernel.wall];
-  const rates = shown.map((kernel) => point(kernel)[1]).filter((value) => value > 0);
+  const point = (kernel) => [kernel.intensity, reach(kernel)];
+  const rates = working.map(reach);
 
   const peak = (kind) => machine?.compute?.[kind]?.[settings.cores]?.value;
   function roofs() {
     if (!machine || !known(peak("fp32"))) return [];
     const top = peak("fp32");
-    const inset = least * (most / least) ** 0.075;
     const lines = machine.levels.map((level, i) => {
       const speed = level.read[settings.cores].value;
       const knee = top / speed;
@@ -34,7 +33,6 @@ function rooflineSection(model) {
           [least, least * speed],
           [Math.min(knee, most), Math.min(top, most * speed)],
         ],
-        mark: [inset, inset * speed],
       };
     });
     const first = top / Math.max(...machine.levels.map((level) => level.read[settings.cores].value));
@@ -45,33 +43,77 @@ function rooflineSection(model) {
         [first, top],
         [most, top],
       ],
-      mark: [most, top],
-      over: true,
     });
     return lines;
   }
 
+  /** What computes nothing has no intensity: a strip of its own, by bytes a second, each above or below the next. */
+  const bandwidths = (dots) => ({
+    x: axis({
+      type: "log",
+      gridIndex: 1,
+      name: `${plural(moving.length, "kernel")} without floating-point operations: B/s`,
+      nameLocation: "middle",
+      nameGap: 28,
+      min: 10 ** Math.floor(Math.log10(Math.min(...moving.map(speedOf)))),
+      max: 10 ** Math.ceil(Math.log10(Math.max(...moving.map(speedOf)) * 1.01)),
+      axisLabel: { formatter: (value) => rate(value, ""), hideOverlap: true },
+    }),
+    y: axis({ type: "value", gridIndex: 1, min: 0, max: 4, show: false }),
+    series: { ...dots(moving, (kernel, i) => [speedOf(kernel), 1 + (i % 3)]), name: "moving", xAxisIndex: 1, yAxisIndex: 1 },
+  });
+
+  const roofLegend = el("div", { class: "legend" });
+  const tellRoofs = () =>
+    roofLegend.replaceChildren(
+      ...roofs().map((line) =>
+        el("span", {}, el("i", { class: "swatch line", style: { background: line.ink } }), line.name),
+      ),
+    );
+  tellRoofs();
+  state.themed.push(tellRoofs);
+
   const chart = plot(
     "roofline",
-    460,
+    moving.length ? 560 : 460,
     () => {
       const lines = roofs();
-      const highest = Math.max(...rates, ...(machine ? [peak("fp32")] : []));
-      const lowest = Math.min(...rates, ...(lines.length ? [highest / 1e4] : []));
+      const highest = Math.max(1, ...rates, ...(lines.length ? [peak("fp32")] : []));
+      const lowest = Math.min(highest / 1e3, ...rates) / 1.3;
       const whole = shown.reduce((sum, kernel) => sum + kernel.time, 0) || 1;
       const chosen = chosenKernel();
+      const dots = (kernels, place) => ({
+        type: "scatter",
+        z: 3,
+        data: kernels.map((kernel, i) => ({
+          value: place(kernel, i),
+          kernel,
+          name: kernel.key,
+          symbolSize: 7 + 26 * Math.sqrt(kernel.time / whole),
+          itemStyle: {
+            color: boundColour(kernel.bound),
+            opacity: chosen && chosen !== kernel.key ? 0.35 : 0.8,
+            borderColor: chosen === kernel.key ? colour("ink") : colour("surface"),
+            borderWidth: chosen === kernel.key ? 2.5 : 1,
+          },
+        })),
+      });
+      const strip = moving.length ? [bandwidths(dots)] : [];
       return {
-        grid: { left: 84, right: 34, top: 30, bottom: 52 },
-        xAxis: axis({
+        grid: [
+          { left: 64, right: 24, top: 30, height: 378 },
+          { left: 64, right: 24, top: 476, height: 34, show: true, borderColor: colour("grid") },
+        ].slice(0, moving.length ? 2 : 1),
+        xAxis: [axis({
           type: "log",
           name: "intensity: FLOP / byte",
           nameLocation: "middle",
           nameGap: 32,
           min: least,
           max: most,
-          axisLabel: { formatter: digits },
-        }),
-        yAxis: axis({
+          axisLabel: { formatter: digits, hideOverlap: true },
+        }), ...strip.map((one) => one.x)],
+        yAxis: [axis({
           type: "log",
           name: "FLOP/s",
           nameLocation: "end",
@@ -79,17 +121,18 @@ function rooflineSection(model) {
           min: 10 ** Math.floor(Math.log10(lowest)),
           max: 10 ** Math.ceil(Math.log10(highest * 1.3)),
           axisLabel: { formatter: (value) => rate(value, "") },
-        }),
+        }), ...strip.map((one) => one.y)],
         tooltip: tooltip(({ seriesType, data }) =>
           seriesType !== "scatter"
             ? null
             : kernelTip(data.kernel, [
-                `${rate(reach(data.kernel), "FLOP/s")} at ${digits(data.kernel.intensity)} FLOP/B, ${rate(data.kernel.moved / data.kernel.wall, "B/s")}`,
+                data.kernel.flops > 0
+                  ? `${rate(reach(data.kernel), "FLOP/s")} at ${digits(data.kernel.intensity)} FLOP/B, ${rate(speedOf(data.kernel), "B/s")}`
+                  : `computes nothing in floating point: ${rate(speedOf(data.kernel), "B/s")}`,
                 `${seconds(data.kernel.time)} ${data.kernel.measured === null ? "predicted" : "measured"}, ${percent(data.kernel.time / whole)}`,
                 data.kernel.bound
                   ? `${data.kernel.bound.kind}-bound ${data.kernel.bound.level || data.kernel.bound.cause || ""}`
                   : null,
-                data.kernel.flops > 0 ? null : "computes nothing in floating point: at the left edge, by its bandwidth",
               ]),
         ),
         series: [
@@ -101,45 +144,9 @@ function rooflineSection(model) {
             silent: true,
             z: 1,
             lineStyle: { color: line.ink, width: 1.6, opacity: 0.85 },
-            markPoint: {
-              silent: true,
-              symbol: "circle",
-              symbolSize: 0.01,
-              data: [
-                {
-                  coord: line.mark,
-                  label: {
-                    show: true,
-                    position: line.over ? "top" : "inside",
-                    align: line.over ? "right" : "center",
-                    formatter: () => line.name,
-                    color: line.ink,
-                    fontSize: 11.5,
-                    backgroundColor: line.over ? "transparent" : colour("surface"),
-                    padding: [2, 5],
-                  },
-                },
-              ],
-            },
           })),
-          {
-            type: "scatter",
-            name: "kernels",
-            z: 3,
-            data: shown.map((kernel) => ({
-              value: point(kernel),
-              kernel,
-              name: kernel.key,
-              symbol: kernel.flops > 0 ? "circle" : "diamond",
-              symbolSize: 7 + 26 * Math.sqrt(kernel.time / whole),
-              itemStyle: {
-                color: boundColour(kernel.bound),
-                opacity: chosen && chosen !== kernel.key ? 0.35 : 0.8,
-                borderColor: chosen === kernel.key ? colour("ink") : colour("surface"),
-                borderWidth: chosen === kernel.key ? 2.5 : 1,
-              },
-            })),
-          },
+          { ...dots(working, point), name: "kernels" },
+          ...strip.map((one) => one.series),
         ],
       };
     },
@@ -161,6 +168,7 @@ function rooflineSection(model) {
           settings.cores,
           (value) => {
             settings.cores = value;
+            tellRoofs();
             chart.redraw();
           },
         )
@@ -195,7 +203,7 @@ function rooflineSection(model) {
     machine && machine.sure && machine.sure !== "high" ? doubtsOf(machine) : null,
   ];
   if (!shown.length) return { root: missing("No kernels", "there is nothing to plot"), start: () => {} };
-  return { root: el("div", {}, controls, chart.root, notes), start: chart.start };
+  return { root: el("div", {}, controls, roofLegend, chart.root, notes), start: chart.start };
 }
 
 /** How far the ceilings can be trusted, and what speaks against it. */
