@@ -6,8 +6,10 @@
 
 int32_t opw_processors(void) { return 8; }
 int opw_current_core(void) { return -1; }
-void opw_use_processors(int except) { (void)except; }
+void opw_use_processors(void) {}
+void opw_leave_processor(int core) { (void)core; }
 void opw_count_processors(void) {}
+void opw_find_groups(const char *root) { (void)root; }
 int64_t opw_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -16,46 +18,52 @@ int64_t opw_now(void) {
 
 /* A call that runs until it is told to end. */
 typedef struct {
+    opw_team team;
+    opw_seat seats[8];
     atomic_int began; /* threads that are at work */
-    atomic_bool end;
-    int32_t threads;
+    atomic_bool end, left;
     pthread_t caller;
 } held;
 
-static void work(void *job, int32_t worker) {
-    held *self = job;
+static void work(opw_team *team, int32_t worker) {
+    held *self = (held *)team;
     (void)worker;
     atomic_fetch_add(&self->began, 1);
     while (!atomic_load(&self->end)) sched_yield();
 }
 
+static void left(opw_team *team) { atomic_store(&((held *)team)->left, true); }
+
 static void *call(void *argument) {
     held *self = argument;
-    opw_parallel(work, self, &self->threads);
+    opw_parallel(&self->team);
+    opw_team_leave(&self->team);
     return NULL;
 }
 
 static void begin(held *self, int32_t wish) {
-    *self = (held){.threads = wish};
+    *self = (held){.team = {.work = work, .left = left, .seats = self->seats, .threads = wish}};
+    for (int32_t i = 0; i < 8; i++) self->seats[i] = (opw_seat){&self->team, i};
     pthread_create(&self->caller, NULL, call, self);
     while (!atomic_load(&self->began)) sched_yield();
-    while (atomic_load(&self->began) < self->threads) sched_yield(); /* each of its workers really works for it */
+    while (atomic_load(&self->began) < self->team.threads) sched_yield(); /* each of its workers really works for it */
 }
 
 static int end(held *self) {
     atomic_store(&self->end, true);
     pthread_join(self->caller, NULL);
+    while (!atomic_load(&self->left)) sched_yield();
     return atomic_load(&self->began);
 }
 
 int main(void) {
-    held a, b, c;
+    static held a, b, c;
     begin(&a, 8);
     printf("alone %d\n", end(&a));
 
     begin(&a, 8);
     begin(&b, 8);
-    int late = b.threads;
+    int late = b.team.threads;
     end(&a);
     begin(&a, 8);
     end(&b);

@@ -4,6 +4,8 @@
  * own; the pieces of the others fill up what is left. */
 #include "runtime.h"
 
+#include <stdlib.h>
+
 /* Nanoseconds as the compiler predicts them (tile/predict.py), without launch and barrier. */
 #define NANOSECONDS_PER_THREAD 1000 /* less work than this does not repay a barrier */
 #define NANOSECONDS_PER_PIECE 1500  /* large enough that taking one does not show */
@@ -60,35 +62,25 @@ static void sort(opw_bound_step *steps, int32_t first, int32_t end) {
 
 static void divide_phase(opw_plan *plan, opw_phase *phase, int32_t threads) {
     phase->threads = threads_for(plan, phase, threads);
+    int64_t pieces = 0;
     for (int32_t i = phase->first; i < phase->end; i++) {
         opw_bound_step *step = &plan->steps[i];
         step->pieces = 1;
         plan->step_threads[step->step] = phase->threads > 1 ? cut(plan, step, phase->threads) : 1;
-        phase->pieces += step->pieces;
+        pieces += step->pieces;
         phase->work += (double)step->work;
     }
+    if (pieces > OPW_MAX_PIECES) {
+        divide_phase(plan, phase, 1);
+        return;
+    }
+    phase->pieces = (int32_t)pieces;
     if (phase->threads > 1) sort(plan->steps, phase->first, phase->end);
 }
 
-void opw_divide(opw_plan *plan, int32_t threads) {
-    const opw_step *steps = plan->variant->steps;
-    bool shared = false; /* the phase before has several threads */
-    plan->threads = 1;
-    for (int32_t first = 0, end; first < plan->n_steps; first = end) {
-        for (end = first + 1; end < plan->n_steps; end++)
-            if (steps[plan->steps[end].step].phase != steps[plan->steps[first].step].phase) break;
-        opw_phase *phase = &plan->phases[plan->n_phases++];
-        *phase = (opw_phase){.first = first, .end = end};
-        divide_phase(plan, phase, threads);
-        phase->barrier = first > 0 && (shared || phase->threads > 1);
-        shared = phase->threads > 1;
-        if (phase->threads > plan->threads) plan->threads = phase->threads;
-    }
-}
-
 /* A piece belongs to the thread in whose part of the work its middle lies. */
-uint64_t opw_first_piece(const opw_plan *plan, const opw_phase *phase, int32_t owner) {
-    if (owner >= phase->threads) return (uint64_t)phase->pieces;
+static int32_t first_piece(const opw_plan *plan, const opw_phase *phase, int32_t owner) {
+    if (owner >= phase->threads) return phase->pieces;
     double before = phase->work * owner / phase->threads;
     int64_t count = 0;
     for (int32_t i = phase->first; i < phase->end && before > 0; i++) {
@@ -98,5 +90,35 @@ uint64_t opw_first_piece(const opw_plan *plan, const opw_phase *phase, int32_t o
         count += least((int64_t)whole, step->pieces);
         before -= (double)step->work;
     }
-    return (uint64_t)count;
+    return (int32_t)count;
+}
+
+static bool deal_out(opw_plan *plan) {
+    int64_t count = 0;
+    for (int32_t k = 0; k < plan->n_phases; k++) {
+        plan->phases[k].first_share = count;
+        if (plan->phases[k].threads > 1) count += plan->phases[k].threads + 1;
+    }
+    plan->first_pieces = malloc(((size_t)count + 1) * sizeof *plan->first_pieces);
+    if (!plan->first_pieces) return false;
+    for (int32_t k = 0; k < plan->n_phases; k++) {
+        const opw_phase *phase = &plan->phases[k];
+        for (int32_t owner = 0; phase->threads > 1 && owner <= phase->threads; owner++)
+            plan->first_pieces[phase->first_share + owner] = first_piece(plan, phase, owner);
+    }
+    return true;
+}
+
+bool opw_divide(opw_plan *plan, int32_t threads) {
+    const opw_step *steps = plan->variant->steps;
+    plan->threads = 1;
+    for (int32_t first = 0, end; first < plan->n_steps; first = end) {
+        for (end = first + 1; end < plan->n_steps; end++)
+            if (steps[plan->steps[end].step].phase != steps[plan->steps[first].step].phase) break;
+        opw_phase *phase = &plan->phases[plan->n_phases++];
+        *phase = (opw_phase){.first = first, .end = end};
+        divide_phase(plan, phase, plan->n_phases < OPW_MAX_SHARED_PHASES ? threads : 1);
+        if (phase->threads > plan->threads) plan->threads = phase->threads;
+    }
+    return deal_out(plan);
 }

@@ -212,7 +212,7 @@ static int32_t fill_plan(const opw_model *model, const opw_tensor *inputs, int32
         status = evaluate_outputs(plan, message, capacity);
         if (status == OPW_OK) status = place_arena(plan, arena_offset, message, capacity);
         if (status == OPW_OK) status = bind_steps(plan, arena_offset, message, capacity);
-        if (status == OPW_OK) opw_divide(plan, threads);
+        if (status == OPW_OK && !opw_divide(plan, threads)) status = OPW_NO_MEMORY;
         if (status == OPW_OK) status = check_memory(plan, message, capacity);
     }
     free(arena_offset);
@@ -242,6 +242,7 @@ void opw_plan_free(opw_plan *plan) {
     free(plan->slots);
     free(plan->params);
     free(plan->step_threads);
+    free(plan->first_pieces);
     free(plan->sources);
     free(plan->external);
     free(plan->input_bytes);

@@ -27,7 +27,7 @@ void opw_count_processors(void) {
     CPU_OR(&of_process, &main_thread, &caller);
     int64_t count = CPU_COUNT(&of_process);
     if (!count) count = sysconf(_SC_NPROCESSORS_ONLN); /* more than a cpu_set_t tells apart */
-    int64_t quota = opw_processor_quota();
+    int64_t quota = opw_group_processors();
     processors = clamp(quota < count ? quota : count);
 }
 
@@ -40,14 +40,19 @@ int32_t opw_processors_of_caller(void) {
 
 int opw_current_core(void) { return sched_getcpu(); }
 
-void opw_use_processors(int except) {
-    cpu_set_t set = of_process;
-    if (except >= 0) CPU_CLR(except, &set);
-    if (CPU_COUNT(&set)) sched_setaffinity(0, sizeof set, &set);
+void opw_use_processors(void) {
+    if (CPU_COUNT(&of_process)) sched_setaffinity(0, sizeof of_process, &of_process);
+}
+
+void opw_leave_processor(int core) {
+    cpu_set_t others = of_process;
+    CPU_CLR(core, &others);
+    if (CPU_COUNT(&others) && !sched_setaffinity(0, sizeof others, &others)) opw_use_processors();
 }
 #else
 void opw_count_processors(void) { processors = clamp(sysconf(_SC_NPROCESSORS_ONLN)); }
 int32_t opw_processors_of_caller(void) { return processors; }
 int opw_current_core(void) { return -1; }
-void opw_use_processors(int except) { (void)except; }
+void opw_use_processors(void) {}
+void opw_leave_processor(int core) { (void)core; }
 #endif

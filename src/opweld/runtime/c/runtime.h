@@ -26,17 +26,11 @@ typedef struct {
 /* Steps that do not depend on each other. Their pieces are numbered through, step after step. */
 typedef struct {
     int32_t first, end; /* its steps, in the plan's order */
-    int32_t threads;    /* with a share of it; 1: the caller computes it alone */
-    bool barrier;       /* all threads meet before this phase */
-    int64_t pieces;
-    double work; /* of all its steps */
+    int32_t threads;    /* with a share of it; 1: one thread computes it alone */
+    int32_t pieces;     /* of all its steps */
+    int64_t first_share; /* where its threads' begin in `first_pieces` of the plan, one more than there are threads */
+    double work;         /* of all its steps */
 } opw_phase;
-
-/* The pieces of a phase that a thread has not begun: [first, end), `first` in the low half. The owner takes from the
- * front, threads that have nothing left take from the back: neighbouring pieces share weights and cache lines. */
-typedef struct {
-    _Alignas(OPW_ALIGNMENT) atomic_uint_least64_t range;
-} opw_share;
 
 /* Where a pointer of the table comes from: `kind` is INPUT, OUTPUT, CONSTANT or ARENA. */
 typedef struct {
@@ -58,6 +52,7 @@ struct opw_plan {
     int64_t *slots;
     int64_t *params;
     int32_t *step_threads;
+    int32_t *first_pieces; /* of the thread's share of a phase, by phase and thread */
     int64_t n_sources;
     opw_source *sources;
     int64_t n_external; /* positions of the pointers to inputs and outputs */
@@ -115,16 +110,21 @@ void opw_lock(void);
 void opw_unlock(void);
 
 /* limits.c */
-int64_t opw_processor_quota(void); /* processors' worth of time that the cgroup allows, INT64_MAX where it does not say */
-int64_t opw_memory_limit(void);    /* bytes: the least of physical memory, cgroup limit and address-space limit */
-int64_t opw_now(void);             /* monotonic nanoseconds */
+int64_t opw_memory_limit(void); /* bytes: the least of physical memory, the groups' limits and address-space limit */
+int64_t opw_now(void);          /* monotonic nanoseconds */
+
+/* groups.c: what the control groups of this process allow, INT64_MAX where they do not say */
+void opw_find_groups(const char *root);  /* once, before the others; `root` is "", but for tests */
+int64_t opw_group_processors(void);      /* processors' worth of time */
+int64_t opw_group_memory(void);          /* bytes */
 
 /* processors.c */
-void opw_count_processors(void);        /* once, when the library is loaded */
+void opw_count_processors(void);        /* when the library is loaded, and in the child of a fork */
 int32_t opw_processors(void);           /* that this process may use: affinity and cgroup quota */
 int32_t opw_processors_of_caller(void); /* that the calling thread may use of them */
 int opw_current_core(void);             /* that the calling thread is on, -1 where unknown */
-void opw_use_processors(int except);    /* lets the calling thread have all of the process's but one; -1: all */
+void opw_use_processors(void);          /* lets the calling thread have all of the process's */
+void opw_leave_processor(int core);     /* moves the calling thread off it, to where it may come back */
 
 /* floats.c: the floating-point control word of the calling thread. A run computes with one of its own, whatever the
  * application has set: rounding to nearest, and denormal numbers as its module says. */
@@ -143,9 +143,8 @@ int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t 
                       char *message, size_t capacity);
 void opw_plan_free(opw_plan *plan);
 
-/* divide.c */
-void opw_divide(opw_plan *plan, int32_t threads); /* makes the phases of a plan's steps, for at most so many threads */
-uint64_t opw_first_piece(const opw_plan *plan, const opw_phase *phase, int32_t owner); /* of the share of a thread */
+/* divide.c: makes the phases of a plan's steps, for at most so many threads; false without memory for it. */
+bool opw_divide(opw_plan *plan, int32_t threads);
 
 /* block.c: memory of the given size and the table of the plan's pointers, NULL when there is none to be had; back to the
  * model when the call is over. `opw_block_point` fills the table. */
@@ -162,16 +161,72 @@ typedef struct {
     atomic_uint sleepers;
 } opw_word;
 
+/* Returns once the word differs from `value`, which it does not take for the word's value long ago. */
+void opw_word_wait(opw_word *word, uint32_t value, int64_t spin_ns);
+void opw_word_set(opw_word *word, uint32_t value);
+
+/* What the threads of one call have in common. The call may end while a worker is late: it has been told of the team, yet
+ * has nothing to do for it. So a team is never freed; the last one who leaves it gives it to `left`. */
+typedef struct opw_team opw_team;
+
 typedef struct {
-    _Alignas(OPW_ALIGNMENT) atomic_uint arrived;
-    opw_word generation;
-} opw_barrier;
+    opw_team *team;
+    int32_t number; /* of the thread */
+} opw_seat;
 
-void opw_barrier_wait(opw_barrier *barrier, uint32_t threads);
+struct opw_team {
+    void (*work)(opw_team *team, int32_t worker);
+    void (*left)(opw_team *team);
+    opw_seat *seats; /* one a thread */
+    int32_t threads; /* that the call wishes to have, then has */
+    atomic_int inside;
+};
 
-/* Calls work(job, 0) here and work(job, 1..n-1) on the workers of the process-wide pool; returns when all are done.
- * `*threads` is set, before work starts, to n: at most the wish it held, fewer where threads cannot be made or other
- * calls run at the same time. */
-void opw_parallel(void (*work)(void *job, int32_t worker), void *job, int32_t *threads);
+/* Calls work(team, 0) here and lets workers of the process-wide pool call work(team, 1..n-1), as soon as they get to it;
+ * returns when the first one is done, whatever the others are at. `threads` is set, before work starts, to n: at most the
+ * wish, fewer where threads cannot be made or other calls run at the same time. The caller is inside until it leaves. */
+void opw_parallel(opw_team *team);
+void opw_team_leave(opw_team *team);
+
+/* ---- walk.c: a call on its way through the phases ---- */
+
+#define OPW_MAX_PIECES 1000000        /* of a phase */
+#define OPW_MAX_SHARED_PHASES 16000000 /* the later ones are for one thread */
+
+/* The pieces of a phase that were taken from a thread's share: which phase (counted from 1), how many from the front, by
+ * the owner, and from the back, by others who have nothing left: neighbouring pieces share weights and cache lines. */
+typedef struct {
+    _Alignas(OPW_ALIGNMENT) atomic_uint_least64_t taken;
+} opw_share;
+
+typedef struct opw_job {
+    opw_team team;
+    struct opw_job *next; /* of those that no call has */
+    int32_t n_seats;
+    opw_share *shares; /* one a thread */
+    const opw_plan *plan;
+    void *const *pointers;
+    char *scratch;
+    opw_timing *timings; /* [thread][step], NULL where nobody asks */
+    opw_watch watch;     /* NULL where nobody watches */
+    void *context;       /* of whoever watches */
+    int64_t began;
+    int32_t zero_denormals; /* as the module says */
+    opw_word open; /* the phase that all take pieces of, counted from 1; 0: none so far */
+    _Alignas(OPW_ALIGNMENT) atomic_int left; /* pieces of it that are not reported as done */
+    _Alignas(OPW_ALIGNMENT) atomic_int failed_step; /* the earliest so far, INT32_MAX: none; written under the lock */
+    int64_t error;
+} opw_job;
+
+/* A job for several threads with the plan's shares, NULL when there is no memory; ended by `opw_team_leave`. */
+opw_job *opw_job_take(const opw_plan *plan);
+
+/* Computes all phases, in as many threads as the team has. */
+void opw_walk_plan(opw_job *job);
+
+/* Where a thread can be late; tests hold it there. */
+#ifndef OPW_HOLD
+#define OPW_HOLD(where, worker) ((void)0)
+#endif
 
 #endif

@@ -21,7 +21,6 @@
 #endif
 
 #define IDLE_SPIN_NS 50000     /* a worker between runs */
-#define BARRIER_SPIN_NS 500000 /* within a run: another thread is computing what this one waits for */
 #define YIELD_AFTER_NS 10000   /* then let others have the core between looks */
 
 static inline void pause_briefly(void) {
@@ -49,7 +48,7 @@ static void wake_all(atomic_uint *word) {
 }
 
 /* Returns once the word differs from `value`. */
-static void word_wait(opw_word *word, uint32_t value, int64_t spin_ns) {
+void opw_word_wait(opw_word *word, uint32_t value, int64_t spin_ns) {
     int64_t start = 0, waited = 0;
     while (waited < spin_ns) {
         for (int i = 0; i < 32; i++) {
@@ -67,29 +66,16 @@ static void word_wait(opw_word *word, uint32_t value, int64_t spin_ns) {
     atomic_fetch_sub(&word->sleepers, 1);
 }
 
-static void word_set(opw_word *word, uint32_t value) {
+void opw_word_set(opw_word *word, uint32_t value) {
     atomic_store(&word->value, value);
     if (atomic_load(&word->sleepers)) wake_all(&word->value);
 }
 
-void opw_barrier_wait(opw_barrier *barrier, uint32_t threads) {
-    uint32_t generation = atomic_load_explicit(&barrier->generation.value, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) + 1 == threads) {
-        atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
-        word_set(&barrier->generation, generation + 1);
-        return;
-    }
-    word_wait(&barrier->generation, generation, BARRIER_SPIN_NS);
-}
-
 typedef struct {
-    _Alignas(OPW_ALIGNMENT) atomic_bool taken; /* by a call, which writes what follows */
-    void (*work)(void *job, int32_t worker);
-    void *job;
-    int32_t number;  /* of this worker in the job */
-    int caller_core; /* where the caller was when it started the run, -1 where unknown */
-    opw_word ticket; /* counts the worker's runs */
-    opw_word done;   /* the last ticket that it has worked for */
+    _Alignas(OPW_ALIGNMENT) atomic_bool taken; /* by a call, which makes offers */
+    atomic_uintptr_t offer;                    /* opw_seat: where the worker is wanted, 0: nowhere */
+    atomic_int caller_core; /* where the caller was when it made the offer, -1 where unknown */
+    opw_word offers;        /* counts them */
 } opw_worker;
 
 static struct {
@@ -98,22 +84,26 @@ static struct {
     opw_worker worker[OPW_MAX_THREADS];
 } pool;
 
-/* A scheduler wakes a thread close to its waker, at times on the same core, where the two would take turns at every
- * barrier until the next balancing, milliseconds later. So a worker that finds itself on the caller's core leaves it. */
-static void leave_core_of_caller(const opw_worker *self) {
-    if (self->caller_core >= 0 && opw_current_core() == self->caller_core) opw_use_processors(self->caller_core);
+/* A scheduler wakes a thread close to its waker, at times on the same core, where the two would take turns until the next
+ * balancing, milliseconds later. So a worker that finds itself on the caller's core leaves it. */
+static void leave_core_of_caller(opw_worker *self) {
+    int core = atomic_load_explicit(&self->caller_core, memory_order_relaxed);
+    if (core >= 0 && opw_current_core() == core) opw_leave_processor(core);
 }
 
 static void *worker_main(void *argument) {
     opw_worker *self = argument;
-    uint32_t seen = 0;
-    opw_use_processors(-1); /* it was born with those of the caller, who may be pinned */
+    opw_use_processors(); /* it was born with those of the caller, who may be pinned */
     for (;;) {
-        word_wait(&self->ticket, seen, IDLE_SPIN_NS);
-        seen = atomic_load(&self->ticket.value);
-        leave_core_of_caller(self);
-        self->work(self->job, self->number);
-        word_set(&self->done, seen);
+        uint32_t seen = atomic_load(&self->offers.value);
+        opw_seat *seat = (opw_seat *)atomic_exchange(&self->offer, 0);
+        if (seat) {
+            leave_core_of_caller(self);
+            seat->team->work(seat->team, seat->number);
+            opw_team_leave(seat->team);
+        } else {
+            opw_word_wait(&self->offers, seen, IDLE_SPIN_NS);
+        }
     }
     return NULL;
 }
@@ -166,37 +156,38 @@ static int32_t part_of(int32_t wish) {
     return part < 1 ? 1 : (int32_t)part;
 }
 
-static void start(void (*work)(void *job, int32_t worker), void *job, int32_t workers, const int32_t *taken) {
+void opw_team_leave(opw_team *team) {
+    if (atomic_fetch_sub_explicit(&team->inside, 1, memory_order_acq_rel) == 1) team->left(team);
+}
+
+static void make_offers(opw_team *team, int32_t workers, const int32_t *taken) {
     int core = opw_current_core();
     for (int32_t i = 0; i < workers; i++) {
         opw_worker *worker = &pool.worker[taken[i]];
-        worker->work = work;
-        worker->job = job;
-        worker->number = i + 1;
-        worker->caller_core = core;
-        word_set(&worker->ticket, atomic_load(&worker->ticket.value) + 1);
+        atomic_store_explicit(&worker->caller_core, core, memory_order_relaxed);
+        atomic_store(&worker->offer, (uintptr_t)&team->seats[i + 1]);
+        opw_word_set(&worker->offers, atomic_load(&worker->offers.value) + 1);
     }
 }
 
-void opw_parallel(void (*work)(void *job, int32_t worker), void *job, int32_t *threads) {
-    int32_t wish = *threads < OPW_MAX_THREADS ? *threads : OPW_MAX_THREADS;
-    *threads = 1;
-    if (wish <= 1) {
-        work(job, 0);
-        return;
-    }
-    int32_t taken[OPW_MAX_THREADS];
-    int32_t workers = take_workers(part_of(wish) - 1, taken);
-    *threads = workers + 1; /* before any of them begins */
-    start(work, job, workers, taken);
-    work(job, 0);
+/* Whoever has not taken the offer by now never does; whoever has leaves when it gets to it. */
+static void end_offers(opw_team *team, int32_t workers, const int32_t *taken) {
     for (int32_t i = 0; i < workers; i++) {
         opw_worker *worker = &pool.worker[taken[i]];
-        uint32_t run = atomic_load(&worker->ticket.value);
-        for (uint32_t done; (done = atomic_load(&worker->done.value)) != run;)
-            word_wait(&worker->done, done, BARRIER_SPIN_NS);
+        if (atomic_exchange(&worker->offer, 0)) opw_team_leave(team);
         atomic_store(&worker->taken, false);
     }
+}
+
+void opw_parallel(opw_team *team) {
+    int32_t wish = team->threads < OPW_MAX_THREADS ? team->threads : OPW_MAX_THREADS;
+    int32_t taken[OPW_MAX_THREADS];
+    int32_t workers = take_workers(part_of(wish) - 1, taken);
+    team->threads = workers + 1; /* before any of them begins */
+    atomic_store_explicit(&team->inside, team->threads, memory_order_relaxed);
+    make_offers(team, workers, taken);
+    team->work(team, 0);
+    end_offers(team, workers, taken);
     atomic_fetch_sub(&pool.wished, wish);
 }
 
@@ -210,12 +201,14 @@ void opw_unlock(void) { pthread_mutex_unlock(&process_lock); }
 static void in_child(void) {
     memset((void *)&pool, 0, sizeof pool);
     pthread_mutex_init(&process_lock, NULL);
+    opw_count_processors(); /* a parent may pin itself before it forks, and so its children */
 }
 
 /* Runs when the library is loaded. It stays loaded from then on: its threads, and the handlers of fork, live in it. */
 __attribute__((constructor)) static void settle(void) {
     Dl_info here;
     if (dladdr((void *)opw_lock, &here)) dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+    opw_find_groups("");
     opw_count_processors();
     pthread_atfork(opw_lock, opw_unlock, in_child);
 }
