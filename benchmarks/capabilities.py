@@ -53,15 +53,19 @@ ROWS = (
     Row(
         "A1", "redundant nodes",
         _rules("redundant", "dead", "transposes", "transposed_batch", "reshapes", "casts", "split_concat",
-               "concat_slice", "axes", "slices", "concats", "zero_states"),
-        ("fuse.view",), ("test_redundant", "test_pairs", "test_joined", "test_states", "test_passes"),
+               "concat_slice", "axes", "slices", "concats", "zero_states", "repeated", "limits",
+               "requantized"),
+        ("fuse.view",),
+        ("test_redundant", "test_pairs", "test_joined", "test_states", "test_passes", "test_repeated",
+         "test_requantized"),
     ),
     Row("A2", "constant folding", _rules("fold", "target"), (), ("test_passes", "test_bodies")),
     Row("A3", "common subgraphs", _rules("equal_nodes", "equal_tensors"), (), ("test_passes", "test_bodies")),
     Row("A4", "normalisation in weights", _rules("batch_normalization"), (), ("test_linear",)),
     Row(
-        "A5", "bias, scale, padding in weights", _rules("bias", "scale", "scale_before", "scale_past", "padding"), (),
-        ("test_linear", "test_scaled_past"),
+        "A5", "bias, scale, padding in weights",
+        _rules("bias", "scale", "scale_before", "shift_before", "scale_past", "padding"), (),
+        ("test_linear", "test_scaled_past", "test_shift_before"),
     ),
     Row(
         "A6", "normalisation as scale and shift", (), ("fuse.chain", "fuse.epilogue"), (),
@@ -82,7 +86,7 @@ ROWS = (
          "test_fused"),
     ),
     Row(
-        "A9", "hoisting", _rules("selection", "branches", "sinking"), ("rewrite.selection",),
+        "A9", "hoisting", _rules("constants", "selection", "branches", "sinking"), ("rewrite.selection",),
         ("test_selection", "test_branches", "test_sinking", "test_orders"),
     ),
     Row("A10", "horizontal merging", _rules("siblings"), (), ("test_siblings",)),

@@ -37,6 +37,7 @@ from opweld.rewrite.rule import Pass, Rule
 from opweld.rewrite.rules.activations import Gelu, HardSigmoid, HardSwish, Mish, Swish, TanhGelu
 from opweld.rewrite.rules.attention import Attention
 from opweld.rewrite.rules.consecutive import Consecutive
+from opweld.rewrite.rules.constants import Constants
 from opweld.rewrite.rules.fused import BiasGelu, FusedActivation, FusedMatMul
 from opweld.rewrite.rules.joined import Axes, Concats, Slices
 from opweld.rewrite.rules.linear import BatchNormalization, Gemm, OneSlope, Padding, Scale, ScaleBefore, Shift
@@ -44,9 +45,12 @@ from opweld.rewrite.rules.normalization import LayerNormalization, RmsNormalizat
 from opweld.rewrite.rules.pairs import Casts, ConcatSlice, Reshapes, SplitConcat, TransposedBatch, Transposes
 from opweld.rewrite.rules.places import OnePlace
 from opweld.rewrite.rules.redundant import Redundant
+from opweld.rewrite.rules.repeated import Limits, Repeated
+from opweld.rewrite.rules.requantized import Requantized
 from opweld.rewrite.rules.rotary import RotaryEmbedding
 from opweld.rewrite.rules.scaled_past import ScalePast
 from opweld.rewrite.rules.selection import Select
+from opweld.rewrite.rules.shift_before import ShiftBefore
 from opweld.rewrite.rules.siblings import Siblings
 from opweld.rewrite.rules.sinking import Pointwise, Sinking
 from opweld.rewrite.rules.softmax import LogSoftmax, Softmax
@@ -61,7 +65,7 @@ log = logging.getLogger("opweld")
 
 RULES: Sequence[Rule] = (
     Redundant(), Target(), Transposes(), TransposedBatch(), Reshapes(), Casts(), SplitConcat(), ConcatSlice(),
-    Axes(), Slices(), Concats(), Consecutive(),
+    Axes(), Slices(), Concats(), Repeated(), Limits(), Requantized(), Consecutive(),
     BatchNormalization(), Shift(), Scale(), Padding(), Gemm(), OneSlope(), OnePlace(),
     SkipNormalization(), LayerNormalization(), RmsNormalization(), Softmax(), LogSoftmax(),
     RotaryEmbedding(), Attention(),
@@ -71,7 +75,7 @@ RULES: Sequence[Rule] = (
 """In the order in which they are asked."""
 
 LATER: Sequence[Sequence[Rule]] = (
-    (ScaleBefore(), ScalePast(), Sinking(), Pointwise()),
+    (Constants(), ScaleBefore(), ShiftBefore(), ScalePast(), Sinking(), Pointwise()),
     (FusedActivation(), FusedMatMul(), BiasGelu()),
 )
 """Asked with those when they have nothing more to say, then the next with all of them: what they look for is easiest

@@ -115,3 +115,20 @@ def test_every_opset_keeps_its_own(opset: int) -> None:
     made = rewritten(model_of(text, weights, opset), {"x": normal(5)})
     assert kinds(made) == ["Relu", "Neg"]
     assert made.model.opset_imports[""] == opset
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("p = Add(a, b) q = Add(b, a)", 1),
+        ("p = Mul(a, b) q = Mul(b, a)", 1),
+        ("p = Sum(a, b) q = Sum(b, a)", 1),
+        ("p = Sub(a, b) q = Sub(b, a)", 2),
+        ("p = Max(a, b) q = Max(b, a)", 2),
+        ("p = Sum(a, b, a) q = Sum(a, a, b)", 2),
+    ],
+)
+def test_operands_in_either_order_are_the_same(nodes: str, left: int) -> None:
+    text = f"g (float[n, 3] a, float[n, 3] b) => (float[n, 3] y, float[n, 3] z) {{ {nodes} y = Exp(p) z = Tanh(q) }}"
+    made = rewritten(model_of(text), {"a": normal(2, 3), "b": normal(2, 3, seed=1)})
+    assert len(kinds(made)) == 2 + left

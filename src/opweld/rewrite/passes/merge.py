@@ -27,6 +27,13 @@ OWN_ANSWER = frozenset((
 """Operators that give another answer each time."""
 
 
+COMMUTATIVE = frozenset((
+    "Add", "Mul", "Sum", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+))  # fmt: skip
+"""Operators that give the same bits whichever of two operands comes first. Max and Min are none: of 0 and -0, ONNX does
+not say which they give."""
+
+
 def merge_tensors(scope: Scope, ledger: Ledger) -> None:
     """Tensors that the model stores, of the same type, shape and bytes, are one."""
     first: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
@@ -100,7 +107,8 @@ def merge_nodes(scope: Scope, ledger: Ledger) -> bool:
 
 
 def _key(node: ir.Node) -> Hashable | None:
-    """What two nodes must agree in; None for one with bodies, or of another domain, of which nothing is known."""
+    """What two nodes must agree in, the order of operands aside where that is the same; None for one with bodies, or of
+    another domain, of which nothing is known."""
     if node.domain not in ("", "ai.onnx"):
         return None
     attributes: list[Hashable] = []
@@ -109,4 +117,6 @@ def _key(node: ir.Node) -> Hashable | None:
             return None
         attributes.append((name, ir.serde.serialize_attribute(attribute).SerializeToString(deterministic=True)))
     inputs = tuple(None if value is None else id(value) for value in node.inputs)
+    if node.op_type in COMMUTATIVE and len(inputs) == 2 and not attributes:  # an axis, before opset 7, is the second's
+        inputs = tuple(sorted(inputs, key=lambda value: value or 0))
     return node.op_type, inputs, tuple(attributes), tuple(value.name == "" for value in node.outputs)
