@@ -24,7 +24,8 @@ def scale(value: float) -> Array:
 
 
 def quantized(dtype: Any, outputs: int = 1) -> dict[str, Any]:
-    """Options of nodes that give this type; ONNX Runtime rounds once more, so that a few elements are a step apart."""
+    """Options of nodes that give this type; where a number of units is nearly halfway between two, float32 may round
+    it the other way: a few elements are a step apart."""
     code = TensorProto.UINT8 if dtype == np.uint8 else TensorProto.INT8
     return {"types": dict.fromkeys(range(outputs), code), "steps": 1}
 
@@ -92,8 +93,6 @@ def test_weights_of_few_bits(depth: int, bits: int, zeros: str) -> None:
         "packed": small(np.uint8, n, -(-blocks * bits // 8)),
         "float": np.float32(1 << (bits - 1)) + normal(n, blocks),
     }
-    if zeros == "float" and bits == 8:
-        pytest.skip("ONNX Runtime has no float zero points of 8 bits")
     options: dict[str, Any] = {"K": depth, "N": n, "bits": bits, "block_size": block, "tolerance": 1e-5}
     inputs = [normal(2, 3, depth), weights, scales, points[zeros]]
     check_runtime("MatMulNBits", inputs, constant=(1, 2, 3), dims={0: [2, "m", depth]}, **options)
@@ -136,7 +135,7 @@ def test_products_to_floats(dtype: Any) -> None:
 @pytest.mark.parametrize("per_row", [False, True])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_lstm(direction: str, per_row: bool) -> None:
-    hidden, features, steps, batch = 6, 5, 7, 1  # of a larger batch ONNX Runtime rounds each thread's part by itself
+    hidden, features, steps, batch = 6, 5, 7, 2
     ways = 2 if direction == "bidirectional" else 1
     rows = (ways, 4 * hidden) if per_row else (ways,)
     scales = [0.004 + 0.002 * np.abs(normal(*rows, seed=seed)) for seed in (1, 2)]

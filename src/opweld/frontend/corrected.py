@@ -1,0 +1,137 @@
+"""Operators of ONNX that its own reference evaluator gets wrong, computed right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_resize import Resize as _Resize
+
+from opweld.errors import UnsupportedError
+
+Array = NDArray[Any]
+
+
+class BatchNormalization(OpRun):
+    """Inference. ONNX's own computes training wherever a model before opset 14 says `momentum`."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, scale: Array, bias: Array, mean: Array, var: Array, **attributes: Any) -> tuple[Array]:
+        if attributes.get("training_mode") or attributes.get("is_test") == 0:
+            raise UnsupportedError("BatchNormalization in training mode has no reference")
+        scale, bias, mean, var = (v.reshape(-1, *(1,) * (x.ndim - 2)) for v in (scale, bias, mean, var))
+        epsilon = attributes.get("epsilon")
+        return (scale * (x - mean) / np.sqrt(var + (1e-5 if epsilon is None else epsilon)) + bias,)
+
+
+class GlobalMaxPool(OpRun):
+    """ONNX's own is wrong for every rank but 4."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class Erf(OpRun):
+    """In the precision of its input, where ONNX's own is of float32 whatever it is given."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:
+        return (np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype),)
+
+
+class Resize(_Resize):
+    """Cubic weights in float64, where the coefficient of ONNX's own, a float32, makes all of them that; and corners
+    aligned with those of the result, where ONNX's own takes the length that a scale says, before it is rounded."""
+
+    op_domain = ""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> tuple[Array]:
+        x, (roi, scales, sizes) = inputs[0], (*inputs[1:], None, None, None)[:3]
+        coefficient = attributes.get("cubic_coeff_a")
+        attributes["cubic_coeff_a"] = None if coefficient is None else float(coefficient)
+        if scales is not None and attributes.get("coordinate_transformation_mode") == "align_corners":
+            scaled = [x.shape[axis] for axis in attributes.get("axes") or range(x.ndim)]
+            scales, sizes = None, (scales * np.array(scaled)).astype(np.int64)
+        return cast("Any", super())._run(x, roi, scales, sizes, **attributes)
+
+
+class Pad(OpRun):
+    """Negative pads crop, where ONNX's own raises NumPy's error."""
+
+    op_domain = ""
+
+    def _run(
+        self, x: Array, pads: Any = None, filling: Any = None, axes: Any = None, **attributes: Any
+    ) -> tuple[Array]:
+        named = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
+        widths = {axis: (int(pads[i]), int(pads[len(named) + i])) for i, axis in enumerate(named)}
+        before, after = zip(*(widths.get(axis, (0, 0)) for axis in range(x.ndim)), strict=True) if x.ndim else ((), ())
+        ends = [size + min(width, 0) for size, width in zip(x.shape, after, strict=True)]
+        inner = x[tuple(slice(max(-width, 0), end) for width, end in zip(before, ends, strict=True))]
+        outside = [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)]
+        mode = attributes.get("mode") or "constant"
+        value = attributes.get("value") if filling is None else np.asarray(filling).item()
+        options: dict[str, Any] = {"constant_values": value or 0} if mode == "constant" else {}
+        return (np.pad(inner, outside, mode, **options).astype(x.dtype) if x.ndim else x,)
+
+
+class ConvTranspose(OpRun):
+    """Every group with its own bias and all its channels, where ONNX's own has the first group's bias and one channel.
+
+    X [N, C, spatial...], W [C, O / group, kernel...], B [O]: each element of X adds a kernel to the result."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, weights: Array, bias: Array | None = None, **attributes: Any) -> tuple[Array]:
+        spatial, kernel = x.shape[2:], weights.shape[2:]
+        n, group = len(spatial), attributes.get("group") or 1
+        strides = attributes.get("strides") or [1] * n
+        dilations = attributes.get("dilations") or [1] * n
+        extra = attributes.get("output_padding") or [0] * n
+        whole = [
+            s * (size - 1) + d * (k - 1) + 1 for s, size, d, k in zip(strides, spatial, dilations, kernel, strict=True)
+        ]
+        before, sizes = _cropped([a + b for a, b in zip(whole, extra, strict=True)], spatial, strides, attributes)
+        split = x.reshape(x.shape[0], group, -1, *spatial)
+        taken = weights.reshape(group, -1, *weights.shape[1:])
+        room = [max(a, b + c) for a, b, c in zip(whole, before, sizes, strict=True)]
+        result = np.zeros((x.shape[0], group, weights.shape[1], *room), x.dtype)
+        for tap in np.ndindex(*kernel):
+            part = np.einsum("ngc...,gco->ngo...", split, taken[(..., *tap)])
+            where = tuple(
+                slice(t * d, t * d + s * (size - 1) + 1, s)
+                for t, d, s, size in zip(tap, dilations, strides, spatial, strict=True)
+            )
+            result[(..., *where)] += part
+        kept = tuple(slice(start, start + size) for start, size in zip(before, sizes, strict=True))
+        result = result.reshape(x.shape[0], -1, *room)[(slice(None), slice(None), *kept)]
+        return (result if bias is None else result + bias.reshape(-1, *(1,) * n),)
+
+
+def _cropped(
+    whole: Sequence[int], spatial: Sequence[int], strides: Sequence[int], attributes: Mapping[str, Any]
+) -> tuple[list[int], list[int]]:
+    """(elements cut off before, elements that stay) of each spatial axis of a ConvTranspose."""
+    n = len(whole)
+    pads, auto = attributes.get("pads"), attributes.get("auto_pad") or "NOTSET"
+    sizes = attributes.get("output_shape")
+    if sizes is None and auto in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = [size * stride for size, stride in zip(spatial, strides, strict=True)]
+    if sizes is None:
+        pads = pads or [0] * (2 * n)
+        return list(pads[:n]), [whole[i] - pads[i] - pads[n + i] for i in range(n)]
+    cut = [whole[i] - sizes[i] for i in range(n)]
+    # What is odd goes to the end for SAME_UPPER, else to the beginning.
+    return [max(0, c // 2 if auto == "SAME_UPPER" else c - c // 2) for c in cut], list(sizes)
+
+
+OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, Erf, Resize, Pad, ConvTranspose)
+"""What ONNX's reference evaluator gets wrong, computed right."""
