@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from opweld.compile import Progress
     from opweld.pipeline import Built
+    from opweld.stages import Stage
 
 _log = logging.getLogger("opweld")
 
@@ -36,12 +37,13 @@ LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml-dtypes")
 """Whose versions are part of a key: onnx converts opsets and infers shapes, numpy and ml_dtypes fold constants."""
 
 
-def compile_model(model: Any, options: Options, progress: Progress | None = None) -> Path:
+def compile_model(model: Any, options: Options, progress: Progress | None = None, watched: Stage | None = None) -> Path:
     """The artifact folder of a model in the user's cache, compiled now if it is not there yet.
 
     With OPWELD_DUMP or OPWELD_DEBUG the stages run in any case: to be seen, or verified. An entry that is there and
     sound stays, for other processes may be opening it, and equal keys give equal artifacts; where it was tuned, the
-    texts are those of being tuned anew."""
+    texts are those of being tuned anew. In any case they run through `watched`, too, unless something is measured of
+    the model: then they run several times."""
     model = source_of(model)
     if options.rules:
         from opweld.rewrite.added import added
@@ -52,14 +54,14 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     key = _key(model, options, target, cache)
     found = _cached(cache, key, model)
     environment = Environment.read()
-    if found is not None and not environment.watches:
+    if found is not None and not environment.watches and (watched is None or _measures(options)):
         return found
     untuned = key if options.tune == "off" else _key(model, replace(options, tune="off"), target, cache)
     title = str(model) if isinstance(model, Path) else "a model"
     _log.info("compiling %s", title)
     start = time.perf_counter()
     with temporary_folder() as workspace:
-        made, tuned = _built(model, options, target, workspace, cache, progress)
+        made, tuned = _built(model, options, target, workspace, cache, progress, watched)
         _log.info("compiled %s in %.1f s", title, time.perf_counter() - start)
 
         def fill(folder: Path) -> None:
@@ -101,6 +103,7 @@ def _built(
     workspace: Path,
     cache: Cache,
     progress: Progress | None,
+    watched: Stage | None,
 ) -> tuple[Built, bool]:
     """The artifact, and whether it was tuned where that is asked for; where not, a warning says why."""
     if _measures(options):
@@ -112,10 +115,11 @@ def _built(
             _log.warning("not tuned: %s", error)
             return error.untuned, False
     from opweld.pipeline import build_artifact
+    from opweld.stages import plain
     from opweld.tensor.intern import compilation
 
     with compilation():
-        return build_artifact(model, options, target, workspace, cache, progress), True
+        return build_artifact(model, options, target, workspace, cache, progress, stage=watched or plain), True
 
 
 def _measures(options: Options) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+import zlib
 from typing import Any
 
 from opweld.report.document import times_of
@@ -11,6 +15,18 @@ HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">"
 
 LARGE = 317
 """Layers of a model as large as the largest of the zoo: 1,902 nodes."""
+
+
+def held(page: str, name: str) -> str:
+    """A text that a page holds packed."""
+    found = re.search(f'id="{name}">([^<]*)</script>', page)
+    assert found is not None, name
+    return zlib.decompress(base64.b64decode(found[1], validate=True)).decode()
+
+
+def document_of(page: str) -> dict[str, Any]:
+    """What a report shows."""
+    return json.loads(held(page, "document"))
 
 
 def document(layers: int = 2, **others: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -22,6 +22,9 @@ from opweld.runtime.bind import PlanDescription
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.target import Target
+
+if TYPE_CHECKING:
+    from opweld.stages import Stage
 
 Array = NDArray[Any]
 
@@ -117,10 +120,13 @@ def file_bytes(model: Path) -> int:
     return sum((model.parent / name).stat().st_size for name in (model.name, *external))
 
 
-def artifact_of(model: Path, options: Options, dims: Mapping[str, int] | None = None) -> Path:
+def artifact_of(
+    model: Path, options: Options, dims: Mapping[str, int] | None = None, watched: Stage | None = None
+) -> Path:
     """The folder of an artifact, which is the model itself or what an ONNX file becomes, with a progress bar.
 
-    `dims` are sizes of symbolic dims that it is to be run at: where the model compiles for no others, for these."""
+    `dims` are sizes of symbolic dims that it is to be run at: where the model compiles for no others, for these.
+    `watched`: runs the stages, see `compile_model`."""
     if model.is_dir():
         return model
     # Compiling brings in onnx and the whole compiler; opening an artifact must not.
@@ -128,8 +134,8 @@ def artifact_of(model: Path, options: Options, dims: Mapping[str, int] | None = 
 
     with show.progress() as progress:
         try:
-            return compile_model(model, options, progress)
+            return compile_model(model, options, progress, watched)
         except UnsupportedError:
             if not dims:
                 raise
-            return compile_model(model, replace(options, dims={**options.dims, **dims}), progress)
+            return compile_model(model, replace(options, dims={**options.dims, **dims}), progress, watched)

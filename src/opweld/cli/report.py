@@ -16,7 +16,7 @@ from opweld.options import Options
 if TYPE_CHECKING:
     from opweld.analysis.machine import Machine
     from opweld.verify.compare import Comparison
-    from opweld.verify.intermediates import Intermediate
+    from opweld.verify.intermediates import Intermediate, Tracing
 
 ARTIFACT = "an artifact holds no graph to compute in float64: report on the ONNX file that it was made from"
 NOT_RUN = "the report was made without a run: leave --no-run out"
@@ -77,6 +77,7 @@ def report(
     from opweld.cli.profile import taken
     from opweld.report.document import Document
     from opweld.report.page import page
+    from opweld.verify.intermediates import Tracing
 
     arguments.distinct(model, output=output)
     if not output.absolute().parent.is_dir():
@@ -100,12 +101,13 @@ def report(
         constant=constant,
     )
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
-    folder = artifact_of(model, options, dims)
+    tracing = None if no_run or no_numerics or model.is_dir() else Tracing()
+    folder = artifact_of(model, options, dims, tracing)
     manifest = artifact.read(folder)
     account = read_account(folder, options)
     numerics, reason = None, NOT_RUN if no_run else NOT_COMPARED if no_numerics else ARTIFACT
-    if not (no_run or no_numerics or model.is_dir()):
-        numerics, reason = _numerics(model, options, given, dims, seed)
+    if tracing is not None:
+        numerics, reason = _numerics(model, options, tracing, given, dims, seed)
     machine = Machine.remembered() if no_run else _measured()
     profiled, unprofiled, plan, sizes = None, NOT_RUN, None, dims
     if not no_run:
@@ -179,28 +181,39 @@ def _latencies(
 
 
 def _numerics(
-    model: Path, options: Options, given: Mapping[str, str], dims: Mapping[str, int], seed: int
+    model: Path, options: Options, tracing: Tracing, given: Mapping[str, str], dims: Mapping[str, int], seed: int
 ) -> tuple[dict[str, Any] | None, str]:
-    """Errors of the outputs and of the values that are in memory, and why some are not there."""
+    """Errors of the outputs and of the values that are in memory, and why some are not there. `tracing` saw the model
+    being compiled, unless something was measured of it."""
     from opweld.cli.open import open_model
-    from opweld.cli.traced import traced
+    from opweld.cli.traced import compared, traced
     from opweld.verify.check import FLOAT64, check_outputs
+    from opweld.verify.intermediates import read_values
+    from opweld.verify.reference import float64_values
 
     opened = open_model(model, options, dims)
     feeds = opened.feeds(given, dims, seed)
-    made = opened.run(feeds)
-    try:
-        with show.working("computing in float64"):
-            check = check_outputs(model, opened.session.as_declared(feeds), list(made), list(made.values()))
-    except UnsupportedError as error:
-        return None, str(error)
+    made, fed = opened.run(feeds), opened.session.as_declared(feeds)
+    with show.working("computing in float64"):
+        try:
+            right = float64_values(model, fed)
+        except UnsupportedError:
+            right = dict[str, Any]()
+        known = [right[name] for name in made] if made.keys() <= right.keys() else None
+        try:
+            check = check_outputs(model, fed, list(made), list(made.values()), right=known)
+        except UnsupportedError as error:
+            return None, str(error)
     outputs, values, notes = [_output(one) for one in check.comparisons], list[dict[str, Any]](), [*check.notes]
     judged = {"outputs": outputs, "values": values, "source": check.reference}
     if check.reference != FLOAT64:
         notes.append("values on the way are compared with float64 alone, which is no reference for this model")
         return judged, ". ".join(notes)
     try:
-        trace = traced(model, options, given, dims, seed)
+        if tracing.traced and right:
+            trace = compared(model, read_values(opened.session, tracing.traced, feeds), fed, right)
+        else:
+            trace = traced(model, options, given, dims, seed)
         values += [_value(value) for value in trace.values]
         notes += [note for note in trace.notes if note not in notes]
     except UnsupportedError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from opweld.target import Target
 from opweld.tensor.intern import compilation
 from opweld.verify.intermediates import (
     Intermediate,
+    Kept,
     Tracing,
     compare_values,
     first_spoilt,
@@ -72,16 +73,28 @@ def traced(
         feeds = Opened(session, FittedSessions(session, None)).feeds(given, dims, seed)
         read = read_values(session, tracing.traced, feeds)
         fed = session.as_declared(feeds)
+    with show.working("computing in float64"):
+        return compared(model, read, fed, float64_values(model, fed), rtol=rtol, atol=atol)
+
+
+def compared(
+    model: Path,
+    read: Sequence[tuple[Kept, Any]],
+    fed: Mapping[str, Any],
+    right: Mapping[str, Any],
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> Trace:
+    """What a compiled model kept of `fed`, beside the values of the graph in float64 and ONNX Runtime's."""
     notes: list[str] = []
     peer: Mapping[str, Any] = {}
-    with show.working("computing in float64"):
-        right = float64_values(model, fed)
-        try:
-            peer = onnxruntime_values(model, fed, [kept.name for kept, _ in read if kept.name in right])
-        except UnsupportedError as error:
-            notes.append(str(error))
-        graph = onnx.load(model, load_external_data=False).graph
-        values = compare_values(graph, read, right, peer, rtol=rtol, atol=atol)
+    try:
+        peer = onnxruntime_values(model, fed, [kept.name for kept, _ in read if kept.name in right])
+    except UnsupportedError as error:
+        notes.append(str(error))
+    graph = onnx.load(model, load_external_data=False).graph
+    values = compare_values(graph, read, right, peer, rtol=rtol, atol=atol)
     return Trace(tuple(values), first_undefined(graph, right), tuple(notes))
 
 

@@ -71,13 +71,16 @@ class Reference:
         return Check(tuple(comparisons), self.source, self.notes)
 
 
-def reference_of(model: Path, feeds: Mapping[str, Any], names: Sequence[str]) -> Reference:
+def reference_of(
+    model: Path, feeds: Mapping[str, Any], names: Sequence[str], right: Sequence[Array] | None = None
+) -> Reference:
     """What a model answers in float64, or in ONNX Runtime where float64 cannot be had.
 
     Args:
         model: the ONNX file.
         feeds: the inputs, by name.
         names: the names of the outputs' tensors, in the model's order.
+        right: the answers in float64, where they are there already.
 
     Raises UnsupportedError when there is neither reference.
     """
@@ -88,7 +91,7 @@ def reference_of(model: Path, feeds: Mapping[str, Any], names: Sequence[str]) ->
     except UnsupportedError as error:
         notes.append(str(error))
     try:
-        right = float64_outputs(model, feeds)
+        right = float64_outputs(model, feeds) if right is None else right
         _require_agreement(names, right, peer)
     except UnsupportedError as error:
         if peer is None:
@@ -107,6 +110,7 @@ def check_outputs(
     *,
     rtol: float | None = None,
     atol: float | None = None,
+    right: Sequence[Array] | None = None,
 ) -> Check:
     """Compares outputs with the model's: see `reference_of` and `Reference.check`.
 
@@ -117,11 +121,12 @@ def check_outputs(
         outputs: what the compiled model answered for `feeds`.
         rtol: tolerance as a part of each output's scale; by dtype and by ONNX Runtime's error where None.
         atol: tolerance of the difference itself.
+        right: the outputs in float64, where they are there already.
 
     Raises OptionError for a tolerance that is none, UnsupportedError when there is neither reference.
     """
     check_tolerances(rtol=rtol, atol=atol)
-    return reference_of(model, feeds, names).check(outputs, rtol=rtol, atol=atol)
+    return reference_of(model, feeds, names, right).check(outputs, rtol=rtol, atol=atol)
 
 
 def check_tolerances(**tolerances: Any) -> None:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.patience import PATIENCE_S
+from tests.report.documents import document_of
 from tests.schemas import faults
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -353,17 +353,11 @@ def test_analyze_counts_a_model_and_its_artifact_alike(model: Path, tmp_path: Pa
         assert refused.returncode == 2 and message in refused.stderr
 
 
-def document_of(page: Path) -> dict[str, Any]:
-    """What a report shows."""
-    text = page.read_text(encoding="utf-8")
-    return json.loads(text.partition('id="document">')[2].partition("</script>")[0])
-
-
 def test_a_report_is_one_file_with_all_of_it(model: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     answer = opweld("report", model, "-o", page, "--dim", "batch=3", "--vs", "onnxruntime")
     assert answer.returncode == 0, answer.stderr
-    shown = document_of(page)
+    shown = document_of(page.read_text(encoding="utf-8"))
     assert faults("explain", shown["account"]) == []
     (kernel,) = shown["account"]["kernels"]
     assert "void opw_" in shown["sources"][f"main/{kernel['name']}"]
@@ -376,7 +370,7 @@ def test_a_report_of_an_artifact_says_what_it_cannot_have(model: Path, tmp_path:
     artifact, page = tmp_path / "small.opweld", tmp_path / "report.html"
     assert opweld("compile", model, "-o", artifact).returncode == 0
     assert opweld("report", artifact, "-o", page).returncode == 0
-    shown = document_of(page)
+    shown = document_of(page.read_text(encoding="utf-8"))
     assert shown["numerics"] is None and "report on the ONNX file" in shown["numerics_reason"]
     assert shown["sources"] and shown["title"] == "small"
 

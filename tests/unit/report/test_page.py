@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import re
-import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import pytest
 import opweld
 from opweld.analysis.sources import kernel_sources
 from opweld.report.document import Document, times_of
-from opweld.report.page import MODULES, PACKED, page
-from tests.report.documents import HOSTILE, bare, document
+from opweld.report.page import MODULES, page
+from tests.report.documents import HOSTILE, bare, document, document_of, held
 from tests.schemas import faults
 
 REPORT = Path(opweld.__file__).parent / "report"
@@ -46,24 +45,21 @@ def test_the_documents_of_these_tests_are_as_the_schema_says() -> None:
     assert faults("explain", document()["account"]) == []
 
 
-def held(text: str) -> dict[str, str]:
-    """What a page holds packed, by the id of its element."""
-    found = [
-        (attributes["id"] or "", data) for _, attributes, data in elements(text) if attributes.get("type") == PACKED
-    ]
-    return {name: zlib.decompress(base64.b64decode(data.strip(), validate=True)).decode() for name, data in found}
-
-
 @pytest.mark.parametrize("name", ["x", HOSTILE, "a\u2028b", "\ud800", "schön"])
 def test_the_document_comes_back_from_the_page(name: str) -> None:
     given = document(title=name.encode("utf-8", "replace").decode(), notes=[name])
-    assert json.loads(held(page(given))["document"]) == given
+    assert document_of(page(given)) == given
 
 
 def test_names_of_a_model_are_never_markup() -> None:
     text = page(document(title=HOSTILE, model=HOSTILE))
     tags = [tag for tag, _, _ in elements(text)]
     assert set(tags) == {"html", "head", "meta", "title", "style", "body", "p", "script"}
+
+
+def test_libraries_come_back_as_they_are_vendored() -> None:
+    for name, file in (("echarts", "echarts.min.js"), ("viz", "viz-global.js")):
+        assert held(page(bare()), name) == (REPORT / "vendor" / file).read_text(encoding="utf-8")
 
 
 def test_what_repeats_takes_little_room() -> None:

@@ -1,0 +1,47 @@
+"""What making a report takes: one compilation, one computation in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from opweld import pipeline
+from opweld.cli import traced
+from opweld.cli.main import app
+from opweld.verify import reference
+from tests.report.documents import document_of
+from tests.unit.frontend.models import model_of, node
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_report_compiles_once_and_computes_once_in_float64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    weight = np.random.default_rng(int(cached)).standard_normal((8, 8), np.float32)
+    nodes = [node("MatMul", ["x", "w"], "h"), node("Softmax", ["h"], "p"), node("MatMul", ["p", "w"], "y")]
+    model, page = tmp_path / "m.onnx", tmp_path / "m.html"
+    model.write_bytes(model_of(nodes, {"x": [4, 8]}, ["y"], {"w": weight}).SerializeToString())
+    if cached:
+        assert CliRunner().invoke(app, ["compile", str(model), "-o", str(tmp_path / "m.opweld")]).exit_code == 0
+    calls = list[str]()
+
+    def counted(name: str, function: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            calls.append(name)
+            return function(*given, **named)
+
+        return call
+
+    for module in (pipeline, traced):
+        monkeypatch.setattr(module, "build_artifact", counted("compile", pipeline.build_artifact))
+    monkeypatch.setattr("opweld.cli.report._measured", lambda: None)  # of no interest here
+    monkeypatch.setattr(reference, "evaluator", counted("float64", reference.evaluator))
+    assert CliRunner().invoke(app, ["report", str(model), "-o", str(page)]).exit_code == 0
+    assert sorted(calls) == ["compile", "float64"]
+    numerics = document_of(page.read_text(encoding="utf-8"))["numerics"]
+    assert [output["passed"] for output in numerics["outputs"]] == [True]
+    assert "y" in {value["name"] for value in numerics["values"]} and len(numerics["values"]) > 1
