@@ -192,30 +192,74 @@ class _Model:
         return parts.before, parts.constants
 
     def _looped(self, start: Start, found: Found, node: ir.Node) -> Found:
-        """A variant followed by a loop: a segment that is entered for each iteration, and then for what comes after.
-
-        The states have the shapes that they begin with, unless an iteration changes a dim: then that dim is free."""
+        """A variant followed by a loop."""
         loop = self._parts(node)
         after = self._after(start, found, [other for other in found.trace.deferred if other is not node])
+        kept = len(self.found)
+        try:
+            place = self._repeated(after, loop)
+        except _RankError as error:
+            if error.loop is not loop:
+                raise
+            del self.found[kept:]
+            loop, place = self._peeled(after, loop)
+        stacks = tuple((output, self._element(loop, added)) for output, added in loop.stacked)
+        return replace(found, next=place, stacks=stacks, moves=loop.initial)
+
+    def _repeated(self, after: Start, loop: LoopParts) -> Place:
+        """The segment that is entered for each iteration of a loop, and then for what comes after it.
+
+        The states have the shapes that they begin with, unless an iteration changes a dim: then that dim is free.
+        Raises _RankError where it changes a rank."""
         free: dict[ir.Value, frozenset[int]] = {}
         while True:
             kept = len(self.found)
             entered = self._entered(after, loop, free)
+
+            def back(found: Found, number: int) -> Found:
+                for name, _, following in loop.moves:
+                    axes = _changed(loop, found.trace, name, following) - free.get(name, frozenset())
+                    if axes:
+                        raise _WidenError(loop, name, axes)
+                for _, added in loop.stacked:
+                    self._added.setdefault(added, []).append(found.trace.fact(added))
+                moves = tuple((name, following) for name, _, following in loop.moves)
+                return replace(found, next=Place(number), appends=loop.stacked, moves=moves)
+
+            def again(number: int, entered: Start = entered, back: Callable[[Found, int], Found] = back) -> Start:
+                return _iteration(entered, loop, lambda found: back(found, number))
+
             try:
-                number = self._segment(
-                    [
-                        lambda number, entered=entered: self._iteration(entered, loop, free, number),
-                        lambda number, entered=entered: self._over(entered, loop),
-                    ]
-                )
+                number = self._segment([again, lambda _, entered=entered: self._over(entered, loop)])
             except _WidenError as wider:
+                if wider.loop is not loop:
+                    raise
                 del self.found[kept:]
                 free[wider.state] = free.get(wider.state, frozenset()) | wider.axes
                 continue
-            break
-        stacks = tuple((output, self._element(loop, added)) for output, added in loop.stacked)
-        moves = tuple((name, first) for name, first, _ in loop.moves)
-        return replace(found, next=Place(number), stacks=stacks, moves=moves)
+            return Place(number)
+
+    def _peeled(self, after: Start, loop: LoopParts) -> tuple[LoopParts, Place]:
+        """A loop whose states begin with other ranks than an iteration leaves, as exporters store what has no value
+        yet: its first iteration is a segment of its own, which the loop follows. Answers with the parts of that
+        iteration."""
+        copy = loop_parts(loop.node, self.names.fresh, self.names.copied(loop.body))
+        first = copy.beginning(loop.first_go, [begins for _, begins, _ in loop.carried])
+        rest = loop.beginning(first.next_go, [following for _, _, following in first.carried])
+        entered = self._entered(after, first, {})
+
+        def on(found: Found) -> Found:
+            for (_, added), (_, own) in zip(first.stacked, rest.stacked, strict=True):
+                self._added.setdefault(own, []).append(found.trace.fact(added))
+            place = self._repeated(self._after(entered, found, entered.nodes), rest)
+            for (_, added), (_, own) in zip(first.stacked, rest.stacked, strict=True):
+                self._added[added] = self._added[own]
+            return replace(found, next=place, appends=first.stacked, moves=rest.initial)
+
+        starts: list[Callable[[int], Start]] = [lambda _: _iteration(entered, first, on)]
+        if after.known[resolved(after.aliases, first.first_go)].constant is None:
+            starts.append(lambda _: self._over(entered, first))
+        return first, Place(self._segment(starts))
 
     def _entered(self, after: Start, loop: LoopParts, free: Mapping[ir.Value, frozenset[int]]) -> Start:
         """What is known when an iteration begins, or the loop is over."""
@@ -228,25 +272,6 @@ class _Model:
         known[loop.go] = interface.facts[loop.go]
         there = after.there | {name for name, _, _ in loop.moves}
         return replace(after, interface=interface, known=known, there=there)
-
-    def _iteration(
-        self, entered: Start, loop: LoopParts, free: Mapping[ir.Value, frozenset[int]], number: int
-    ) -> Start:
-        """The body, after which the segment begins again."""
-
-        def back(found: Found) -> Found:
-            for name, _, following in loop.moves:
-                axes = _changed(loop, found.trace, name, following) - free.get(name, frozenset())
-                if axes:
-                    raise _WidenError(name, axes)
-            for _, added in loop.stacked:
-                self._added.setdefault(added, []).append(found.trace.fact(added))
-            moves = tuple((name, following) for name, _, following in loop.moves)
-            return replace(found, next=Place(number), appends=loop.stacked, moves=moves)
-
-        reason = f"{describe(loop.node)} goes on"
-        goes_on = _decided(entered.assumptions, entered.interface, loop.go, 1, reason)
-        return replace(entered, nodes=[*loop.body, *loop.after], then=back, assumptions=goes_on)
 
     def _over(self, entered: Start, loop: LoopParts) -> Start:
         """What comes after the loop: its states are what they are, its stacks as long as they have become."""
@@ -271,14 +296,22 @@ class _Model:
         return facts[0].dtype, tuple(dims[0].constant if len(set(dims)) == 1 else None for dims in columns)
 
 
+def _iteration(entered: Start, loop: LoopParts, then: Callable[[Found], Found]) -> Start:
+    """The body of a loop, and `then`."""
+    reason = f"{describe(loop.node)} goes on"
+    goes_on = _decided(entered.assumptions, entered.interface, loop.go, 1, reason)
+    return replace(entered, nodes=[*loop.body, *loop.after], then=then, assumptions=goes_on)
+
+
 def _changed(loop: LoopParts, trace: Trace, name: ir.Value, following: ir.Value) -> frozenset[int]:
     """The axes of a state along which an iteration changes its size."""
     before, after = trace.fact(name), trace.fact(following)
     if before.dtype is not after.dtype or before.rank != after.rank:
-        raise ModelError(
+        told = (
             f"{describe(loop.node)}: state {name.name!r} is {before.dtype!r}{list(before.shape)} before an iteration "
             f"and {after.dtype!r}{list(after.shape)} after it"
         )
+        raise ModelError(told) if before.dtype is not after.dtype else _RankError(loop, told)
     pairs = enumerate(zip(before.shape, after.shape, strict=True))
     return frozenset(axis for axis, (old, new) in pairs if old is not new)
 
@@ -309,6 +342,14 @@ def _differing(facts: Sequence[Fact], interface: Interface) -> frozenset[int]:
 class _WidenError(Exception):
     """An iteration of a loop changes dims of a state that were taken to stay."""
 
-    def __init__(self, state: ir.Value, axes: frozenset[int]) -> None:
+    def __init__(self, loop: LoopParts, state: ir.Value, axes: frozenset[int]) -> None:
         super().__init__()
-        self.state, self.axes = state, axes
+        self.loop, self.state, self.axes = loop, state, axes
+
+
+class _RankError(Exception):
+    """An iteration of a loop changes the rank of a state."""
+
+    def __init__(self, loop: LoopParts, told: str) -> None:
+        super().__init__(told)
+        self.loop = loop

@@ -10,8 +10,8 @@ The body becomes a segment of its own, entered again and again while a value say
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,15 +54,28 @@ class LoopParts:
         yield from self.carried
 
     @property
+    def initial(self) -> tuple[tuple[ir.Value, ir.Value], ...]:
+        """(as carried, at first) of everything that is carried."""
+        return tuple((name, first) for name, first, _ in self.moves)
+
+    def beginning(self, go: ir.Value, values: Iterable[ir.Value]) -> LoopParts:
+        """The same with other values at first: of `go`, and of what is carried."""
+        carried = zip(self.carried, values, strict=True)
+        return replace(
+            self, first_go=go, carried=tuple((name, begins, following) for (name, _, following), begins in carried)
+        )
+
+    @property
     def results(self) -> Iterator[tuple[ir.Value, ir.Value]]:
         """(output of the loop, state that it is in the end)."""
         states = self.carried[1:]
         yield from zip(self.node.outputs[: len(states)], (state for state, _, _ in states), strict=True)
 
 
-def loop_parts(node: ir.Node, name: Callable[[str], str]) -> LoopParts:
-    """The parts of a Loop; `name` makes a name that no value has. Raises ModelError when its body does not fit."""
-    body = required_attribute(node, "body")
+def loop_parts(node: ir.Node, name: Callable[[str], str], copy: ir.Graph | None = None) -> LoopParts:
+    """The parts of a Loop; `name` makes a name that no value has, `copy` is one of its body to take instead. Raises
+    ModelError when its body does not fit."""
+    body: ir.Graph = required_attribute(node, "body") if copy is None else copy
     trips, condition = given(node, 0), given(node, 1)
     initial = [value for value in node.inputs[2:] if value is not None]
     stacked = len(node.outputs) - len(initial)

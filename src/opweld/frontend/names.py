@@ -12,11 +12,20 @@ class Names:
         own = [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
         self._taken = {value.name for value in own if value.name}
         for body in graph.subgraphs():
-            kept = set(body.initializers.values())
-            inner = [*body.inputs, *(value for node in body for value in node.outputs)]
-            for value in inner:
-                if value.name and value not in kept:
-                    value.name = self.fresh(value.name)
+            self._rename(body)
+
+    def copied(self, body: ir.Graph) -> ir.Graph:
+        """A copy of a body, whose values have names of their own."""
+        made = body.clone(allow_outer_scope_values=True)
+        for graph in (made, *made.subgraphs()):
+            self._rename(graph)
+        return made
+
+    def _rename(self, body: ir.Graph) -> None:
+        kept = set(body.initializers.values())
+        for value in (*body.inputs, *(value for node in body for value in node.outputs)):
+            if value.name and value not in kept:
+                value.name = self.fresh(value.name)
 
     def fresh(self, name: str) -> str:
         """The name, or one like it that nothing has."""

@@ -170,6 +170,55 @@ def test_a_state_that_grows() -> None:
         check(model, {"trips": np.array(trips), "s_first": normal(3), "x": normal(4)})
 
 
+@pytest.mark.parametrize("stacks", [False, True])
+def test_a_first_iteration_that_changes_the_rank_of_a_state(stacks: bool) -> None:
+    """Exporters initialise with a number what has no value yet. Without an iteration it stays one."""
+    body = [
+        ALWAYS,
+        node("Add", ["x", "s"], "s_next"),
+        node("ReduceMean", ["s_next"], "t_next", keepdims=0),
+        node("Mul", ["t", "s_next"], "kept_row"),
+    ]
+    model = loop(
+        body,
+        {"s": (FLOAT, None), "t": (FLOAT, [])},
+        ["s_last", "t_last", "kept"][: 2 + stacks],
+        {"trips": (INT, []), "s_first": (FLOAT, []), "t_first": (FLOAT, []), "x": (FLOAT, ["n"])},
+        after=[node("Mul", ["s_last", "two"], "doubled")],
+        outputs=["doubled", "t_last", "kept"][: 2 + stacks],
+        constants={"two": np.array(2, np.float32)},
+    )
+    for trips in (0, 1, 2, 5)[stacks:]:
+        for n in (1, 3):
+            feeds = {"trips": np.array(trips), "s_first": normal(), "t_first": normal(seed=1), "x": normal(n, seed=2)}
+            check(model, feeds)
+
+
+def test_a_state_that_grows_around_a_loop() -> None:
+    """What the outer loop widens is not taken for a state of the inner one."""
+    inner = helper.make_graph(
+        [node("Identity", ["inner_go"], "inner_again"), node("Add", ["u", "one"], "u_next")],
+        "inner",
+        [info("j", INT, []), info("inner_go", BOOL, []), info("u", FLOAT, [1])],
+        [info("inner_again", BOOL, []), info("u_next", FLOAT, [1])],
+    )
+    body = [
+        ALWAYS,
+        node("ReduceMean", ["s"], "mean", keepdims=1),
+        helper.make_node("Loop", ["turns", "", "mean"], ["u_last"], name="inner_loop", body=inner),
+        node("Concat", ["s", "u_last"], "s_next", axis=0),
+    ]
+    model = loop(
+        body,
+        {"s": (FLOAT, ["n"])},
+        ["s_last"],
+        {"trips": (INT, []), "turns": (INT, []), "s_first": (FLOAT, ["n"])},
+        constants={"one": np.array([1], np.float32)},
+    )
+    for trips, turns in ((1, 0), (3, 2)):
+        check(model, {"trips": np.array(trips), "turns": np.array(turns), "s_first": normal(3)})
+
+
 def test_the_number_of_the_iteration_decides_a_size() -> None:
     body = [
         ALWAYS,
