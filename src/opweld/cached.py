@@ -24,6 +24,7 @@ from opweld.target import Target, processor_name
 if TYPE_CHECKING:
     import onnx
 
+    from opweld.build.turns import Holder
     from opweld.compile import Progress
     from opweld.pipeline import Built
     from opweld.stages import Stage
@@ -40,6 +41,8 @@ LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml-dtypes")
 def compile_model(model: Any, options: Options, progress: Progress | None = None, watched: Stage | None = None) -> Path:
     """The artifact folder of a model in the user's cache, compiled now if it is not there yet.
 
+    Where another process compiles the same, this one waits for it and says so to `progress`; nothing is printed.
+
     With OPWELD_DUMP or OPWELD_DEBUG the stages run in any case: to be seen, or verified. An entry that is there and
     sound stays, for other processes may be opening it, and equal keys give equal artifacts; where it was tuned, the
     texts are those of being tuned anew. In any case they run through `watched`, too, unless something is measured of
@@ -52,12 +55,33 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     cache = Cache.open()
     target = Target.of(options.target)
     key = _key(model, options, target, cache)
-    found = _cached(cache, key, model)
-    environment = Environment.read()
-    if found is not None and not environment.watches and (watched is None or _measures(options)):
+    runs_anyhow = Environment.read().watches or not (watched is None or _measures(options))
+    if not runs_anyhow and (found := _cached(cache, key, model)) is not None:
         return found
+
+    def wait(holder: Holder | None) -> None:
+        text = f"waiting for {holder or 'another process'}"
+        _log.info("%s, which compiles %s", text, _title(model))
+        if progress is not None:
+            progress(text, 0, 0)
+
+    with cache.turn(key, wait):
+        if not runs_anyhow and (found := _cached(cache, key, model)) is not None:
+            return found  # somebody made it meanwhile
+        return _compiled(model, options, target, cache, key, progress, watched)
+
+
+def _compiled(
+    model: Path | bytes | onnx.ModelProto,
+    options: Options,
+    target: Target,
+    cache: Cache,
+    key: str,
+    progress: Progress | None,
+    watched: Stage | None,
+) -> Path:
+    title = _title(model)
     untuned = key if options.tune == "off" else _key(model, replace(options, tune="off"), target, cache)
-    title = str(model) if isinstance(model, Path) else "a model"
     _log.info("compiling %s", title)
     start = time.perf_counter()
     with temporary_folder() as workspace:
@@ -72,8 +96,12 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
         folders = [cache.publish_folder("models", name, fill) for name in names]
     for folder in folders:  # when the workspace is gone: a file that loses a link is another one to the cache
         artifact.remember(folder / "model.opweld", cache)
-    cache.prune_at_times(environment.cache_limit)
+    cache.prune_at_times(Environment.read().cache_limit)
     return folders[0] / "model.opweld"
+
+
+def _title(model: Path | bytes | onnx.ModelProto) -> str:
+    return str(model) if isinstance(model, Path) else "a model"
 
 
 def source_of(model: object) -> Path | bytes | onnx.ModelProto:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +19,8 @@ import opweld
 from opweld import cached, stages
 from opweld.build import artifact
 from opweld.errors import InputError, ModelError
+from opweld.options import Options
+from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
 from tests.unit.ops.one_node import normal
 
@@ -108,3 +113,33 @@ def test_a_file_that_no_model_can_be_is_not_read(tmp_path: Path) -> None:
 def test_feeds_that_are_no_dict_are_refused(feeds: object) -> None:
     with pytest.raises(InputError, match="dict of arrays"):
         opweld.compile(product()).run(feeds)  # pyright: ignore[reportArgumentType]
+
+
+def test_who_compiles_the_same_waits_and_says_for_whom(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of two compiles until the second one waits for it."""
+    begun, waits, told, built = threading.Event(), threading.Event(), list[str](), list[object]()
+    build = cached._built
+
+    def slowly(*arguments: Any) -> Any:
+        built.append(arguments)
+        begun.set()
+        assert waits.wait(PATIENCE_S)
+        return build(*arguments)
+
+    def progress(stage: str, done: int, total: int) -> None:
+        told.append(stage)
+        waits.set()
+
+    monkeypatch.setattr(cached, "_built", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cached.compile_model, product(), Options())
+        assert begun.wait(PATIENCE_S)
+        second = pool.submit(cached.compile_model, product(), Options(), progress)
+        assert first.result() == second.result()
+    assert len(built) == 1
+    assert told[0].startswith("waiting for another thread, ")
+
+
+def test_compiling_prints_nothing(cache_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    opweld.compile(product())
+    assert capfd.readouterr() == ("", "")

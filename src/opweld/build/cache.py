@@ -8,6 +8,7 @@ Layout under the root (`OPWELD_CACHE`, or `~/.cache/opweld`):
     digests/ab/KEY             size, time of change, inode and digest of a big file seen before
     machines/ab/KEY            what a machine's ceilings were measured to be
     zig/                       the C compiler's own cache
+    turns/KEY                  locked by the process that makes what is to lie under the key
     pruned                     empty; its time of change is that of the last `prune_at_times`
 
 The time of change of an entry is that of its last use: `prune` takes the least recently used first.
@@ -28,11 +29,12 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import cache as remember
 from pathlib import Path
 
+from opweld.build.turns import Holder, turn
 from opweld.build.workspace import make_folder, remove_left, remove_orphans
 from opweld.errors import OpweldError
 from opweld.options import Environment
@@ -245,6 +247,17 @@ class Cache:
             f"neither {self.root} nor {tempfile.gettempdir()} can be written: the disk is full, or read-only; "
             "make room, or name other folders with TMPDIR and OPWELD_CACHE"
         )
+
+    @contextlib.contextmanager
+    def turn(self, key: str, waiting: Callable[[Holder | None], None]) -> Generator[None]:
+        """Keeps other processes from making what lies under `key` during the block; see `turns.turn`. Where the root
+        cannot be written nobody is kept."""
+        folder = self.root / "turns"
+        if _make_private(self.root):
+            with contextlib.suppress(OSError):
+                folder.mkdir(exist_ok=True)
+        with turn(folder / key, waiting):
+            yield
 
     def _roots(self) -> Iterator[Path]:
         if _is_private(self.root):

@@ -19,6 +19,7 @@ from opweld.cli.machine import machine
 from opweld.cli.operators import operators
 from opweld.cli.optimize import optimize
 from opweld.cli.profile import profile
+from opweld.cli.quiet import with_quiet
 from opweld.cli.report import report
 from opweld.cli.run import run
 from opweld.cli.verify import verify
@@ -33,18 +34,18 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-app.command("compile")(compile_command)
-app.command("run")(run)
-app.command("bench")(bench)
-app.command("profile")(profile)
-app.command("verify")(verify)
-app.command("bisect")(bisect)
-app.command("explain")(explain)
-app.command("analyze")(analyze)
-app.command("report")(report)
-app.command("lock")(lock)
-app.command("optimize")(optimize)
-app.command("machine")(machine)
+app.command("compile")(with_quiet(compile_command))
+app.command("run")(with_quiet(run))
+app.command("bench")(with_quiet(bench))
+app.command("profile")(with_quiet(profile))
+app.command("verify")(with_quiet(verify))
+app.command("bisect")(with_quiet(bisect))
+app.command("explain")(with_quiet(explain))
+app.command("analyze")(with_quiet(analyze))
+app.command("report")(with_quiet(report))
+app.command("lock")(with_quiet(lock))
+app.command("optimize")(with_quiet(optimize))
+app.command("machine")(with_quiet(machine))
 app.command("operators")(operators)
 app.add_typer(cache, name="cache")
 
@@ -78,6 +79,8 @@ def opweld_command(
     opweld machine                              what can this machine do at most?
     opweld operators                            which operators compile
     opweld cache                                what compiled models take on the disk
+
+    What takes long shows how far it is, on standard error: a bar on a terminal, else a line at times; --quiet: neither.
 
     \b
     Environment: OPWELD_CACHE=FOLDER  compiled models are kept there instead of ~/.cache/opweld

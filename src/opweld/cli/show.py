@@ -6,8 +6,11 @@ import csv
 import io
 import json
 import sys
+import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +72,38 @@ def write_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], file: P
     write_text(text.getvalue(), file, "--csv")
 
 
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+LINE_S = 5.0
+"""How often a pipe is told how far something is; what takes less says nothing."""
+
+
+@contextmanager
+def quiet(wanted: bool = True) -> Generator[None]:
+    """Within the block `progress` shows nothing, if that is wanted."""
+    token = _quiet.set(wanted)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
 @contextmanager
 def progress() -> Generator[Progress | None]:
-    """A function that shows (stage, done, total) as a bar on a terminal; None where standard error is no terminal."""
-    if not sys.stderr.isatty():
+    """A function that shows (stage, done, total): as a bar on a terminal, else as a line on standard error every
+    `LINE_S` seconds. None for who is quiet."""
+    if _quiet.get():
         yield None
-        return
+    elif sys.stderr.isatty():
+        with _bar() as tell:
+            yield tell
+    else:
+        with _lines() as tell:
+            yield tell
+
+
+@contextmanager
+def _bar() -> Generator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -87,6 +116,29 @@ def progress() -> Generator[Progress | None]:
             bars.update(task, description=stage, completed=done, total=total or None)
 
         yield show
+
+
+@contextmanager
+def _lines() -> Generator[Progress]:
+    """A thread says at times what was last told."""
+    begun, over, last = time.monotonic(), threading.Event(), [""]
+    out = sys.stderr
+
+    def show(stage: str, done: int, total: int) -> None:
+        last[0] = f"{stage}, {done} of {total}" if total else stage
+
+    def say() -> None:
+        while not over.wait(LINE_S):
+            if last[0]:
+                print(f"opweld: {last[0]} ({time.monotonic() - begun:.0f} s)", file=out, flush=True)
+
+    thread = threading.Thread(target=say, name="opweld-progress", daemon=True)
+    thread.start()
+    try:
+        yield show
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,37 @@ def test_tables_on_a_terminal_take_names_as_they_are(
     ]
 
 
-def test_progress_is_silent_on_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    with show.progress() as progress:
-        assert progress is None
+def test_progress_on_a_pipe_is_a_line_at_times(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "LINE_S", 0.01)
+    said = ""
+    with show.progress() as tell:
+        assert tell is not None
+        tell("fusing", 2, 7)
+        while said.count("\n") < 2:
+            said += capsys.readouterr().err
+        tell("waiting for process 4711", 0, 0)
+        while "waiting" not in said:
+            said += capsys.readouterr().err
+    for line in said.splitlines():
+        assert re.fullmatch(r"opweld: (fusing, 2 of 7|waiting for process 4711) \(\d+ s\)", line)
+
+
+def test_what_takes_no_time_says_nothing_on_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "LINE_S", 1000.0)
+    with show.progress() as tell:
+        assert tell is not None
+        tell("fusing", 2, 7)
     assert capsys.readouterr() == ("", "")
+
+
+def test_who_is_quiet_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with show.quiet(), show.progress() as tell:
+        assert tell is None
 
 
 def test_json_goes_to_a_file_or_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
