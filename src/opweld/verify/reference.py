@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from opweld.errors import UnsupportedError
+from opweld.errors import UnsupportedError, in_line
 from opweld.frontend.evaluator import evaluator, widen_array, widen_model
 from opweld.runtime.structure import flattened
 
@@ -32,8 +32,15 @@ def float64_outputs(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> 
         with np.errstate(all="ignore"):
             outputs: Sequence[Any] = evaluator(proto).run(None, wide)  # pyright: ignore[reportAssignmentType]
     except Exception as error:  # The evaluator raises whatever NumPy does.
-        raise UnsupportedError(f"no float64 reference for this model: {type(error).__name__}: {error}") from error
+        raise UnsupportedError(f"no float64 reference for this model: {_told(error)}") from error
     return flattened(outputs)
+
+
+def _told(error: BaseException) -> str:
+    """What the evaluator met first, on one line: around it are errors of the bodies and nodes that it was in."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {in_line(str(error))}"[:200]
 
 
 def _widen_fed(values: Any) -> Any:
@@ -52,7 +59,7 @@ def float64_values(model: Path, feeds: Mapping[str, Any]) -> dict[str, Array]:
         with np.errstate(all="ignore"):
             found = cast("Any", evaluator(proto).run(None, wide, intermediate=True))
     except Exception as error:  # The evaluator raises whatever NumPy does.
-        raise UnsupportedError(f"no float64 reference for this model: {type(error).__name__}: {error}") from error
+        raise UnsupportedError(f"no float64 reference for this model: {_told(error)}") from error
     return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
 
 

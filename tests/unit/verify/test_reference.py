@@ -170,3 +170,21 @@ def test_corners_are_those_of_the_result(tmp_path: Path) -> None:
     path = model(nodes, tmp_path / "m.onnx", scales=np.array([0.5], np.float32))
     (y,) = float64_outputs(path, {"x": np.array([1, 2, 3, 4, 9], np.float32)})
     assert y.tolist() == [1, 9]
+
+
+def test_what_the_evaluator_met_first_is_told_on_one_line() -> None:
+    """Of a node in the body of a loop, not of the loop."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 20]> outer (float[N] x) => (float[N] y) {
+            trips = Constant <value_int = 2> ()
+            go = Constant <value = bool {1}> ()
+            y = Loop (trips, go, x) <body = inner (int64 i, bool c, float[N] s) => (bool d, float[N] t) {
+                d = Identity (c)
+                shape = Constant <value_ints = [7, 7]> ()
+                t = Reshape (s, shape)
+            }>
+        }""")
+    with pytest.raises(UnsupportedError) as found:
+        float64_outputs(model, {"x": np.zeros(3, np.float32)})
+    assert "cannot reshape" in str(found.value)
+    assert "\n" not in str(found.value) and len(str(found.value)) < 260
