@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,15 +13,11 @@ from opweld.record import FileNode, Record
 REWRITTEN = "(rewritten)"
 """Stands for the operator of a node that is not in the file."""
 
-_NUMBERED = re.compile(r"\S*\d\S*")
-"""What differs between reasons that are the same: sizes, names of values."""
-
-SIZES_VARY = "how many trips there are is known at run time only"
-
 
 @dataclass(frozen=True)
 class Miss:
-    """Decisions of one rule that stayed at their baseline for one reason, about nodes of the same operators.
+    """Decisions of one rule that stayed at their baseline for one reason, the keys of `Decision.failed`, about nodes of
+    the same operators.
 
     Attributes:
         decisions: the dearest first. ends: of each, the nodes between which it stands, by the names that decisions use.
@@ -56,8 +51,7 @@ def misses_of(ledger: Ledger, record: Record, fates: Fates, amounts: Amounts) ->
         ends = ends_of(decision, nodes, fates)
         if decision.stage == "fuse" and len(ends) == 2 and fates.together(*ends):
             continue
-        reason = _NUMBERED.sub("", decision.reason)
-        key = decision.rule, reason, tuple(decision.failed), tuple(_operator(end, nodes) for end in ends)
+        key = decision.rule, tuple(decision.failed), tuple(_operator(end, nodes) for end in ends)
         groups.setdefault(key, []).append((decision, ends))
     made = [_miss(found, nodes, amounts) for found in groups.values()]
     return sorted(made, key=lambda miss: (-(miss.seconds or 0.0), -(miss.bytes or 0)))
@@ -111,6 +105,6 @@ MENDS: Sequence[tuple[Callable[[Decision], bool], str]] = (
     (_failed("output", "fuse"), "leave the value out of the model's outputs, where nobody needs it"),
     (_failed("weights", "rewrite.siblings"), "export the weights as stored tensors"),
     (_failed("bias", "rewrite.siblings"), "export the bias as a stored vector"),
-    (lambda decision: SIZES_VARY in decision.reason, "fix the sizes: --dim NAME=N"),
+    (_failed("trips", "schedule.prefetch"), "fix the sizes: --dim NAME=N"),
 )
 """What a decision says, and what lifts that. Only what is certain to; another decision may still say no."""

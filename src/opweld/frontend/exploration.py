@@ -163,11 +163,7 @@ class Exploration:
                 f"{fork.reason}: the model has more than {most} variants that hang on sizes or small inputs. "
                 "Fix some dims (dims={NAME: N}, --dim NAME=N)."
             )
-        negation = {"zero": "!=", "least": "<"}[fork.kind]
-        reason = (
-            fork.reason.replace("== 0", "!= 0") if fork.kind == "zero" else fork.reason.replace(">= 0", f"{negation} 0")
-        )
-        return assumptions.decided(fork.kind, fork.dim, False, reason)
+        return assumptions.decided(fork.kind, fork.dim, False, fork.otherwise)
 
     def _demand_values(self, trace: Trace, error: Exception) -> None:
         """Starts all over when the failed node depends on small integer values that nobody tracks yet."""

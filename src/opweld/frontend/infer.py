@@ -46,11 +46,18 @@ class Again(Exception):  # noqa: N818 - control flow, no error
 
 class Fork(Exception):  # noqa: N818 - control flow, no error
     """A condition that the assumptions leave open: both outcomes are to be tried, one of them only if there is room
-    where the condition nearly always holds."""
+    where the condition nearly always holds.
 
-    def __init__(self, kind: str, dim: Dim, reason: str, expected: bool = False) -> None:
-        super().__init__(reason)
-        self.kind, self.dim, self.reason, self.expected = kind, dim, reason, expected
+    Attributes:
+        kind, dim: dim == 0 ("zero") or dim >= 0 ("least"). expected: whether it nearly always holds.
+        reason, otherwise: what is assumed where it holds, and where it does not, in words.
+    """
+
+    def __init__(self, kind: str, dim: Dim, about: str, why: str, *, why_not: str = "", expected: bool = False) -> None:
+        holds, fails = ("==", "!=") if kind == "zero" else (">=", "<")
+        self.reason, self.otherwise = f"{about} {holds} 0 ({why})", f"{about} {fails} 0 ({why_not or why})"
+        super().__init__(self.reason)
+        self.kind, self.dim, self.expected = kind, dim, expected
 
 
 @dataclass
@@ -187,8 +194,7 @@ class Trace:
             return dim.constant == 0 if kind == "zero" else dim.constant >= 0
         answer = self.assumptions.answer(kind, dim)
         if answer is None:
-            relation = "==" if kind == "zero" else ">="
-            raise Fork(kind, dim, f"{describe(node)}: {dim} {relation} 0 ({why})", expected)
+            raise Fork(kind, dim, f"{describe(node)}: {dim}", why, expected=expected)
         return answer
 
     def hangs_on_values(self, dim: Dim) -> bool:
@@ -288,7 +294,7 @@ class Trace:
             answer = self.assumptions.answer("zero", dim) if answer is None else answer
             if answer is not None:
                 return not answer
-            self._assume(Fork("zero", dim, f"{title} == 0 (it is false)"))
+            self._assume(Fork("zero", dim, title, "it is false", why_not="it is true"))
         return element
 
     # ------------------------------------------------------------------------------------------------- what is deferred

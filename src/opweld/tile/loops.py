@@ -79,7 +79,8 @@ class _Tuning:
         panel = next_panel(self._kernel, loop, outer, lane, self._expected)
         counts = tuple(map(str, range(MOST_LINES + 1)))
         if not isinstance(panel, Panel):
-            self._decide(number, "schedule.prefetch", counts, "0", f"loop {loop.axis}: {panel}", {"panel": panel})
+            why = f"loop {loop.axis}: {panel.text}"
+            self._decide(number, "schedule.prefetch", counts, "0", why, {panel.code: panel.text})
             return loop
         reason = f"loop {loop.axis}: {panel.reason}"
         taken = int(self._decide(number, "schedule.prefetch", counts, str(panel.lines), reason, {}))

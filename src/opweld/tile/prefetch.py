@@ -27,6 +27,14 @@ MOST_LINES = 8
 
 
 @dataclass(frozen=True)
+class Obstacle:
+    """Why there is no next panel: a code, one of lanes, trips, groups, same, stream, steps, overlap; and in words."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Panel:
     """A panel to fetch while another one is used.
 
@@ -50,16 +58,18 @@ class Panel:
         return Fetch(self.buffer, self.start + self.walked * step, lines, step)
 
 
-def next_panel(kernel: Kernel, loop: Loop, outer: Sequence[Loop], lane: Axis | None, expected: Expected) -> Panel | str:
+def next_panel(
+    kernel: Kernel, loop: Loop, outer: Sequence[Loop], lane: Axis | None, expected: Expected
+) -> Panel | Obstacle:
     """What an innermost loop of accumulations inside the `outer` ones could fetch; or why there is nothing."""
     trips = loop.end.constant
     if lane is None:
-        return "nothing runs along lanes"
+        return Obstacle("lanes", "nothing runs along lanes")
     if trips is None or loop.lower.constant != 0:
-        return "how many trips there are is known at run time only"
+        return Obstacle("trips", "how many trips there are is known at run time only")
     if trips % loop.unroll:
-        return f"{trips} trips are no whole groups of {loop.unroll}"
-    panel: Panel | str = ""
+        return Obstacle("groups", f"{trips} trips are no whole groups of {loop.unroll}")
+    panel: Panel | Obstacle | None = None
     for item in loop.body:
         assert isinstance(item, Accumulate)
         for node in loads(item.value):
@@ -68,12 +78,12 @@ def next_panel(kernel: Kernel, loop: Loop, outer: Sequence[Loop], lane: Axis | N
             found = _panel(kernel, node, loop, outer, expected)
             if isinstance(found, Panel) and found.lines:
                 return found
-            if isinstance(found, Panel) or not panel:
-                panel = found if isinstance(found, Panel) else f"{node.tensor} {found}"
-    return panel or "no operand lies along the lanes"
+            if isinstance(found, Panel) or panel is None:
+                panel = found
+    return panel or Obstacle("lanes", "no operand lies along the lanes")
 
 
-def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expected: Expected) -> Panel | str:
+def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expected: Expected) -> Panel | Obstacle:
     """The panel that a load along the lanes walks through."""
     offset = node.indices[0]
     around = [*kernel.grid, *(level.axis for level in outer)]  # slowest first
@@ -84,30 +94,30 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
     if inside == 0:
         # Nothing passes over anything again: a stream, of which a panel is what the loop itself walks through.
         if len(around) == len(kernel.grid):
-            return "has another panel in each iteration"
+            return Obstacle("stream", f"{node.tensor} has another panel in each iteration")
         inside = len(around)
     slow = inside
     while slow and not offset.depends_on(around[slow - 1]):
         slow -= 1
     if slow == 0:
-        return "is the same in all iterations"
+        return Obstacle("same", f"{node.tensor} is the same in all iterations")
     axis, faster = around[slow - 1], around[slow:inside]
     stride, apart = _constant(offset, loop.axis), _constant(offset, axis)
     if not stride or not apart or apart <= 0 or stride <= 0:
-        return "is not walked front to back at known distances"
+        return Obstacle("steps", f"{node.tensor} is not walked front to back at known distances")
     # The panel is walked through in order: position = walked + stride * k.
     walked, total = as_dim(0), expected(loop.end)
     for level in reversed(outer[max(0, inside - len(kernel.grid)) :]):
         step = _constant(offset, level.axis)
         if step is None or level.lower.constant != 0 or level.end.constant is None:
-            return "is not walked front to back at known distances"
+            return Obstacle("steps", f"{node.tensor} is not walked front to back at known distances")
         if step != total * stride:
-            return "is not walked front to back"
+            return Obstacle("steps", f"{node.tensor} is not walked front to back")
         walked = walked + level.axis.dim * total
         total *= level.end.constant
     panel = total * stride
     if panel > apart:
-        return "has panels that overlap"
+        return Obstacle("overlap", f"{node.tensor} has panels that overlap")
     elements = LINE // node.dtype.bytes
     extent = axis.extent.constant
     tiles = product(faster_axis.extent for faster_axis in faster)

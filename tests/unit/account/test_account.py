@@ -114,11 +114,29 @@ def test_alike_misses_are_one() -> None:
     assert first.bytes == 352
 
 
+def test_misses_differ_by_what_failed_and_not_by_words() -> None:
+    ledger = decided()
+    ledger.variant("other", {})
+    for number, (reason, failed) in enumerate((("read from memory", {"loads": 1}), ("in other words", {"users": 3}))):
+        ledger.decide(
+            rule="fuse.rows",
+            site=("add", "norm"),
+            subject=(f"add {number}", "norm 0"),
+            alternatives=(Alternative("separate", "80*batch"), Alternative("fused", 0)),
+            prefer="separate",
+            reason=reason,
+            failed=failed,
+        )
+    misses = Account(ledger, GIVEN, RECORD).misses
+    assert sorted(len(miss.decisions) for miss in misses if miss.operators == ("Add", "LayerNormalization")) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("rule", "reason", "failed", "mend"),
     [
         ("rewrite.siblings", "the weights of one are computed", {"weights": "w"}, "as stored tensors"),
-        ("schedule.prefetch", "loop k: how many trips there are is known at run time only", {}, "--dim NAME=N"),
+        ("schedule.prefetch", "in whatever words", {"trips": "vary"}, "--dim NAME=N"),
+        ("schedule.prefetch", "how many trips there are is known at run time only", {"groups": 3}, ""),
         ("fuse.chain", "each of its users reads it", {"users": 2}, ""),
     ],
 )
