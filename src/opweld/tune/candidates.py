@@ -1,7 +1,8 @@
 """What other packages would put in the place of nodes and have measured (`Rule.measured`): kernels written by hand.
 
 All of them are tried at once, beside the model without them. Each is judged by the kernels that differ around it; those
-that are right and faster are tried again by themselves, until all that is left is kept, as one model that was run."""
+that are right and faster are tried again by themselves, until all that is left is kept, as one model that was run. None
+of them runs in this process before: it might take it along (`tried.py`)."""
 
 from __future__ import annotations
 
@@ -13,13 +14,17 @@ from typing import Any
 
 import numpy.typing as npt
 
+from opweld.analysis.alternate import Blocks
+from opweld.analysis.profile import entry_called
+from opweld.errors import InputError
 from opweld.ledger import MEASURED, Decision, Ledger, Measured
-from opweld.record import KernelEntry
+from opweld.record import KernelEntry, VariantEntry
 from opweld.rewrite.added import Added
 from opweld.rewrite.engine import BASELINE, TAKEN
 from opweld.rewrite.rule import Rule
 from opweld.tune.effort import Effort
-from opweld.tune.trial import Times, Trial, differs, gain, race
+from opweld.tune.trial import Times, Trial, gain, times_of
+from opweld.tune.tried import Side, Tried, try_out
 from opweld.tune.tune import WORTH, Build
 
 Array = npt.NDArray[Any]
@@ -59,15 +64,16 @@ class _Proof:
     def run(self, candidates: Sequence[Decision]) -> tuple[Trial, Mapping[str, Measured]]:
         wanted = list(candidates)
         while wanted:
-            trial = self._right(wanted)
+            trial = self._right(wanted, self._effort.blocks)
             if trial is None:
                 left = self._right_ones(wanted)
                 wanted = left if len(left) < len(wanted) else []  # right each, and not together
                 continue
-            kept, whole = self._judged(trial, wanted)
+            made, tried = trial
+            kept, whole = self._judged(made, tried, wanted)
             if len(kept) == len(wanted) and whole >= SLOWER:
-                return trial, self._found
-            trial.discard()
+                return made, self._found
+            made.discard()
             if len(kept) == len(wanted):
                 self._give_up(kept, f"a run takes {1 / whole:.2f} times as long with it")
             wanted = kept if len(kept) < len(wanted) else []
@@ -77,23 +83,23 @@ class _Proof:
         _log.warning("%s is left out: %s", ", ".join(dict.fromkeys(c.rule for c in candidates)), why)
         self._found |= {candidate.id: Measured(BASELINE, {}, why) for candidate in candidates}
 
-    def _right(self, candidates: Sequence[Decision]) -> Trial | None:
-        """The model with these candidates, if it compiles, runs and answers what it did."""
+    def _right(self, candidates: Sequence[Decision], blocks: Blocks | None = None) -> tuple[Trial, Tried] | None:
+        """The model with these candidates, if it compiles, runs and answers what it did; and what it took in blocks."""
         if time.monotonic() > self._until:
             self._give_up(candidates, f"nothing is measured after {SECONDS:.0f} s")
             return None
         try:
             trial = self._build({candidate.id: Measured(TAKEN, {}) for candidate in candidates})
-            why = differs(self._base, trial, self._feeds)
         except Exception as error:  # noqa: BLE001 - what another package brings must not take the model
             first = next(iter(str(error).strip().splitlines()), "")
             self._give_up(candidates, f"it fails: {type(error).__name__}: {first}")
             return None
-        if why:
+        tried = try_out(self._base, trial, self._feeds, blocks)
+        if tried.why:
             trial.discard()
-            self._give_up(candidates, f"it answers differently: {why}")
+            self._give_up(candidates, tried.why)
             return None
-        return trial
+        return trial, tried
 
     def _right_ones(self, candidates: Sequence[Decision]) -> list[Decision]:
         """Those of several candidates which are right, where all of them together are not: by halves."""
@@ -102,17 +108,19 @@ class _Proof:
         for half in (candidates[:middle], candidates[middle:]) if middle else ():
             trial = self._right(half)
             if trial is not None:
-                trial.discard()
+                trial[0].discard()
             found += self._right_ones(half) if trial is None else half
         return found
 
-    def _judged(self, trial: Trial, candidates: Sequence[Decision]) -> tuple[list[Decision], float]:
+    def _judged(self, trial: Trial, tried: Tried, candidates: Sequence[Decision]) -> tuple[list[Decision], float]:
         """The candidates that are faster, by what the kernels around them took without and with them, and how often
         faster a run is."""
-        was, now = race((self._base, trial), self._feeds, self._effort.blocks)
+        assert tried.sides is not None
         rounds = self._effort.blocks.rounds
         kept: list[Decision] = []
-        before, after = (one.entry(self._feeds).kernels for one in (self._base, trial))
+        entries = [_entry(one, side) for one, side in zip((self._base, trial), tried.sides, strict=True)]
+        was, now = (times_of(entry, s.runs, s.seconds) for entry, s in zip(entries, tried.sides, strict=True))
+        before, after = (entry.kernels for entry in entries)
         for group in _apart(candidates, before, after):
             own = gain(was.of(_regions(before, group.nodes)), now.of(_regions(after, group.nodes)), rounds)
             faster = own.ratio > WORTH and own.low > 1
@@ -121,6 +129,14 @@ class _Proof:
             self._found |= {candidate.id: measured for candidate in group.candidates}
             kept += group.candidates if faster else ()
         return kept, gain(_all(was), _all(now), rounds).ratio
+
+
+def _entry(trial: Trial, side: Side) -> VariantEntry:
+    """The variant that ran."""
+    found = entry_called(trial.account, side.variant, side.kernels)
+    if found is None:
+        raise InputError("the variant that runs is none that was compiled")
+    return found
 
 
 def _all(times: Times) -> npt.NDArray[Any]:

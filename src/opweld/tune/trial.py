@@ -85,11 +85,9 @@ class Gain:
     after: float
 
 
-def differs(base: Trial, trial: Trial, feeds: Mapping[str, Array]) -> str:
+def differs(base: Session, trial: Session, feeds: Mapping[str, Array]) -> str:
     """Which output of a trial is not what it was but for rounding; "" where all are."""
-    for info, was, now in zip(
-        base.session.manifest.outputs, base.session.run_tensors(feeds), trial.session.run_tensors(feeds), strict=True
-    ):
+    for info, was, now in zip(base.manifest.outputs, base.run_tensors(feeds), trial.run_tensors(feeds), strict=True):
         error, _ = relative_error(now, was)
         if error > 10 * SCALE_TOLERANCE.get(info.dtype, 0.0):
             return f"{info.name} by {error:.2g} of its scale"
@@ -111,11 +109,16 @@ def race(trials: Sequence[Trial], feeds: Mapping[str, Array], blocks: Blocks) ->
 
 
 def _times(trial: Trial, feeds: Mapping[str, Array], clocks: Sequence[Clocked]) -> Times:
-    seconds = step_seconds(trial.session.plan(feeds), clocks)
+    runs = np.array([clock.wall * 1e-9 for clock in clocks])
+    return times_of(trial.entry(feeds), runs, step_seconds(trial.session.plan(feeds), clocks))
+
+
+def times_of(entry: VariantEntry, runs: Numbers, seconds: Numbers) -> Times:
+    """What regions of a variant took; `seconds` of each run and kernel."""
     regions: dict[str, Numbers] = {}
-    for number, kernel in enumerate(trial.entry(feeds).kernels):
-        regions[kernel.region] = regions.get(kernel.region, np.zeros(len(clocks))) + seconds[:, number]
-    return Times(np.array([clock.wall * 1e-9 for clock in clocks]), regions)
+    for number, kernel in enumerate(entry.kernels):
+        regions[kernel.region] = regions.get(kernel.region, np.zeros(len(runs))) + seconds[:, number]
+    return Times(runs, regions)
 
 
 def gain(before: Numbers, after: Numbers, rounds: int) -> Gain:

@@ -222,7 +222,7 @@ class _Search:
 
     def _same(self, base: Trial, trial: Trial) -> bool:
         """Whether a trial answers what the base does."""
-        wrong = differs(base, trial, self._feeds)
+        wrong = differs(base.session, trial.session, self._feeds)
         if wrong:
             _log.warning("tuning: a trial answers differently, and is given up: %s", wrong)
         return not wrong

@@ -19,6 +19,7 @@ from opweld.ledger import MEASURED, Decision
 from opweld.options import Options
 from opweld.record import KernelEntry
 from opweld.rewrite.engine import UNMEASURED
+from opweld.tune import tried
 from opweld.tune.candidates import _apart
 from tests.unit.packages import installed, registrations
 
@@ -142,6 +143,29 @@ def test_what_does_not_compile_is_left_out_with_the_reason(decide: Decide, caplo
         found = decide("no C;")
     assert {d.taken for d in found.values()} == {"as written"}
     assert "beta.nothing is left out: it fails" in caplog.text
+
+
+ENDLESS = ZEROS + " for (volatile int64_t i = 0; ; i = 1) ;"
+CRASHING = ZEROS + " *(volatile int *)8 = 1;"
+GREEDY = ZEROS + " for (;;) { volatile char *more = __builtin_malloc(1 << 28); more[0] = 1; }"
+ONE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[rows, 512] a) => (float[rows, 512] y) <int64 axis = {1}> {
+        [first] d = Sub(a, a) [second] y = CumSum(d, axis) }""")
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [(CRASHING, "it crashes (SIGSEGV)"), (ENDLESS, "it does not end within"), (GREEDY, "it crashes (SIGSEGV)")],
+)
+def test_what_takes_its_process_along_is_left_out_with_the_reason(
+    source: str, why: str, decide: Decide, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tried, "PATIENCE", 5.0 if source is ENDLESS else 600.0)
+    with caplog.at_level(logging.WARNING, "opweld"):
+        found = decide(source, graph=ONE)
+    assert {d.taken for d in found.values()} == {"as written"}
+    assert all(why in d.reason for d in found.values())
+    assert f"beta.nothing is left out: {why}" in caplog.text
 
 
 def test_what_fails_without_a_word_is_left_out_too(decide: Decide) -> None:
