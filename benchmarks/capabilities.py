@@ -78,7 +78,7 @@ ROWS = (
     ),
     Row(
         "A8", "recognised whoever wrote them",
-        _rules("gelu", "tanh_gelu", "swish", "mish", "hard_swish", "hard_sigmoid", "layer_normalization",
+        _rules("gelu", "tanh_gelu", "sigmoid", "swish", "mish", "hard_swish", "hard_sigmoid", "layer_normalization",
                "rms_normalization", "skip_normalization", "softmax", "log_softmax", "attention", "rotary_embedding",
                "fused_activation", "fused_matmul", "bias_gelu"),
         ("fuse.rows", "fuse.block"),

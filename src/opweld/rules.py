@@ -101,6 +101,7 @@ REWRITES: dict[str, Rule] = {
     "rewrite.one_place": Rule("extended", "as written", "a product of matrices"),
     "rewrite.gelu": Rule("extended", "as written", "one node"),
     "rewrite.tanh_gelu": Rule("extended", "as written", "one node"),
+    "rewrite.sigmoid": Rule("extended", "as written", "Sigmoid"),
     "rewrite.swish": Rule("extended", "as written", "one node"),
     "rewrite.mish": Rule("extended", "as written", "one node"),
     "rewrite.hard_swish": Rule("extended", "as written", "one node"),

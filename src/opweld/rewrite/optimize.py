@@ -34,7 +34,7 @@ from opweld.rewrite.passes.fold import fold
 from opweld.rewrite.passes.home import bring_home
 from opweld.rewrite.passes.merge import merge_nodes, merge_tensors
 from opweld.rewrite.rule import Pass, Rule
-from opweld.rewrite.rules.activations import Gelu, HardSigmoid, HardSwish, Mish, Swish, TanhGelu
+from opweld.rewrite.rules.activations import Gelu, HardSigmoid, HardSwish, Mish, Sigmoid, Swish, TanhGelu
 from opweld.rewrite.rules.attention import Attention
 from opweld.rewrite.rules.consecutive import Consecutive
 from opweld.rewrite.rules.constants import Constants
@@ -69,7 +69,7 @@ RULES: Sequence[Rule] = (
     BatchNormalization(), Shift(), Scale(), Padding(), Gemm(), OneSlope(), OnePlace(),
     SkipNormalization(), LayerNormalization(), RmsNormalization(), Softmax(), LogSoftmax(),
     RotaryEmbedding(), Attention(),
-    Gelu(), TanhGelu(), Swish(), Mish(), HardSwish(), HardSigmoid(),
+    Gelu(), TanhGelu(), Sigmoid(), Swish(), Mish(), HardSwish(), HardSigmoid(),
     Zeros(), Select(), Siblings(),
 )  # fmt: skip
 """In the order in which they are asked."""

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from opweld.rewrite.optimize import optimize_model
-from tests.unit.rewrite.rewritten import for_onnxruntime, kinds, model_of, refusals, rewritten
+from tests.unit.rewrite.rewritten import for_onnxruntime, kinds, model_of, normal, refusals, rewritten
 from tests.unit.rewrite.written.activations import GELU, TANH, X, model
 
 
@@ -71,3 +72,30 @@ def test_a_part_that_is_read_elsewhere_stays() -> None:
     text = """g (float[n, 70] x) => (float[n, 70] y, float[n, 70] z) {
         a = Softplus(x) b = Tanh(a) y = Mul(x, b) z = Neg(b) }"""
     assert "Softplus" in kinds(rewritten(model_of(text), X))
+
+
+@pytest.mark.parametrize("opset", [14, 24])
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("n = Neg(x) e = Exp(n) o = Add(e, one) y = Div(x, o)", {14: ["Sigmoid", "Mul"], 24: ["Swish"]}),
+        ("n = Neg(x) e = Exp(n) o = Add(one, e) y = Div(one, o)", {14: ["Sigmoid"], 24: ["Sigmoid"]}),
+        ("n = Mul(x, less) e = Exp(n) o = Add(e, one) y = Reciprocal(o)", {14: ["Sigmoid"], 24: ["Sigmoid"]}),
+        ("d = Div(x, six) a = Add(d, half) b = Clip(a, zero, one) y = Mul(x, b)", {14: ["HardSwish"]}),
+        ("d = Mul(x, sixth) a = Add(half, d) b = Clip(a, zero, one) y = Mul(b, x)", {14: ["HardSwish"]}),
+    ],
+)
+def test_activations_by_quotients_and_lines(nodes: str, left: dict[int, list[str]], opset: int) -> None:
+    numbers = {"one": 1, "less": -1, "six": 6, "sixth": 1 / 6, "half": 0.5, "zero": 0}
+    weights = {name: np.array(number, np.float32) for name, number in numbers.items() if name in nodes}
+    text = f"g (float[n, 7] x) => (float[n, 7] y) {{ {nodes} }}"
+    feeds = {"x": np.concatenate([normal(3, 7) * 4, np.full((1, 7), -200, np.float32)])}
+    assert kinds(rewritten(model_of(text, weights, opset), feeds)) == left.get(opset, left[14])
+
+
+def test_another_exponential_is_no_sigmoid() -> None:
+    weights = {"two": np.array(2, np.float32)}
+    text = "g (float[n, 7] x) => (float[n, 7] y) { m = Neg(x) e = Exp(m) o = Add(e, two) y = Div(x, o) }"
+    made = rewritten(model_of(text, weights), {"x": normal(3, 7)})
+    assert "Sigmoid" not in kinds(made)
+    assert refusals(made, "rewrite.sigmoid")[0].reason == "a number is not the one of the formula"

@@ -200,3 +200,26 @@ def test_sums_that_onnxruntime_does_not_normalise() -> None:
         a = Add(x, z) y = LayerNormalization(a, fed) }"""
     made = for_onnxruntime(model_of(text, None, 17), {**SUM, "fed": normal(12)})
     assert refusals(made, "rewrite.skip_normalization")[0].failed == {"scale": "fed"}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_variance_that_torch_takes(rows: int) -> None:
+    """x.var has a mean of its own, over an axis that is counted from the first; the other is counted from the last."""
+    weights = {"last": np.array([-1]), "second": np.array([2]), "eps": np.array(1e-5, np.float32)}
+    text = """g (float[n, 5, 12] x, float[12] scale, float[12] bias) => (float[n, 5, 12] y) {
+        m = ReduceMean(x, last) n = ReduceMean(x, second) o = Sub(x, n) s = Mul(o, o)
+        u = ReduceMean<keepdims = 0>(s, second) v = Unsqueeze(u, last) c = Sub(x, m) e = Add(v, eps)
+        r = Sqrt(e) d = Div(c, r) g = Mul(d, scale) y = Add(g, bias) }"""
+    feeds = {"x": normal(rows, 5, 12), "scale": normal(12), "bias": normal(12, seed=1)}
+    assert kinds(rewritten(model_of(text, weights), feeds)) == ["LayerNormalization"]
+
+
+@pytest.mark.parametrize("count", [12.0, 11.0])
+def test_a_sum_by_how_many_there_are_is_a_mean(count: float) -> None:
+    weights = {"last": np.array([-1]), "count": np.array(count, np.float32), "eps": np.array(1e-5, np.float32)}
+    text = """g (float[n, 5, 12] x, float[12] scale, float[12] bias) => (float[n, 5, 12] y) {
+        t = ReduceSum(x, last) m = Div(t, count) c = Sub(x, m) s = Mul(c, c) q = ReduceSum(s, last) v = Div(q, count)
+        e = Add(v, eps) r = Sqrt(e) d = Div(c, r) g = Mul(d, scale) y = Add(g, bias) }"""
+    feeds = {"x": normal(2, 5, 12), "scale": normal(12), "bias": normal(12, seed=1)}
+    made = rewritten(model_of(text, weights), feeds)
+    assert ("LayerNormalization" in kinds(made)) is (count == 12)

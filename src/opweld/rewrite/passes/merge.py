@@ -34,6 +34,13 @@ COMMUTATIVE = frozenset((
 not say which they give."""
 
 
+REDUCTIONS = frozenset((
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+))  # fmt: skip
+"""Operators whose second input is axes, in no certain order."""
+
+
 def merge_tensors(scope: Scope, ledger: Ledger) -> None:
     """Tensors that the model stores, of the same type, shape and bytes, are one."""
     first: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
@@ -83,7 +90,7 @@ def merge_nodes(scope: Scope, ledger: Ledger) -> bool:
     changed = False
     first: dict[Hashable, ir.Node] = {}
     for node in list(scope.graph):
-        key = None if node.op_type in OWN_ANSWER else _key(node)
+        key = None if node.op_type in OWN_ANSWER else _key(node, scope)
         if key is None:
             continue
         kept = first.setdefault(key, node)
@@ -106,7 +113,7 @@ def merge_nodes(scope: Scope, ledger: Ledger) -> bool:
     return changed
 
 
-def _key(node: ir.Node) -> Hashable | None:
+def _key(node: ir.Node, scope: Scope) -> Hashable | None:
     """What two nodes must agree in, the order of operands aside where that is the same; None for one with bodies, or of
     another domain, of which nothing is known."""
     if node.domain not in ("", "ai.onnx"):
@@ -116,7 +123,11 @@ def _key(node: ir.Node) -> Hashable | None:
         if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) or attribute.ref_attr_name:
             return None
         attributes.append((name, ir.serde.serialize_attribute(attribute).SerializeToString(deterministic=True)))
-    inputs = tuple(None if value is None else id(value) for value in node.inputs)
+    inputs: tuple[Hashable, ...] = tuple(None if value is None else id(value) for value in node.inputs)
+    shape = scope.shape(node.inputs[0]) if node.op_type in REDUCTIONS and len(inputs) == 2 else None
+    axes = scope.integers(node, "axes", 1) if shape and inputs[1] is not None else None
+    if shape and axes:  # the last axis is the same, whether it is -1 or counted from the first
+        inputs = (inputs[0], tuple(sorted(axis % len(shape) for axis in axes)))
     if node.op_type in COMMUTATIVE and len(inputs) == 2 and not attributes:  # an axis, before opset 7, is the second's
-        inputs = tuple(sorted(inputs, key=lambda value: value or 0))
+        inputs = tuple(sorted(inputs, key=str))
     return node.op_type, inputs, tuple(attributes), tuple(value.name == "" for value in node.outputs)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from opweld.rewrite.rule import Proposal, Refusal, Rule, second_reader
 from opweld.rewrite.rules.polynomial import polynomial_of
-from opweld.rewrite.rules.product import Product, close, product_of, scaled, sum_with
+from opweld.rewrite.rules.product import Product, close, is_scalar, product_of, scaled, sum_with
 from opweld.rewrite.scope import Scope, attribute, operand
 
 LARGE = 17
@@ -192,34 +193,59 @@ class HardSwish(_Activation):
         if len(found.factors) != 2:
             return None
         for x, factor in (found.factors, found.factors[::-1]):
-            clipped = clipped_sum(factor, scope)
-            if clipped is not None and clipped[0] is x:
-                _, shift, highest, nodes = clipped
-                if close(highest, 6, scope) and close(shift, 3, scope) and close(found.number, 1 / 6, scope):
-                    return x, nodes
+            for clipped in clipped_sums(factor, scope):
+                number = found.number * clipped.slope
+                if clipped.x is not x or not close(clipped.highest, 6, scope):
+                    continue
+                if close(clipped.shift, 3, scope) and close(number, 1 / 6, scope):
+                    return x, clipped.nodes
             gate = _inner(factor, scope, "HardSigmoid")
-            if gate is not None and gate.inputs[0] is x and close(found.number, 1, scope):
-                slopes = attribute(gate, "alpha", 0.2), attribute(gate, "beta", 0.5)
-                if close(slopes[0], 1 / 6, scope) and close(slopes[1], 0.5, scope):
-                    return x, (gate,)
+            if gate is None or gate.inputs[0] is None or not close(found.number, 1, scope):
+                continue
+            base, by = scaled(gate.inputs[0], scope)
+            scaling = () if base is gate.inputs[0] else (gate.inputs[0].producer(),)
+            slopes = attribute(gate, "alpha", 0.2) * by, attribute(gate, "beta", 0.5)
+            if base is x and close(slopes[0], 1 / 6, scope) and close(slopes[1], 0.5, scope):
+                return x, (gate, *(step for step in scaling if step is not None))
         return None
 
 
-def clipped_sum(value: ir.Value, scope: Scope) -> tuple[ir.Value, float, float, tuple[ir.Node, ...]] | None:
-    """x, shift, highest and the nodes of max(0, min(highest, x + shift)), where nothing else reads what is inside."""
+@dataclass(frozen=True)
+class Clipped:
+    """slope * max(0, min(highest, x + shift)), where nothing else reads what is inside; `nodes` compute it."""
+
+    x: ir.Value
+    slope: float
+    shift: float
+    highest: float
+    nodes: tuple[ir.Node, ...]
+
+
+def clipped_sums(value: ir.Value, scope: Scope) -> Iterator[Clipped]:
+    """A Clip of a sum with a number in the ways that it can be read: of a x + b with a as its slope, too."""
     clip = _inner(value, scope, "Clip")
-    if clip is None or clip.inputs[0] is None:
-        return None
-    bounds = [
+    if clip is not None:
+        yield from clipped_by(clip, scope)
+
+
+def clipped_by(clip: ir.Node, scope: Scope) -> Iterator[Clipped]:
+    """The same of the Clip itself."""
+    if clip.inputs[0] is None:
+        return
+    lowest, highest = (
         float(attribute(clip, name)) if name in clip.attributes else scope.single(operand(clip, position))
         for name, position in (("min", 1), ("max", 2))
-    ]
-    lowest, highest = bounds
+    )
     added = _inner(clip.inputs[0], scope, "Add", "Sub")
     for x, shift in sum_with(added, scope):
-        if scope.wants(lowest, 0) and highest is not None and highest > 0 and added is not None:
-            return x, shift, highest, (clip, added)
-    return None
+        if not scope.wants(lowest, 0) or highest is None or highest <= 0 or added is None:
+            continue
+        base, slope = scaled(x, scope)
+        scaling = x.producer()
+        if base is not x and slope > 0 and scaling is not None:
+            inner = product_of(scaling, scope).nodes
+            yield Clipped(base, slope, shift / slope, highest / slope, (clip, added, *inner))
+        yield Clipped(x, 1.0, shift, highest, (clip, added))
 
 
 class HardSigmoid(Rule):
@@ -236,22 +262,65 @@ class HardSigmoid(Rule):
             return None
         output = node.outputs[0]
         for factor in found.factors:
-            clipped = clipped_sum(factor, scope)
-            fact = scope.fact(factor)
-            if clipped is None or fact is None or not fact.dtype.is_float:
-                continue
-            x, shift, highest, inner = clipped
-            if not close(found.number * highest, 1, scope):
-                continue
-            if fact.shape != scope.shape(x):
-                return Refusal("its size is not certain", {"value": x.name or ""}, inner)
+            for clipped in clipped_sums(factor, scope):
+                fact = scope.fact(factor)
+                if fact is None or not fact.dtype.is_float:
+                    continue
+                if not close(found.number * clipped.slope * clipped.highest, 1, scope):
+                    continue
+                if fact.shape != scope.shape(clipped.x):
+                    return Refusal("its size is not certain", {"value": clipped.x.name or ""}, clipped.nodes)
 
-            def apply(
-                x: ir.Value = x, shift: float = shift, highest: float = highest, factor: ir.Value = factor
-            ) -> None:
-                made = scope.add(node, "HardSigmoid", [x], alpha=1 / highest, beta=shift / highest)
-                rest = found.without(factor)
-                scope.replace(output, scope.add(node, "Mul", [rest[0], made]) if rest else made)
+                def apply(clipped: Clipped = clipped, factor: ir.Value = factor) -> None:
+                    alpha, beta = 1 / clipped.highest, clipped.shift / clipped.highest
+                    made = scope.add(node, "HardSigmoid", [clipped.x], alpha=alpha, beta=beta)
+                    rest = found.without(factor)
+                    scope.replace(output, scope.add(node, "Mul", [rest[0], made]) if rest else made)
 
-            return Proposal("a sum that is clipped and scaled is HardSigmoid", apply, (*found.nodes[1:], *inner))
+                nodes = (*found.nodes[1:], *clipped.nodes)
+                return Proposal("a sum that is clipped and scaled is HardSigmoid", apply, nodes)
         return None
+
+
+class Sigmoid(Rule):
+    """y / (1 + exp(-x)), which is y * sigmoid(x), and where y is 1, sigmoid(x)."""
+
+    name = "rewrite.sigmoid"
+    operators = ("Div", "Reciprocal")
+    formula = True
+
+    def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
+        """See `Rule.look`."""
+        above, below = (None, operand(node, 0)) if node.op_type == "Reciprocal" else node.inputs
+        added = None if below is None else _inner(below, scope, "Add")
+        for term, one in sum_with(added, scope):
+            power = _inner(term, scope, "Exp")
+            argument = None if power is None else operand(power, 0)
+            found = None if argument is None else _negated(argument, scope)
+            if added is None or power is None or found is None or not close(one, 1, scope):
+                continue
+            x, inner = found
+            nodes = (added, power, inner)
+            fact, shape = scope.fact(below), scope.shape(node.outputs[0])
+            if fact is None or not fact.dtype.is_float or scope.shape(x) != fact.shape or shape is None:
+                return Refusal("its type and size are not certain", {"value": x.name or ""}, nodes)
+            single = 1.0 if above is None else scope.single(above) if is_scalar(above) else None
+
+            def apply(x: ir.Value = x, bare: bool = single == 1) -> None:
+                made = scope.add(node, "Sigmoid", [x])
+                scope.tell(made, scope.shape(x) or (), x)
+                scope.replace(node.outputs[0], made if bare else scope.add(node, "Mul", [above, made]))
+
+            return Proposal("1 / (1 + exp(-x)) is Sigmoid", apply, nodes, scope.traffic(node.outputs[0]))
+        return None
+
+
+def _negated(value: ir.Value, scope: Scope) -> tuple[ir.Value, ir.Node] | None:
+    """What a value that nothing else reads is the negation of, and the node that negates it."""
+    node = _inner(value, scope, "Neg", "Mul")
+    if node is None or node.inputs[0] is None:
+        return None
+    if node.op_type == "Neg":
+        return node.inputs[0], node
+    base, by = scaled(value, scope)
+    return (base, node) if base in node.inputs and close(by, -1, scope) else None

@@ -15,7 +15,7 @@ from opweld.rewrite.dtypes import cast_type, dtype_of
 from opweld.rewrite.rule import Refusal
 from opweld.rewrite.rules.product import product_of, sum_with
 from opweld.rewrite.rules.quotient import Quotient, quotient_of
-from opweld.rewrite.rules.reduced import Reduced, reduced
+from opweld.rewrite.rules.reduced import Reduced, mean_of
 from opweld.rewrite.scope import Scope, operand
 from opweld.tensor.dim import ONE
 
@@ -86,7 +86,7 @@ def _distributed(node: ir.Node, scope: Scope) -> Found:
 def _centre(radicand: ir.Value, scope: Scope) -> ir.Node | None:
     """The difference the mean of whose square a root is taken of."""
     for value, _ in sum_with(scope.maker(radicand, "Add"), scope):
-        variance = reduced(value, "ReduceMean", scope)
+        variance = mean_of(value, scope)
         if variance is not None:
             return scope.maker(square_of(variance.source, scope), "Sub")
     return None
@@ -148,7 +148,7 @@ def _uncast(
 def _from_quotient(quotient: Quotient, scope: Scope) -> Found:
     added = scope.maker(quotient.radicand, "Add")
     for value, epsilon in sum_with(added, scope):
-        variance = reduced(value, "ReduceMean", scope)
+        variance = mean_of(value, scope)
         base = None if variance is None else square_of(variance.source, scope)
         if variance is None or base is None or epsilon < 0:
             continue
@@ -168,7 +168,7 @@ def _rows(
     """A value divided by the root of its mean square; what it was before its mean was subtracted, where it was."""
     x, nodes = base, (*quotient.nodes, *inside)
     centre = scope.maker(base, "Sub")
-    mean = None if centre is None else reduced(operand(centre, 1), "ReduceMean", scope)
+    mean = None if centre is None else mean_of(operand(centre, 1), scope)
     centred = centre is not None and mean is not None and mean.source is centre.inputs[0]
     if centred and centre is not None and mean is not None:
         x, nodes = mean.source, (*nodes, centre, *mean.nodes)
@@ -192,7 +192,7 @@ def _without_number(quotient: Quotient, added: ir.Node | None, scope: Scope) -> 
     if added is None:
         return None
     for value, other in (added.inputs, added.inputs[::-1]):
-        mean = reduced(value, "ReduceMean", scope)
+        mean = mean_of(value, scope)
         base = None if mean is None else square_of(mean.source, scope)
         if mean is None or other is None or base is None or base not in quotient.factors:
             continue
@@ -217,7 +217,22 @@ def square_of(value: ir.Value | None, scope: Scope) -> ir.Value | None:
 def _equal(value: ir.Value, other: ir.Value, scope: Scope) -> bool:
     """Whether two values are the same, or the same difference."""
     first, second = scope.maker(value, "Sub"), scope.maker(other, "Sub")
-    return value is other or (first is not None and second is not None and first.inputs == second.inputs)
+    if value is other:
+        return True
+    if first is None or second is None or first.inputs[0] is not second.inputs[0]:
+        return False
+    if first.inputs[1] is second.inputs[1]:
+        return True
+    means = mean_of(first.inputs[1], scope), mean_of(second.inputs[1], scope)
+    return (
+        means[0] is not None
+        and means[1] is not None
+        and (means[0].source, means[0].axes)
+        == (
+            means[1].source,
+            means[1].axes,
+        )
+    )
 
 
 def _fits(value: ir.Value, x: ir.Value, axis: int, scope: Scope) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from opweld.rewrite.rules.product import close, product_of, scaled
 from opweld.rewrite.scope import Scope, attribute, operand
 from opweld.tensor.dim import ONE
 
@@ -20,6 +22,25 @@ class Reduced:
     nodes: tuple[ir.Node, ...]
     source: ir.Value
     axes: list[int]
+
+
+def mean_of(value: ir.Value | None, scope: Scope) -> Reduced | None:
+    """A value as a mean: ReduceMean, or a sum by how many there are."""
+    found = reduced(value, "ReduceMean", scope)
+    if found is not None or value is None:
+        return found
+    quotient = scope.maker(value, "Div", "Mul")
+    base, number = scaled(value, scope)
+    total = None if quotient is None or base is value else reduced(base, "ReduceSum", scope)
+    if quotient is None or total is None:
+        return None
+    extents = [dim.constant for axis, dim in enumerate(scope.shape(total.source) or ()) if axis in total.axes]
+    if None in extents or not number:
+        return None
+    count = math.prod(extent for extent in extents if extent is not None)
+    if not close(1 / number, count, scope):
+        return None
+    return Reduced((*product_of(quotient, scope).nodes, *total.nodes), total.source, total.axes)
 
 
 def reduced(value: ir.Value | None, operator: str, scope: Scope) -> Reduced | None:

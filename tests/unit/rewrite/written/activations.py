@@ -54,6 +54,7 @@ SILU = {
     "torch's old exporter": "a = Sigmoid(x) y = Mul(x, a)",
     "tf2onnx": "a = Sigmoid(x) y = Mul(a, x)",
     "paddle2onnx": "s = Mul(x, one) a = Sigmoid(s) y = Mul(x, a)",
+    "by hand: a quotient": "n = Neg(x) e = Exp(n) o = Add(e, one) y = Div(x, o)",
 }
 HARD_SWISH: Mapping[str, str] = {
     "torch dynamo": "a = Add(x, three) b = Clip(a, zero, six) c = Mul(x, b) y = Div(c, six)",

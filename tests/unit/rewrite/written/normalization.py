@@ -12,7 +12,7 @@ PARAMETERS: dict[str, Array] = {
     "scale": normal(12), "bias": normal(12, seed=1), "wide": normal(1, 1, 12), "one": np.array([1], np.float32),
     "two": np.array(2, np.float32), "half": np.array(0.5, np.float32), "less": np.array([-0.5], np.float32),
     "eps": np.array([1e-5], np.float32), "many": np.abs(normal(12)) + np.float32(0.1), "last": np.array([-1]),
-    "both": np.array([1, 2]), "middle": np.array([1]),
+    "dozen": np.array(12, np.float32), "both": np.array([1, 2]), "middle": np.array([1]),
 }  # fmt: skip
 
 
@@ -37,6 +37,8 @@ LAYER = {
     "by hand: a power and a quotient": CENTRED + "r = Pow(e, half) d = Div(c, r) g = Mul(d, scale) y = Add(g, bias)",
     "by hand: two differences": """m = ReduceMean(x, last) c = Sub(x, m) s = Pow(c, two) v = ReduceMean(s, last)
         e = Add(v, eps) r = Sqrt(e) o = Sub(x, m) d = Div(o, r) g = Mul(d, scale) y = Add(g, bias)""",
+    "by hand: sums": """t = ReduceSum(x, last) m = Div(t, dozen) c = Sub(x, m) s = Pow(c, two) q = ReduceSum(s, last)
+        v = Div(q, dozen) e = Add(v, eps) r = Sqrt(e) d = Div(c, r) g = Mul(d, scale) y = Add(g, bias)""",
     "by hand: no bias": CENTRED + "r = Sqrt(e) d = Div(c, r) y = Mul(d, scale)",
     "by hand: no scale": CENTRED + "r = Sqrt(e) y = Div(c, r)",
     "by hand: a number besides": CENTRED
