@@ -19,6 +19,7 @@ from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
 from opweld.errors import ArtifactError, MissingModelError, ModelError, ModelTypeError
 from opweld.options import Environment, Options
+from opweld.shortage import shortages
 from opweld.target import Target, processor_name
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml-dtypes")
 """Whose versions are part of a key: onnx converts opsets and infers shapes, numpy and ml_dtypes fold constants."""
 
 
+@shortages()
 def compile_model(model: Any, options: Options, progress: Progress | None = None, watched: Stage | None = None) -> Path:
     """The artifact folder of a model in the user's cache, compiled now if it is not there yet.
 

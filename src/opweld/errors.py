@@ -74,6 +74,11 @@ class ToolchainError(OpweldError):
     """The C compiler is missing or rejected generated source."""
 
 
+class ShortageError(OpweldError):
+    """The machine, or a limit of the process, denies what is needed: room on the disk, files, memory. Nothing is left
+    of what was begun."""
+
+
 class ArtifactError(OpweldError):
     """An artifact is missing, corrupted, of another format version, or built for another processor."""
 

@@ -17,6 +17,8 @@ SOURCE = Path(opweld.__file__).parent
 # Each stage may import from itself and from what stands above it, never from below.
 ORDER = (
     ("errors",),
+    ("shortage",),
+    ("whole",),
     ("typed",),
     ("extensions",),
     ("interface",),
@@ -58,8 +60,17 @@ RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 ONNX_READERS = ("frontend", "rewrite", "verify", "backend", "cli")
 
 # What running an artifact needs: these import NumPy and the standard library only.
-LIGHT = ("errors.py", "typed.py", "build/artifact.py", "runtime", "run.py", "verify/inputs.py", "__main__.py")
-LIGHT += ("cli/outputs.py", "cli/show.py", "cli/table.py", "cli/values.py", "ledger.py", "given.py")
+LIGHT = (
+    "errors.py",
+    "shortage.py",
+    "typed.py",
+    "build/artifact.py",
+    "runtime",
+    "run.py",
+    "verify/inputs.py",
+    "__main__.py",
+)
+LIGHT += ("whole.py", "cli/outputs.py", "cli/show.py", "cli/table.py", "cli/values.py", "ledger.py", "given.py")
 
 # A session of an ONNX file compiles it first, and an artifact is opened without: those imports are inside functions.
 ENTRIES = {(Path("runtime/onnxruntime_api.py"), stage) for stage in ("cached", "compile")}

@@ -19,6 +19,7 @@ from opweld.build.cache import Cache
 from opweld.build.workspace import remove_left
 from opweld.errors import ArtifactError
 from opweld.typed import AGAIN, typed
+from opweld.shortage import check_shortage
 from opweld.interface import ModelMetadata, Structure, TensorInfo
 
 FORMAT: Final = 1
@@ -214,6 +215,8 @@ def _unwritable(folder: Path, error: OSError) -> ArtifactError:
         reason = str(error.args[0][0][2])
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in reason:
         reason = "the disk is full"
+    else:
+        check_shortage(error)
     return ArtifactError(f"cannot write {folder}: {reason}; name another place, or make room there")
 
 
@@ -278,6 +281,8 @@ def read(folder: Path, *, verify: bool = False) -> Manifest:
     except FileNotFoundError as error:
         raise ArtifactError(f"{folder} has no {MANIFEST}: it is no artifact, or damaged; {AGAIN}") from error
     except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError):
+            check_shortage(error)
         raise ArtifactError(f"cannot read {path} ({error}); {AGAIN}") from error
     try:
         manifest = Manifest.from_json(text)
@@ -301,6 +306,7 @@ def _check_file(path: Path, expected: FileInfo | None, verify: bool) -> None:
         size = path.stat().st_size
         actual = FileInfo(size, Cache.open().file_digest(path) if verify else expected.sha256)
     except OSError as error:
+        check_shortage(error)
         raise ArtifactError(f"cannot read {path}: {error.strerror}; {AGAIN}") from error
     if actual.bytes != expected.bytes:
         raise ArtifactError(f"{path} has {actual.bytes} bytes, expected {expected.bytes}: it is damaged; {AGAIN}")

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from opweld.build.turns import Holder, turn
 from opweld.build.workspace import make_folder, remove_left, remove_orphans
-from opweld.errors import OpweldError
+from opweld.errors import ShortageError
 from opweld.options import Environment
 
 KINDS = ("models", "objects", "shared", "digests", "machines")
@@ -232,7 +232,7 @@ class Cache:
     def writable_folder(self, name: str) -> Path:
         """The folder `name` under the root, made if need be, or under the temporary root if that cannot be written.
 
-        Raises OpweldError when neither can be."""
+        Raises ShortageError when neither can be."""
         for root in (*([self.root] if _make_private(self.root) else []), _temporary_root()):
             folder = root / name
             try:
@@ -243,7 +243,7 @@ class Cache:
             except OSError:
                 continue
             return folder
-        raise OpweldError(
+        raise ShortageError(
             f"neither {self.root} nor {tempfile.gettempdir()} can be written: the disk is full, or read-only; "
             "make room, or name other folders with TMPDIR and OPWELD_CACHE"
         )

@@ -23,8 +23,9 @@ from pathlib import Path
 
 from opweld.build.artifact import SOURCES
 from opweld.build.cache import Cache
+from opweld.shortage import check_shortage, describe_program
 from opweld.build.workspace import temporary_folder
-from opweld.errors import ToolchainError
+from opweld.errors import ShortageError, ToolchainError
 from opweld.options import Environment, available_cores
 from opweld.target import Target
 
@@ -159,9 +160,13 @@ def build_shared(
                 linked = cache.publish_file("shared", key, ".so", made)
     handle, name = tempfile.mkstemp(prefix=".new-", suffix=".so", dir=out.parent)
     os.close(handle)
-    shutil.copyfile(linked, name)
-    os.chmod(name, 0o755)
-    os.replace(name, out)
+    try:
+        shutil.copyfile(linked, name)
+        os.chmod(name, 0o755)
+        os.replace(name, out)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
 
 
 def compile_objects(
@@ -366,18 +371,34 @@ def link(objects: Sequence[Path], out: Path, target: Target, cache: Cache | None
 def _run(command: Sequence[str], folder: Path, subject: str, cache: Cache) -> None:
     """Runs a compiler command in `folder`; zig keeps its files in the cache, and for this file's own in `folder`."""
     failure = _attempt(command, folder, cache.writable_folder("zig"))
-    if failure is not None and f"{subject}:" not in failure and "undefined symbol" not in failure:
-        # No complaint about the text itself: zig's own cache may be damaged.
+    if failure is not None and f"{subject}:" not in failure.text and "undefined symbol" not in failure.text:
+        # No complaint about the text itself: zig's own cache may be damaged, or its disk full.
         spare = folder / f".zig-{subject}"
         failure = _attempt(command, folder, spare)
         shutil.rmtree(spare, ignore_errors=True)
     if failure is not None:
-        tail = "\n".join(failure.splitlines()[-_TAIL_LINES:])
+        _check_shortage(failure, folder)
+        tail = "\n".join(failure.text.splitlines()[-_TAIL_LINES:])
         raise ToolchainError(f"{' '.join(command[:2])} failed on {subject}:\n{tail}")
 
 
-def _attempt(command: Sequence[str], folder: Path, zig_cache: Path) -> str | None:
-    """Runs a command; None if it succeeded, else what it said."""
+@dataclass(frozen=True)
+class _Failure:
+    """What a compiler said, and its exit status."""
+
+    text: str
+    status: int
+
+
+def _check_shortage(failure: _Failure, folder: Path) -> None:
+    """Raises ShortageError where the compiler failed for want of files, memory, or room in `folder`."""
+    reason = describe_program(failure.text, failure.status, folder)
+    if reason is not None:
+        raise ShortageError(f"the C compiler failed: {reason}")
+
+
+def _attempt(command: Sequence[str], folder: Path, zig_cache: Path) -> _Failure | None:
+    """Runs a command; None if it succeeded."""
     variables = os.environ | {"ZIG_GLOBAL_CACHE_DIR": str(zig_cache), "ZIG_LOCAL_CACHE_DIR": str(folder), "LC_ALL": "C"}
     try:
         answer = subprocess.run(
@@ -391,7 +412,10 @@ def _attempt(command: Sequence[str], folder: Path, zig_cache: Path) -> str | Non
             check=False,
         )
     except OSError as error:
+        check_shortage(error)
         raise ToolchainError(f"cannot start the C compiler {command[0]}: {error}") from error
     except subprocess.TimeoutExpired:
-        return f"no answer within {_TIMEOUT_S} s"
-    return None if answer.returncode == 0 else (answer.stderr or answer.stdout or f"exit status {answer.returncode}")
+        return _Failure(f"no answer within {_TIMEOUT_S} s", 0)
+    if answer.returncode == 0:
+        return None
+    return _Failure(answer.stderr or answer.stdout or f"exit status {answer.returncode}", answer.returncode)

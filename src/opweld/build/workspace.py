@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -14,7 +13,8 @@ from functools import cache as remember
 from pathlib import Path
 from typing import Final
 
-from opweld.errors import OpweldError
+from opweld.shortage import describe, shortages
+from opweld.errors import ShortageError
 
 _PREFIX: Final = "opweld-"
 _LOCK: Final = ".lock"
@@ -31,19 +31,17 @@ _LEFT_S: Final = 3600
 
 @contextlib.contextmanager
 def temporary_folder() -> Generator[Path]:
-    """An empty folder, removed after the block. Raises OpweldError where there is no room for it, or for what the block
-    writes."""
+    """An empty folder, removed after the block. Raises ShortageError where there is no room for it, or for what the
+    block writes."""
     remove_orphans()
     try:
         folder, lock = make_folder()
     except OSError as error:
-        raise OpweldError(f"no temporary folder can be made: {error}; {_REMEDY}") from error
+        text = describe(error) or f"{error}; {_REMEDY}"
+        raise ShortageError(f"no temporary folder can be made: {text}") from error
     try:
-        yield folder
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT) and not isinstance(error, shutil.Error):
-            raise
-        raise OpweldError(f"the disk is full: cannot write below {folder.parent}; {_REMEDY}") from error
+        with shortages():
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
@@ -52,7 +50,11 @@ def temporary_folder() -> Generator[Path]:
 def make_folder() -> tuple[Path, int]:
     """An empty folder and its lock, a file descriptor; who closes it removes the folder first."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:
+        folder.rmdir()
+        raise
     with contextlib.suppress(OSError):  # a file system without locks: then nobody gets one, and nothing is removed
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return folder, lock

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from opweld import whole
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.ledger import printable
@@ -67,7 +68,7 @@ def lock(
         if output is None:
             print(text, end="")
         else:
-            _write(output, text)
+            whole.write_text(text, output, "--output")
             show.text(f"{output}: {len(after)} fusions")
         return
     found = changes(before, after, compiled)
@@ -88,10 +89,3 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise OptionError(f"--check {str(path)!r}: cannot be read ({error}); write it with -o") from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"--output {str(path)!r}: cannot be written: {error.strerror or error}") from error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opweld import whole
 from opweld.cli import show
 from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import OptionError
@@ -22,10 +24,10 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> dict[str, str]:
     files = {name: str(folder / f"{index}-{file_name(name)}.npy") for index, name in enumerate(outputs)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, array in outputs.items():
-            np.save(files[name], array, allow_pickle=False)
     except OSError as error:
         raise OptionError(f"--output {folder}: cannot write there: {error.strerror}") from error
+    for name, array in outputs.items():
+        whole.write(Path(files[name]), "--output", partial(np.save, arr=array, allow_pickle=False))
     return files
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opweld import whole
 from opweld.cli import arguments, show
 from opweld.errors import ArtifactError, OptionError, RunError, UnsupportedError
 from opweld.ledger import printable
@@ -138,10 +139,7 @@ def report(
         peers=_latencies(model, options, peers, given, dims, seed) if peers else (),
     )
     text = page(shown.to_json())
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"--output {output}: cannot write there: {error.strerror}") from error
+    whole.write_text(text, output, "--output")
     print(f"{printable(str(output))}  ({len(text) / 1e6:.1f} MB)")
 
 

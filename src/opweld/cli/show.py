@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from opweld import whole
 from opweld.cli.table import Column, ellipsis, fit, terminal_width, wrapped
-from opweld.errors import OptionError
 
 Progress = Callable[[str, int, int], None]
 
@@ -57,10 +57,7 @@ def write_text(text: str, file: Path, option: str) -> None:
     if str(file) == "-":
         sys.stdout.write(text)
         return
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"{option} {file}: cannot write there: {error.strerror}") from error
+    whole.write_text(text, file, option)
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], file: Path) -> None:

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from onnx import onnx_cpp2py_export
 
 from opweld.errors import ToolchainError
+from opweld.shortage import check_shortage
 
 MAX_SECONDS = 60
 """Processor time of a call."""
@@ -120,6 +121,8 @@ def _ask(function: str, data: bytes, *arguments: Any) -> bytes:
     try:
         done = subprocess.run(command, input=data, capture_output=True, check=False)
     except (OSError, TypeError) as error:
+        if isinstance(error, OSError):
+            check_shortage(error)
         raise ToolchainError(f"cannot start {python!r}, which converts models: {error}") from error
     if done.returncode or not done.stdout:
         raise LibraryError(_crash(done))

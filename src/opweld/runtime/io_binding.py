@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import operator
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
@@ -19,6 +22,10 @@ TYPE_NAMES = {
     "float4_e2m1fn": "float4e2m1",
 }  # fmt: skip
 """Where onnxruntime's name of an element type differs."""
+
+
+MAX_RANK = 32
+"""NumPy 1 has no arrays of more dims."""
 
 
 def type_name(dtype: str) -> str:
@@ -45,15 +52,27 @@ def _check_device(device: object) -> None:
 
 def _array_at(pointer: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """The caller's memory as an array. The caller keeps it alive."""
-    count = int(np.prod(shape, dtype=object)) if len(shape) else 1
-    if any(dim < 0 for dim in shape):
-        raise InputError(f"shape {list(shape)} has a negative dim")
+    count = _count(shape, dtype)
     if not pointer or not count:
         if count:
             raise InputError("a buffer's address is 0")
         return np.empty(tuple(shape), dtype)
     memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(pointer)
     return np.frombuffer(cast(Any, memory), dtype).reshape(tuple(shape))
+
+
+def _count(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
+    """The elements of a shape. Raises InputError where it is none, or more than can be addressed."""
+    try:
+        dims = [operator.index(dim) for dim in shape]
+    except TypeError as error:
+        raise InputError(f"shape {shape!r}: expected a list of whole numbers") from error
+    if any(dim < 0 for dim in dims):
+        raise InputError(f"shape {dims} has a negative dim")
+    # Sizes of 0 do not count: NumPy multiplies the others too.
+    if len(dims) > MAX_RANK or math.prod(filter(None, dims)) * dtype.itemsize > sys.maxsize:
+        raise InputError(f"shape {dims} of {dtype} has more dims or elements than memory can hold")
+    return math.prod(dims)
 
 
 class OrtDevice:
@@ -112,7 +131,12 @@ class OrtValue:
     ) -> OrtValue:
         """Memory of this shape and type, not initialised."""
         _check_device(device_type)
-        return cls(np.empty(tuple(shape), _dtype_of(element_type)))
+        dtype = _dtype_of(element_type)
+        _count(shape, dtype)
+        try:
+            return cls(np.empty(tuple(shape), dtype))
+        except MemoryError as error:
+            raise InputError(f"there is no memory for shape {list(shape)} of {dtype}") from error
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:

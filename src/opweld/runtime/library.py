@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opweld.errors import ArtifactError
+from opweld.shortage import check_shortage
 
 MAX_RANK: Final = 8
 SOURCE_FOLDER: Final = Path(__file__).parent / "c"
@@ -113,6 +114,7 @@ def load(path: Path) -> ctypes.CDLL:
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
+        check_shortage(error)
         raise ArtifactError(f"cannot read {path}: {error.strerror}; compile the model again") from error
     with _loading:
         if digest not in _loaded:
@@ -128,6 +130,8 @@ def _open(path: Path) -> ctypes.CDLL:
             function.restype = result
             function.argtypes = arguments
     except (OSError, AttributeError) as error:
+        if isinstance(error, OSError):
+            check_shortage(error)
         raise ArtifactError(
             f"{path} is no opweld runtime for this machine ({error}); compile the model again, on or for this machine"
         ) from error

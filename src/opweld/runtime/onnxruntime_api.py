@@ -44,6 +44,7 @@ from opweld.runtime.session_options import (
     check_providers,
 )
 from opweld.runtime.specialised import SpecialisedSessions
+from opweld.whole import write_text
 
 __all__ = [
     "ExecutionMode",
@@ -423,7 +424,7 @@ class InferenceSession:
         with self._trace_lock:
             trace, self._trace = self._trace, []
         path = Path(f"{self._sess_options.profile_file_prefix}{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
-        path.write_text(json.dumps(_chrome_events(trace)), encoding="utf-8")
+        write_text(json.dumps(_chrome_events(trace)), path, "profile_file_prefix")
         return str(path)
 
 

@@ -125,6 +125,15 @@ def test_io_binding_refuses(inference: InferenceSession) -> None:
         binding.bind_input("x", "cpu", 0, np.float32, [8, 4], 0)
     with pytest.raises(InputError, match="negative"):
         binding.bind_input("x", "cpu", 0, np.float32, [8, -4], 64)
+    for shape in ([2**62, 4], [0, 2**62, 4], [1] * 40):
+        with pytest.raises(InputError, match="more dims or elements than memory can hold"):
+            binding.bind_input("x", "cpu", 0, np.float32, shape, 64)
+        with pytest.raises(InputError, match="more dims or elements than memory can hold"):
+            OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+    with pytest.raises(InputError, match="there is no memory"):
+        OrtValue.ortvalue_from_shape_and_type([2**56], np.float32)
+    with pytest.raises(InputError, match="expected a list of whole numbers"):
+        binding.bind_input("x", "cpu", 0, np.float32, [8.5, 4], 64)  # type: ignore[list-item]
     with pytest.raises(InputError, match="is no element type"):
         binding.bind_input("x", "cpu", 0, "float33", [8, 4], 64)
     with pytest.raises(InputError, match="input 'x' is missing"):
