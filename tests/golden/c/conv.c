@@ -32,11 +32,11 @@ void conv(void *const *buffers, const int64_t *p, int64_t begin, int64_t end, ch
             const int inside1 = ky + y >= 1 && ky + y <= 9;
             for (int64_t kx = 0; kx < 3; ++kx) {
                 const int inside0 = ky + y >= 1 && ky + y <= 9 && kx + xt * 3 >= 1;
-                const float *in0_0 = inside0 ? in0 + (kx * 8 + ky * 72 + xt * 24 + y * 72 - 80) : (const float *)opw_zeros;
+                const float *in0_0 = inside0 ? in0 + (kx * 8 + ky * 72 + xt * 24 + y * 72 - 80) : opw_zeros.floats;
                 const float *in1_0 = in1 + (kx * 256 + ky * 768 + nt * 2304);
-                const float *in0_1 = inside1 ? in0 + (kx * 8 + ky * 72 + xt * 24 + y * 72 - 72) : (const float *)opw_zeros;
+                const float *in0_1 = inside1 ? in0 + (kx * 8 + ky * 72 + xt * 24 + y * 72 - 72) : opw_zeros.floats;
                 const int inside2 = ky + y >= 1 && ky + y <= 9 && kx + xt * 3 <= 7;
-                const float *in0_2 = inside2 ? in0 + (kx * 8 + ky * 72 + xt * 24 + y * 72 - 64) : (const float *)opw_zeros;
+                const float *in0_2 = inside2 ? in0 + (kx * 8 + ky * 72 + xt * 24 + y * 72 - 64) : opw_zeros.floats;
                 OPW_UNROLL(4)
                 for (int64_t c = 0; c < 8; ++c) {
                     const vf32 t0 = opw_splat_f32(in0_0[c]);

@@ -12,8 +12,10 @@ import pytest
 
 from opweld.codegen.c.literals import comment_text, integer_literal, number_literal
 from opweld.codegen.c.module import render_module
+from opweld.codegen.c.operators import MEMORY
 from opweld.codegen.c.render import render_body, render_kernel
 from opweld.errors import UnsupportedError
+from opweld.runtime.library import c_headers
 from opweld.tensor.dim import Axis, Symbol, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import load, unary
@@ -146,3 +148,11 @@ def test_integers_beyond_64_bits_are_refused() -> None:
     for number in (2**63, -(2**63) - 1, 10**40):
         with pytest.raises(UnsupportedError, match="64-bit"):
             integer_literal(number)
+
+
+def test_zeros_of_every_type() -> None:
+    """What guards exclude is read from zeros of the type that is read: none is read as another one."""
+    declared = set(re.findall(r"^    OPW_ZEROS\((\w+)\);$", c_headers()["opweld_kernel.h"], re.MULTILINE))
+    assert declared == set(MEMORY.values())
+    read = set(re.findall(r"opw_zeros\S*", render_kernel(tune_loops(CASES["conv"], machine(16)), 16)))
+    assert read == {"opw_zeros.floats;"}

@@ -18,7 +18,6 @@ from opweld.codegen.c.vector import (
     Assign,
     Call,
     Conditional,
-    Convert,
     Define,
     Element,
     Expression,
@@ -99,7 +98,7 @@ class Addresses:
         condition, depth = self.condition(guards)
         depth = max(depth, self._integers.depth(outer))
         ctype = MEMORY[memory.dtype]
-        value = Conditional(condition, self._moved(memory, outer), Convert(f"const {ctype} *", Name("opw_zeros")))
+        value = Conditional(condition, self._moved(memory, outer), Name(f"opw_zeros.{ctype}s"))
         reads = self._dependence.dim_reads(outer)
         for guard in guards:
             reads |= self._dependence.dim_reads(guard)

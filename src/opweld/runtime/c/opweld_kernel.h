@@ -24,8 +24,21 @@
 /* Loads before it are not kept in registers for use after it: where they are too many, loading again beats spilling. */
 #define opw_separate() __asm__ volatile("" ::: "memory")
 
-/* What a load reads instead of memory that its guards exclude. */
-static const char opw_zeros[16384] __attribute__((aligned(64), unused));
+/* What a load reads instead of memory that its guards exclude: each type has zeros of its own, so that none is read as
+ * another one. */
+#define OPW_ZEROS(element) element element##s[16384 / sizeof(element)]
+static const union {
+    OPW_ZEROS(float);
+    OPW_ZEROS(double);
+    OPW_ZEROS(uint8_t);
+    OPW_ZEROS(int8_t);
+    OPW_ZEROS(uint16_t);
+    OPW_ZEROS(int16_t);
+    OPW_ZEROS(uint32_t);
+    OPW_ZEROS(int32_t);
+    OPW_ZEROS(uint64_t);
+    OPW_ZEROS(int64_t);
+} opw_zeros __attribute__((aligned(64), unused));
 
 /* -------------------------------------------------------------------------------------------------------- indices */
 
