@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from opweld.frontend.evaluator import OWN_OPERATORS, widen_model
+from opweld.frontend.corrected import OWN_OPERATORS
+from opweld.frontend.evaluator import widen_model
 from tests.random.windows import AveragePool, Conv, MaxPool
 
 Array = NDArray[Any]

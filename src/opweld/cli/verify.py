@@ -140,7 +140,7 @@ def _show(model: Path, check: Check) -> None:
             f"{c.error:.2e}",
             f"{c.tolerance:.2e}",
             "-" if c.peer_error is None else f"{c.peer_error:.2e}",
-            "right" if c.passed else "WRONG",
+            "WRONG" if c.verdict == "wrong" else c.verdict,
         )
         for c in check.comparisons
     ]

@@ -133,5 +133,24 @@ def _cropped(
     return [max(0, c // 2 if auto == "SAME_UPPER" else c - c // 2) for c in cut], list(sizes)
 
 
+class DequantizeLinear(OpRun):
+    """Of opsets before 19, which ONNX's own evaluator has none for."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, scale: Array, zero: Array | None = None, **attributes: Any) -> tuple[Array]:
+        shape, axis = [1] * x.ndim, attributes.get("axis")
+        if scale.size > 1:
+            shape[1 if axis is None else axis] = -1
+        along = shape if scale.ndim and scale.size > 1 else ()
+        whole = x.astype(np.int64) - (0 if zero is None else zero.astype(np.int64).reshape(along))
+        return (whole.astype(scale.dtype) * scale.reshape(along),)
+
+
 OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, Erf, Resize, Pad, ConvTranspose)
 """What ONNX's reference evaluator gets wrong, computed right."""
+
+
+def own_operators(opset: int) -> tuple[type[OpRun], ...]:
+    """Those that are taken instead of ONNX's own in models of an opset."""
+    return OWN_OPERATORS if opset >= 19 else (*OWN_OPERATORS, DequantizeLinear)

@@ -13,9 +13,9 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 import opweld.frontend.reference  # pyright: ignore[reportUnusedImport]  # noqa: F401 - registers what operators mean
-from opweld.frontend.corrected import OWN_OPERATORS
+from opweld.frontend.corrected import own_operators
 from opweld.frontend.order import bodies_of
-from opweld.ops.registry import Reference, references
+from opweld.ops.registry import OPSET, Reference, references
 
 Array = NDArray[Any]
 
@@ -27,7 +27,8 @@ def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     """Evaluates a model in the precision that it is in; see `widen_model`."""
     used = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in _nodes(owner.node)}
     added = [_operator(*name, compute) for name, compute in references(used).items()]
-    return ReferenceEvaluator(model, new_ops=[*OWN_OPERATORS, *added])
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=OPSET)
+    return ReferenceEvaluator(model, new_ops=[*own_operators(opset), *added])
 
 
 def _operator(domain: str, name: str, compute: Reference) -> type[OpRun]:

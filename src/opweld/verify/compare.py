@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+Verdict: TypeAlias = Literal["right", "wrong", "agrees", "differs"]
 
 SCALE_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 """Error that each dtype may make by rounding alone, as a part of the result's scale."""
@@ -36,6 +38,7 @@ class Comparison:
         tolerance: what `error` may be.
         worst: index of the largest difference.
         problem: why it failed, in words; empty when it passed.
+        by_peer: whether the reference is only another runtime's answer, of which nobody knows how wrong it is.
     """
 
     name: str
@@ -47,6 +50,14 @@ class Comparison:
     tolerance: float
     worst: tuple[int, ...]
     problem: str
+    by_peer: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """Right or wrong, where the reference is; where it is another runtime's answer: agrees or differs."""
+        if self.by_peer:
+            return "agrees" if self.passed else "differs"
+        return "right" if self.passed else "wrong"
 
     @property
     def passed(self) -> bool:
@@ -55,7 +66,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types; infinity is written as text, for JSON has none."""
-        values = asdict(self) | {"passed": self.passed}
+        values = asdict(self) | {"passed": self.passed, "verdict": self.verdict}
         return {k: "infinity" if isinstance(v, float) and math.isinf(v) else v for k, v in values.items()}
 
 

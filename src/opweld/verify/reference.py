@@ -27,10 +27,20 @@ def float64_outputs(model: Path | onnx.ModelProto, feeds: Mapping[str, Any]) -> 
     """
     proto = onnx.load(model) if isinstance(model, Path) else onnx.ModelProto.FromString(model.SerializeToString())
     widen_model(proto)
-    wide = {name: _widen_fed(values) for name, values in feeds.items()}
+    return _evaluated(proto, {name: _widen_fed(values) for name, values in feeds.items()})
+
+
+def own_outputs(model: Path, feeds: Mapping[str, Any]) -> list[Array]:
+    """The same in the model's own precision: what rounding alone does to it, on any processor.
+
+    Raises UnsupportedError as `float64_outputs` does."""
+    return _evaluated(onnx.load(model), feeds)
+
+
+def _evaluated(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Array]:
     try:
         with np.errstate(all="ignore"):
-            outputs: Sequence[Any] = evaluator(proto).run(None, wide)  # pyright: ignore[reportAssignmentType]
+            outputs: Sequence[Any] = evaluator(proto).run(None, dict(feeds))  # pyright: ignore[reportAssignmentType]
     except Exception as error:  # The evaluator raises whatever NumPy does.
         raise UnsupportedError(f"no float64 reference for this model: {_told(error)}") from error
     return flattened(outputs)

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto
 
 from opweld.errors import UnsupportedError
+from opweld.ops.registry import references
 from opweld.tensor.dim import product
 from opweld.tensor.expr import Binary, Load, Reduce
 from opweld.tensor.program import Scan
@@ -166,6 +167,19 @@ def test_products_of_rounded_states_are_products_of_two() -> None:
     assert isinstance(total.body.x, Load) and isinstance(total.body.y, Load)
     lengths = [product(axis.extent for axis in body.axes).constant for body in reduced if body.kind != "sum"]
     assert sorted(lengths, key=str) == [16, 16, 2, 2]
+
+
+@pytest.mark.parametrize("op", ["DynamicQuantizeMatMul", "QLinearAdd"])
+def test_references_keep_the_precision_of_what_they_are_given(op: str) -> None:
+    """So that a model in its own precision tells what rounding does to it."""
+    zero = np.array(4, np.uint8)
+    pair = [small(np.uint8, 3, 5), scale(0.02), zero]
+    inputs = {
+        "DynamicQuantizeMatMul": [normal(3, 5), small(np.int8, 5, 4), scale(0.02), np.array(1, np.int8), normal(4)],
+        "QLinearAdd": [*pair, *pair, scale(0.05), zero],
+    }[op]
+    (output,) = references([(MICROSOFT, op)]).values()
+    assert output(*inputs).dtype == (np.float32 if op == "DynamicQuantizeMatMul" else np.uint8)
 
 
 def test_zeros_have_steps() -> None:

@@ -127,19 +127,96 @@ def test_groups_of_a_transposed_convolution(attributes: dict[str, Any], tmp_path
     assert relative_error(plain, right)[0] < 1e-6
 
 
-def test_a_reference_that_disagrees_with_onnx_runtime_tolerates_nothing(
+def exponential(path: Path) -> tuple[Path, dict[str, Any], Any]:
+    """A model, what it is fed, and its answer."""
+    feeds = {"x": np.linspace(-3, 3, 50, dtype=np.float32)}
+    return model([helper.make_node("Exp", ["x"], ["y"])], path / "m.onnx"), feeds, np.exp(feeds["x"])
+
+
+def answering(factor: float, dtype: type = np.float32) -> Any:
+    """Another runtime, or a reference, that is off by a factor."""
+
+    def outputs(model: Path, feeds: Any, **_: Any) -> list[Any]:
+        return [(array * factor).astype(dtype) for array in float64_outputs(model, feeds)]
+
+    return outputs
+
+
+def test_a_runtime_that_disagrees_with_float64_excuses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ONNX Runtime does of sums of 8-bit products, on processors without an instruction for them."""
+    path, feeds, y = exponential(tmp_path)
+    monkeypatch.setattr("opweld.verify.check.onnxruntime_outputs", answering(1.12))
+    check = check_outputs(path, feeds, ["y"], [y])
+    (found,) = check.comparisons
+    assert (check.reference, found.verdict) == ("float64", "right")
+    assert found.peer_error == pytest.approx(0.12) and found.tolerance < 1e-4
+    assert len(check.notes) == 1 and "'y'" in check.notes[0]
+    assert [c.verdict for c in check_outputs(path, feeds, ["y"], [y * np.float32(1.001)]).comparisons] == ["wrong"]
+
+
+def test_who_agrees_with_the_runtime_alone_is_not_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference may be the one that is wrong."""
+    path, feeds, y = exponential(tmp_path)
+    monkeypatch.setattr("opweld.verify.check.onnxruntime_outputs", answering(1))
+    monkeypatch.setattr("opweld.verify.check.float64_outputs", answering(2, np.float64))
+    check = check_outputs(path, feeds, ["y"], [y])
+    assert check.passed and [c.verdict for c in check.comparisons] == ["agrees"]
+    assert [c.verdict for c in check_outputs(path, feeds, ["y"], [y * np.float32(1.001)]).comparisons] == ["wrong"]
+
+
+def test_where_another_runtime_judges_alone_nothing_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise UnsupportedError("no float64 reference for this model")
+
+    path, feeds, y = exponential(tmp_path)
+    monkeypatch.setattr("opweld.verify.check.onnxruntime_outputs", answering(1))
+    monkeypatch.setattr("opweld.verify.check.float64_outputs", refuse)
+    for factor, verdict in ((1, "agrees"), (1.1, "differs")):
+        check = check_outputs(path, feeds, ["y"], [y * np.float32(factor)])
+        assert check.passed == (factor == 1) and check.reference == "ONNX Runtime, unoptimised"
+        assert [c.to_json()["verdict"] for c in check.comparisons] == [verdict]
+
+
+def test_rounding_that_decides_is_told_by_the_model_in_its_own_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("onnxruntime")
-    path = model([helper.make_node("Exp", ["x"], ["y"])], tmp_path / "m.onnx")
-    feeds = {"x": np.linspace(-3, 3, 50, dtype=np.float32)}
-    (y,) = onnxruntime_outputs(path, feeds)
-    monkeypatch.setattr("opweld.verify.check.float64_outputs", lambda *_: [y.astype(np.float64) * 2])
-    check = check_outputs(path, feeds, ["y"], [y])
-    assert check.reference == "ONNX Runtime, unoptimised"
-    assert check.passed
-    assert check.notes == ("the float64 reference and ONNX Runtime disagree about output 'y'",)
-    assert not check_outputs(path, feeds, ["y"], [y * np.float32(1.001)]).passed
+    """Halves of a step: float32 finds them to be halves, and float64 a little more or less."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["y"]),
+    ]
+    step = np.float32(0.1)
+    path = model(nodes, tmp_path / "m.onnx", s=np.array(step))
+    x = (step * np.arange(0.5, 250)).astype(np.float32)
+    feeds = {"x": x}
+    y = (np.rint(x / step) * step).astype(np.float32)
+    (right,) = float64_outputs(path, feeds)
+    assert 1e-4 < relative_error(y, right)[0] < 1e-2
+    monkeypatch.setattr("opweld.verify.check.onnxruntime_outputs", answering(1.5))
+    assert [c.verdict for c in check_outputs(path, feeds, ["y"], [y]).comparisons] == ["right"]
+
+
+@pytest.mark.parametrize("opset", [10, 13, 19, 23])
+def test_quantised_models_of_old_opsets_have_a_reference(opset: int, tmp_path: Path) -> None:
+    axis = {"axis": 1} if opset > 10 else {}
+    scales = np.array([0.5, 0.25, 2], np.float32) if axis else np.array(0.3, np.float32)
+    zeros = np.array([3, 0, 7], np.uint8) if axis else np.array(3, np.uint8)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], **axis),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], **axis),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 3])],
+        [numpy_helper.from_array(scales, "s"), numpy_helper.from_array(zeros, "z")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), tmp_path / "m")
+    x = (np.arange(12).reshape(4, 3) * 1.3).astype(np.float32)
+    (y,) = float64_outputs(tmp_path / "m", {"x": x})
+    s = scales.astype(np.float64)
+    np.testing.assert_array_equal(y, np.rint(x.astype(np.float64) / s) * s)
 
 
 def test_negative_pads_crop(tmp_path: Path) -> None:

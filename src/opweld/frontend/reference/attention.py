@@ -33,7 +33,8 @@ def attend(
     scores = scale * (q @ np.swapaxes(k, -1, -2))
     if mask is not None:
         filtered = attributes.get("mask_filter_value")
-        scores = scores + np.where(open_keys(mask, *scores.shape), 0, -10000.0 if filtered is None else filtered)
+        shut = scores.dtype.type(-10000.0 if filtered is None else filtered)
+        scores = scores + np.where(open_keys(mask, *scores.shape), scores.dtype.type(0), shut)
     if bias is not None:
         scores = scores + bias
     if attributes.get("unidirectional"):

@@ -33,7 +33,12 @@ def centred(x: Array, zero: Array | None, axis: int = 0) -> Array:
 
 def real(x: Array, scale: Array, zero: Array | None, axis: int = 0) -> Array:
     """What quantised numbers stand for."""
-    return centred(x, zero, axis) * along(scale, x.ndim, axis)
+    return in_units(centred(x, zero, axis), along(scale, x.ndim, axis))
+
+
+def in_units(whole: Array, unit: Array | int) -> Array:
+    """Integers times what a unit of them is, in the precision of the unit."""
+    return whole.astype(np.asarray(unit).dtype) * unit
 
 
 def quantised(value: Array, scale: Array, zero: Array | None, dtype: np.dtype[Any], axis: int = 0) -> Array:
@@ -148,7 +153,7 @@ def conv(
     # float64 holds every sum of products of 8-bit integers that memory has room for.
     total = standard("Conv", data, centred(w, w0).astype(np.float64), **options)
     total = total if bias is None else total + along(bias, total.ndim, 1)
-    value = total * (x1.reshape(()) * along(w1, total.ndim, 1))
+    value = in_units(total, x1.reshape(()) * along(w1, total.ndim, 1))
     found = quantised(value, y1, y0, x.dtype)
     return channels_last(found) if last else found
 
@@ -173,7 +178,7 @@ def gemm(
 ) -> Array:
     """alpha * (a b + c) in units of both scales; c is int32."""
     total = centred(a.T if transA else a, a0) @ centred(b.T if transB else b, b0, 1)
-    value = (total if c is None else total + c) * (alpha * a1.reshape(()) * along(b1, 2, 1))
+    value = in_units(total if c is None else total + c, a1.dtype.type(alpha) * a1.reshape(()) * along(b1, 2, 1))
     return value if y1 is None else quantised(value, y1, y0, a.dtype)
 
 
@@ -190,7 +195,7 @@ def rounded(x: Array) -> tuple[Array, Array]:
 def dynamic_matmul(x: Array, b: Array, b1: Array, b0: Array | None = None, bias: Array | None = None) -> Array:
     """The product of rounded data and the weights."""
     whole, step = rounded(x)
-    value = (whole @ centred(b, b0, 1)) * (step * along(b1, x.ndim, x.ndim - 1))
+    value = in_units(whole @ centred(b, b0, 1), step * along(b1, x.ndim, x.ndim - 1))
     return value if bias is None else value + bias
 
 
@@ -199,7 +204,7 @@ def matmul_to_float(
     a: Array, b: Array, a1: Array, b1: Array, a0: Any = None, b0: Array | None = None, bias: Array | None = None
 ) -> Array:
     """The product of what the values stand for, and a bias."""
-    value = (centred(a, a0) @ centred(b, b0, 1)) * (a1.reshape(()) * along(b1, a.ndim, a.ndim - 1))
+    value = in_units(centred(a, a0) @ centred(b, b0, 1), a1.reshape(()) * along(b1, a.ndim, a.ndim - 1))
     return value if bias is None else value + bias
 
 

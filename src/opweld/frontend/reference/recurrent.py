@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from opweld.errors import UnsupportedError
-from opweld.frontend.reference.quantized import along, centred, rounded
+from opweld.frontend.reference.quantized import along, centred, in_units, rounded
 from opweld.frontend.reference.standard import MICROSOFT, Array, sigmoid
 from opweld.ops.registry import computes
 
@@ -66,7 +66,7 @@ class _Weights:
 
     def times(self, whole: Array, unit: Array) -> Array:
         """The product with rounded data."""
-        return (whole @ self.whole) * (unit * self.scale)
+        return in_units(whole @ self.whole, unit * self.scale)
 
 
 @dataclass(frozen=True)

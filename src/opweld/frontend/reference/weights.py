@@ -42,6 +42,6 @@ def matmul_n_bits(
         points = unpacked(zeros.reshape(N, -1), bits)[:, :blocks].astype(np.int64)
     else:
         points = zeros.reshape(N, blocks)
-    rows = (numbers - points[:, group]) * scales.reshape(N, blocks)[:, group]
+    rows = (numbers - points[:, group]).astype(scales.dtype) * scales.reshape(N, blocks)[:, group]
     value = x @ rows.T
     return value if bias is None else value + bias

@@ -33,7 +33,7 @@ function numericsSection(model) {
             {},
             el("span", {
               class: `tag ${output.passed ? "applied" : "wrong"}`,
-              text: output.passed ? "right" : "WRONG",
+              text: output.verdict === "wrong" ? "WRONG" : output.verdict,
             }),
           ),
         ),
