@@ -72,8 +72,9 @@ ROWS = (
         "as any elementwise chain, of the tensor program",
     ),
     Row(
-        "A7", "one operator for another", _rules("gemm", "one_slope", "consecutive", "one_place", "pointwise"), (),
-        ("test_linear", "test_joined", "test_places", "test_pointwise", "test_orders"),
+        "A7", "one operator for another", _rules("gemm", "one_slope", "consecutive", "one_place", "pointwise"),
+        ("rewrite.consecutive",),
+        ("test_linear", "test_joined", "test_consecutive", "test_places", "test_pointwise", "test_orders"),
         "products and convolutions are one thing in the tensor program",
     ),
     Row(

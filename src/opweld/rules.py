@@ -126,7 +126,7 @@ REWRITES: dict[str, Rule] = {
 }
 """Decisions about ONNX graphs: those of `opweld optimize`."""
 
-HOISTED = ("rewrite.selection",)
+HOISTED = ("rewrite.consecutive", "rewrite.selection")
 """Those that compiling takes too: what only the graph shows cheaply. The rest the tensor program sees by itself; and
 siblings are better apart there, where each of Q, K and V is written in the order that its reader wants: merged, BERT
 and ViT took 3% longer."""

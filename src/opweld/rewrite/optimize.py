@@ -113,14 +113,22 @@ class Optimized:
 def hoist(model: ir.Model, ledger: Ledger, rules: Iterable[object] = ()) -> ir.Model:
     """A loaded model rewritten in place for compiling, by the rules of `HOISTED`, these, and those of packages."""
     users, own = added(rules), [rule for rule in RULES if rule.name in HOISTED]
-    looked_at = {operator for rule in (*users, *own) if isinstance(rule, Rule) for operator in rule.operators}
-    if all(isinstance(rule, Rule) for rule in users) and looked_at.isdisjoint(map(qualified, model.graph)):
+    if all(isinstance(rule, Rule) for rule in users) and not any(_occurring(model, (*users, *own))):
         return model  # nothing is inferred that no rule asks for
     scope = Scope(model, certain_facts(model))
     if _apply(scope, ledger, users, own):
         TopologicalSortPass()(model)
         _name(model)
     return model
+
+
+def _occurring(model: ir.Model, rules: Iterable[Added]) -> Iterator[ir.Node]:
+    """The nodes that rules may have something to say about."""
+    asked: dict[str, list[Rule]] = {}
+    for rule in (rule for rule in rules if isinstance(rule, Rule)):
+        for operator in rule.operators:
+            asked.setdefault(operator, []).append(rule)
+    return (node for node in model.graph if any(rule.occurs(node) for rule in asked.get(qualified(node), ())))
 
 
 def optimize_model(

@@ -60,6 +60,11 @@ class Rule:
     measured: ClassVar[bool] = False
     formula: ClassVar[bool] = False
 
+    def occurs(self, node: ir.Node) -> bool:
+        """Whether a node of its operators may have its form, seen without knowing anything: where none of a model's
+        does, compiling need not find out what is known. Every one may, unless a rule says more."""
+        return True
+
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """What could stand in the node's place; None where the rule has nothing to say."""
         raise NotImplementedError
