@@ -16,6 +16,8 @@ _DROPPED = 3
 _WARM_S = 0.2
 """Seconds after which a block is warm, whatever it has run."""
 _FEWEST = 3
+_PATIENCE = 3.0
+"""Times of `Blocks.block_s` after which a block ends: its first runs foretold fewer."""
 MOST = 2000
 """Runs of a block."""
 
@@ -76,7 +78,15 @@ def _block(run: Callable[[], Answer], blocks: Blocks, round: int) -> list[Run[An
     warm: list[float] = []
     while len(warm) < _DROPPED and sum(warm) < _WARM_S:
         warm.append(_time(run).seconds)
-    return [_time(run, round) for _ in range(blocks.count(round, min(warm)))]
+    made: list[Run[Answer]] = []
+    taken = 0.0
+    for _ in range(blocks.count(round, min(warm))):
+        made.append(_time(run, round))
+        taken += made[-1].seconds
+        # Something else has taken the processors since: more of such runs tell nothing more.
+        if not blocks.runs and len(made) >= _FEWEST and taken > _PATIENCE * blocks.block_s:
+            break
+    return made
 
 
 def _time(run: Callable[[], Answer], round: int = 0) -> Run[Answer]:
