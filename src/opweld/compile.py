@@ -132,11 +132,14 @@ class Model:
         if self._source is None:
             raise OptionError(f"{self.path} cannot be verified: it was loaded, and holds no ONNX graph; compile anew")
         from opweld.verify.check import check_outputs, check_tolerances
+        from opweld.verify.expected import expectation_of
         from opweld.verify.inputs import fitting_inputs
 
         check_tolerances(rtol=rtol, atol=atol)
         if feeds is None:
-            feeds, _ = fitting_inputs(self.inputs, self.session.check, given={}, dims={})
+            feeds, _ = fitting_inputs(
+                self.inputs, self.session.check, given={}, dims={}, expected=expectation_of(self.path)
+            )
         session = self.session
         names, outputs = [info.name for info in self.outputs], session.run_tensors(feeds)
         with _as_file(self._source) as file:

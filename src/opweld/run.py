@@ -12,6 +12,7 @@ from opweld.cli.outputs import show_outputs, summaries_of, write_outputs
 from opweld.cli.values import pairs, sizes
 from opweld.errors import OptionError, OpweldError
 from opweld.runtime.session import Session
+from opweld.verify.expected import expectation_of
 from opweld.verify.inputs import fitting_inputs
 
 _EXAMPLES = """\
@@ -59,7 +60,9 @@ def _run(given: argparse.Namespace) -> None:
     session = Session(given.artifact, threads=given.threads, verify=given.verify_files)
     declared = session.manifest.inputs
     texts, dims = pairs(given.input, "--input"), sizes(given.dim)
-    feeds, _ = fitting_inputs(declared, session.check, given=texts, dims=dims, seed=given.seed)
+    feeds, _ = fitting_inputs(
+        declared, session.check, given=texts, dims=dims, seed=given.seed, expected=expectation_of(session.folder)
+    )
     names = [info.name for info in session.manifest.outputs]
     outputs = dict(zip(names, session.run_tensors(feeds), strict=True))
     files = {} if given.output is None else write_outputs(outputs, given.output)

@@ -10,6 +10,7 @@ from opweld.analysis.costs import fed_sizes
 from opweld.errors import OpweldError
 from opweld.runtime.bind import PlanDescription
 from opweld.runtime.session import Session
+from opweld.verify.expected import expectation_of
 from opweld.verify.inputs import fitting_inputs
 
 MOST = 1 << 24
@@ -27,7 +28,9 @@ def foreseen(
     if session.decides or not named >= dims.keys() or math.prod(dims.values()) > MOST:
         return dims, None
     try:
-        feeds, _ = fitting_inputs(session.manifest.inputs, session.check, given={}, dims=dims)
+        feeds, _ = fitting_inputs(
+            session.manifest.inputs, session.check, given={}, dims=dims, expected=expectation_of(session.folder)
+        )
         return {**fed_sizes(account.record, feeds), **dims}, session.plan(feeds)
     except OpweldError:
         return dims, None

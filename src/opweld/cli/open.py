@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,12 @@ Array = NDArray[Any]
 
 @dataclass
 class Opened:
-    """A session, and what the commands ask of it; `fitted` are those of sizes that it refuses."""
+    """A session, and what the commands ask of it; `fitted` are those of sizes that it refuses, `hints`
+    the sizes that dims are expected to have."""
 
     session: Session
     fitted: FittedSessions
+    hints: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -42,22 +44,33 @@ class Opened:
         return self.session.manifest.inputs
 
     def feeds(self, given: Mapping[str, str], dims: Mapping[str, int], seed: int) -> dict[str, Array]:
-        """Inputs that the model takes, as far as they are not given; says which shapes where it had to search. Where no
-        variant takes what is given, the session becomes one that does."""
-        from opweld.verify.inputs import fitting_inputs, make_inputs
+        """Inputs that the model takes, as far as they are not given, of the sizes of `hints` where it takes those; says
+        on standard error what was made up. Where no variant takes what is given, the session becomes one that does."""
+        from opweld.verify.expected import expectation_of
+        from opweld.verify.inputs import described, fitting_inputs, make_inputs
 
-        try:
-            feeds, found = fitting_inputs(self.inputs, self.session.check, given=given, dims=dims, seed=seed)
-        except AssumptionError as error:
+        expected = expectation_of(self.session.folder)
+        feeds: dict[str, Array] | None = None
+        refusal: AssumptionError | None = None
+        for sizes in ({**self._hinted(), **dims}, dims) if self.hints else (dims,):
+            try:
+                check = self.session.check
+                feeds, _ = fitting_inputs(self.inputs, check, given=given, dims=sizes, seed=seed, expected=expected)
+                break
+            except AssumptionError as error:
+                refusal = error
+        if feeds is None:
+            assert refusal is not None
             feeds = make_inputs(self.inputs, given=given, dims=dims, seed=seed)
-            self.session = self.fitted.answer(feeds, error, partial(_checked, feeds))
-            return feeds
-        if found:
-            shapes = (
-                f"--input {name}={'x'.join(map(str, array.shape))}" for name, array in feeds.items() if array.ndim
-            )
-            print(f"usual sizes do not fit this model; fed as with {printable(' '.join(shapes))}", file=sys.stderr)
+            self.session = self.fitted.answer(feeds, refusal, partial(_checked, feeds))
+        if feeds.keys() - given.keys():
+            print(f"fed: {printable(described(feeds, given), 400)}", file=sys.stderr)
         return feeds
+
+    def _hinted(self) -> dict[str, int]:
+        """The sizes that are expected of dims which the inputs have by name."""
+        named = {dim for info in self.inputs for dim in info.shape or () if isinstance(dim, str)}
+        return {dim: size for dim, size in self.hints.items() if dim in named}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All outputs by name, in the model's order; the tensors of a sequence are outputs of their own."""
@@ -73,7 +86,7 @@ def open_model(model: Path, options: Options, dims: Mapping[str, int] | None = N
     def compile(dims: Mapping[str, int]) -> Path:
         return artifact_of(model, replace(options, dims={**options.dims, **dims}))
 
-    return Opened(session, FittedSessions(session, None if model.is_dir() else compile))
+    return Opened(session, FittedSessions(session, None if model.is_dir() else compile), options.dim_hints)
 
 
 def _checked(feeds: Mapping[str, Array], session: Session) -> Session:

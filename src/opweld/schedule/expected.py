@@ -2,6 +2,7 @@
 
 A user says them with `--dim-hint`. Otherwise the first dim of an input is a batch, of one; the dims of an image (the
 third and later of four or more) are 256; every other is 64, or what the model needs at least.
+What a variant assumes to be one number is that.
 """
 
 from __future__ import annotations
@@ -64,17 +65,36 @@ def expected_sizes(program: TensorProgram, hints: Mapping[str, int] | None = Non
     Where sizes leave a value without elements, others are expected: of a first dim that is no batch, as of what is left
     of it after its first element, a length; of lengths, as where windows are longer than a signal, longer ones."""
     hints = hints or {}
+    known = _assumed(program)
     told = [source.symbol for source in program.symbols if dim_name(source) in hints]
     extents = {dim for _, shape in program.signatures.values() for dim in shape if dim.constant is None}
     length = LENGTH
     while True:
         for batch in (BATCH, length):
-            expected = Expected({s.symbol: _size(s, program, hints, batch, length) for s in program.symbols}, told)
+            sizes = {s.symbol: _size(s, program, hints, batch, length) for s in program.symbols}
+            expected = Expected({**sizes, **known}, told)
             if all(expected(extent) for extent in extents):
                 return expected
         if length >= LONGEST:
             return expected
         length *= 2
+
+
+def _assumed(program: TensorProgram) -> dict[Symbol, int]:
+    """The symbols of which a guard says what they are, as that a rate is 16000."""
+    found: dict[Symbol, int] = {}
+    for guard in program.guards:
+        symbols = symbols_of(guard.dim)
+        if guard.kind != "zero" or len(symbols) != 1:
+            continue
+        (symbol,) = symbols
+        slope = guard.dim.coefficient(symbol)
+        if slope is None or not slope.constant:
+            continue
+        rest = (guard.dim - slope * symbol.dim).constant
+        if rest is not None and rest % slope.constant == 0 and -rest // slope.constant >= (symbol.least or 0):
+            found[symbol] = -rest // slope.constant
+    return found
 
 
 def _size(source: SymbolSource, program: TensorProgram, hints: Mapping[str, int], batch: int, length: int) -> int:

@@ -24,6 +24,7 @@ from opweld.ledger import Measured
 from opweld.tune.changes import Change, Group, groups_of, structure_of
 from opweld.tune.effort import Effort
 from opweld.tune.trial import Gain, Times, Trial, differs, gain, race, race_seconds
+from opweld.verify.expected import expectation_of
 from opweld.verify.inputs import fitting_inputs
 
 Array = npt.NDArray[Any]
@@ -70,10 +71,11 @@ def feeds_of(base: Trial, hints: Mapping[str, int]) -> Mapping[str, Array]:
     usual, inputs, check = base.account.record.usual[0], base.session.manifest.inputs, base.session.check
     dims = {dim for info in inputs for dim in info.shape or () if isinstance(dim, str)}
     sizes = {symbol.dim: usual.sizes[name] for name, symbol in usual.symbols.items()} | dict(hints)
+    expected, named = expectation_of(base.folder), {dim: sizes[dim] for dim in dims & sizes.keys()}
     try:
-        return fitting_inputs(inputs, check, given={}, dims={dim: sizes[dim] for dim in dims & sizes.keys()})[0]
+        return fitting_inputs(inputs, check, given={}, dims=named, expected=expected)[0]
     except OpweldError:
-        return fitting_inputs(inputs, check, given={}, dims={})[0]
+        return fitting_inputs(inputs, check, given={}, dims={}, expected=expected)[0]
 
 
 class _Search:

@@ -1,6 +1,8 @@
 """Inputs for a model that was given none: by declared dtype and shape, the same every time for one seed.
 
-Usual sizes come first. Where the model refuses them, others are tried: first another size of one dim, then of two.
+Usual sizes come first, with the numbers that the likeliest variant expects of inputs whose elements decide what runs.
+Where the model refuses them, dims that follow from others are made to; then the sizes that the compiler expected are
+tried; then another size of one dim, and of two.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from opweld.errors import AssumptionError, InputError, OptionError
 from opweld.runtime import dtypes
+from opweld.verify.expected import Expectation, Place
 
 Array = NDArray[Any]
 
@@ -28,6 +31,7 @@ _SIZES = (
 """What dims are tried at where usual sizes do not fit, what people feed first."""
 
 _MOST_TRIES = 3000
+_MOST_FOLLOWING = 256
 
 
 class Declared(Protocol):
@@ -47,10 +51,6 @@ class Declared(Protocol):
     def shape(self) -> Sequence[int | str] | None:
         """Sizes and names of symbolic dims, which are negative or empty where they have none; None for any rank."""
         ...
-
-
-Place = tuple[str, int]
-"""A dim that has no name: its input, and its position there."""
 
 
 def make_inputs(
@@ -82,8 +82,27 @@ def _arrays(
     given: Mapping[str, str],
     dims: Mapping[str | Place, int],
     random: np.random.Generator | None,
+    numbers: Mapping[Place, int] | None = None,
 ) -> dict[str, Array]:
-    return {value.name: _make(value, given.get(value.name), dims, random) for value in declared}
+    dims = {**_named(declared, dims), **dims}
+    made = {value.name: _make(value, given.get(value.name), dims, random) for value in declared}
+    for (name, position), number in (numbers or {}).items():
+        if name in made and name not in given and position < made[name].size:
+            made[name].reshape(-1)[position] = number
+    return made
+
+
+def _named(declared: Sequence[Declared], dims: Mapping[str | Place, int]) -> dict[str | Place, int]:
+    """The sizes of dims with a name that has none yet: usual ones, of the first place that has the name, so that it is
+    one size in all inputs."""
+    found: dict[str | Place, int] = {}
+    for value in declared:
+        shape = value.shape or ()
+        for axis, dim in enumerate(shape):
+            if isinstance(dim, str) and dim not in ("", "?") and dim not in dims and (value.name, axis) not in dims:
+                floating = value.dtype.startswith(("float", "bfloat"))
+                found.setdefault(dim, _size(dim, axis, len(shape), floating, dims))
+    return found
 
 
 def fitting_inputs(
@@ -93,24 +112,92 @@ def fitting_inputs(
     given: Mapping[str, str],
     dims: Mapping[str, int],
     seed: int = 0,
+    expected: Expectation | None = None,
 ) -> tuple[dict[str, Array], bool]:
     """Arrays for all inputs of a model that it takes, and whether their sizes had to be searched for.
 
-    `binds` raises AssumptionError for arrays that the model does not take. The others as in `make_inputs`; what is
-    given is never changed. Raises AssumptionError, that of the usual sizes, where no other sizes are found."""
-    feeds = make_inputs(declared, given=given, dims=dims, seed=seed)
-    try:
-        binds(feeds)
-    except AssumptionError as refusal:
+    `binds` raises AssumptionError for arrays that the model does not take; `expected` is what its likeliest variant
+    expects. The others as in `make_inputs`; what is given is never changed. Raises AssumptionError, that of the usual
+    sizes, where no other sizes are found."""
+    make_inputs(declared, given=given, dims=dims, seed=seed)  # refuses what is wrong with what is given
+    refusal: AssumptionError | None = None
+    for number, (sizes, numbers) in enumerate(_attempts(declared, given, dims, expected or Expectation())):
+        # Which values it would be does not matter to a size.
+        try:
+            binds(_arrays(declared, given, {**dims, **sizes}, None if number else np.random.default_rng(seed), numbers))
+        except AssumptionError as error:
+            refusal = refusal or error
+            continue
+        except InputError:
+            if not number:
+                raise
+            continue
+        return _arrays(declared, given, {**dims, **sizes}, np.random.default_rng(seed), numbers), bool(sizes)
+    assert refusal is not None
+    raise refusal
+
+
+def _attempts(
+    declared: Sequence[Declared], given: Mapping[str, str], dims: Mapping[str, int], expected: Expectation
+) -> Iterator[tuple[Mapping[str | Place, int], Mapping[Place, int]]]:
+    """Sizes of dims beside those that are given, and numbers, in the order in which they are worth a try."""
+    following, free = _following(declared, given, dims, expected)
+    choices: list[Mapping[Place, int]] = [expected.numbers] if expected.numbers else []
+    for numbers in (*choices, dict[Place, int]()):
+        for sizes in ({}, free):
+            known = {1, *(_usual(declared, given, dims).get(place, 1) for place in expected.sizes), *sizes.values()}
+            yield sizes, numbers
+            for chosen in itertools.islice(itertools.product(sorted(known), repeat=len(following)), _MOST_FOLLOWING):
+                if following:
+                    yield {**sizes, **dict(zip(following, chosen, strict=True))}, numbers
         for sizes in itertools.islice(_tries(declared, given, dims), _MOST_TRIES):
-            # Which values it would be does not matter to a size.
-            try:
-                binds(_arrays(declared, given, {**dims, **sizes}, None))
-            except (AssumptionError, InputError):
+            yield sizes, numbers
+
+
+def _following(
+    declared: Sequence[Declared], given: Mapping[str, str], dims: Mapping[str, int], expected: Expectation
+) -> tuple[list[Place], dict[str | Place, int]]:
+    """The dims without a name that follow from others, and the sizes that are expected of those that do not."""
+    following: list[Place] = []
+    free: dict[str | Place, int] = {}
+    for value in declared:
+        for axis, dim in enumerate(value.shape or ()) if value.name not in given else ():
+            if isinstance(dim, int) and dim >= 0:
                 continue
-            return _arrays(declared, given, {**dims, **sizes}, np.random.default_rng(seed)), True
-        raise refusal
-    return feeds, False
+            place = value.name, axis
+            name = dim if isinstance(dim, str) and dim else place
+            if place in expected.sizes and name not in dims:
+                free.setdefault(name, expected.sizes[place])
+            elif place not in expected.sizes and expected.sizes and name == place:
+                following.append(place)
+    return following, free
+
+
+def _usual(declared: Sequence[Declared], given: Mapping[str, str], dims: Mapping[str, int]) -> dict[Place, int]:
+    """The usual sizes of all dims."""
+    shapes = {
+        value.name: tuple(
+            _size(dim, axis, len(value.shape), value.dtype.startswith(("float", "bfloat")), {**dims})
+            for axis, dim in enumerate(value.shape)
+        )
+        for value in declared
+        if value.shape is not None and value.name not in given
+    }
+    return {(name, axis): size for name, shape in shapes.items() for axis, size in enumerate(shape)}
+
+
+def described(feeds: Mapping[str, Array], given: Mapping[str, str]) -> str:
+    """What is fed, for people: shapes of what was made up at random, numbers as they are; what was given is named."""
+    told: list[str] = []
+    for name, array in feeds.items():
+        shape = "x".join(map(str, array.shape)) or "scalar"
+        if name in given:
+            told.append(f"{name} {shape} as given")
+        elif array.size == 1 and array.dtype.kind in "iub":
+            told.append(f"{name} {array.reshape(-1)[0]}")
+        else:
+            told.append(f"{name} {shape} of random {array.dtype}")
+    return ", ".join(told) or "nothing"
 
 
 def _tries(

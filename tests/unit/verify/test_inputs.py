@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+import opweld
 from opweld.build.artifact import TensorInfo
 from opweld.errors import AssumptionError, InputError, OptionError
-from opweld.verify.inputs import fitting_inputs, make_inputs
+from opweld.verify.expected import Expectation, expectation_of
+from opweld.verify.inputs import described, fitting_inputs, make_inputs
 
 IMAGE = TensorInfo("x", "float32", ("n", 3, "h", "w"))
 WORDS = TensorInfo("ids", "int64", ("n", "length"))
@@ -106,3 +109,85 @@ def test_what_is_given_is_not_changed() -> None:
     assert {shape[2] for shape in tried} == {64}
     with pytest.raises(AssumptionError):
         fitting_inputs([IMAGE], binding(lambda s: False, tried), given={"x": "1x3x8x8"}, dims={})
+
+
+def test_a_name_has_the_usual_size_of_its_first_place_wherever_it_stands() -> None:
+    state = TensorInfo("state", "float32", (2, "batch", 128))
+    sound = TensorInfo("sound", "float32", ("batch", "samples"))
+    feeds = make_inputs([sound, state], given={}, dims={})
+    assert (feeds["sound"].shape, feeds["state"].shape) == ((1, 512), (2, 1, 128))
+
+
+SOUND = [
+    TensorInfo("sound", "float32", ("", "")),
+    TensorInfo("state", "float32", (2, "", 128)),
+    TensorInfo("rate", "int64", ()),
+]
+EXPECTED = Expectation({("sound", 0): 1, ("sound", 1): 256}, {("rate", 0): 16000})
+
+
+def takes(length: int, rate: int) -> Callable[[Mapping[str, np.ndarray]], object]:
+    """A model of two branches, which the rate decides; the first takes sound of a length."""
+
+    def binds(feeds: Mapping[str, np.ndarray]) -> None:
+        sound, state = feeds["sound"], feeds["state"]
+        if state.shape[1] != sound.shape[0] or (feeds["rate"] == rate) != (sound.shape[1] == length):
+            raise AssumptionError("not these sizes")
+
+    return binds
+
+
+@pytest.mark.parametrize(("length", "searched"), [(512, True), (256, True), (96, True)])
+def test_the_likeliest_variant_is_fed_at_usual_or_expected_sizes(length: int, searched: bool) -> None:
+    feeds, found = fitting_inputs(SOUND, takes(length, 16000), given={}, dims={}, expected=EXPECTED)
+    assert feeds["rate"] == 16000, "the branch of the likeliest variant"
+    assert feeds["sound"].shape[1] == length and feeds["state"].shape[1] == feeds["sound"].shape[0]
+    assert length == 96 or feeds["sound"].shape[0] == 1
+    assert found == searched
+
+
+def test_what_is_given_is_stronger_than_what_is_expected() -> None:
+    given = {"rate": "8000"}
+    feeds, _ = fitting_inputs(SOUND, takes(512, 8000), given=given, dims={}, expected=EXPECTED)
+    assert feeds["rate"] == 8000 and feeds["sound"].shape == (1, 512)
+
+
+def test_what_was_fed_is_described() -> None:
+    feeds = {"x": np.zeros((1, 3), np.float32), "rate": np.array(16000), "z": np.zeros(4, np.int64)}
+    text = described(feeds, {"z": "z.npy"})
+    assert "1x3" in text and "rate 16000" in text and "z 4 as given" in text
+
+
+def test_a_compiled_model_expects_the_number_of_its_first_branch(tmp_path: Path) -> None:
+    """A rate of 16000 halves what it is fed, any other doubles it."""
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node("Mul", ["x", name], [f"{name}_out"])],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, ["n", "m"])],
+        )
+        for name in ("half", "two")
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Equal", ["rate", "fast"], ["is_fast"]),
+            helper.make_node("If", ["is_fast"], ["y"], then_branch=branches["half"], else_branch=branches["two"]),
+        ],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "m"]),
+            helper.make_tensor_value_info("rate", TensorProto.INT64, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "m"])],
+        [
+            helper.make_tensor("fast", TensorProto.INT64, [], [16000]),
+            helper.make_tensor("half", TensorProto.FLOAT, [], [0.5]),
+            helper.make_tensor("two", TensorProto.FLOAT, [], [2.0]),
+        ],
+    )
+    model = opweld.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    expected = expectation_of(model.path)
+    assert expected.numbers == {("rate", 0): 16000}
+    feeds, _ = fitting_inputs(model.inputs, model.session.check, given={}, dims={}, expected=expected)
+    np.testing.assert_array_equal(model.run(feeds)["y"], feeds["x"] / 2)
