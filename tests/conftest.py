@@ -12,12 +12,20 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.machines import TARGETS, run_as
+
 REPOSITORY = Path(__file__).parent.parent
 
 _CACHE = pytest.StashKey[Path]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--target", choices=TARGETS, help="the machine to run as, instead of this one: see tests.machines")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if (target := config.getoption("--target")) is not None:
+        run_as(target)
     for name in ("OPWELD_DEBUG", "OPWELD_DUMP", "OPWELD_CC"):
         os.environ.pop(name, None)
     settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -9,6 +9,8 @@ import signal
 import sys
 from typing import Any
 
+from tests.machines import run_as_told
+
 MEMORY = 4 << 30
 """Address space of a worker. The models are small."""
 
@@ -18,6 +20,7 @@ HANG_S = 60.0
 
 def main() -> None:
     """Works until standard input ends."""
+    run_as_told()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # What a library prints must not be taken for an answer.

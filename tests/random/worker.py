@@ -13,6 +13,7 @@ import signal
 import sys
 from typing import Any
 
+from tests.machines import run_as_told
 from tests.random.generate import Case, case_of
 from tests.random.judge import Judge, judge_level
 from tests.random.kept import load_case
@@ -26,6 +27,7 @@ HANG_S = 720.0
 
 def main() -> None:
     """Works until standard input ends."""
+    run_as_told()
     # What the compiled code or a library prints must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

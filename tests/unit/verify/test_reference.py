@@ -198,7 +198,7 @@ def test_rounding_that_decides_is_told_by_the_model_in_its_own_precision(
 
 @pytest.mark.parametrize("opset", [10, 13, 19, 23])
 def test_quantised_models_of_old_opsets_have_a_reference(opset: int, tmp_path: Path) -> None:
-    axis = {"axis": 1} if opset > 10 else {}
+    axis: dict[str, Any] = {"axis": 1} if opset > 10 else {}
     scales = np.array([0.5, 0.25, 2], np.float32) if axis else np.array(0.3, np.float32)
     zeros = np.array([3, 0, 7], np.uint8) if axis else np.array(3, np.uint8)
     nodes = [
