@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, Unpack, cast
 
@@ -87,8 +86,7 @@ class Model:
         self._fitted = FittedSessions(self.session, None if source is None else self._compile)
 
     def _compile(self, dims: Mapping[str, int]) -> Path:
-        # Not tuned: it is for one feed, which waits for it.
-        return compile_model(self._source, replace(self._options, dims={**self._options.dims, **dims}, tune="off"))
+        return compile_model(self._source, self._options.fitted(dims))
 
     def run(self, feeds: Mapping[str, Feed]) -> dict[str, Value]:
         """Runs the model.

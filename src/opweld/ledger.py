@@ -178,6 +178,8 @@ class Ledger:
         grants: whether to grant wish number n (from 0); None grants all.
         granted: the ids of the decisions whose wishes are granted; None grants all. Of a ledger that has some, names
             that meet no decision are no error, and a pin that is not legal is a baseline: decisions hang on others.
+        lenient: names that meet no decision are no error either, and what a pin or a schedules file says that is not
+            legal is a baseline: it was said of another compilation.
         rules: the kinds of decisions that there can be, which `disable` may name whether they are met or not.
         measured: by id of a decision, what was measured of it, which is stronger than what is predicted. What is not
             legal, or not there, is passed over: it hangs on what else is decided.
@@ -193,6 +195,7 @@ class Ledger:
         given: Given | None = None,
         grants: Callable[[int], bool] | None = None,
         granted: Collection[str] | None = None,
+        lenient: bool = False,
         rules: Mapping[str, Rule] = RULES,
         measured: Mapping[str, Measured] | None = None,
     ) -> None:
@@ -206,6 +209,7 @@ class Ledger:
         self.given = given
         self._grants = grants
         self._granted = granted
+        self.lenient = lenient or granted is not None
         self._prefix = prefix
         self._rules = rules
         self._measured = dict(measured or {})
@@ -295,7 +299,7 @@ class Ledger:
         region, part = self.label(field[0]), field[1]
         said = self._said(identity, rule, region, part, names[0])
         taken = wanted
-        if said is not None and self._granted is not None and said[0] not in legal:
+        if said is not None and self.lenient and said[0] not in legal:
             taken = names[0]
         elif said is not None:
             taken = _pinned(*said, rule, names, legal, failed or {})
@@ -328,7 +332,12 @@ class Ledger:
         if self.given is None:
             return None
         if part:
-            return self.given.field(self._variant, region, part, rule, baseline)
+            try:
+                return self.given.field(self._variant, region, part, rule, baseline)
+            except OptionError:
+                if self.lenient:
+                    return None
+                raise
         return self.given.decision(self._variant, identity, baseline)
 
     def _identify(self, rule: str, subject: str) -> str:
@@ -363,7 +372,7 @@ class Ledger:
         misspelt, or of another model.
 
         To be called when everything is decided."""
-        if self._granted is not None:
+        if self.lenient:
             return
         known = {*self._by_id, *self._rules, *map(stage_of, self._rules), *(d.rule for d in self._decisions)}
         for option, names in (("disable", self._disable), ("pin", self._pins)):

@@ -70,6 +70,8 @@ class Options:
         schedules: a file that says how kernels are computed, as the `schedules.txt` of an artifact does.
         tune: one of `TUNING`: whether other schedules are tried on this machine, and how many, see `opweld.tune`.
         schedules_text: what it holds, read when the options are made.
+        lenient: whether what `disable`, `pins` and `schedules` say of decisions that are not met, or cannot be taken,
+            is passed over, see `fitted`.
         lengths: by input that is a sequence, how many tensors it holds; by one that is an optional, 0 or 1, or None
             where it holds nothing.
         ranks: by input that does not declare its dims, how many it has; the tensors of a sequence x are x[0], x[1], ...
@@ -95,6 +97,7 @@ class Options:
     denormals: str = "keep"
     rules: tuple[object, ...] = field(default=(), hash=False)
     schedules_text: str = field(default="", init=False, repr=False)
+    lenient: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_choice("target", self.target, TARGETS)
@@ -135,6 +138,13 @@ class Options:
             "threads": None if self.tune == "off" else self.threads,
         }
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+    def fitted(self, dims: Mapping[str, int]) -> Options:
+        """These options for feeds of sizes that what was compiled with them refused. A run waits for it, so nothing is
+        tuned; and what they say of single decisions is about another compilation, which met others."""
+        chosen = dataclasses.replace(self, dims={**self.dims, **dims}, tune="off")
+        _set(chosen, "lenient", True)
+        return chosen
 
     @property
     def specialisation(self) -> Specialisation:

@@ -176,6 +176,7 @@ def ledger_of(
         pins=options.pins,
         given=given,
         granted=granted,
+        lenient=options.lenient,
         rules=table,
         measured=measured,
     )
@@ -283,7 +284,7 @@ class Built:
     def check(self) -> None:
         """Raises OptionError where something that the user named was never decided."""
         self.ledger.check_names()
-        if self.ledger.given is not None:
+        if self.ledger.given is not None and not self.ledger.lenient:
             fields = {at: dict(schedule.fields()) for at, schedule in self.made.schedules.items()}
             self.ledger.given.check_regions(fields)
 

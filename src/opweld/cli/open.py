@@ -84,7 +84,7 @@ def open_model(model: Path, options: Options, dims: Mapping[str, int] | None = N
     session = Session(artifact_of(model, options, dims), threads=options.threads or None, verify=verify)
 
     def compile(dims: Mapping[str, int]) -> Path:
-        return artifact_of(model, replace(options, dims={**options.dims, **dims}))
+        return artifact_of(model, options.fitted(dims))
 
     return Opened(session, FittedSessions(session, None if model.is_dir() else compile), options.dim_hints)
 

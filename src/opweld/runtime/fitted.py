@@ -5,21 +5,20 @@ Each set of them has a session of its own, compiled when it comes, with these si
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from opweld.errors import AssumptionError, OpweldError
 from opweld.interface import symbol_name
+from opweld.runtime.kept import Kept
 from opweld.runtime.session import Session
 
 MAX_SESSIONS: Final = 8
 """Sessions that are kept; the one that was not used for the longest time goes first."""
 
 Compile = Callable[[Mapping[str, int]], Path]
-"""Makes the artifact of a model with these sizes of some of its dims."""
+"""Makes the artifact of a model with these sizes of some of its dims, with options as `Options.fitted`: a run waits."""
 
 Answer = TypeVar("Answer")
 
@@ -46,8 +45,7 @@ class FittedSessions:
     def __init__(self, session: Session, compile: Compile | None) -> None:
         """`session` has refused the feeds; `compile` is None where an artifact is all there is of the model."""
         self._session, self._compile = session, compile
-        self._made: OrderedDict[tuple[tuple[str, int], ...], Session | OpweldError] = OrderedDict()
-        self._lock = threading.Lock()
+        self._made: Kept[tuple[tuple[str, int], ...], Session | OpweldError] = Kept(MAX_SESSIONS)
 
     def answer(self, feeds: Mapping[str, Any], error: AssumptionError, run: Callable[[Session], Answer]) -> Answer:
         """What `run` gives for a session that takes these feeds; dims of 0 and 1 alone are fixed where that does.
@@ -76,18 +74,15 @@ class FittedSessions:
 
     def _session_of(self, dims: Mapping[str, int], compile: Compile) -> Session | OpweldError:
         key = tuple(sorted(dims.items()))
-        with self._lock:
-            if key not in self._made:
-                _log.info("compiling for %s alone", ", ".join(f"{dim} = {size}" for dim, size in key))
-                try:
-                    self._made[key] = Session(compile(dims), threads=self._session.threads)
-                except OpweldError as error:
-                    self._made[key] = error
-            self._made.move_to_end(key)
-            made = self._made[key]
-            if len(self._made) > MAX_SESSIONS:
-                self._made.popitem(last=False)
-        return made
+
+        def make() -> Session | OpweldError:
+            _log.info("compiling for %s alone", ", ".join(f"{dim} = {size}" for dim, size in key))
+            try:
+                return Session(compile(dims), threads=self._session.threads)
+            except OpweldError as error:
+                return error
+
+        return self._made.get(key, make)
 
 
 def _remedy(sizes: Mapping[str, int]) -> str:

@@ -6,6 +6,7 @@ its name is refused by Python itself."""
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -45,6 +46,8 @@ from opweld.runtime.session_options import (
 )
 from opweld.runtime.specialised import SpecialisedSessions
 from opweld.whole import write_text
+
+_log = logging.getLogger("opweld")
 
 __all__ = [
     "ExecutionMode",
@@ -218,19 +221,23 @@ class InferenceSession:
         threads = self._chosen.threads or None
         self._session: Session | SpecialisedSessions
         try:
-            self._session = Session(self._folder({}), threads=threads, verify=self._verify)
+            self._session = Session(self._folder(self._chosen), threads=threads, verify=self._verify)
         except UnspecifiedError:
             from opweld.compile import declaration_of  # running an artifact imports no compiler
 
             structure, metadata = declaration_of(self._source)
-            self._session = SpecialisedSessions(structure, metadata, self._folder, threads)
+            self._session = SpecialisedSessions(structure, metadata, self._specialised, threads)
+            if self._chosen.tune != "off":
+                _log.warning(
+                    "not tuned: what is compiled while it is fed is not; say how it is fed, see opweld.compile"
+                )
             interface = structure
         else:
             manifest = self._session.manifest
             metadata = manifest.metadata
             interface = manifest.structure or _told(manifest)
             is_artifact = self._session.folder == self._source
-            self._fitted = FittedSessions(self._session, None if is_artifact else self._folder)
+            self._fitted = FittedSessions(self._session, None if is_artifact else self._fit)
         self._inputs_meta = [_node_arg(value) for value in interface.inputs]
         self._outputs_meta = [_node_arg(value) for value in interface.outputs]
         self._overridable_initializers: list[NodeArg] = []
@@ -250,17 +257,21 @@ class InferenceSession:
         self._trace_lock = threading.Lock()
         self._opened_ns = time.monotonic_ns()
 
-    def _folder(self, dims: Mapping[str, int], known: Specialisation | None = None) -> Path:
-        """The artifact of the session's model: itself, or compiled, with these sizes of dims too, and for inputs that
-        are fed so."""
+    def _fit(self, dims: Mapping[str, int]) -> Path:
+        return self._folder(self._chosen.fitted(dims))
+
+    def _specialised(self, dims: Mapping[str, int], known: Specialisation) -> Path:
+        """The artifact for inputs that are fed so; a run waits for it, so it is not tuned."""
+        chosen = replace(self._chosen, dims={**self._chosen.dims, **dims}, tune="off")
+        return self._folder(chosen.specialised(known))
+
+    def _folder(self, chosen: Options) -> Path:
+        """The artifact of the session's model: itself, or compiled with these options."""
         model = self._source
         if not isinstance(model, bytes) and (model / artifact.MANIFEST).exists():
             return model
         from opweld.cached import compile_model  # running an artifact imports no compiler
 
-        chosen = replace(self._chosen, dims={**self._chosen.dims, **dims})
-        if known is not None:
-            chosen = chosen.specialised(known)
         own = self._sess_options
         if own.initializers or own.denotations:
             from opweld.compile import overridden

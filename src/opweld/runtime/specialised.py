@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -13,6 +13,7 @@ import numpy as np
 from opweld.errors import InputError, UnspecifiedError
 from opweld.interface import ModelMetadata, Specialisation, Structure
 from opweld.runtime.fitted import symbolic_sizes
+from opweld.runtime.kept import Kept
 from opweld.runtime.session import Session
 
 MAX_SESSIONS: Final = 8
@@ -39,8 +40,8 @@ class SpecialisedSessions:
         self.structure, self.metadata = structure, metadata
         self._compile, self._threads = compile, threads
         self._needed: list[tuple[str, str]] = []
-        self._sessions: OrderedDict[Facts, Session] = OrderedDict()
-        self._lock = threading.Lock()
+        self._sessions: Kept[Facts, Session] = Kept(MAX_SESSIONS)
+        self._lock = threading.Lock()  # of `_needed`
 
     def session_for(self, feeds: Mapping[str, Any]) -> Session:
         """The session for these feeds, compiled at their first time.
@@ -50,29 +51,26 @@ class SpecialisedSessions:
         for argument in self.structure.inputs:
             if argument.name not in feeds and not argument.type.startswith("optional("):
                 raise InputError(f"input {argument.name!r} is missing: {argument.type}")
-        with self._lock:
-            while True:
-                known = _known(self._needed, feeds)
-                open_dims = ("dims", "") in self._needed
-                dims = symbolic_sizes(self.structure.inputs, feeds) if open_dims else {}
-                key = (*((o, name, repr(value)) for o, name, value in known), ("dims", "", repr(sorted(dims.items()))))
-                if key in self._sessions:
-                    self._sessions.move_to_end(key)
-                    return self._sessions[key]
-                given: dict[str, dict[str, Any]] = {"lengths": {}, "ranks": {}, "constants": {}}
-                for option, name, value in known:
-                    given[option][name] = value
-                try:
-                    made = Session(self._compile(dims, Specialisation(**given)), threads=self._threads)
-                except UnspecifiedError as error:
-                    if (error.option, error.name) in self._needed:
-                        raise  # the feeds do not tell it
-                    self._needed.append((error.option, error.name))
-                    continue
-                self._sessions[key] = made
-                if len(self._sessions) > MAX_SESSIONS:
-                    self._sessions.popitem(last=False)
-                return made
+        while True:
+            with self._lock:
+                needed = tuple(self._needed)
+            known = _known(needed, feeds)
+            dims = symbolic_sizes(self.structure.inputs, feeds) if ("dims", "") in needed else {}
+            key = (*((o, name, repr(value)) for o, name, value in known), ("dims", "", repr(sorted(dims.items()))))
+            try:
+                return self._sessions.get(key, partial(self._made, dims, known))
+            except UnspecifiedError as error:
+                if (error.option, error.name) in needed:
+                    raise  # the feeds do not tell it
+                with self._lock:
+                    if (error.option, error.name) not in self._needed:
+                        self._needed.append((error.option, error.name))
+
+    def _made(self, dims: Mapping[str, int], known: Sequence[tuple[str, str, Any]]) -> Session:
+        given: dict[str, dict[str, Any]] = {"lengths": {}, "ranks": {}, "constants": {}}
+        for option, name, value in known:
+            given[option][name] = value
+        return Session(self._compile(dims, Specialisation(**given)), threads=self._threads)
 
 
 def _known(needed: Sequence[tuple[str, str]], feeds: Mapping[str, Any]) -> list[tuple[str, str, Any]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,14 @@ import pytest
 from onnx import parser
 
 import opweld
-from opweld.errors import AssumptionError
+from opweld.cached import compile_model
+from opweld.errors import AssumptionError, OptionError
 from opweld.interface import TensorInfo
+from opweld.ledger import Ledger
+from opweld.options import Options
 from opweld.runtime.advice import advice
-from opweld.runtime.fitted import symbolic_sizes
+from opweld.runtime.fitted import FittedSessions, symbolic_sizes
+from tests.patience import PATIENCE_S
 from tests.unit.ops.one_node import normal
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]>'
@@ -121,3 +127,82 @@ def test_dims_of_one_name_that_are_fed_two_sizes_are_nobodys() -> None:
     inputs = opweld.compile(model_of("g (float[n, m] x, float[n] y) => (float[n, m] z) { z = Neg(x) }")).inputs
     feeds = {"x": normal(2, 3), "y": normal(4)}
     assert symbolic_sizes(inputs, feeds) == {"m": 3}
+
+
+ROWS = "g (float[n, 16] x) => (float[n, 16] y) <float[16, 16] w> { h = MatMul(x, w) r = Relu(h) y = Softmax(r) }"
+
+
+def rows() -> bytes:
+    model = model_of(ROWS.replace(" <float[16, 16] w>", ""))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(normal(16, 16), "w"))
+    return model.SerializeToString()
+
+
+def first_output(model: opweld.InferenceSession | opweld.Model, x: Any) -> Any:
+    if isinstance(model, opweld.InferenceSession):
+        return model.run(None, {"x": x})[0]
+    return next(iter(model.run({"x": x}).values()))
+
+
+def about_single_decisions(model: bytes) -> dict[str, dict[str, Any]]:
+    """Options that name decisions which a compilation for one size does not meet."""
+    path = opweld.compile(model).path
+    decisions = list(Ledger.loads((path / "ledger.json").read_text()))
+    alone = {
+        decision.id
+        for decision in Ledger.loads((opweld.compile(model, dims={"n": 0}).path / "ledger.json").read_text())
+    }
+    missing = next(d for d in decisions if d.id not in alone and len(d.alternatives) > 1 and d.fired)
+    return {
+        "disable": {"disable": [missing.id]},
+        "pins": {"pins": {missing.id: missing.taken}},
+        "schedules": {"schedules": path / "schedules.txt"},
+    }
+
+
+@pytest.mark.parametrize("option", ["disable", "pins", "schedules"])
+def test_what_options_say_of_single_decisions_does_not_stop_other_sizes(option: str, cache_folder: Path) -> None:
+    model = rows()
+    options = about_single_decisions(model)[option]
+    for session in (opweld.InferenceSession(model, **options), opweld.compile(model, **options)):
+        for n in (3, 0):
+            assert first_output(session, normal(n, 16)).shape == (n, 16)
+    with pytest.raises(OptionError):  # who compiles for the size alone is told
+        opweld.compile(model, dims={"n": 0}, **options)
+
+
+def test_a_run_does_not_tune(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = rows()
+    opened = [opweld.InferenceSession(model, tune="quick"), opweld.compile(model, tune="quick")]
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("measured within a run")
+
+    monkeypatch.setattr("opweld.tune.build.tune", refuse)
+    for session in opened:
+        assert first_output(session, normal(0, 16)).shape == (0, 16)
+
+
+def test_a_size_that_is_compiled_does_not_stop_others() -> None:
+    """One is answered while another one is being compiled."""
+    model, compiling, answered = rows(), threading.Event(), threading.Event()
+    compiled = opweld.compile(model)
+
+    def compile(dims: Mapping[str, int]) -> Path:
+        if dims["n"] == 0:
+            compiling.set()
+            assert answered.wait(PATIENCE_S)
+        return compile_model(model, Options().fitted(dims))
+
+    fitted = FittedSessions(compiled.session, compile)
+
+    def answer(n: int) -> tuple[int, ...]:
+        feeds = {"x": normal(n, 16)}
+        return fitted.answer(feeds, AssumptionError("no"), lambda session: session.run(feeds)[0].shape)
+
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(answer, 0)
+        assert compiling.wait(PATIENCE_S)
+        assert answer(1) == (1, 16)
+        answered.set()
+        assert slow.result() == (0, 16)
