@@ -18,6 +18,8 @@ from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
 from opweld.errors import ArtifactError, MissingModelError, ModelError, ModelTypeError
+from opweld.foreign import of_object
+from opweld.naming import check_names
 from opweld.options import Environment, Options
 from opweld.shortage import shortages
 from opweld.target import Target, processor_name
@@ -54,6 +56,10 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
         from opweld.rewrite.added import added
 
         added(options.rules)  # what is none is said before anything is compiled
+    if options.disable or options.pins:
+        from opweld.pipeline import decided
+
+        check_names(options.disable, options.pins, decided(options))
     cache = Cache.open()
     target = Target.of(options.target)
     key = _key(model, options, target, cache)
@@ -112,6 +118,9 @@ def source_of(model: object) -> Path | bytes | onnx.ModelProto:
         return Path(cast("str | os.PathLike[str]", model))
     if isinstance(model, bytes | bytearray | memoryview):
         return bytes(cast("bytes | bytearray", model))
+    foreign = of_object(model)
+    if foreign is not None:
+        raise ModelTypeError(f"the model is {foreign}")
     if not hasattr(model, "SerializeToString"):
         kind = type(model).__name__
         raise ModelTypeError(f"model is of type {kind}, expected the path of an ONNX file, its bytes, or a ModelProto")

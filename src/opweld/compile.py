@@ -23,7 +23,7 @@ from opweld.errors import (
     UnsupportedError,
 )
 from opweld.explanation import explain_text
-from opweld.interface import ModelMetadata, Structure, TensorInfo
+from opweld.interface import ModelMetadata, Structure, TensorInfo, shape_text
 from opweld.ledger import Ledger, printable
 from opweld.options import CompileOptions, Options
 from opweld.record import Record
@@ -356,8 +356,8 @@ def overridden(
 
 def _printed(info: TensorInfo) -> str:
     """An input or output as a short text: `x float32[batch, 3]`."""
-    shape = "*" if info.shape is None else ", ".join("?" if dim == "" else str(dim) for dim in info.shape)
-    return f"{printable(info.name)} {info.dtype}[{printable(shape)}]"
+    shape = "[*]" if info.shape is None else shape_text(info.shape)
+    return f"{printable(info.name)} {info.dtype}{printable(shape)}"
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ maps) is one or several of them, or none; its form says which, and how they are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -27,6 +27,11 @@ def plain_name(label: str) -> str:
     """A name of letters, digits and underscores, which begins with a letter."""
     plain = re.sub(r"[^A-Za-z0-9]+", "_", label).strip("_")[:_NAME_LIMIT] or "dim"
     return plain if plain[0].isalpha() else f"dim_{plain}"
+
+
+def shape_text(shape: Sequence[int | str]) -> str:
+    """A declared shape as messages show it: [batch, 3, ?], `?` for a dim that has neither size nor name."""
+    return f"[{', '.join('?' if dim in ANONYMOUS else str(dim) for dim in shape)}]"
 
 
 @dataclass(frozen=True)

@@ -379,7 +379,7 @@ class Ledger:
             unknown = sorted(set(names) - (set(self._by_id) if option == "pin" else known))
             if unknown:
                 close = difflib.get_close_matches(unknown[0], sorted(known), 3, 0.6)
-                hint = f"did you mean {', '.join(close)}?" if close else "`opweld explain` lists every decision"
+                hint = f"did you mean {', '.join(close)}?" if close else "`opweld explain --ids` lists every decision"
                 raise OptionError(f"{option} {unknown[0]!r}: no such decision, rule or stage; {hint}")
         if self.given is not None:
             self.given.check_decisions({d.id: d.rule for d in self._decisions if not d.part})

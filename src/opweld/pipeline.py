@@ -23,6 +23,7 @@ from opweld.fuse.outputs import own_outputs
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger, Measured
 from opweld.lower import to_flow
+from opweld.naming import check_names
 from opweld.options import Environment, Options
 from opweld.place.layout import place
 from opweld.place.pack import pack
@@ -32,7 +33,7 @@ from opweld.place.sums import part_sums
 from opweld.record import FileNode, Record, SymbolEntry, VariantEntry
 from opweld.rewrite.added import added, kinds
 from opweld.rewrite.optimize import hoist
-from opweld.rules import COMPILED
+from opweld.rules import COMPILED, Rule
 from opweld.runtime.build import build_runtime
 from opweld.runtime.library import module_headers, public_headers
 from opweld.schedule.expected import Expected, check_hints, expected_sizes
@@ -169,7 +170,9 @@ def ledger_of(
 ) -> Ledger:
     """An empty ledger that decides as the options say; `granted` and `measured` as for `Ledger`."""
     given = None if options.schedules is None else parse_schedules(options.schedules_text, str(options.schedules))
-    table = {**COMPILED, **kinds(added(options.rules))}
+    table = decided(options)
+    if granted is None:
+        check_names(options.disable, options.pins, table)
     return Ledger(
         options.disable,
         level=options.level,
@@ -180,6 +183,11 @@ def ledger_of(
         rules=table,
         measured=measured,
     )
+
+
+def decided(options: Options) -> Mapping[str, Rule]:
+    """The kinds of decisions that there can be in a compilation, by name."""
+    return {**COMPILED, **kinds(added(options.rules))}
 
 
 def build_artifact(

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import LiftConstantsToInitializersPass, NameFixPass, RemoveInitializersFromInputsPass
 
 from opweld.errors import DamagedModelError, ModelError, UnsupportedError
+from opweld.foreign import of_file
 from opweld.frontend import isolated
 from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_tensors, check_text, external_files
 from opweld.frontend.contributed import MICROSOFT, move_misplaced
@@ -159,7 +160,11 @@ def read_model(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelP
     try:
         proto.ParseFromString(data)
     except (DecodeError, RuntimeError) as error:
-        raise DamagedModelError(f"{title} is no ONNX model: it is truncated or of another format") from error
+        what = of_file(data) or "truncated or of another format"
+        raise DamagedModelError(f"{title} is no ONNX model: it is {what}") from error
+    what = None if proto.HasField("graph") else of_file(data)  # much of what is no model parses as one
+    if what is not None:
+        raise DamagedModelError(f"{title} is no ONNX model: it is {what}")
     return proto, path
 
 

@@ -22,6 +22,7 @@ from onnx_ir.passes.common import (
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend import onnx as frontend
 from opweld.ledger import Ledger
+from opweld.naming import check_names
 from opweld.options import Options
 from opweld.rewrite.added import Added, added, kinds
 from opweld.rewrite.engine import rewrite, run
@@ -179,12 +180,15 @@ def optimize_as_asked(
 ) -> Optimized:
     """The same by the options of a caller, with these rules and passes and those of installed packages."""
     users = added((*options.rules, *rules))
+    ledger_of(options, users)  # what has no such name is said before anything is read
     return optimize_model(model, lambda: ledger_of(options, users), contributed, users)
 
 
 def ledger_of(options: Options, users: Sequence[Added], granted: Collection[str] | None = None) -> Ledger:
     """An empty ledger that decides about rewriting as the options say; `granted` as for `Ledger`."""
     table = {**REWRITES, **kinds(users)}
+    if granted is None:
+        check_names(options.disable, options.pins, table)
     return Ledger(options.disable, level=options.level, pins=options.pins, granted=granted, rules=table)
 
 

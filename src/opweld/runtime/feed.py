@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from opweld.errors import InputError
+from opweld.interface import shape_text
 from opweld.runtime.bind import Array
 from opweld.runtime.library import MAX_RANK
 
@@ -63,7 +64,7 @@ def check_shape(name: str, shape: tuple[int, ...], rank: int, declared: tuple[in
         and any(isinstance(dim, int) and dim >= 0 and dim != size for dim, size in zip(declared, shape, strict=True))
     )
     if wrong_rank or wrong_dim:
-        expected = f"{rank} dimensions" if declared is None else "[" + ", ".join(str(dim) for dim in declared) + "]"
+        expected = f"{rank} dimensions" if declared is None else shape_text(declared)
         raise InputError(f"input {name!r}: expected shape {expected}, got {list(shape)}")
 
 

@@ -26,6 +26,7 @@ from opweld.errors import (
     UnspecifiedError,
     UnsupportedError,
 )
+from opweld.foreign import of_object
 from opweld.interface import Argument, Specialisation, TensorInfo
 from opweld.options import CompileOptions, Options
 from opweld.runtime.bind import Array
@@ -480,6 +481,9 @@ def _dim(dim: int | str) -> int | str | None:
 
 def _path_of(model: object) -> str:
     if not isinstance(model, str | os.PathLike):
+        what = of_object(model)
+        if what is not None:
+            raise ModelTypeError(f"the model is {what}")
         raise ModelTypeError(f"a model cannot be loaded from {type(model).__name__}; give a path, or bytes")
     return os.fspath(cast("str | os.PathLike[str]", model))
 

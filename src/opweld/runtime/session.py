@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,24 @@ class _Call:
         self.run_ns = ctypes.c_int64()
 
 
+_ARCHITECTURES = {"aarch64": "aarch64", "arm64": "aarch64", "x86_64": "x86-64", "amd64": "x86-64"}
+"""How names of targets begin, by what systems call a machine."""
+
+
+def _check_architecture(folder: Path, manifest: artifact.Manifest) -> None:
+    """Raises ArtifactError for code of another architecture: a loader only says that it cannot.
+
+    What a processor of this one lacks, the runtime says."""
+    machine = platform.machine()
+    here = _ARCHITECTURES.get(machine.lower())
+    if any(manifest.target.startswith(other) for other in set(_ARCHITECTURES.values()) - {here}):
+        features = f" ({manifest.features})" if manifest.features else ""
+        raise ArtifactError(
+            f"{folder} was built for {manifest.target}{features}, and this machine is {machine}: "
+            "compile the model again, on this machine or with --target"
+        )
+
+
 class Session:
     """An open artifact. Any number of threads may run it at the same time; calls release the GIL.
 
@@ -61,6 +80,7 @@ class Session:
         """
         self.folder = Path(folder)
         self.manifest = artifact.read(self.folder, verify=verify)
+        _check_architecture(self.folder, self.manifest)
         self.threads = self.manifest.threads if threads is None else threads
         self._module = Module(self.folder, self.folder / artifact.RUNTIME)
         codes = self._module.input_dtypes

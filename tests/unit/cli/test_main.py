@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +158,10 @@ def test_compile_for_another_machine(model: Path, tmp_path: Path, target: str, m
     for name in ("module.so", "runtime.so"):
         header = (artifact / name).read_bytes()[:20]
         assert header[:4] == b"\x7fELF" and int.from_bytes(header[18:20], "little") == machine
+    if not target.startswith({"aarch64": "aarch64", "x86_64": "x86-64"}[platform.machine()]):
+        refused = opweld("run", artifact)
+        assert refused.returncode == 1
+        assert f"was built for {target}" in refused.stderr and f"this machine is {platform.machine()}" in refused.stderr
 
 
 def test_compile_does_not_overwrite_what_is_no_artifact(model: Path, tmp_path: Path) -> None:
