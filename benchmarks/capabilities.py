@@ -87,10 +87,15 @@ ROWS = (
          "test_fused"),
     ),
     Row(
-        "A9", "hoisting", _rules("constants", "selection", "branches", "sinking"), ("rewrite.selection",),
-        ("test_selection", "test_branches", "test_sinking", "test_orders"),
+        "A9", "hoisting",
+        _rules("constants", "common_factor", "sum_of_products", "association", "selection", "branches", "sinking"),
+        ("rewrite.selection",),
+        ("test_selection", "test_branches", "test_sinking", "test_orders", "test_distributive"),
     ),
-    Row("A10", "horizontal merging", _rules("siblings"), (), ("test_siblings",)),
+    Row(
+        "A10", "horizontal merging", _rules("siblings", "parallel_convolutions"), (),
+        ("test_siblings", "test_parallel"),
+    ),
     Row("A11", "layout over the whole graph", (), ("place.order",), ()),
     Row("A12", "rules of users", (), (), ("test_added",), "`opweld.rules`, guides/your-own-rules-and-operators.md"),
     Row(

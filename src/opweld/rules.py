@@ -122,6 +122,10 @@ REWRITES: dict[str, Rule] = {
     "rewrite.selection": Rule("all", "as written", "selected before it is computed"),
     "rewrite.sinking": Rule("all", "as written", "in another order of axes, with fewer transpositions"),
     "rewrite.pointwise": Rule("all", "as written", "products as convolutions, or convolutions as products"),
+    "rewrite.common_factor": Rule("extended", "as written", "one product of a sum"),
+    "rewrite.sum_of_products": Rule("extended", "as written", "one product by the sum of weights"),
+    "rewrite.association": Rule("extended", "as written", "multiplied in the other order"),
+    "rewrite.parallel_convolutions": Rule("all", "as written", "one convolution, whose channels are those of all"),
     "rewrite.siblings": Rule("all", "as written", "one product, whose columns are those of all"),
 }
 """Decisions about ONNX graphs: those of `opweld optimize`."""

@@ -36,14 +36,17 @@ from opweld.rewrite.passes.home import bring_home
 from opweld.rewrite.passes.merge import merge_nodes, merge_tensors
 from opweld.rewrite.rule import Pass, Rule
 from opweld.rewrite.rules.activations import Gelu, HardSigmoid, HardSwish, Mish, Sigmoid, Swish, TanhGelu
+from opweld.rewrite.rules.association import Association
 from opweld.rewrite.rules.attention import Attention
 from opweld.rewrite.rules.consecutive import Consecutive
 from opweld.rewrite.rules.constants import Constants
+from opweld.rewrite.rules.distributive import CommonFactor, SumOfProducts
 from opweld.rewrite.rules.fused import BiasGelu, FusedActivation, FusedMatMul
 from opweld.rewrite.rules.joined import Axes, Concats, Slices
 from opweld.rewrite.rules.linear import BatchNormalization, Gemm, OneSlope, Padding, Scale, ScaleBefore, Shift
 from opweld.rewrite.rules.normalization import LayerNormalization, RmsNormalization, SkipNormalization
 from opweld.rewrite.rules.pairs import Casts, ConcatSlice, Reshapes, SplitConcat, TransposedBatch, Transposes
+from opweld.rewrite.rules.parallel import ParallelConvolutions
 from opweld.rewrite.rules.places import OnePlace
 from opweld.rewrite.rules.redundant import Redundant
 from opweld.rewrite.rules.repeated import Limits, Repeated
@@ -66,19 +69,22 @@ log = logging.getLogger("opweld")
 
 RULES: Sequence[Rule] = (
     Redundant(), Target(), Transposes(), TransposedBatch(), Reshapes(), Casts(), SplitConcat(), ConcatSlice(),
-    Axes(), Slices(), Concats(), Repeated(), Limits(), Requantized(), Consecutive(),
+    Axes(), Slices(), Concats(), Repeated(), Limits(), Requantized(), Consecutive(), SumOfProducts(),
     BatchNormalization(), Shift(), Scale(), Padding(), Gemm(), OneSlope(), OnePlace(),
     SkipNormalization(), LayerNormalization(), RmsNormalization(), Softmax(), LogSoftmax(),
     RotaryEmbedding(), Attention(),
     Gelu(), TanhGelu(), Sigmoid(), Swish(), Mish(), HardSwish(), HardSigmoid(),
-    Zeros(), Select(), Siblings(),
+    Zeros(), Select(),
 )  # fmt: skip
 """In the order in which they are asked."""
 
 LATER: Sequence[Sequence[Rule]] = (
-    (Constants(), ScaleBefore(), ShiftBefore(), ScalePast(), Sinking(), Pointwise()),
+    (
+        CommonFactor(), Association(), Siblings(), ParallelConvolutions(), Constants(),
+        ScaleBefore(), ShiftBefore(), ScalePast(), Sinking(), Pointwise(),
+    ),
     (FusedActivation(), FusedMatMul(), BiasGelu()),
-)
+)  # fmt: skip
 """Asked with those when they have nothing more to say, then the next with all of them: what they look for is easiest
 found as it was written, and a fused operator is one that no other rule looks into."""
 

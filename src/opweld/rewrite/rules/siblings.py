@@ -133,10 +133,10 @@ def _merge(arms: Sequence[Arm], data: ir.Value, scope: Scope) -> None:
         scope.replace(arm.last.outputs[0], part)
 
 
-def split(value: ir.Value, sizes: Sequence[int], near: ir.Node, scope: Scope) -> Sequence[ir.Value]:
-    """Parts of a value along its last axis."""
+def split(value: ir.Value, sizes: Sequence[int], near: ir.Node, scope: Scope, axis: int = -1) -> Sequence[ir.Value]:
+    """Parts of a value along an axis."""
     wanted = (True,) * len(sizes)
     if scope.opset < SPLIT_BY_INPUT:
-        return scope.add_several(near, "Split", [value], wanted, axis=-1, split=list(sizes))
+        return scope.add_several(near, "Split", [value], wanted, axis=axis, split=list(sizes))
     stored = scope.store(near, np.array(sizes, np.int64))
-    return scope.add_several(near, "Split", [value, stored], wanted, axis=-1)
+    return scope.add_several(near, "Split", [value, stored], wanted, axis=axis)

@@ -1,0 +1,123 @@
+"""What is taken out of sums, and the order in which matrices are multiplied."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.rewrite.rewritten import Array, kinds, model_of, normal, refusals, rewritten
+
+THREE = {name: normal(3, 4, seed=seed) for seed, name in enumerate("abc")}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("m = Mul(a, b) n = Mul(a, c) s = Add(m, n)", ["Add", "Mul"]),
+        ("m = Mul(b, a) n = Mul(a, c) s = Sub(m, n)", ["Sub", "Mul"]),
+        ("m = Mul(a, k) n = Mul(l, a) s = Add(m, n)", ["Mul"]),
+        ("m = Mul(a, k) n = Mul(a, l) s = Sub(m, n)", ["Mul"]),
+        ("m = Mul(a, k) s = Add(m, a)", ["Mul"]),
+        ("m = Mul(k, a) s = Sub(a, m)", ["Mul"]),
+        ("m = Mul(a, b) s = Add(m, a)", ["Mul", "Add"]),
+        ("m = Mul(a, b) n = Mul(b, c) s = Add(n, m)", ["Add", "Mul"]),
+    ],
+)
+def test_a_factor_in_common(nodes: str, left: list[str]) -> None:
+    weights = {"k": normal(4, seed=7), "l": np.array(0.3, np.float32)}
+    used = {name: array for name, array in weights.items() if f" {name})" in nodes or f"({name}," in nodes}
+    inputs = ", ".join(f"float[n, 4] {name}" for name in "abc")
+    made = rewritten(model_of(f"g ({inputs}) => (float[n, 4] y) {{ {nodes} y = Tanh(s) }}", used), THREE)
+    assert kinds(made) == [*left, "Tanh"]
+
+
+def test_a_factor_in_common_of_integers() -> None:
+    text = "g (int8[n, 4] a) => (int8[n, 4] y) { m = Mul(a, k) n = Mul(a, l) s = Sub(m, n) y = Abs(s) }"
+    weights = {"k": np.array(100, np.int8), "l": np.array(-100, np.int8)}
+    feeds = {"a": np.arange(-6, 6, dtype=np.int8).reshape(3, 4)}
+    assert kinds(rewritten(model_of(text, weights), feeds)) == ["Mul", "Abs"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ("m = Mul(a, b) n = Mul(a, c) y = Add(m, n)", "FLOAT16 may not hold the sum of the other factors"),
+        ("m = Mul(a, k) n = Mul(a, k) y = Add(m, n)", ""),
+        ("m = Mul(a, k) n = Mul(a, l) y = Add(m, n)", "the combined numbers are not finite in their type"),
+    ],
+)
+def test_a_sum_that_half_precision_does_not_hold(nodes: str, reason: str) -> None:
+    weights: dict[str, Array] = {"k": np.array(4e4, np.float16), "l": np.array(3e4, np.float16)}
+    used = {name: array for name, array in weights.items() if f" {name})" in nodes}
+    inputs = ", ".join(f"float16[n, 4] {name}" for name in "abc")
+    feeds = {name: (array * 1e-2).astype(np.float16) for name, array in THREE.items()}
+    made = rewritten(model_of(f"g ({inputs}) => (float16[n, 4] y) {{ {nodes} }}", used), feeds)
+    assert [refused.reason for refused in refusals(made, "rewrite.common_factor")] == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("p = MatMul(x, v) q = MatMul(x, w) s = Add(p, q)", ["MatMul"]),
+        ("p = MatMul(x, v) q = MatMul(x, w) s = Sub(p, q)", ["MatMul"]),
+        ("p = MatMul(x, v) d = Add(p, b) q = MatMul(x, w) e = Add(q, c) s = Add(d, e)", ["MatMul", "Add"]),
+    ],
+)
+def test_products_of_one_value_are_added(nodes: str, left: list[str], rows: int) -> None:
+    weights = {"v": normal(4, 6), "w": normal(4, 6, seed=1), "b": normal(6), "c": normal(6, seed=1)}
+    used = {name: array for name, array in weights.items() if f" {name})" in nodes}
+    text = f"g (float[n, 5, 4] x) => (float[n, 5, 6] y) {{ {nodes} y = Tanh(s) }}"
+    assert kinds(rewritten(model_of(text, used), {"x": normal(rows, 5, 4)})) == [*left, "Tanh"]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_convolutions_of_one_value_are_added(rows: int) -> None:
+    weights = {"v": normal(6, 4, 3, 3), "w": normal(6, 4, 3, 3, seed=1), "b": normal(6)}
+    text = """g (float[n, 4, 7, 8] x) => (float[n, 6, 7, 8] y) {
+        p = Conv<pads = [1, 1, 1, 1]>(x, v, b) q = Conv<pads = [1, 1, 1, 1]>(x, w) s = Add(p, q) y = Relu(s) }"""
+    assert kinds(rewritten(model_of(text, weights), {"x": normal(rows, 4, 7, 8)})) == ["Conv", "Relu"]
+
+
+def test_convolutions_that_look_elsewhere_are_not_added() -> None:
+    weights = {"v": normal(6, 4, 3, 3), "w": normal(6, 4, 1, 1)}
+    text = """g (float[n, 4, 7, 8] x) => (float[n, 6, 7, 8] y) {
+        p = Conv<pads = [1, 1, 1, 1]>(x, v) q = Conv(x, w) y = Add(p, q) }"""
+    made = rewritten(model_of(text, weights), {"x": normal(2, 4, 7, 8)})
+    assert kinds(made) == ["Conv", "Conv", "Add"]
+    assert refusals(made, "rewrite.sum_of_products")[0].reason == "the products differ in more than their weights"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "result", "nodes", "fires"),
+    [
+        ({"a": "n, 8", "b": "8, 6", "c": "6, 1"}, "n, 1", "p = MatMul(a, b) y = MatMul(p, c)", False),
+        ({"a": "n, 8", "b": "8, 6", "c": "6"}, "n", "p = MatMul(a, b) y = MatMul(p, c)", False),
+        ({"a": "9, 8", "b": "8, 6", "c": "6"}, "9", "p = MatMul(a, b) y = MatMul(p, c)", True),
+        ({"a": "1, 8", "b": "8, 6", "c": "6, n"}, "1, n", "p = MatMul(b, c) y = MatMul(a, p)", True),
+        ({"a": "1, 8", "b": "8, 6", "c": "6, 5"}, "1, 5", "p = MatMul(a, b) y = MatMul(p, c)", False),
+        ({"a": "n, 9, 2", "b": "n, 2, 9", "c": "n, 9, 3"}, "n, 9, 3", "p = MatMul(a, b) y = MatMul(p, c)", True),
+    ],
+)
+def test_matrices_are_multiplied_in_the_order_that_costs_less(
+    inputs: dict[str, str], result: str, nodes: str, fires: bool
+) -> None:
+    dims = ", ".join(f"float[{shape}] {name}" for name, shape in inputs.items())
+    shapes = {name: [5 if dim == "n" else int(dim) for dim in shape.split(", ")] for name, shape in inputs.items()}
+    feeds = {name: normal(*shape) for name, shape in shapes.items()}
+    made = rewritten(model_of(f"g ({dims}) => (float[{result}] y) {{ {nodes} }}"), feeds)
+    assert kinds(made) == ["MatMul", "MatMul"]
+    assert (made.ledger.counts().get("rewrite.association", (0, 0))[0] == 1) is fires
+
+
+def test_an_order_that_hangs_on_sizes_is_a_near_miss() -> None:
+    text = "g (float[n, 8] a, float[8, m] b, float[m, 4] c) => (float[n, 4] y) { p = MatMul(a, b) y = MatMul(p, c) }"
+    made = rewritten(model_of(text), {"a": normal(5, 8), "b": normal(8, 6), "c": normal(6, 4)})
+    assert refusals(made, "rewrite.association")[0].reason == "which order costs less hangs on sizes"
+
+
+def test_half_precision_keeps_its_order() -> None:
+    text = "g (float16[9, 8] a, float16[8, 6] b, float16[6] c) => (float16[9] y) { p = MatMul(a, b) y = MatMul(p, c) }"
+    feeds = {"a": normal(9, 8), "b": normal(8, 6), "c": normal(6)}
+    made = rewritten(model_of(text), {name: array.astype(np.float16) for name, array in feeds.items()})
+    assert refusals(made, "rewrite.association")[0].reason == "FLOAT16 may not hold what is in between"
