@@ -11,7 +11,8 @@ and otherwise computed again wherever it is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.region import reductions
@@ -191,7 +192,7 @@ class Passes:
         self._lane = work.rows.named(schedule.lane)
         self.width = target.vector_lanes_f32 * schedule.vectors
         self._kept = schedule.kept
-        self._prefix = prefix
+        self._prefix = _unlike(prefix, work.storages)
         self._storages = work.storages
         self._members = {tensor.name: tensor for tensor in work.tensors}
         self._scratch: list[Scratch] = []
@@ -361,6 +362,17 @@ class Passes:
 
     def _columns_in(self, places: tuple[Axis | None, ...]) -> tuple[Axis, ...]:
         return tuple(axis for axis in places if axis is not None and axis in self._space.columns)
+
+
+def _unlike(prefix: str, values: Iterable[str]) -> str:
+    """The prefix, longer where a value has a name of those that registers and scratch get: those of inputs are the
+    model's."""
+    while any(name.startswith(prefix) and _NUMBERED.fullmatch(name, len(prefix)) for name in values):
+        prefix += "_"
+    return prefix
+
+
+_NUMBERED = re.compile(r"(v|row)\d+|r\d+_\d+")
 
 
 def _order_of(places: tuple[Axis | None, ...], lane: Axis) -> tuple[int, ...]:
