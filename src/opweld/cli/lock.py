@@ -39,14 +39,17 @@ def lock(
     opweld lock model.onnx --check model.lock             exit status 1 when one is lost or new, with the reason
 
     A model that is exported anew may lose a fusion and still be right: a second reader, another order of nodes. It is
-    slower, and nothing says so. Only names of nodes are in the file, and nothing of kernels of a single node.
+    slower, and nothing says so. Nodes are found again by what they compute, whatever they are called by then; kernels
+    of a single node are not in the file.
     """
     if output is not None and check is not None:
         raise OptionError("--output writes a lock and --check reads one: give one of them")
     from opweld.cli.open import read_account
+    from opweld.frontend import onnx
     from opweld.options import Options
     from opweld.rewrite.optimize import optimize_as_asked
-    from opweld.verify.lock import changes, fusions_of, parse_lock, print_lock
+    from opweld.verify.lock import changes, fusions_of, parse_lock, parse_nodes, print_lock
+    from opweld.verify.structure import renamed, structure_of
 
     options = arguments.options(
         target=target,
@@ -59,19 +62,21 @@ def lock(
         rank=rank,
         constant=constant,
     )
-    before = None if check is None else parse_lock(_read(check), str(check))
+    written = "" if check is None else _read(check)
+    before = None if check is None else parse_lock(written, str(check))
     compiled = list(read_account(model, options).ledger)
     rewritten = optimize_as_asked(model, Options(level=options.level)).ledger
     after = fusions_of(compiled, rewritten)
+    structure = structure_of(onnx.load(model, options.specialisation))
     if before is None:
-        text = print_lock(after)
+        text = print_lock(after, structure)
         if output is None:
             print(text, end="")
         else:
             whole.write_text(text, output, "--output")
             show.text(f"{output}: {len(after)} fusions")
         return
-    found = changes(before, after, compiled)
+    found = changes(before, after, compiled, renamed(parse_nodes(written, str(check)), structure))
     for change in found:
         show.text(f"{'lost' if change.lost else 'new '}  {change.fusion.words}")
         for note in change.notes:

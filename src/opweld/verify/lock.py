@@ -6,9 +6,11 @@
     view "transpose3"
     rewritten
     rewrite.gelu "mul7" "erf4" "add5"
+    node "conv1" "1f0c5e2ab377"
 
 A line is a kernel of several nodes, a node that is index arithmetic in those who read it, or a rewriting of `opweld
-optimize`; nodes go by their names. Kernels of one node have no line: who adds a node elsewhere changes none.
+optimize`; nodes go by their names. Kernels of one node have no line: who adds a node elsewhere changes none. The last
+lines say what each of these nodes is (`structure.py`), by which it is found again where an exporter calls it otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from opweld.errors import OptionError
@@ -26,7 +28,7 @@ HEADER = "# what opweld computes together, and what it rewrites; see docs/guides
 PASSES = ("rewrite.fold", "rewrite.equal_nodes", "rewrite.equal_tensors", "rewrite.dead")
 """Rewritings that clean up, and have no line: nothing is computed together."""
 
-_VARIANT, _REWRITTEN, _KERNEL, _VIEW = "variant", "rewritten", "kernel", "view"
+_VARIANT, _REWRITTEN, _KERNEL, _VIEW, _NODE = "variant", "rewritten", "kernel", "view", "node"
 
 
 @dataclass(frozen=True)
@@ -89,19 +91,31 @@ def _nodes(decision: Decision) -> tuple[str, ...]:
 # ---------------------------------------------------------------------------------------------------------------- text
 
 
-def print_lock(fusions: Sequence[Fusion]) -> str:
-    """The text of fusions that are in order of their variants, rewritings last."""
+def print_lock(fusions: Sequence[Fusion], structure: Mapping[str, str] | None = None) -> str:
+    """The text of fusions that are in order of their variants, rewritings last, and of what their nodes are."""
     lines: list[str] = []
     for fusion in fusions:
         section = f"{_VARIANT} {_quoted(fusion.variant)}" if fusion.variant else _REWRITTEN
         if section not in lines:
             lines.append(section)
         lines.append(fusion.line)
+    named = {name for fusion in fusions for name in fusion.nodes}
+    lines += [f"{_NODE} {_quoted(name)} {_quoted(i)}" for name, i in (structure or {}).items() if name in named]
     return HEADER + "".join(f"{line}\n" for line in lines)
 
 
 def parse_lock(text: str, title: str) -> list[Fusion]:
     """The fusions that `print_lock` wrote. Raises OptionError naming the line of `title` that is none."""
+    return _parsed(text, title)[0]
+
+
+def parse_nodes(text: str, title: str) -> dict[str, str]:
+    """What `print_lock` wrote that their nodes are, by name: nothing of a lock of an older opweld."""
+    return _parsed(text, title)[1]
+
+
+def _parsed(text: str, title: str) -> tuple[list[Fusion], dict[str, str]]:
+    nodes: dict[str, str] = {}
     variant: str | None = None
     found: list[Fusion] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -109,17 +123,19 @@ def parse_lock(text: str, title: str) -> list[Fusion]:
         if not kind or kind.startswith("#"):
             continue
         names = _names(rest)
-        if names is None or not (kind in (_VARIANT, _REWRITTEN, _KERNEL, _VIEW) or kind.startswith("rewrite.")):
+        if names is None or not (kind in (_VARIANT, _REWRITTEN, _KERNEL, _VIEW, _NODE) or kind.startswith("rewrite.")):
             raise OptionError(f"{title}:{number}: {printable(line)!r} is no line of a lock; write it anew with -o")
-        if kind == _VARIANT and len(names) == 1:
+        if kind == _NODE and len(names) == 2:
+            nodes[names[0]] = names[1]
+        elif kind == _VARIANT and len(names) == 1:
             variant = names[0]
         elif kind == _REWRITTEN and not names:
             variant = ""
-        elif variant is None or not names:
+        elif variant is None or not names or kind == _NODE:
             raise OptionError(f"{title}:{number}: {printable(line)!r} names no nodes, or stands before any variant")
         else:
             found.append(Fusion(variant, kind, names))
-    return found
+    return found, nodes
 
 
 def _quoted(name: str) -> str:
@@ -161,12 +177,30 @@ class Change:
     notes: tuple[str, ...] = ()
 
 
-def changes(before: Sequence[Fusion], after: Sequence[Fusion], compiled: Sequence[Decision]) -> list[Change]:
+def changes(
+    before: Sequence[Fusion],
+    after: Sequence[Fusion],
+    compiled: Sequence[Decision],
+    names: Mapping[str, str] | None = None,
+) -> list[Change]:
     """What is lost, then what is new; in which order a line names its nodes does not matter. `compiled`: the ledger of
-    what is there now, which says why."""
+    what is there now, which says why. `names`: what nodes are called now, by what they were called."""
     kernels = kernels_of(compiled)
-    lost = [Change(fusion, True, _notes(fusion, kernels, compiled)) for fusion in _without(before, after)]
-    return lost + [Change(fusion, False) for fusion in _without(after, before)]
+    now = {id(fusion): _called(fusion, names or {}) for fusion in before}
+    keys = Counter(map(_key, after))
+    lost: list[Change] = []
+    for fusion in before:
+        found = now[id(fusion)]
+        if keys[_key(found)]:
+            keys[_key(found)] -= 1
+        else:
+            lost.append(Change(fusion, True, _notes(found, kernels, compiled)))
+    return lost + [Change(fusion, False) for fusion in _without(after, list(now.values()))]
+
+
+def _called(fusion: Fusion, names: Mapping[str, str]) -> Fusion:
+    """A fusion of nodes that are called otherwise now."""
+    return replace(fusion, nodes=tuple(names.get(name, name) for name in fusion.nodes))
 
 
 def _without(fusions: Sequence[Fusion], others: Sequence[Fusion]) -> list[Fusion]:

@@ -13,11 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from opweld.cli.open import read_account
 from opweld.errors import OptionError
+from opweld.frontend.onnx import load
 from opweld.ledger import Decision, Ledger
 from opweld.options import Options
 from opweld.rewrite.optimize import optimize_model
 from opweld.rules import REWRITES
-from opweld.verify.lock import Change, Fusion, changes, fusions_of, parse_lock, print_lock
+from opweld.verify.lock import Change, Fusion, changes, fusions_of, parse_lock, parse_nodes, print_lock
+from opweld.verify.structure import renamed, structure_of
 
 
 def save(path: Path, *more: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> Path:
@@ -54,9 +56,27 @@ def locked(model: Path, disable: tuple[str, ...] = APART) -> tuple[list[Fusion],
 
 def against(before: Path, after: Path) -> list[Change]:
     """What a lock of one model says of another."""
-    text = print_lock(locked(before)[0])
+    text = print_lock(locked(before)[0], structure_of(load(before)))
     found, compiled = locked(after)
-    return changes(parse_lock(text, "m.lock"), found, compiled)
+    names = renamed(parse_nodes(text, "m.lock"), structure_of(load(after)))
+    return changes(parse_lock(text, "m.lock"), found, compiled, names)
+
+
+def called_otherwise(model: Path, path: Path) -> Path:
+    """The model with other names of all nodes and values, those of inputs, outputs and weights included."""
+    changed = onnx.load(model)
+    names: dict[str, str] = {}
+
+    def other(name: str) -> str:
+        return names.setdefault(name, f"v{len(names)}") if name else name
+
+    for node in changed.graph.node:
+        node.name = f"n{len(names)}"
+        node.input[:], node.output[:] = [*map(other, node.input)], [*map(other, node.output)]
+    for value in (*changed.graph.input, *changed.graph.output, *changed.graph.initializer):
+        value.name = other(value.name)
+    onnx.save(changed, path)
+    return path
 
 
 def test_a_kernel_of_several_nodes_is_a_line_and_one_node_is_none(tmp_path: Path) -> None:
@@ -122,6 +142,40 @@ def test_a_rewriting_is_a_line_too(tmp_path: Path) -> None:
     assert Fusion("", "rewrite.redundant", ("same",)) in locked(after)[0]
 
 
+def test_other_names_of_all_nodes_and_values_lose_nothing(tmp_path: Path) -> None:
+    before = save(tmp_path / "before.onnx")
+    assert against(before, called_otherwise(before, tmp_path / "after.onnx")) == []
+
+
+def test_of_a_model_of_other_names_only_what_is_lost_is_named(tmp_path: Path) -> None:
+    """A second reader keeps the product and what follows apart; nothing else is said to be lost."""
+    before = save(tmp_path / "before.onnx")
+    reader = helper.make_node("ReduceMax", ["u"], ["m"], name="hook", keepdims=0)
+    broken = save(tmp_path / "broken.onnx", reader, outputs=("y", "m"))
+    plain = [change.fusion for change in against(before, broken) if change.lost]
+    found = against(before, called_otherwise(broken, tmp_path / "after.onnx"))
+    assert [change.fusion for change in found if change.lost] == plain and plain
+    assert all(note for change in found if change.lost for note in change.notes)
+
+
+def test_a_node_of_the_same_name_that_is_another_one_is_not_it() -> None:
+    assert renamed({"a": "1", "b": "2"}, {"a": "2", "c": "1"}) == {"a": "c", "b": "a"}
+    assert renamed({"a": "1", "b": "2"}, {"a": "9", "b": "2"}) == {"a": "a", "b": "b"}
+    assert renamed({"a": "1", "b": "2"}, {"b": "1"}) == {"a": "b"}
+
+
+def test_what_a_node_is_hangs_on_attributes_and_inputs_and_not_on_trained_numbers(tmp_path: Path) -> None:
+    first = structure_of(load(save(tmp_path / "a.onnx")))
+    trained = onnx.load(tmp_path / "a.onnx")
+    weights = numpy_helper.to_array(trained.graph.initializer[0]) + 1
+    trained.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
+    assert structure_of(load(trained)) == first
+    trained.graph.node[-1].attribute.append(helper.make_attribute("axis", 0))
+    changed = structure_of(load(trained))
+    assert {name for name in first if first[name] != changed[name]} == {"softmax"}
+    assert len(set(first.values())) == len(first)
+
+
 names = st.text(min_size=1, max_size=6)
 nodes = st.lists(names, min_size=1, max_size=4).map(tuple)
 fused = st.lists(st.builds(Fusion, st.sampled_from(["main", 'a "b"\n']), st.sampled_from(["kernel", "view"]), nodes))
@@ -132,6 +186,9 @@ rewritings = st.lists(st.builds(Fusion, st.just(""), st.sampled_from(["rewrite.g
 def test_the_text_comes_back(compiled: list[Fusion], rewritten: list[Fusion]) -> None:
     fusions = [*sorted(compiled, key=lambda fusion: fusion.variant), *rewritten]
     assert parse_lock(print_lock(fusions), "m.lock") == fusions
+    structure = {name: f"id of {name}" for fusion in fusions for name in fusion.nodes}
+    text = print_lock(fusions, structure)
+    assert (parse_lock(text, "m.lock"), parse_nodes(text, "m.lock")) == (fusions, structure)
 
 
 @pytest.mark.parametrize(
