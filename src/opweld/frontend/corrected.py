@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_resize import Resize as _Resize
 
 from opweld.errors import UnsupportedError
+from opweld.frontend.corrected_older import OLDER
 
 Array = NDArray[Any]
 
@@ -47,20 +47,19 @@ class Erf(OpRun):
         return (np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype),)
 
 
-class Resize(_Resize):
-    """Cubic weights in float64, where the coefficient of ONNX's own, a float32, makes all of them that; and corners
-    aligned with those of the result, where ONNX's own takes the length that a scale says, before it is rounded."""
+class LRN(OpRun):
+    """Of all channels, where ONNX's own leaves out those beyond the number of images."""
 
     op_domain = ""
 
-    def _run(self, *inputs: Any, **attributes: Any) -> tuple[Array]:
-        x, (roi, scales, sizes) = inputs[0], (*inputs[1:], None, None, None)[:3]
-        coefficient = attributes.get("cubic_coeff_a")
-        attributes["cubic_coeff_a"] = None if coefficient is None else float(coefficient)
-        if scales is not None and attributes.get("coordinate_transformation_mode") == "align_corners":
-            scaled = [x.shape[axis] for axis in attributes.get("axes") or range(x.ndim)]
-            scales, sizes = None, (scales * np.array(scaled)).astype(np.int64)
-        return cast("Any", super())._run(x, roi, scales, sizes, **attributes)
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        size = int(attributes["size"])
+        alpha, beta, bias = (float(attributes[name]) for name in ("alpha", "beta", "bias"))
+        squares = np.zeros_like(x)
+        for channel in range(x.shape[1]):
+            first, last = max(0, channel - (size - 1) // 2), channel + size // 2 + 1
+            squares[:, channel] = np.sum(np.square(x[:, first:last]), axis=1)
+        return ((x / (bias + alpha / size * squares) ** beta).astype(x.dtype),)
 
 
 class Pad(OpRun):
@@ -147,7 +146,7 @@ class DequantizeLinear(OpRun):
         return (whole.astype(scale.dtype) * scale.reshape(along),)
 
 
-OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, Erf, Resize, Pad, ConvTranspose)
+OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, Erf, LRN, Pad, ConvTranspose, *OLDER)
 """What ONNX's reference evaluator gets wrong, computed right."""
 
 

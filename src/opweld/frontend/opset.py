@@ -17,8 +17,10 @@ from opweld.frontend.aligned import OPSET_OF_NUMPY, align_operands, restore_oper
 from opweld.frontend.batched_scan import NEXT_OPSET, unbatch
 from opweld.frontend.check import check_nodes
 from opweld.frontend.grouped import OF_GROUPS, write_groups
+from opweld.frontend.older import ONE_AXIS, along_one_axis, state_defaults
 from opweld.frontend.order import bodies_of
 from opweld.ops.registry import OPSET
+from opweld.ops.resample import ROUNDING_OF_10
 
 INLINE_BYTES = 512
 """Tensors up to this size stay in the copy: the converter reads small ones, such as axes and scales."""
@@ -193,6 +195,7 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         return convert(model, NEXT_OPSET)
     elif any(since(name, opset) != since(name, OPSET) for name in operators_of(model.graph)):
         model = align_operands(model) if opset < OPSET_OF_NUMPY else model
+        state_defaults(model.graph, opset)
         if opset in OF_GROUPS:
             write_groups(model.graph)
         try:
@@ -204,6 +207,8 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             ) from error
         if opset < OPSET_OF_NUMPY:
             restore_operands(model)
+        if opset < ONE_AXIS:
+            along_one_axis(model.graph)
         if opset < 11:
             _state_coordinates(model.graph)
         check_nodes(model.graph.node, OPSET, {})
@@ -214,12 +219,12 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
 
 def _state_coordinates(graph: onnx.GraphProto) -> None:
-    """Resize of opset 10, and Upsample before it, count places from the corner of an element and round them down. Later
-    ones have other defaults, which onnx's converter leaves them."""
+    """Resize of opset 10, and Upsample before it, count places from the corner of an element, and round them as
+    `ROUNDING_OF_10` says. Later ones have other defaults, which onnx's converter leaves them."""
     for node in graph.node:
         if node.op_type == "Resize" and node.domain in ("", "ai.onnx"):
             node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
-            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+            node.attribute.append(helper.make_attribute("nearest_mode", ROUNDING_OF_10))
         for body in bodies_of(node):
             _state_coordinates(body)
 

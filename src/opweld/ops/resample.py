@@ -28,6 +28,11 @@ FINEST = 1 << 32
 
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
+ROUNDING_OF_10 = "of opset 10"
+"""How opset 10 rounds, which does not say so: up along an axis that gets shorter, else down. ONNX's own test of opset
+10, `test_resize_downsample_nearest`, takes the third of four elements where a scale of 0.6 leads to place 1.67; ONNX
+Runtime does likewise."""
+
 
 @dataclass(frozen=True)
 class Ratio:
@@ -109,7 +114,11 @@ class Resampling:
 
     def nearest(self, place: Dim, rounding: str) -> Dim:
         """The input index of the nearest element."""
-        return self.clamp(self.source(place).round(rounding))
+        source = self.source(place)
+        if rounding == ROUNDING_OF_10:
+            shorter = minimum(maximum(self.in_units - self.out_units, 0), 1)
+            source, rounding = Ratio(source.numerator + (source.denominator - 1) * shorter, source.denominator), "floor"
+        return self.clamp(source.round(rounding))
 
     def taps(self, place: Dim, dtype: DType, cubic: float | None) -> list[tuple[Dim, Expr]]:
         """(input index, weight) of each element that is mixed: two for linear, four for cubic with its coefficient."""

@@ -16,7 +16,7 @@ from opweld.ops.expansion import Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.operands import describe, elements_of, given, known_numbers, normalize_axis, require_rank, required
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
-from opweld.ops.resample import COORDINATES, ROUNDINGS, Resampling, intended_ratio, kernel_weight
+from opweld.ops.resample import COORDINATES, ROUNDING_OF_10, ROUNDINGS, Resampling, intended_ratio, kernel_weight
 from opweld.tensor.dim import ZERO, Axis, Dim, as_dim, floordiv, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, binary, reduce
@@ -189,7 +189,7 @@ def resample(scope: Lowering, node: ir.Node, axes: list[Resampling]) -> None:
 
 def _rounding(node: ir.Node) -> str:
     rounding = "floor" if node.op_type == "Upsample" else str(attribute(node, "nearest_mode", "round_prefer_floor"))
-    if rounding not in ROUNDINGS:
+    if rounding not in (*ROUNDINGS, ROUNDING_OF_10):
         raise ModelError(f"{describe(node)}: nearest_mode {rounding!r} is none of {', '.join(ROUNDINGS)}")
     return rounding
 

@@ -90,10 +90,8 @@ def _inference(node: ir.Node, scope: Scope) -> bool | Refusal:
 
 
 def _unbounded(node: ir.Node, scope: Scope) -> bool:
-    lowest, highest = attribute(node, "min"), attribute(node, "max")
-    if scope.opset >= 11:
-        return operand(node, 1) is None and operand(node, 2) is None
-    return lowest is None and highest is None
+    """Before opset 11 there are always bounds, which infinity is beyond."""
+    return scope.opset >= 11 and operand(node, 1) is None and operand(node, 2) is None
 
 
 def _has_plain_zeros(value: ir.Value | None, scope: Scope) -> bool:

@@ -1,0 +1,120 @@
+"""Operators as older opsets meant them, for ONNX's evaluator, which computes all of them as the newest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_resize import Resize as _Resize
+
+from opweld.frontend.older import DEFAULTS, ONE_AXIS
+
+Array = NDArray[Any]
+
+
+def _opset(operator: OpRun) -> int:
+    return int(operator.run_params["opsets"].get("", ONE_AXIS))
+
+
+def _given(operator: OpRun) -> set[str]:
+    """The attributes that a node has itself."""
+    return {attribute.name for attribute in operator.onnx_node.attribute}
+
+
+def _rows(operator: OpRun, x: Array, attributes: dict[str, Any]) -> tuple[Array, int]:
+    """The data laid out so that an operator is along one axis, and that axis: before `ONE_AXIS` it is along all from
+    one on, by default from the second."""
+    if _opset(operator) >= ONE_AXIS:
+        return x, int(attributes["axis"])
+    axis = int(attributes["axis"]) % x.ndim if "axis" in _given(operator) else min(1, x.ndim)
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:])), 1
+
+
+class Softmax(OpRun):
+    """Along all axes from one on before opset 13."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        rows, axis = _rows(self, x, attributes)
+        made = np.exp(_shifted(rows, axis))
+        return ((made / made.sum(axis=axis, keepdims=True)).astype(x.dtype).reshape(x.shape),)
+
+
+class LogSoftmax(OpRun):
+    """The same, without a logarithm of what was rounded to 0."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        rows, axis = _rows(self, x, attributes)
+        shifted = _shifted(rows, axis)
+        made = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+        return (made.astype(x.dtype).reshape(x.shape),)
+
+
+def _shifted(rows: Array, axis: int) -> Array:
+    return rows - rows.max(axis=axis, keepdims=True, initial=-np.inf)
+
+
+class Hardmax(OpRun):
+    """The same; one for the first of the largest."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        rows, axis = _rows(self, x, attributes)
+        made = np.zeros_like(rows)
+        if x.size:
+            np.put_along_axis(made, np.expand_dims(rows.argmax(axis), axis), 1, axis)
+        return (made.reshape(x.shape),)
+
+
+class Selu(OpRun):
+    """With its own defaults in opset 1."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, **attributes: Any) -> tuple[Array]:
+        until, defaults = DEFAULTS["Selu"]
+        if _opset(self) < until:
+            attributes |= {name: value for name, value in defaults.items() if name not in _given(self)}
+        alpha, gamma = float(attributes["alpha"]), float(attributes["gamma"])
+        return ((np.where(x > 0, x, alpha * np.expm1(x)) * gamma).astype(x.dtype),)
+
+
+class Resize(_Resize):
+    """Cubic weights in float64, where the coefficient of ONNX's own, a float32, makes all of them that; corners aligned
+    with those of the result, where ONNX's own takes the length that a scale says, before it is rounded; and opset 10,
+    which counts places from the corner of an element, and rounds as `ops.resample.ROUNDING_OF_10` says."""
+
+    op_domain = ""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> tuple[Array]:
+        x, (roi, scales, sizes) = inputs[0], (*inputs[1:], None, None, None)[:3]
+        if _opset(self) < 11:
+            if attributes.get("mode") in (None, "nearest"):
+                return (_nearest_of_10(x, inputs[1]),)
+            roi, scales = None, inputs[1]
+            attributes["coordinate_transformation_mode"] = "asymmetric"
+        coefficient = attributes.get("cubic_coeff_a")
+        attributes["cubic_coeff_a"] = None if coefficient is None else float(coefficient)
+        if scales is not None and attributes.get("coordinate_transformation_mode") == "align_corners":
+            scaled = [x.shape[axis] for axis in attributes.get("axes") or range(x.ndim)]
+            scales, sizes = None, (scales * np.array(scaled)).astype(np.int64)
+        return cast("Any", super())._run(x, roi, scales, sizes, **attributes)
+
+
+def _nearest_of_10(x: Array, scales: Array) -> Array:
+    for axis, scale in enumerate(np.asarray(scales, np.float32)):
+        places = np.arange(int(np.floor(x.shape[axis] * scale)), dtype=np.float32) / scale
+        nearest = np.ceil(places) if scale < 1 else np.floor(places)
+        x = np.take(x, np.clip(nearest, 0, x.shape[axis] - 1).astype(np.int64), axis)
+    return x
+
+
+OLDER: tuple[type[OpRun], ...] = (Softmax, LogSoftmax, Hardmax, Selu, Resize)
+"""Instead of ONNX's own."""

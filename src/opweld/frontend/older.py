@@ -1,0 +1,59 @@
+"""What operators of older opsets meant that onnx's converter does not keep: other defaults, and axes that are one.
+
+Softmax and LogSoftmax, which were along all axes from one on as Hardmax was, it rewrites itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+from onnx import helper
+
+from opweld.frontend.order import bodies_of
+
+LARGEST = 3.4028234663852886e38
+"""Of float32: a Clip that says nothing makes it of infinity before opset 11, and leaves infinity as it is since."""
+
+DEFAULTS: Mapping[str, tuple[int, Mapping[str, float]]] = {
+    "Clip": (11, {"min": -LARGEST, "max": LARGEST}),
+    "Selu": (6, {"alpha": 1.6732, "gamma": 1.0507}),
+}
+"""By operator, the opset that changed its defaults, and what they were before. `tests/unit/frontend/test_older.py`
+holds this, and what is left to the converter, to the schemas of all opsets."""
+
+ONE_AXIS = 13
+"""The opset since which Hardmax is along one axis; before, it is along all from one on."""
+
+
+def state_defaults(graph: onnx.GraphProto, opset: int) -> None:
+    """Gives nodes of an older opset the attributes that they leave to its defaults, in place."""
+    for node in graph.node:
+        until, defaults = DEFAULTS.get(node.op_type, (0, {}))
+        if opset < until and node.domain in ("", "ai.onnx"):
+            given = {attribute.name for attribute in node.attribute}
+            node.attribute.extend(helper.make_attribute(n, value) for n, value in defaults.items() if n not in given)
+        for body in bodies_of(node):
+            state_defaults(body, opset)
+
+
+def along_one_axis(graph: onnx.GraphProto) -> None:
+    """Writes each Hardmax of a graph of an opset before `ONE_AXIS`, converted but for that, as it is now, in place."""
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        for body in bodies_of(node):
+            along_one_axis(body)
+        older = node.op_type == "Hardmax" and node.domain in ("", "ai.onnx")
+        graph.node.extend(_along_one_axis(node) if older else [node])
+
+
+def _along_one_axis(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Hardmax of rows that are all axes from one on, laid out as the data again."""
+    (x,), (y,) = node.input, node.output
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
+    shape, rows, largest = (f"{y}/{part}" for part in ("shape", "rows", "largest"))
+    yield helper.make_node("Flatten", [x], [rows], name=node.name, axis=axis)
+    yield helper.make_node("Hardmax", [rows], [largest], name=node.name, axis=1)
+    yield helper.make_node("Shape", [x], [shape], name=node.name)
+    yield helper.make_node("Reshape", [largest, shape], [y], name=node.name)
