@@ -1,6 +1,6 @@
 """Normalisations. Each intermediate is a tensor of its own, so that fusion sees it.
 
-The variance is the mean of the squared deviation, never E[x^2] - E[x]^2, which cancels.
+The variance is that of what elements are beyond their mean as it was rounded, never E[x^2] - E[x]^2, which cancels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from opweld.ops.operands import (
 from opweld.ops.pool import norm_parts
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers, required_attribute
 from opweld.ops.rows import Rows, rows_along, rows_of_groups
-from opweld.tensor.dim import ONE, Axis, as_dim, floordiv
+from opweld.tensor.dim import ONE, Axis, as_dim, floordiv, mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, reduce, unary
 
@@ -70,9 +70,8 @@ def _lower_training(scope: Lowering, node: ir.Node) -> None:
     take the part that momentum leaves."""
     x, scale, bias = (required(node, position) for position in range(3))
     rows = rows_along(scope, x, [axis for axis in range(scope.fact(x).rank) if axis != 1])
-    mean, deviation = rows.deviation()
-    variance = rows.mean_square(deviation.at)
-    inverse = rows.per_row(lambda row: unary("rsqrt", add(variance.at(row), _epsilon(node))), "inverse")
+    centred = rows.centred()
+    deviation, inverse = centred.deviation, rows.inverse_root(centred.variance, _epsilon(node))
 
     def body(i: Indices) -> Expr:
         scaled = mul(mul(deviation.at(i), inverse.at(i[1:2])), cast(scope.load(scale, i[1:2]), deviation.dtype))
@@ -80,7 +79,7 @@ def _lower_training(scope: Lowering, node: ir.Node) -> None:
 
     define(scope, node.outputs[0], body)
     momentum = float(attribute(node, "momentum", 0.9))
-    for position, found in ((1, mean), (2, variance)):
+    for position, found in ((1, centred.mean), (2, centred.variance)):
         running, output = required(node, position + 2), wanted(node, position)
         if output is not None:
             _define_running(scope, output, running, found, momentum)
@@ -146,15 +145,18 @@ def lower_channel_normalization(scope: Lowering, node: ir.Node) -> None:
     channels = scope.fact(x).shape[1]
     instance = node.op_type == "InstanceNormalization"
     groups = channels if instance else as_dim(required_attribute(node, "num_groups"))
-    rows = rows_of_groups(scope, x, groups, ONE if instance else floordiv(channels, groups))
-    _, deviation = rows.deviation()
-    inverse = rows.inverse_root(deviation.at, _epsilon(node))
+    size = ONE if instance else floordiv(channels, groups)
+    rows = rows_of_groups(scope, x, groups, size)
+    found = rows.centred()
+    inverse = rows.inverse_root(found.variance, _epsilon(node))
 
     def body(i: Indices) -> Expr:
-        normal = mul(deviation.at(i), inverse.at(rows.row(i)))
-        return add(mul(normal, widen(scope.load(scale, i[1:2]))), widen(scope.load(bias, i[1:2])))
+        channel = (i[1] * size + i[2],)
+        normal = mul(found.deviation.at(i), inverse.at(rows.row(i)))
+        return add(mul(normal, widen(scope.load(scale, channel))), widen(scope.load(bias, channel)))
 
-    define(scope, node.outputs[0], body)
+    whole = rows.per_element(body, "grouped")
+    define(scope, node.outputs[0], lambda i: whole.at((i[0], i[1] // size, mod(i[1], size), *i[2:])))
 
 
 @infers("LayerNormalization", "RMSNormalization")
@@ -198,13 +200,12 @@ class Normal:
 
 def normalized(rows: Rows, epsilon: float, centred: bool) -> Normal:
     """(x - mean) / sqrt(variance + epsilon) of each row; not centred: x / sqrt(mean square + epsilon)."""
-    mean: Emitted | None = None
-    own: Body = rows.element
-    if centred:
-        mean, deviation = rows.deviation()
-        own = deviation.at
-    inverse = rows.inverse_root(own, epsilon)
-    return Normal(lambda i: mul(own(i), inverse.at(rows.row(i))), mean, inverse)
+    if not centred:
+        inverse = rows.inverse_root(rows.mean_square(rows.element), epsilon)
+        return Normal(lambda i: mul(rows.element(i), inverse.at(rows.row(i))), None, inverse)
+    found = rows.centred()
+    inverse = rows.inverse_root(found.variance, epsilon)
+    return Normal(lambda i: mul(found.deviation.at(i), inverse.at(rows.row(i))), found.mean, inverse)
 
 
 def scaled(scope: Lowering, element: Body, scale: ir.Value, bias: ir.Value | None) -> Body:
@@ -247,10 +248,9 @@ def lower_mean_variance(scope: Lowering, node: ir.Node) -> None:
     x = required(node, 0)
     axes = normalize_axes(attribute(node, "axes", None) or (0, 2, 3), scope.fact(x).rank, node)
     rows = rows_along(scope, x, axes)
-    _, deviation = rows.deviation()
-    variance = rows.mean_square(deviation.at)
-    divisor = rows.per_row(lambda row: add(root(variance.at(row)), 1e-9), "divisor")
-    define(scope, node.outputs[0], lambda i: div(deviation.at(i), divisor.at(rows.row(i))))
+    found = rows.centred()
+    divisor = rows.per_row(lambda row: add(root(found.variance.at(row)), 1e-9), "divisor")
+    define(scope, node.outputs[0], lambda i: div(found.deviation.at(i), divisor.at(rows.row(i))))
 
 
 @lowers("LRN")

@@ -15,6 +15,15 @@ from opweld.tensor.expr import Expr, reduce, unary
 
 
 @dataclass(frozen=True)
+class Centred:
+    """The mean and the variance of each row, and each element minus the mean of its row."""
+
+    mean: Emitted
+    variance: Emitted
+    deviation: Emitted
+
+
+@dataclass(frozen=True)
 class Rows:
     """`element` is the value at its own indices, widened to the dtype of sums. `outer` are the sizes that name a row,
     `inner` those of a row's elements; `join` gives an element's indices, `row` the row that an element is in."""
@@ -54,18 +63,28 @@ class Rows:
         total = self.total("sum", term, f"{hint}_total")
         return self.per_row(lambda row: div(total.at(row), count(self.extent, total.dtype)), hint)
 
-    def deviation(self) -> tuple[Emitted, Emitted]:
-        """Emits (the mean of each row, each element minus the mean of its row)."""
-        mean = self.mean(self.element, "mean")
-        return mean, self.per_element(lambda i: sub(self.element(i), mean.at(self.row(i))), "deviation")
+    def centred(self) -> Centred:
+        """Emits the mean and the variance of each row, and what each element is beyond the mean.
+
+        A sum of elements that are all large is rounded as they are. So the mean is taken twice: of the elements, then
+        of what they are beyond the first one, in the pass that sums the squares of that."""
+        near = self.mean(self.element, "near")
+        offset = self.per_element(lambda i: sub(self.element(i), near.at(self.row(i))), "offset")
+        rest = self.mean(offset.at, "rest")
+        squares = self.mean_square(offset.at)
+        deviation = self.per_element(lambda i: sub(offset.at(i), rest.at(self.row(i))), "deviation")
+        return Centred(
+            self.per_row(lambda row: add(near.at(row), rest.at(row)), "mean"),
+            self.per_row(lambda row: sub(squares.at(row), square(rest.at(row))), "variance"),
+            deviation,
+        )
 
     def mean_square(self, term: Body) -> Emitted:
-        """Emits the mean of the square of a function of an element's indices: of deviations, the variance."""
-        return self.mean(lambda i: square(term(i)), "variance")
+        """Emits the mean of the square of a function of an element's indices."""
+        return self.mean(lambda i: square(term(i)), "squares")
 
-    def inverse_root(self, term: Body, epsilon: float) -> Emitted:
-        """Emits 1 / sqrt(mean square + epsilon) of each row."""
-        variance = self.mean_square(term)
+    def inverse_root(self, variance: Emitted, epsilon: float) -> Emitted:
+        """Emits 1 / sqrt(variance + epsilon) of each row."""
         return self.per_row(lambda row: unary("rsqrt", add(variance.at(row), epsilon)), "inverse")
 
 
@@ -89,14 +108,13 @@ def rows_of(scope: Lowering, shape: tuple[Dim, ...], element: Body, axes: Sequen
 
 
 def rows_of_groups(scope: Lowering, value: ir.Value, groups: Dim, size: Dim) -> Rows:
-    """The rows of [N, C, ...] that each hold `size` consecutive channels of one image with all that follows."""
-    shape = scope.fact(value).shape
-
-    def join(outer: Indices, inner: Indices) -> Indices:
-        return (outer[0], outer[1] * size + inner[0], *inner[1:])
-
-    def row(indices: Indices) -> Indices:
-        return (indices[0], indices[1] // size)
-
-    element: Body = lambda i: widen(scope.load(value, i))  # noqa: E731
-    return Rows(scope, shape, (shape[0], groups), (size, *shape[2:]), element, join, row)
+    """The rows of [N, C, ...] that each hold `size` consecutive channels of one image with all that follows, as
+    [N, groups, size, ...]."""
+    image, _, *places = scope.fact(value).shape
+    shape = (image, groups, size, *places)
+    return rows_of(
+        scope,
+        shape,
+        lambda i: widen(scope.load(value, (i[0], i[1] * size + i[2], *i[3:]))),
+        range(2, len(shape)),
+    )

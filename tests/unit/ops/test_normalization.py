@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import opweld
 from opweld.errors import ModelError
-from tests.unit.ops.one_node import check, make_model, normal, programs_of
+from tests.unit.ops.one_node import check, make_model, normal, programs_of, run
 
 Array = Any
 
@@ -107,14 +108,49 @@ def test_layer_normalization(axis: int, bias: bool) -> None:
     check("LayerNormalization", [x, scale, *extra], outputs=3, axis=axis, reference=reference, tolerance=3e-5)
 
 
-def test_layer_normalization_does_not_cancel() -> None:
-    x = normal(4, 256) + 1000
-    check(
-        "LayerNormalization",
-        [x, np.ones(256, np.float32)],
-        reference=lambda x, _: normalized(x, (1,), 1e-5).astype(np.float32),
-        tolerance=1e-4,
-    )
+CENTRED: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] = {
+    "LayerNormalization": ((2, 6, 7), (2,), 7, {"epsilon": 1e-5}),
+    "InstanceNormalization": ((2, 6, 7), (2,), 6, {"epsilon": 1e-5}),
+    "GroupNormalization": ((2, 3, 2, 7), (2, 3), 6, {"epsilon": 1e-5, "num_groups": 3}),
+    "MeanVarianceNormalization": ((2, 6, 7), (2,), 0, {"axes": [2]}),
+}
+"""By operator: how it sees [2, 6, 7], along which axes of that it normalises, how many scales it has, attributes."""
+
+
+@pytest.mark.parametrize("offset", [1e2, 1e4, 1e6])
+@pytest.mark.parametrize("operator", CENTRED)
+def test_rows_far_from_zero(operator: str, offset: float) -> None:
+    """The mean is rounded as the elements are; what they are beyond it is not."""
+    seen, axes, scales, attributes = CENTRED[operator]
+    x = normal(2, 6, 7) + np.float32(offset)
+    expected = normalized(x.reshape(seen), axes, attributes.get("epsilon", 0)).reshape(x.shape)
+    arrays = [x, *([np.ones(scales, np.float32), np.zeros(scales, np.float32)] if scales else [])]
+    model = make_model(operator, arrays, **attributes)
+    feeds = {f"x{position}": array for position, array in enumerate(arrays)}
+    for found in (run(programs_of(model), feeds), opweld.compile(model).run(feeds)):
+        np.testing.assert_allclose(found["y0"], expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("operator", ["LayerNormalization", "InstanceNormalization", "GroupNormalization"])
+def test_constant_rows(operator: str) -> None:
+    """Nothing divided by nothing is NaN, as the formula says, and with an epsilon the bias. A tenth is no number of
+    float32: seven of them have a mean that is rounded."""
+    *_, scales, attributes = CENTRED[operator]
+    x = normal(2, 6, 7)
+    constant = x.copy()
+    constant[0] = 0.1
+    arrays = [constant, normal(scales, seed=1), normal(scales, seed=2)]
+    feeds = {f"x{position}": array for position, array in enumerate(arrays)}
+    for epsilon in (0.0, 1e-5):
+        stated: dict[str, Any] = {**attributes, "epsilon": epsilon}
+        model = make_model(operator, arrays, **stated)
+        for found in (run(programs_of(model), feeds), opweld.compile(model).run(feeds)):
+            assert np.isfinite(found["y0"][1]).all()
+            if epsilon:
+                bias = arrays[2] if operator == "LayerNormalization" else arrays[2][:, None]
+                np.testing.assert_allclose(found["y0"][0], np.broadcast_to(bias, (6, 7)), rtol=0, atol=1e-6)
+            else:
+                assert np.isnan(found["y0"][0]).all()
 
 
 def test_dynamic_layer_normalization() -> None:

@@ -206,7 +206,9 @@ def of_lengths(op: str, direction: str, linear: bool = False) -> Any:
         found = []
         for n, length in enumerate(lengths):
             state = [None if s is None else s[:, n : n + 1] for s in (h, c)]
-            every, *last = whole(x[:length, n : n + 1], w, r, b, None, *state)
+            every, *last = whole(x[: max(length, 1), n : n + 1], w, r, b, None, *state)
+            if not length:
+                every, last = every[:0], [last_ if s is None else s for last_, s in zip(last, state, strict=False)]
             padding = np.zeros((len(x) - length, *every.shape[1:]), np.float32)
             found.append([np.concatenate([every, padding]), *last])
         return tuple(
@@ -219,12 +221,17 @@ def of_lengths(op: str, direction: str, linear: bool = False) -> Any:
 @pytest.mark.parametrize("op", list(GATES))
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("constant", [(), (4,)])
-def test_sequence_lengths(op: str, direction: str, constant: tuple[int, ...]) -> None:
-    lengths = np.array([3, 5, 1], np.int32)
+@pytest.mark.parametrize("lengths", [[3, 5, 1], [0, 5, 2]])
+def test_sequence_lengths(op: str, direction: str, constant: tuple[int, ...], lengths: list[int]) -> None:
+    """A sequence of no steps ends in the state that it begins with: the last of the states that the formulas give."""
     ways = 2 if direction == "bidirectional" else 1
     check(
         op,
-        [*arrays(op, 5, 3, 2, 4, ways), lengths, *(normal(ways, 3, 4, seed=s) for s in range(8, 8 + states(op)))],
+        [
+            *arrays(op, 5, 3, 2, 4, ways),
+            np.array(lengths, np.int32),
+            *(normal(ways, 3, 4, seed=s) for s in range(8, 8 + states(op))),
+        ],
         outputs=1 + states(op),
         constant=constant,
         hidden_size=4,

@@ -236,6 +236,35 @@ output residual = added
 """
 
 
+def moments(rows: Size, columns: int, head: str = "") -> str:
+    """A row less its mean, which is taken twice, over its spread: the last two sums need nothing of each other."""
+    return f"""program moments
+{head}
+input x f32[{rows}, {columns}]
+tensor total f32[i0: {rows}] from "near"
+  over r0: {columns}
+  = sum<r0>(x[i0, r0])
+tensor near f32[i0: {rows}] from "near"
+  = div(total[i0], {columns}.0)
+tensor offset f32[i0: {rows}, i1: {columns}] from "offset"
+  = sub(x[i0, i1], near[i0])
+tensor beyond f32[i0: {rows}] from "rest"
+  over r0: {columns}
+  = sum<r0>(offset[i0, r0])
+tensor rest f32[i0: {rows}] from "rest"
+  = div(beyond[i0], {columns}.0)
+tensor squares f32[i0: {rows}] from "spread"
+  over r0: {columns}
+  %0 = offset[i0, r0]
+  = sum<r0>(mul(%0, %0))
+tensor spread f32[i0: {rows}] from "spread"
+  = sqrt(sub(squares[i0], mul(beyond[i0], rest[i0])))
+tensor result f32[i0: {rows}, i1: {columns}] from "result"
+  = div(sub(offset[i0, i1], rest[i0]), spread[i0])
+output y = result
+"""
+
+
 def global_pool(c: int, h: int, w: int) -> str:
     """Squeeze and excite: the mean of each channel goes through a small product and scales the channel."""
     return f"""program global_pool
@@ -499,6 +528,7 @@ PROGRAMS = {
     "softmax": softmax(5, 19),
     "softmax_of_columns": softmax(7, 13, axis=0),
     "layer_norm": layer_norm(5, 19),
+    "moments": moments(5, 19),
     "global_pool": global_pool(11, 3, 5),
     "concatenation": concatenation(5, 7, 3, 5),
     "upsampling": upsampling(3, 5, 3, 4),

@@ -132,6 +132,14 @@ def test_cores_take_rows_of_their_own_where_not_all_fit() -> None:
     assert "span" not in str(alone.plans[0].schedule)
 
 
+def test_reductions_that_need_nothing_of_each_other_share_a_pass() -> None:
+    """A pass for the first sum, one for the two of what is beyond it, one for the result."""
+    compiled = compile_text(programs.moments(4, 64))
+    assert compiled.names == ["rows"]
+    text = print_kernel(compiled.kernels[0].kernel)
+    assert text.count("loop k") == 3
+
+
 def test_a_long_map_is_split_into_chunks() -> None:
     compiled = check(programs.elementwise((3, 1100), "max(x[i0, i1], 0.0)"))
     (item,) = compiled.kernels

@@ -110,10 +110,10 @@ class SoftmaxMember:
             return (Store(root, place.substitute({column: index}), value),)
 
         lanes = Axis(column.name + "l", width)
-        highest = lane_tiles_over(column, width, lanes, prefix + "high", "max", scores, None)
+        highest = lane_tiles_over(column, width, lanes, [(prefix + "high", "max", scores, None)])
         again = Axis(column.name + "l", width)
         stored = load(root, dtype, (place,))
-        added = lane_tiles_over(column, width, again, prefix + "part", "sum", stored, None)
+        added = lane_tiles_over(column, width, again, [(prefix + "part", "sum", stored, None)])
         return [
             Declare(prefix + "high", dtype, (lanes,), lowest),
             *highest,

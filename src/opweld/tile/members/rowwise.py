@@ -6,7 +6,7 @@ run along it, and a pass loops over the columns with one row in each lane.
 
 A member of the region is one of: a reduction (a pass of its own), a value of the row (computed once), a value of each
 column. The last kind is stored if anyone else needs it, kept in scratch if it is dear and read by more than one pass,
-and otherwise computed again wherever it is read.
+and otherwise computed again wherever it is read. Reductions of which none needs another's result share a pass.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ from opweld.tile.lanes import tile_at, tiles, vectors_for
 from opweld.tile.members.reduction import flat_position, initial_of
 from opweld.tile.nest import resolve
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
+
+SHARED = 2
+"""Reductions that share a pass: each has as many accumulators as the pass has vectors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +201,7 @@ class Passes:
         self._scratch: list[Scratch] = []
         self._stored: dict[str, Storage] = {}
         self._scalars: dict[str, str] = {}
+        self._passed: set[str] = set()
 
     def reduced(self, tensor: Tensor) -> Expr:
         """What a tensor reduces, at a column of the current row, ready for statements."""
@@ -233,7 +237,8 @@ class Passes:
         body = self._canonical(tensor)
         for node in reductions(body):
             name = f"{self._prefix}r{position}_{len(statements)}"
-            statements += self._reduction(name, node, at, over)
+            if name not in self._passed:
+                statements += self._reduction({name: node, **self._beside(position, node)}, at, over)
             body = transform(body, lambda n, node=node, name=name: load(name, node.dtype, ()) if n is node else None)
         if not self._work.per_column(tensor):
             name = f"{self._prefix}v{position}"
@@ -299,23 +304,53 @@ class Passes:
 
         return substitute_loads(body, element)
 
-    def _reduction(self, name: str, node: Reduce, at: dict[Atom, Dim], over: tuple[Axis, ...]) -> list[Statement]:
-        initial = initial_of(node)
-        flat = flat_position(node)
+    def _beside(self, position: int, node: Reduce) -> dict[str, Reduce]:
+        """Reductions of members further on, by name, that need nothing which is not there yet: they share the pass."""
+        found: dict[str, Reduce] = {}
         columns = self._column_order(node)
+        for later, tensor in enumerate(self._work.tensors[position + 1 :], position + 1):
+            if not reductions(tensor.body) or not self._is_ready(tensor, set()):
+                continue
+            own = reductions(self._canonical(tensor))
+            if len(own) == 1 and self._column_order(own[0]) == columns and len(found) + 1 < SHARED:
+                found[f"{self._prefix}r{later}_0"] = own[0]
+        self._passed.update(found)
+        return found
+
+    def _is_ready(self, tensor: Tensor, seen: set[str]) -> bool:
+        """Whether all that a member's body reads is in a register, in memory, or computed from what is."""
+        for node in loads(tensor.body):
+            source = self._members.get(node.tensor)
+            if source is None or node.tensor in (*self._scalars, *self._stored, *seen):
+                continue
+            kept = self._work.tensors.index(source) in self._kept or node.tensor in self._work.outputs
+            if kept or reductions(source.body) or not self._is_ready(source, seen):
+                return False
+            if not self._work.per_column(source):
+                return False
+            seen.add(node.tensor)
+        return True
+
+    def _reduction(self, nodes: Mapping[str, Reduce], at: dict[Atom, Dim], over: tuple[Axis, ...]) -> list[Statement]:
+        """A pass over the columns that reduces all of these, by name."""
+        columns = self._column_order(next(iter(nodes.values())))
+        bodies = [(name, node, self._finished(node.body, at if over else {})) for name, node in nodes.items()]
         if over:
-            value = self._finished(node.body, at)
-            inner: tuple[Statement, ...] = (Accumulate(name, node.kind, value, flat),)
+            inner: tuple[Statement, ...] = tuple(
+                Accumulate(name, node.kind, value, flat_position(node)) for name, node, value in bodies
+            )
             for axis in reversed(columns):
                 inner = (Loop(axis, inner),)
-            return [Declare(name, node.dtype, over, initial), *inner]
-        value = self._finished(node.body, {})
+            return [*(Declare(name, node.dtype, over, initial_of(node)) for name, node in nodes.items()), *inner]
         across = self._lane
         lanes = Axis(across.name + "l", self.width)
-        inner = lane_tiles_over(across, self.width, lanes, name, node.kind, value, flat)
+        inner = lane_tiles_over(
+            across, self.width, lanes, [(name, node.kind, value, flat_position(node)) for name, node, value in bodies]
+        )
         for axis in reversed([a for a in columns if a is not across]):
             inner = (Loop(axis, inner),)
-        return [Declare(name, node.dtype, (lanes,), initial), *inner, Collapse(name, node.kind)]
+        declared = (Declare(name, node.dtype, (lanes,), initial_of(node)) for name, node in nodes.items())
+        return [*declared, *inner, *(Collapse(name, node.kind) for name, node in nodes.items())]
 
     def _column_order(self, node: Reduce) -> tuple[Axis, ...]:
         if node.kind.startswith("arg"):
@@ -385,14 +420,18 @@ def _reduce_over(node: Reduce, places: dict[Axis, Axis], body: Expr) -> Expr:
 
 
 def lane_tiles_over(
-    axis: Axis, width: int, lanes: Axis, name: str, kind: str, value: Expr, flat: Dim | None
+    axis: Axis, width: int, lanes: Axis, terms: Sequence[tuple[str, str, Expr, Dim | None]]
 ) -> tuple[Statement, ...]:
-    """Lane tiles whose axis is the one that an accumulator was declared over."""
+    """Lane tiles whose axis is the one that accumulators were declared over, which take (accumulator, kind, value, its
+    position) each."""
     count = ceildiv(axis.extent, width)
     limit = None if count * width is axis.extent else axis.extent
     counter = Axis(axis.name + "t", count)
     base = ZERO if count is ONE else width * counter.dim
     at: dict[Atom, Dim] = {axis: base + lanes.dim}
-    position = None if flat is None else flat.substitute(at)
-    tile = Tile(lanes, "lane", base, (Accumulate(name, kind, substitute(value, at), position),), limit)
+    made = tuple(
+        Accumulate(name, kind, substitute(value, at), None if flat is None else flat.substitute(at))
+        for name, kind, value, flat in terms
+    )
+    tile = Tile(lanes, "lane", base, made, limit)
     return (tile,) if count is ONE else (Loop(counter, (tile,)),)
