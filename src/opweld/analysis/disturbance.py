@@ -7,6 +7,7 @@ import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,10 @@ class Disturbance:
         """Whether the system tells what the processors did."""
         return self.others is not None
 
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        return {**vars(self), "busy": self.busy, "reasons": list(self.reasons)}
+
     @property
     def warning(self) -> str:
         """What to say before any result; "" where the machine was quiet."""
@@ -86,16 +91,20 @@ class Watch:
         self._own = sum(os.times()[:4])
         self._ticks = _ticks()
 
-    def seen(self, seconds: npt.NDArray[np.float64]) -> Disturbance:
-        """What has disturbed runs since then, which took these seconds each."""
+    def seen(self, spread: float) -> Disturbance:
+        """What has disturbed runs since then, of which nine of ten stayed below so many times the median."""
         wall = max(time.perf_counter() - self._began, 1e-9)
         steal, others, now = None, None, _ticks()
         if self._ticks is not None and now is not None and now[0] > self._ticks[0]:
             total, busy, stolen = (after - before for after, before in zip(now, self._ticks, strict=True))
             own = (sum(os.times()[:4]) - self._own) * os.sysconf("SC_CLK_TCK")
             steal, others = stolen / total, max(0.0, (busy - own) / total)
-        spread = float(np.percentile(seconds, 90) / np.median(seconds)) if len(seconds) else 1.0
         return Disturbance(steal, others, (_switches() - self._switches) / wall, spread)
+
+
+def spread_of(seconds: npt.NDArray[np.float64]) -> float:
+    """What nine of ten runs stay below that took these seconds each, as a multiple of the median."""
+    return float(np.percentile(seconds, 90) / np.median(seconds)) if len(seconds) else 1.0
 
 
 def _switches() -> int:

@@ -45,11 +45,7 @@ def profile_json(profile: ModelProfile, model: str, target: str) -> dict[str, An
         "timed": {"median": float(np.median(profile.timed)), "best": float(np.min(profile.timed))},
         "overhead": profile.overhead.added,
         "overhead_noise": profile.overhead.noise,
-        "disturbance": {
-            **vars(profile.disturbance),
-            "busy": profile.disturbance.busy,
-            "reasons": list(profile.disturbance.reasons),
-        },
+        "disturbance": profile.disturbance.to_json(),
         "accounted": profile.accounted,
         "idle": vars(profile.idle).copy(),
         "counters": {

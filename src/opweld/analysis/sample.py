@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opweld.analysis.alternate import Blocks, Run, alternate_runs
-from opweld.analysis.disturbance import Disturbance, Watch
+from opweld.analysis.disturbance import Disturbance, Watch, spread_of
 from opweld.runtime.bind import Array, PlanDescription
 from opweld.runtime.profile import Clocked
 from opweld.runtime.session import Session
@@ -71,7 +71,7 @@ def sample(
         np.array([clock.wall for clock in clocks], np.int64),
         np.stack([clock.timings for clock in clocks]),
         (_rounds(made[PLAIN]), _rounds(made[TIMED])),
-        watch.seen(plain),
+        watch.seen(spread_of(plain)),
     )
 
 

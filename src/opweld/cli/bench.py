@@ -50,11 +50,12 @@ def bench(
     opweld bench model.onnx --pin ID=ALTERNATIVE          what is another choice worth?
 
     The ratio is the first other runtime's time by opweld's: above 1, opweld is faster. The error is the largest
-    difference to that runtime's outputs, as a part of each output's scale.
+    difference to that runtime's outputs, as a part of each output's scale. Nine of ten runs took at most p90: where
+    that is far from the median, or the system took processors away, which is said before the table, measure again.
     """
     from opweld.cli.contest import Row, contest
     from opweld.cli.open import Opened
-    from opweld.cli.peers import PEERS
+    from opweld.cli.peers import PEERS, check_installed
 
     peers = [] if vs == "none" else _names(vs, "--vs")
     for peer in peers:
@@ -64,8 +65,9 @@ def bench(
     for level in chosen:
         if level not in LEVELS:
             raise OptionError(f"--levels {level!r}: expected some of {', '.join(LEVELS)}")
+    check_installed(peers)
     rows: list[Row] = []
-    sizes = arguments.sizes(dim)
+    sizes, given = arguments.sizes(dim), arguments.pairs(values, "--input")
     for model in models:
         variants = {
             level: arguments.options(
@@ -85,9 +87,9 @@ def bench(
         }
 
         def feeds(opened: Opened) -> dict[str, Any]:
-            return opened.feeds(arguments.pairs(values, "--input"), sizes, seed)
+            return opened.feeds(given, sizes, seed)
 
-        rows += contest(model, model.stem, variants, peers, feeds, rounds, sizes)
+        rows += contest(model, model.stem, variants, peers, feeds, rounds, sizes, given)
     if json is not None:
         show.write_json({"rows": [row.to_json() for row in rows]}, json)
     if json is None or str(json) != "-":
@@ -110,14 +112,21 @@ def print_rows(rows: Sequence[Any], peers: Sequence[str]) -> None:
         Column("nodes -> kernels", 3),
         Column("max error", 2),
     ]
-    columns += [Column("opweld ms"), *(Column(f"{peer} ms", 1 if number else 0) for number, peer in enumerate(peers))]
+    columns += [Column("opweld ms"), Column("opweld p90", 2)]
+    for number, peer in enumerate(peers):
+        columns += [Column(f"{peer} ms", 1 if number else 0), Column(f"{peer} p90", 3)]
     columns += [*([Column("ratio")] if peers else []), Column("moved", 4), Column("arena", 5), Column("all tensors", 6)]
     table: list[list[str]] = []
     for row in rows:
         cells = [printable(row.model), *([row.level] if many else []), f"{row.nodes} -> {row.kernels}"]
-        cells += ["-" if row.error is None else f"{row.error:.1e}", show.milliseconds(row.timings["opweld"].median_s)]
-        cells += [show.milliseconds(row.timings[peer].median_s) for peer in peers]
+        cells += ["-" if row.error is None else f"{row.error:.1e}"]
+        for contestant in ("opweld", *peers):
+            timing = row.timings[contestant]
+            cells += map(show.milliseconds, (timing.median_s, timing.p90_s))
         cells += [f"{row.ratio:.2f}"] if row.ratio is not None else []
         cells += map(show.byte_count, (row.moved_bytes, row.arena_bytes, row.tensor_bytes))
         table.append(cells)
+    for name, warning in dict.fromkeys((row.model, row.disturbance.warning) for row in rows):
+        if warning:
+            show.text(f"warning, {printable(name)}: {warning}")
     show.table("", columns, table)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from opweld.analysis.disturbance import Disturbance, Watch
 from opweld.cli import show
 from opweld.cli.measure import Timing, alternate
 from opweld.cli.open import Opened, open_model
-from opweld.cli.peers import Run, prepare
+from opweld.cli.peers import Run, check_installed, prepare
 from opweld.errors import OptionError
 from opweld.options import Options, available_cores
 from opweld.verify.compare import compare
@@ -26,11 +27,12 @@ class Row:
 
     Attributes:
         model, level: whose.
-        inputs: shapes by name.
+        inputs: shapes by name. given: those whose values were given; the others are made up.
         threads: of every contestant.
         nodes: of the ONNX file, its subgraphs included, but no Constants. kernels: steps of one run.
         error: the largest difference to the first peer's outputs, as a part of each output's scale; None without peers.
-        timings: by contestant; `opweld` is this row's.
+        timings: by contestant; `opweld` is this row's. disturbance: what else the machine did meanwhile; its spread is
+            that of the steadiest contestant.
         arena_bytes: memory of intermediate values. tensor_bytes: what they would take without sharing.
         moved_bytes: what the kernels read and write, each value once a kernel.
     """
@@ -38,11 +40,13 @@ class Row:
     model: str
     level: str
     inputs: dict[str, list[int]]
+    given: list[str]
     threads: int
     nodes: int
     kernels: int
     error: float | None
     timings: dict[str, Timing]
+    disturbance: Disturbance
     arena_bytes: int
     tensor_bytes: int
     moved_bytes: int
@@ -55,7 +59,8 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
-        return asdict(self) | {"ratio": self.ratio}
+        timings = {name: timing.to_json() for name, timing in self.timings.items()}
+        return asdict(self) | {"timings": timings, "disturbance": self.disturbance.to_json(), "ratio": self.ratio}
 
 
 def contest(
@@ -66,10 +71,13 @@ def contest(
     make_feeds: Callable[[Opened], Mapping[str, Array]],
     rounds: int,
     dims: Mapping[str, int] | None = None,
+    given: Collection[str] = (),
 ) -> list[Row]:
     """Compiles `model` once per variant (options by level), times variants and peers in turn; answers their rows.
 
-    `dims` are sizes of its symbolic dims where it compiles for no others."""
+    `dims` are sizes of its symbolic dims where it compiles for no others; `given` are the inputs whose values
+    `make_feeds` does not make up. Raises OptionError, before anything is compiled, for a peer that is not installed."""
+    check_installed(peers)
     if model.is_dir():
         raise OptionError(f"{model} is a folder: bench takes ONNX files, which the other runtimes can read too")
     opened = {level: open_model(model, options, dims) for level, options in variants.items()}
@@ -81,10 +89,12 @@ def contest(
     for peer in peers:
         runs[peer] = prepare(peer, model, feeds, threads)
         answers[peer] = runs[peer]()
+    watch = Watch()
     with show.progress() as progress:
         timings = alternate(
             runs, rounds=rounds, progress=progress and (lambda done, total: progress(f"timing {name}", done, total))
         )
+    disturbance = watch.seen(min(timing.spread for timing in timings.values()))
     rows: list[Row] = []
     for level, one in opened.items():
         plan = one.session.plan(feeds)
@@ -93,11 +103,13 @@ def contest(
             model=name,
             level=level,
             inputs={key: list(value.shape) for key, value in feeds.items()},
+            given=[key for key in feeds if key in given],
             threads=threads,
             nodes=count_nodes(model),
             kernels=len(plan.steps),
             error=_error(first.session.output_names, mine, answers[peers[0]]) if peers else None,
             timings={"opweld": timings[f"opweld {level}"]} | {peer: timings[peer] for peer in peers},
+            disturbance=disturbance,
             arena_bytes=plan.arena,
             tensor_bytes=plan.total,
             moved_bytes=sum(step.bytes for step in plan.steps),

@@ -6,17 +6,30 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from opweld.analysis.alternate import Blocks, alternate_runs
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Latency of one contestant in seconds: the median and the least of `runs` runs."""
+    """Latency of one contestant in seconds: the median, what nine of ten stay below, and the least of `runs` runs."""
 
     median_s: float
+    p90_s: float
     best_s: float
     runs: int
+
+    @property
+    def spread(self) -> float:
+        """How steady the runs were: what nine of ten stay below, as a multiple of the median."""
+        return self.p90_s / self.median_s if self.median_s else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of JSON types."""
+        return {**vars(self), "spread": self.spread}
 
 
 def alternate(
@@ -37,7 +50,10 @@ def alternate(
     runs = {name: partial(silently, run) for name, run in contestants.items()}
     made = alternate_runs(runs, Blocks(rounds, block_s), progress)
     times = {name: [run.seconds for run in own] for name, own in made.items()}
-    return {name: Timing(statistics.median(own), min(own), len(own)) for name, own in times.items()}
+    return {
+        name: Timing(statistics.median(own), float(np.percentile(own, 90)), min(own), len(own))
+        for name, own in times.items()
+    }
 
 
 def silently(run: Callable[[], object]) -> None:

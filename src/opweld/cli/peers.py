@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,23 @@ def prepare(name: str, model: Path, feeds: Mapping[str, Array], threads: int) ->
     try:
         return PEERS[name](model, feeds, threads)
     except ImportError as error:
-        raise OptionError(f"{name} is not installed: pip install 'opweld[{name}]'") from error
+        raise _missing(name) from error
     except Exception as error:  # Each runtime has errors of its own.
         summary = " ".join(str(error).split())[:300]
         raise OptionError(f"{name} cannot open {model.name}: {summary}; leave it out with --vs") from error
+
+
+def check_installed(names: Iterable[str]) -> None:
+    """Raises OptionError for a runtime that is not installed: before a model is compiled to be compared with it."""
+    for name in names:
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise _missing(name) from error
+
+
+def _missing(name: str) -> OptionError:
+    return OptionError(f"{name} is not installed: pip install 'opweld[{name}]', or leave it out with --vs")
 
 
 def _onnxruntime(model: Path, feeds: Mapping[str, Array], threads: int) -> Run:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opweld.analysis import disturbance
-from opweld.analysis.disturbance import Disturbance, Watch
+from opweld.analysis.disturbance import Disturbance, Watch, spread_of
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_ticks_of_other_programs_and_of_other_machines_are_told_apart(
     stat.write_text(lines.format(10, 10, 10, 10, 10, 10))
     watch = Watch()
     stat.write_text(lines.format(410, 110, 10, 210, 210, 110))
-    found = watch.seen(np.array([1.0, 1.0, 1.0, 3.0]))
+    found = watch.seen(spread_of(np.array([1.0, 1.0, 1.0, 3.0])))
     assert (found.steal, found.others) == (pytest.approx(0.1), pytest.approx(0.6))
     assert found.busy
 
 
 def test_a_system_that_tells_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(disturbance, "_STAT", tmp_path / "none")
-    found = Watch().seen(np.array([1.0]))
+    found = Watch().seen(spread_of(np.array([1.0])))
     assert (found.steal, found.others, found.known) == (None, None, False)

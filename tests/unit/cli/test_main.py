@@ -250,7 +250,12 @@ def test_bench_compares_levels_and_runtimes(model: Path, tmp_path: Path) -> None
     assert full["kernels"] == 1, "bias and activation are in the product's epilogue"
     for row in (none, full):
         assert row["error"] < 1e-5
-        assert row["timings"]["opweld"]["median_s"] > 0
+        for timing in row["timings"].values():
+            assert 0 < timing["best_s"] <= timing["median_s"] <= timing["p90_s"]
+            assert timing["spread"] == timing["p90_s"] / timing["median_s"]
+        assert row["disturbance"].keys() >= {"steal", "others", "switches", "spread", "busy", "reasons"}
+        assert row["disturbance"]["spread"] == min(timing["spread"] for timing in row["timings"].values())
+        assert (row["inputs"].keys(), row["given"]) == ({"x"}, [])
         assert row["ratio"] == row["timings"]["onnxruntime"]["median_s"] / row["timings"]["opweld"]["median_s"]
 
 

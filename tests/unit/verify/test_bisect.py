@@ -336,7 +336,7 @@ def test_slow_is_more_than_so_many_times_the_first(
 
     def alternate(contestants: Any, **how: Any) -> dict[str, Timing]:
         assert list(contestants) == list(times)
-        return {name: Timing(seconds, seconds, 1) for name, seconds in times.items()}
+        return {name: Timing(seconds, seconds, seconds, 1) for name, seconds in times.items()}
 
     monkeypatch.setattr(attempts, "alternate", alternate)
     judge = ByTime(1.5)
