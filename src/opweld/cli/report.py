@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +17,10 @@ from opweld.options import Options
 
 if TYPE_CHECKING:
     from opweld.analysis.machine import Machine
+    from opweld.cli.open import Opened
+    from opweld.cli.traced import Trace
     from opweld.verify.compare import Comparison
-    from opweld.verify.intermediates import Intermediate, Tracing
+    from opweld.verify.intermediates import Intermediate, Traced
 
 ARTIFACT = "an artifact holds no graph to compute in float64: report on the ONNX file that it was made from"
 NOT_RUN = "the report was made without a run: leave --no-run out"
@@ -76,6 +79,7 @@ def report(
     from opweld.build import artifact
     from opweld.cli.open import artifact_of, file_bytes, open_model, planned, read_account
     from opweld.cli.profile import taken
+    from opweld.cli.traced import traced
     from opweld.report.document import Document
     from opweld.report.page import page
     from opweld.verify.intermediates import Tracing
@@ -107,14 +111,26 @@ def report(
     manifest = artifact.read(folder)
     account = read_account(folder, options)
     numerics, reason = None, NOT_RUN if no_run else NOT_COMPARED if no_numerics else ARTIFACT
-    if tracing is not None:
-        numerics, reason = _numerics(model, options, tracing, given, dims, seed)
-    machine = Machine.remembered() if no_run else _measured()
     profiled, unprofiled, plan, sizes = None, NOT_RUN, None, dims
+    opened, feeds = None, dict[str, Any]()
     if not no_run:
         try:
-            opened = open_model(folder, options)
+            opened = open_model(model, options, dims)
             feeds = opened.feeds(given, dims, seed)
+        except (ArtifactError, RunError, UnsupportedError) as error:
+            opened, unprofiled = None, str(error)
+            reason = reason if tracing is None else unprofiled
+    fits = opened is not None and opened.session.folder == folder  # else it is compiled for what is fed
+    if opened is not None and tracing is not None:
+        traces = tracing.traced if fits else {}
+        again = partial(traced, model, options, given, dims, seed)
+        numerics, reason = _numerics(model, opened, feeds, traces, again)
+    machine = Machine.remembered() if no_run else _measured()
+    if opened is not None:
+        try:
+            if not fits:
+                opened = open_model(folder, options)
+                feeds = opened.feeds(given, dims, seed)
             sizes = fed_sizes(account.record, feeds)
             made = taken(opened.session, feeds, account, machine)
             profiled, plan = profile_json(made, str(model), manifest.target), opened.session.plan(feeds)
@@ -179,18 +195,20 @@ def _latencies(
 
 
 def _numerics(
-    model: Path, options: Options, tracing: Tracing, given: Mapping[str, str], dims: Mapping[str, int], seed: int
+    model: Path,
+    opened: Opened,
+    feeds: Mapping[str, Any],
+    traces: Mapping[str, Traced],
+    compiled_again: Callable[[], Trace],
 ) -> tuple[dict[str, Any] | None, str]:
-    """Errors of the outputs and of the values that are in memory, and why some are not there. `tracing` saw the model
-    being compiled, unless something was measured of it."""
-    from opweld.cli.open import open_model
-    from opweld.cli.traced import compared, traced
+    """Errors of the outputs and of the values that are in memory, and why some are not there.
+
+    `traces`: where the session keeps values; what is `compiled_again` tells them where there are none."""
+    from opweld.cli.traced import compared
     from opweld.verify.check import FLOAT64, check_outputs
     from opweld.verify.intermediates import read_values
     from opweld.verify.reference import float64_values
 
-    opened = open_model(model, options, dims)
-    feeds = opened.feeds(given, dims, seed)
     made, fed = opened.run(feeds), opened.session.as_declared(feeds)
     with show.working("computing in float64"):
         try:
@@ -208,10 +226,10 @@ def _numerics(
         notes.append("values on the way are compared with float64 alone, which is no reference for this model")
         return judged, ". ".join(notes)
     try:
-        if tracing.traced and right:
-            trace = compared(model, read_values(opened.session, tracing.traced, feeds), fed, right)
+        if traces and right:
+            trace = compared(model, read_values(opened.session, traces, feeds), fed, right)
         else:
-            trace = traced(model, options, given, dims, seed)
+            trace = compiled_again()
         values += [_value(value) for value in trace.values]
         notes += [note for note in trace.notes if note not in notes]
     except UnsupportedError as error:
@@ -221,7 +239,9 @@ def _numerics(
 
 def _output(comparison: Comparison) -> dict[str, Any]:
     data = comparison.to_json()
-    return {key: data[key] for key in ("name", "shape", "scale", "error", "tolerance", "peer_error", "passed")}
+    return {
+        key: data[key] for key in ("name", "shape", "scale", "error", "tolerance", "peer_error", "passed", "verdict")
+    }
 
 
 def _value(value: Intermediate) -> dict[str, Any]:

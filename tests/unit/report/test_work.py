@@ -1,4 +1,4 @@
-"""What making a report takes: one compilation, one computation in float64."""
+"""What making a report takes: one compilation, one computation in float64, inputs that are made up once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opweld import pipeline
 from opweld.cli import traced
 from opweld.cli.main import app
 from opweld.verify import reference
-from tests.report.documents import document_of
+from tests.report.documents import document, document_of
 from tests.unit.frontend.models import model_of, node
 
 
@@ -40,8 +40,14 @@ def test_a_report_compiles_once_and_computes_once_in_float64(
         monkeypatch.setattr(module, "build_artifact", counted("compile", pipeline.build_artifact))
     monkeypatch.setattr("opweld.cli.report._measured", lambda: None)  # of no interest here
     monkeypatch.setattr(reference, "evaluator", counted("float64", reference.evaluator))
-    assert CliRunner().invoke(app, ["report", str(model), "-o", str(page)]).exit_code == 0
+    answer = CliRunner().invoke(app, ["report", str(model), "-o", str(page)])
+    assert answer.exit_code == 0
+    assert answer.output.count("fed: ") == 1
     assert sorted(calls) == ["compile", "float64"]
     numerics = document_of(page.read_text(encoding="utf-8"))["numerics"]
+    shown = document()["numerics"]
+    assert [set(numerics[part][0]) for part in ("outputs", "values")] == [
+        set(shown[p][0]) for p in ("outputs", "values")
+    ]
     assert [output["passed"] for output in numerics["outputs"]] == [True]
     assert "y" in {value["name"] for value in numerics["values"]} and len(numerics["values"]) > 1

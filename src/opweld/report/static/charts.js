@@ -35,7 +35,7 @@ function plot(name, height, describe, listeners = {}) {
 /** The look of an axis. */
 const axis = (given) => ({
   nameTextStyle: { color: colour("muted-ink"), fontSize: 12 },
-  axisLabel: { color: colour("muted-ink"), fontSize: 11.5, ...given.axisLabel },
+  axisLabel: { color: colour("muted-ink"), fontSize: 11.5, hideOverlap: true, ...given.axisLabel },
   axisLine: { lineStyle: { color: colour("line") } },
   axisTick: { lineStyle: { color: colour("line") } },
   splitLine: { lineStyle: { color: colour("grid") } },

@@ -57,7 +57,7 @@ function rooflineSection(model) {
       nameGap: 28,
       min: 10 ** Math.floor(Math.log10(Math.min(...moving.map(speedOf)))),
       max: 10 ** Math.ceil(Math.log10(Math.max(...moving.map(speedOf)) * 1.01)),
-      axisLabel: { formatter: (value) => rate(value, ""), hideOverlap: true },
+      axisLabel: { formatter: (value) => rate(value, "") },
     }),
     y: axis({ type: "value", gridIndex: 1, min: 0, max: 4, show: false }),
     series: { ...dots(moving, (kernel, i) => [speedOf(kernel), 1 + (i % 3)]), name: "moving", xAxisIndex: 1, yAxisIndex: 1 },
@@ -111,7 +111,7 @@ function rooflineSection(model) {
           nameGap: 32,
           min: least,
           max: most,
-          axisLabel: { formatter: digits, hideOverlap: true },
+          axisLabel: { formatter: digits },
         }), ...strip.map((one) => one.x)],
         yAxis: [axis({
           type: "log",
