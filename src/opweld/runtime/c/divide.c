@@ -63,6 +63,7 @@ static void sort(opw_bound_step *steps, int32_t first, int32_t end) {
 static void divide_phase(opw_plan *plan, opw_phase *phase, int32_t threads) {
     phase->threads = threads_for(plan, phase, threads);
     int64_t pieces = 0;
+    phase->work = 0;
     for (int32_t i = phase->first; i < phase->end; i++) {
         opw_bound_step *step = &plan->steps[i];
         step->pieces = 1;
