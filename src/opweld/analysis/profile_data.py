@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from opweld.analysis.profile import KernelProfile, ModelProfile, timeline
+from opweld.analysis.resources import Resources
 
 FORMAT = 2
 """Version of the schema: fields may be added to it, none goes or changes what it means."""
@@ -19,8 +21,11 @@ COLUMNS = (
 """Of `profile_rows`."""
 
 
-def profile_json(profile: ModelProfile, model: str, target: str) -> dict[str, Any]:
-    """What `opweld profile --json` writes. Times are in seconds, but for the timeline's."""
+def profile_json(
+    profile: ModelProfile, model: str, target: str, resources: Mapping[str, Resources] | None = None
+) -> dict[str, Any]:
+    """What `opweld profile --json` writes. Times are in seconds, but for the timeline's. `resources` are those that
+    kernels take of a core, by "variant/kernel", where they were asked for."""
     latency = profile.latency
     p50, p90, p95, p99 = (float(np.percentile(profile.plain, part)) for part in (50, 90, 95, 99))
     return {
@@ -53,12 +58,20 @@ def profile_json(profile: ModelProfile, model: str, target: str) -> dict[str, An
             "reason": profile.counters.reason,
             "values": dict(profile.counters.values),
         },
-        "kernels": [_kernel(kernel) for kernel in profile.kernels],
+        "kernels": [_kernel(kernel) | {"resources": _resources(kernel, resources)} for kernel in profile.kernels],
         "timeline": {
             "wall_ns": profile.typical.wall,
             "parts": [vars(part) | {"step": profile.steps[part.step]} for part in timeline(profile.typical)],
         },
     }
+
+
+def _resources(kernel: KernelProfile, known: Mapping[str, Resources] | None) -> dict[str, Any] | None:
+    found = (known or {}).get(f"{kernel.variant}/{kernel.name}")
+    if found is None:
+        return None
+    spilled = [{"loop": spill.loop, "instruction": spill.instruction} for spill in found.spills]
+    return {"registers": found.registers, "spilled": len(spilled), "spills": spilled, "stack": found.stack}
 
 
 def _kernel(kernel: KernelProfile) -> dict[str, Any]:

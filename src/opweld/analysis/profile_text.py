@@ -71,6 +71,20 @@ def table_rows(profile: ModelProfile, sort: str, top: int) -> tuple[Sequence[str
     return columns, rows
 
 
+RESOURCE_COLUMNS = ("kernel", "vector registers", "spilled", "stack", "nodes")
+
+
+def resource_rows(profile: ModelProfile, sort: str, known: Mapping[str, Resources]) -> list[Sequence[str]]:
+    """What each kernel takes of a core, under `RESOURCE_COLUMNS`: registers that it names, moves between them and the
+    stack in its inner loops, bytes of stack; "-" where that is not known."""
+    rows: list[Sequence[str]] = []
+    for kernel in sorted(profile.kernels, key=SORTS[sort]):
+        found = known.get(f"{kernel.variant}/{kernel.name}")
+        taken = ["-"] * 3 if found is None else [str(found.registers), str(len(found.spills)), f"{found.stack:,}"]
+        rows.append([kernel.name, *taken, _nodes(kernel.nodes)])
+    return rows
+
+
 def _whole(profile: ModelProfile) -> float:
     """Seconds of a timed run, the median."""
     return float(np.median(profile.timed))

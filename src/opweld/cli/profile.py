@@ -44,6 +44,13 @@ def profile(
         str, typer.Option(metavar="KEY", help="What is listed first: time, busy, waiting, flops, bytes or order.")
     ] = "time",
     top: Annotated[int, typer.Option(metavar="N", min=0, help="How many kernels to list; 0 for all.")] = 20,
+    resources: Annotated[
+        bool,
+        typer.Option(
+            "--resources",
+            help="Tell what every kernel takes of a core: vector registers, spills, stack; in --json too.",
+        ),
+    ] = False,
     runs: Annotated[
         int | None,
         typer.Option(
@@ -82,6 +89,7 @@ def profile(
     opweld profile model.onnx --top 0 --sort order        every kernel, in the order in which they run
     opweld profile model.onnx --kernel k12_contraction    its members, schedule and nodes; predicted, and measured
     opweld profile model.onnx --kernel /layer1/Conv       the kernels that compute this node
+    opweld profile model.onnx --resources                 every kernel's vector registers, spills and stack
     opweld profile model.onnx --trace trace.json          open it at https://ui.perfetto.dev
     opweld profile model.onnx --json profile.json
 
@@ -91,7 +99,16 @@ def profile(
     """
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile_data import COLUMNS, profile_json, profile_rows
-    from opweld.analysis.profile_text import SORTS, kernel_text, kernels_called, summary_text, table_rows
+    from opweld.analysis.profile_text import (
+        RESOURCE_COLUMNS,
+        SORTS,
+        kernel_text,
+        kernels_called,
+        resource_rows,
+        summary_text,
+        table_rows,
+    )
+    from opweld.analysis.resources import Resources
     from opweld.analysis.trace import trace_json
     from opweld.cli.open import open_model, read_account
 
@@ -122,22 +139,32 @@ def profile(
         show.write_json(trace_json(made, str(model)), trace, "--trace", indent=None)
     if csv is not None:
         show.write_csv(COLUMNS, (dict(zip(COLUMNS, row, strict=True)) for row in profile_rows(made)), csv)
+    wanted = resources or kernel is not None
+    taken_of = _resources(opened.session.folder) if wanted else dict[str, Resources]()
     if json is not None:
-        show.write_json(profile_json(made, str(model), target), json)
+        show.write_json(profile_json(made, str(model), target, taken_of), json)
     if "-" in map(str, (json, csv, trace)):
         return
     if kernel is not None:
         if made.disturbance.warning:
             show.text(f"warning: {made.disturbance.warning}")
-        taken_of = _resources(opened.session.folder)
         for found in kernels_called(made, account, kernel):
-            resources = taken_of.get(f"{found.variant}/{found.name}")
-            show.text(kernel_text(made, account, found, resources))
+            own = taken_of.get(f"{found.variant}/{found.name}")
+            show.text(kernel_text(made, account, found, own))
         return
     if made.disturbance.warning:
         show.text(f"warning: {made.disturbance.warning}")
     columns, rows = table_rows(made, sort, top)
     show.table("", [_column(title) for title in columns], rows)
+    if resources:
+        ranks = {"nodes": 1, "stack": 2}
+        columns = [
+            Column(title, ranks.get(title, 0), _NAMES.get(title, 0), left=title in ("kernel", "nodes"))
+            for title in RESOURCE_COLUMNS
+        ]
+        show.table("what kernels take of a core", columns, resource_rows(made, sort, taken_of))
+        if not taken_of:
+            show.text("unknown: there is no compiler to tell, or the artifact is for another target")
     if machine is None:
         show.text("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")
     show.text(summary_text(made, str(model), target, account))

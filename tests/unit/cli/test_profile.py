@@ -106,6 +106,19 @@ def test_files_are_written(model: Path, tmp_path: Path) -> None:
     assert refused.returncode == 2 and "--trace" in refused.stderr and "cannot write there" in refused.stderr
 
 
+def test_what_every_kernel_takes_of_a_core(model: Path) -> None:
+    data = profile(model, "--resources")
+    assert faults("profile", data) == []
+    found = {kernel["name"]: kernel["resources"] for kernel in data["kernels"]}
+    assert all(taken["registers"] > 0 and taken["stack"] >= 0 for taken in found.values())
+    assert all(taken["spilled"] == len(taken["spills"]) for taken in found.values())
+    assert {kernel["resources"] for kernel in profile(model)["kernels"]} == {None}
+    answer = opweld("profile", model, "--runs", 3, "--resources", "--top", 1)
+    assert answer.returncode == 0, answer.stderr
+    table = answer.stdout.split("what kernels take of a core")[1]
+    assert all(f"{name} " in table for name in found)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
