@@ -23,7 +23,7 @@ from opweld.rewrite.added import Added
 from opweld.rewrite.engine import BASELINE, TAKEN
 from opweld.rewrite.rule import Rule
 from opweld.tune.effort import Effort
-from opweld.tune.trial import Times, Trial, gain, times_of
+from opweld.tune.trial import Gain, Times, Trial, gain, times_of
 from opweld.tune.tried import Side, Tried, try_out
 from opweld.tune.tune import WORTH, Build
 
@@ -125,10 +125,17 @@ class _Proof:
             own = gain(was.of(_regions(before, group.nodes)), now.of(_regions(after, group.nodes)), rounds)
             faster = own.ratio > WORTH and own.low > 1
             seconds = {BASELINE: own.before, TAKEN: own.after}
-            measured = Measured(TAKEN if faster else BASELINE, seconds, MEASURED)
+            measured = Measured(TAKEN if faster else BASELINE, seconds, _why(own, faster))
             self._found |= {candidate.id: measured for candidate in group.candidates}
             kept += group.candidates if faster else ()
         return kept, gain(_all(was), _all(now), rounds).ratio
+
+
+def _why(own: Gain, faster: bool) -> str:
+    """What was measured of a candidate, in words."""
+    by = f"{own.ratio - 1:.0%} faster" if own.ratio > 1 else f"{1 / max(own.ratio, 1e-9) - 1:.0%} slower"
+    noise = "" if faster or own.ratio <= 1 else ", which may be noise"
+    return f"{MEASURED}: it is {by}{noise}"
 
 
 def _entry(trial: Trial, side: Side) -> VariantEntry:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opweld.errors import InputError, OpweldError
-from opweld.ledger import Measured
+from opweld.ledger import MEASURED, Measured
 from opweld.tune.changes import Change, Group, groups_of, structure_of
 from opweld.tune.effort import Effort
 from opweld.tune.trial import Gain, Times, Trial, differs, gain, race, race_seconds
@@ -43,12 +43,14 @@ Told = Callable[[str, int, int], None]
 
 @dataclass
 class _Found:
-    """What is known of a group: the best change and its gain, and what every change that was tried took."""
+    """What is known of a group: the best change and its gain, what every change that was tried took, and which of them
+    gained alone and not together with what else was kept."""
 
     group: Group
     best: Change | None = None
     gain: Gain | None = None
     tried: list[tuple[Change, Gain]] = field(default_factory=list["tuple[Change, Gain]"])
+    given_up: list[Change] = field(default_factory=list[Change])
 
 
 def tune(
@@ -90,12 +92,14 @@ class _Search:
         self._begun = begun
         self._trial = 0.0
         """Seconds that a trial takes."""
+        self._limit = effort.seconds
+        """Seconds since the beginning after which no trial may end: more for models that take long to compile."""
         self._left = False
         """Whether something was not tried for want of time."""
 
     def _compiled(self, measured: Mapping[str, Measured]) -> Trial | None:
         """The model with what was measured; None where it cannot be made so: another one can, and is there."""
-        passed, whole = int(time.monotonic() - self._begun), int(self._effort.seconds)
+        passed, whole = int(time.monotonic() - self._begun), int(self._limit)
         self._told("tuning", min(passed, whole), whole)
         try:
             return self._build(measured)
@@ -105,7 +109,7 @@ class _Search:
 
     def _late(self) -> bool:
         """Whether the time would be over before another trial, and one of all that is kept."""
-        late = time.monotonic() + 2 * self._trial > self._begun + self._effort.seconds
+        late = time.monotonic() + 2 * self._trial > self._begun + self._limit
         self._left = self._left or late
         return late
 
@@ -121,7 +125,7 @@ class _Search:
         if self._effort.structure:
             best, measured = self._structure(best, measured)
         if not measured and self._left:
-            passed, limit = time.monotonic() - self._begun, self._effort.seconds
+            passed, limit = time.monotonic() - self._begun, self._limit
             raise InputError(
                 f"after {passed:.0f} s another trial, of {self._trial:.0f} s, and what is kept of it would not end "
                 f"within {limit:.0f} s"
@@ -143,6 +147,9 @@ class _Search:
         """Tries fields of the schedules of single kernels."""
         (took,) = race((base,), self._feeds, replace(self._effort.blocks, rounds=1))
         self._trial = base.seconds + race_seconds(float(np.median(took.runs)), self._effort.blocks)
+        if self._effort.least:
+            passed = time.monotonic() - self._begun
+            self._limit = max(self._limit, passed + (self._effort.least + 2) * self._trial)
         seconds = {region: float(np.median(values)) for region, values in took.regions.items()}
         founds = [_Found(group) for group in groups_of(base.account, base.entry(self._feeds), seconds, self._effort)]
         for number in range(self._effort.trials):
@@ -182,6 +189,8 @@ class _Search:
             if trial is not None:
                 trial.discard()
             for found in kept if self._late() or not lost else lost:
+                if found.best is not None:
+                    found.given_up.append(found.best)
                 found.best = None
 
     def _structure(self, base: Trial, measured: dict[str, Measured]) -> tuple[Trial, dict[str, Measured]]:
@@ -197,7 +206,8 @@ class _Search:
                 continue
             one = gain(before.runs, after.runs, self._effort.blocks.rounds)
             better = one.ratio > WORTH and one.low > 1
-            known = measured | _measured(change.alternative if better else change.taken, [(change, one)], 1, measured)
+            taken = change.alternative if better else change.taken
+            known = measured | _measured(taken, [(change, one)], 1, measured, _why(taken, [(change, one)]))
             made = self._compiled(known) if better else base
             if made is None:
                 continue
@@ -243,16 +253,44 @@ def _told_of(founds: Iterable[_Found], known: Mapping[str, Measured]) -> dict[st
         for ids, entries in tried.items():
             best = found.best if found.best is not None and found.best.ids == ids else None
             taken = best.alternative if best else entries[0][0].taken
-            made |= _measured(taken, entries, len(found.group.regions), known)
+            why = _why(taken, entries, found.best, found.given_up)
+            made |= _measured(taken, entries, len(found.group.regions), known, why)
     return made
 
 
+def _why(
+    taken: str, tried: Sequence[tuple[Change, Gain]], best: Change | None = None, given_up: Sequence[Change] = ()
+) -> str:
+    """Why an alternative is kept, beside those that were measured: by how much it or another is faster."""
+    fastest, one = max(tried, key=lambda entry: entry[1].ratio)
+    if taken != fastest.taken:
+        own = next(gain for change, gain in tried if change.alternative == taken)
+        return f"{MEASURED}: {_apart(own.ratio)} than {fastest.taken}"
+    other = f"{MEASURED}: {fastest.alternative} is {_apart(one.ratio)}"
+    if one.ratio <= 1:
+        return other
+    if fastest in given_up:
+        return f"{other} alone, and is not together with what else was faster"
+    if one.ratio <= WORTH:
+        return f"{other}, which may be noise"
+    if one.low <= 1:
+        return f"{other}, but not in all blocks of runs"
+    if best is not None:
+        return f"{other}, and {best} gained more: one change of a kernel is kept at a time"
+    return f"{other}, and was not kept"
+
+
+def _apart(ratio: float) -> str:
+    """How much faster something is, `ratio` being the other's time by its own."""
+    return f"{ratio - 1:.0%} faster" if ratio > 1 else f"{1 / ratio - 1:.0%} slower"
+
+
 def _measured(
-    taken: str, tried: Sequence[tuple[Change, Gain]], regions: int, known: Mapping[str, Measured]
+    taken: str, tried: Sequence[tuple[Change, Gain]], regions: int, known: Mapping[str, Measured], why: str
 ) -> dict[str, Measured]:
     """Seconds of one of so many regions each: of what was taken, of what was tried beside it, of what was before."""
     first = tried[0][0]
     seconds = {first.taken: tried[0][1].before / regions}
     seconds |= {change.alternative: one.after / regions for change, one in tried}
     nothing = Measured(taken, {})
-    return {i: Measured(taken, {**known.get(i, nothing).seconds, **seconds}) for i in first.ids}
+    return {i: Measured(taken, {**known.get(i, nothing).seconds, **seconds}, why) for i in first.ids}

@@ -21,8 +21,10 @@ from opweld.options import Options
 from opweld.tune import build as build_module
 from opweld.tune import trial as trial_module
 from opweld.tune import tune as tune_module
+from opweld.tune.changes import Change
 from opweld.tune.effort import EFFORTS, Effort
-from opweld.tune.trial import Times, Trial
+from opweld.tune.trial import Gain, Times, Trial
+from opweld.tune.tune import _why
 
 Race = Callable[..., list[Times]]
 FEEDS = {"x": np.random.default_rng(0).normal(size=(96, 192)).astype(np.float32)}
@@ -96,7 +98,7 @@ def test_a_tuned_model_answers_the_same_and_is_found_again(model: Path, monkeypa
 
 
 def changed(trial: Trial) -> bool:
-    return any(d.reason == MEASURED and d.taken != _predicted(d) for d in trial.account.ledger)
+    return any(d.reason.startswith(MEASURED) and d.taken != _predicted(d) for d in trial.account.ledger)
 
 
 def _predicted(decision: Decision) -> str:
@@ -123,6 +125,7 @@ def test_what_measures_slower_is_never_kept(model: Path, monkeypatch: pytest.Mon
         seconds = {a.name: a.measured for a in decision.alternatives if a.measured is not None}
         assert seconds[decision.taken] == 1.0
         assert sorted(seconds.values())[-1] == 1.2
+        assert decision.reason.startswith(MEASURED) and decision.reason.endswith("20% slower")
 
 
 def test_what_measures_faster_is_kept_and_the_ledger_says_so(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +139,7 @@ def test_what_measures_faster_is_kept_and_the_ledger_says_so(model: Path, monkey
     kept = [d for d in tried(tuned.path) if d.taken != mine[d.id]]
     assert kept
     for decision in kept:
-        assert decision.reason == MEASURED and not decision.pinned
+        assert decision.reason == f"{MEASURED}: 100% faster than {mine[decision.id]}" and not decision.pinned
         measured = {a.name: a.measured for a in decision.alternatives}
         assert measured[decision.taken] == 0.5 and measured[mine[decision.id]] == 1.0
     np.testing.assert_allclose(tuned.run(FEEDS)["y"], opweld.compile(str(model)).run(FEEDS)["y"], rtol=1e-4, atol=1e-6)
@@ -158,6 +161,7 @@ def test_what_gained_alone_and_not_together_is_given_up(model: Path, monkeypatch
     tuned = opweld.compile(str(model), tune="quick")
     assert (tuned.path / "schedules.txt").read_text() == (plain.path / "schedules.txt").read_text()
     assert tried(tuned.path)
+    assert any("alone, and is not together" in decision.reason for decision in tried(tuned.path))
 
 
 def test_a_trial_that_answers_differently_is_given_up(
@@ -198,7 +202,7 @@ def test_no_trial_begins_that_would_end_too_late(
     model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What comes of it is found again: the next call does not compile it once more."""
-    monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], seconds=0.0))
+    monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], seconds=0.0, least=0))
     with caplog.at_level(logging.WARNING, "opweld"):
         late = opweld.compile(str(model), tune="quick")
     assert "would not end within 0 s" in caplog.text
@@ -264,3 +268,35 @@ def test_efforts_have_bounds() -> None:
     quick, full = EFFORTS["quick"], EFFORTS["full"]
     assert isinstance(quick, Effort)
     assert quick.seconds < full.seconds and quick.trials < full.trials and not quick.structure
+
+
+def gained(ratio: float, low: float = 2.0) -> Gain:
+    return Gain(ratio, low, 1.0, 1.0 / ratio)
+
+
+def test_what_is_kept_although_another_measured_faster_says_why() -> None:
+    slow, fast = (Change(("i",), "schedule.height", "p", "1", name, 1.0) for name in ("2", "4"))
+    other = Change(("k",), "schedule.vectors", "p", "1", "2", 1.0)
+    said = {
+        "slower": _why("1", [(slow, gained(0.8))]),
+        "noise": _why("1", [(slow, gained(0.8)), (fast, gained(1.02))]),
+        "unsteady": _why("1", [(fast, gained(1.2, 0.9))]),
+        "together": _why("1", [(fast, gained(1.2))], None, [fast]),
+        "other": _why("1", [(fast, gained(1.1))], other),
+        "taken": _why("4", [(slow, gained(1.1)), (fast, gained(1.25))], fast),
+    }
+    assert all(reason.startswith(MEASURED) for reason in said.values())
+    assert "2 is 25% slower" in said["slower"] and "4 is 2% faster" in said["noise"] and "noise" in said["noise"]
+    assert "20% faster" in said["unsteady"] and "all blocks" in said["unsteady"]
+    assert "together" in said["together"] and str(other) in said["other"]
+    assert said["taken"].endswith("25% faster than 1")
+    assert len(set(said.values())) == len(said)
+
+
+def test_there_is_time_for_trials_of_a_model_that_takes_long_to_compile(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of `quick` is over when the model is compiled: so much is left that some of it is tried."""
+    monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], seconds=0.0))
+    monkeypatch.setattr(tune_module, "race", racing(lambda _: 1.0))
+    assert tried(opweld.compile(str(model), tune="quick").path)
