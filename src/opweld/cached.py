@@ -115,6 +115,8 @@ def _title(model: Path | bytes | onnx.ModelProto) -> str:
 def source_of(model: object) -> Path | bytes | onnx.ModelProto:
     """The model as a path, bytes or a ModelProto. Raises ModelTypeError for anything else."""
     if isinstance(model, str | os.PathLike):
+        if not os.fspath(cast("str | os.PathLike[str]", model)):
+            raise ModelError("the path of the model is empty; expected that of an ONNX file")
         return Path(cast("str | os.PathLike[str]", model))
     if isinstance(model, bytes | bytearray | memoryview):
         return bytes(cast("bytes | bytearray", model))

@@ -31,7 +31,12 @@ def plain_name(label: str) -> str:
 
 def shape_text(shape: Sequence[int | str]) -> str:
     """A declared shape as messages show it: [batch, 3, ?], `?` for a dim that has neither size nor name."""
-    return f"[{', '.join('?' if dim in ANONYMOUS else str(dim) for dim in shape)}]"
+
+    def text(dim: int | str) -> str:
+        anonymous = dim < 0 if isinstance(dim, int) else dim.strip() in ANONYMOUS
+        return "?" if anonymous else str(dim)
+
+    return f"[{', '.join(map(text, shape))}]"
 
 
 @dataclass(frozen=True)

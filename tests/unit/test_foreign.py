@@ -16,7 +16,7 @@ import pytest
 from onnx import helper
 
 import opweld
-from opweld.errors import DamagedModelError, InputError, ModelTypeError
+from opweld.errors import ArtifactError, DamagedModelError, InputError, ModelError, ModelTypeError, RunError
 from opweld.foreign import of_object
 from tests.unit.frontend.models import model_of, node
 
@@ -98,6 +98,26 @@ def test_files_of_other_kinds(data: bytes, words: str, tmp_path: Path) -> None:
         assert words in str(refused.value)
 
 
+@pytest.mark.parametrize("path", ["", "\0", "a" * 5000, "/absent/model.onnx"])
+def test_paths_that_name_no_file(path: str) -> None:
+    for take in (opweld.compile, opweld.InferenceSession):
+        with pytest.raises(ModelError):
+            take(path)
+
+
+@pytest.mark.parametrize("place", ["\0", "a" * 300, "/proc/absent"])
+def test_places_where_no_artifact_can_be(place: str, tmp_path: Path) -> None:
+    model = opweld.compile(model_of([node("Relu", ["x"], "y")], {"x": [3]}, ["y"]))
+    with pytest.raises(ArtifactError, match="cannot write"):
+        model.save(tmp_path / place)
+
+
+def test_a_feed_that_is_larger_than_memory() -> None:
+    model = opweld.compile(model_of([node("Relu", ["x"], "y")], {"x": ["N", 3]}, ["y"]))
+    with pytest.raises(RunError, match="input 'x'"):
+        model.run({"x": np.broadcast_to(np.float32(0), (2**40, 3))})
+
+
 @pytest.mark.parametrize("keep", [1, 10, 60])
 def test_a_truncated_model(keep: int) -> None:
     data = model_of([node("Relu", ["x"], "y")], {"x": [3]}, ["y"]).SerializeToString()
@@ -106,7 +126,7 @@ def test_a_truncated_model(keep: int) -> None:
 
 
 def test_dims_without_a_name_are_shown() -> None:
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 3, "h", ""])
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 3, "h", -1])
     y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
     model = opweld.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))

@@ -187,10 +187,12 @@ def copy(source: Path, folder: Path, threads: int) -> None:
 def _replacing(folder: Path) -> Generator[Path]:
     """An empty folder that takes the place of `folder` when the block ends well, and vanishes when it does not."""
     folder = folder.absolute()
-    if folder.is_symlink() or (folder.exists() and not _replaceable(folder)):
-        raise ArtifactError(f"{folder} exists and is no opweld artifact; remove it, or name another place")
+    if "\0" in str(folder):
+        raise ArtifactError(f"cannot write {folder}: no file can have that name; name another place")
     workspace: Path | None = None
     try:
+        if folder.is_symlink() or (folder.exists() and not _replaceable(folder)):
+            raise ArtifactError(f"{folder} exists and is no opweld artifact; remove it, or name another place")
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_left(folder.parent, _NEW, _OLD)
         workspace = Path(tempfile.mkdtemp(prefix=_NEW, dir=folder.parent))

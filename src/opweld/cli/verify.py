@@ -80,6 +80,10 @@ def verify(
     )
     if model.is_dir() and against is None:
         raise OptionError(f"{str(model)!r} is an artifact, which holds no graph: name the model with --against")
+    if against is not None:
+        from opweld.frontend.onnx import read_model
+
+        read_model(against)  # what cannot be read is said before anything runs
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
     if intermediates or first_bad:
         if model.is_dir() or against is not None:

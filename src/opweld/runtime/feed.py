@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from opweld.errors import InputError
+from opweld.errors import InputError, RunError
 from opweld.interface import shape_text
 from opweld.runtime.bind import Array
 from opweld.runtime.library import MAX_RANK
@@ -32,7 +32,10 @@ def prepare(name: str, value: object, dtype: np.dtype[Any]) -> Array:
     if np.ma.isMaskedArray(array):
         raise InputError(f"input {name!r}: a masked array has no value where it is masked; fill it first")
     # Not ascontiguousarray, which gives a scalar array a dimension.
-    return np.require(np.asarray(array), dtype, ["C_CONTIGUOUS", "ALIGNED"])
+    try:
+        return np.require(np.asarray(array), dtype, ["C_CONTIGUOUS", "ALIGNED"])
+    except MemoryError as error:
+        raise RunError(f"input {name!r}: there is no memory to copy it to, without gaps: {error}") from error
 
 
 def _from_python(name: str, value: object, dtype: np.dtype[Any]) -> Array:

@@ -20,6 +20,7 @@ from opweld.build import artifact
 from opweld.errors import (
     AssumptionError,
     InputError,
+    ModelError,
     ModelTypeError,
     OptionError,
     RunError,
@@ -269,7 +270,7 @@ class InferenceSession:
     def _folder(self, chosen: Options) -> Path:
         """The artifact of the session's model: itself, or compiled with these options."""
         model = self._source
-        if not isinstance(model, bytes) and (model / artifact.MANIFEST).exists():
+        if not isinstance(model, bytes) and os.path.exists(model / artifact.MANIFEST):
             return model
         from opweld.cached import compile_model  # running an artifact imports no compiler
 
@@ -485,6 +486,8 @@ def _path_of(model: object) -> str:
         if what is not None:
             raise ModelTypeError(f"the model is {what}")
         raise ModelTypeError(f"a model cannot be loaded from {type(model).__name__}; give a path, or bytes")
+    if not os.fspath(cast("str | os.PathLike[str]", model)):
+        raise ModelError("the path of the model is empty; expected that of an ONNX file, or of an artifact folder")
     return os.fspath(cast("str | os.PathLike[str]", model))
 
 

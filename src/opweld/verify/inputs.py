@@ -74,6 +74,8 @@ def make_inputs(
     for name in dims:
         if name not in known:
             raise OptionError(f"--dim {name!r}: the inputs' symbolic dims are {', '.join(sorted(known)) or 'none'}")
+    if seed < 0:
+        raise OptionError(f"seed is {seed}, expected a whole number of at least 0")
     return _arrays(declared, given, {**dims}, np.random.default_rng(seed))
 
 

@@ -83,6 +83,7 @@ def test_version() -> None:
         (["bench", "m.onnx", "--levels", "some"], "--levels 'some': expected some of none, basic, extended, all"),
         (["bench", "m.onnx", "--vs", "onnxruntime,,"], "expected names separated by commas"),
         (["bench", "m.onnx", "--rounds", "0"], "Invalid value for '--rounds'"),
+        (["compile", "m.onnx", "--rank", "x=two"], "--rank x=two: expected a whole number"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(arguments: list[str], message: str) -> None:
@@ -180,6 +181,15 @@ def test_verify_prints_the_error_and_passes(model: Path, tmp_path: Path) -> None
     assert data["passed"] is True
     assert data["outputs"][0]["shape"] == [5, 4]
     assert 0 <= data["outputs"][0]["error"] <= data["outputs"][0]["tolerance"]
+
+
+def test_what_is_wrong_with_the_arguments_is_said(model: Path, tmp_path: Path) -> None:
+    artifact = tmp_path / "small.opweld"
+    assert opweld("compile", model, "-o", artifact).returncode == 0
+    answer = opweld("verify", artifact, "--against", tmp_path / "absent.onnx")
+    assert (answer.returncode, answer.stderr.count("\n")) == (1, 1) and "absent.onnx" in answer.stderr
+    answer = opweld("run", artifact, "--seed", "-1")
+    assert (answer.returncode, answer.stderr) == (2, "opweld: seed is -1, expected a whole number of at least 0\n")
 
 
 def test_verify_fails_outside_the_tolerance(model: Path) -> None:
