@@ -68,8 +68,8 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
         return found
 
     def wait(holder: Holder | None) -> None:
-        text = f"waiting for {holder or 'another process'}"
-        _log.info("%s, which compiles %s", text, _title(model))
+        text = f"waiting for {holder or 'another process'}, which compiles the same model"
+        _log.info("%s: %s", text, _title(model))
         if progress is not None:
             progress(text, 0, 0)
 

@@ -137,7 +137,7 @@ def test_who_compiles_the_same_waits_and_says_for_whom(cache_folder: Path, monke
         second = pool.submit(cached.compile_model, product(), Options(), progress)
         assert first.result() == second.result()
     assert len(built) == 1
-    assert told[0].startswith("waiting for another thread, ")
+    assert told[0].startswith("waiting for another thread (since ")
 
 
 def test_compiling_prints_nothing(cache_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ class Holder:
 
     def __str__(self) -> str:
         who = "another thread" if self.pid == os.getpid() else f"process {self.pid}"
-        return f"{who}, at it since {time.strftime('%H:%M:%S', time.localtime(self.since))}"
+        return f"{who} (since {time.strftime('%H:%M:%S', time.localtime(self.since))})"
 
 
 _held: set[int] = set()

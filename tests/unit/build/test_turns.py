@@ -62,7 +62,7 @@ def test_a_turn_is_waited_for_and_comes_however_its_holder_ends(tmp_path: Path, 
     (holder,) = told
     assert holder is not None and holder.pid == process.pid
     assert before <= holder.since <= time.time()
-    assert str(holder).startswith(f"process {process.pid}, ")
+    assert str(holder).startswith(f"process {process.pid} (since ")
     assert not list(tmp_path.iterdir()), "nothing is left"
 
 
@@ -71,7 +71,7 @@ def test_a_thread_of_this_process_is_waited_for_too(tmp_path: Path) -> None:
         pass
 
     def waiting(holder: Holder | None) -> None:
-        assert holder is not None and str(holder).startswith("another thread")
+        assert holder is not None and str(holder).startswith("another thread (since ")
         raise Enough
 
     with turn(tmp_path / "key", nobody):
