@@ -16,6 +16,11 @@ def test_fixed_seeds(seed: int) -> None:
     assert not rewrite(seed).wrong
 
 
+@pytest.mark.parametrize("seed", range(100, 108))
+def test_fixed_seeds_in_float16(seed: int) -> None:
+    assert not rewrite(seed, half=True).wrong
+
+
 @pytest.mark.slow
 def test_fresh_seeds() -> None:
     """Other graphs for every change of the compiler, the same for the same text."""
