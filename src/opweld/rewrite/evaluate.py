@@ -15,18 +15,21 @@ from opweld.rewrite.scope import Array, Scope
 
 STEPPED = frozenset((
     "Cast", "CastLike", "Floor", "Ceil", "Round", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "ArgMax",
-    "ArgMin", "TopK", "NonZero", "Sign", "Unique", "Mod", "Range", "IsNaN", "IsInf", "BitCast",
+    "ArgMin", "TopK", "NonZero", "Sign", "Unique", "Mod", "Range", "IsNaN", "IsInf", "BitCast", "Hardmax", "Shrink",
+    "ThresholdedRelu", "NonMaxSuppression", "GridSample", "RoiAlign",
 ))  # fmt: skip
-"""Operators that jump: they get what the model has, rounded, so that they jump where it does."""
+"""Operators that jump: they get what the model has, each step rounded, so that they jump where it does."""
 
 
 class Evaluator:
-    """Computes nodes one after the other, and keeps the float64 values that rounded ones come from."""
+    """Computes nodes one after the other, and keeps the float64 values that rounded ones come from, and for operators
+    that jump what the model's own types make of each step."""
 
     def __init__(self, scope: Scope, opsets: Mapping[str, int]) -> None:
         self._scope = scope
         self._opsets = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
         self._wide: dict[ir.Value, Array] = {}
+        self._own: dict[ir.Value, Array] = {}
 
     def run(self, node: ir.Node, known: Mapping[ir.Value, Array]) -> dict[ir.Value, Array] | None:
         """The outputs of a node whose inputs are stored or known, rounded to their types; None where it cannot be
@@ -41,12 +44,20 @@ class Evaluator:
             rounded = known[value] if value in known else self._scope.constant(value)
             if rounded is None or rounded.dtype.kind not in "fiub":
                 return None
-            wide = value in self._wide and node.op_type not in STEPPED
-            feeds[value.name or ""] = self._wide[value] if wide else rounded
+            if value not in self._wide:
+                feeds[value.name or ""] = rounded
+            elif node.op_type in STEPPED:
+                feeds[value.name or ""] = self._stepwise(value, known)
+            else:
+                feeds[value.name or ""] = self._wide[value]
         dtypes = [self._dtype(value) for value in node.outputs]
         if None in dtypes:
             return None
         outputs = self._computed(proto, feeds)
+        if outputs is not None and any(array.dtype.kind == "f" and np.isnan(array).any() for array in outputs):
+            # The root of what is 0, and in float64 a little less, is no NaN.
+            own = {value.name or "": self._stepwise(value, known) for value in node.inputs if value is not None}
+            outputs = self._computed(proto, own)
         if outputs is None:
             return None
         made: dict[ir.Value, Array] = {}
@@ -58,6 +69,22 @@ class Evaluator:
             if array.dtype == np.dtype(np.float64) and dtype != np.dtype(np.float64):
                 self._wide[value] = array
         return made
+
+    def _stepwise(self, value: ir.Value, known: Mapping[ir.Value, Array]) -> Array:
+        """A known or stored value with every step that leads to it rounded to the model's types."""
+        node = value.producer()
+        if value not in self._wide or node is None:
+            stored = self._scope.constant(value)
+            return known[value] if stored is None else stored
+        if value not in self._own:
+            feeds = {v.name or "": self._stepwise(v, known) for v in node.inputs if v is not None}
+            outputs = self._computed(ir.serde.serialize_node(node), feeds, wide=False)
+            for output, array in zip(node.outputs, outputs or (), strict=False):
+                dtype = self._dtype(output)
+                if dtype is not None:
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        self._own[output] = array.astype(dtype)
+        return self._own.get(value, known[value])
 
     def _cast(self, node: ir.Node, known: Mapping[ir.Value, Array]) -> dict[ir.Value, Array] | None:
         source, dtype = node.inputs[0], self._dtype(node.outputs[0])
@@ -71,23 +98,25 @@ class Evaluator:
         fact = self._scope.fact(value)
         return None if fact is None or fact.dtype.numpy.kind not in "fiub" else fact.dtype.numpy
 
-    def _computed(self, node: onnx.NodeProto, feeds: Mapping[str, Array]) -> list[Any] | None:
-        wide = {name: widen_array(array) for name, array in feeds.items()}
+    def _computed(self, node: onnx.NodeProto, feeds: Mapping[str, Array], wide: bool = True) -> list[Any] | None:
+        """The outputs of a node, in float64 where they are to be `wide`."""
+        given = {name: widen_array(array) for name, array in feeds.items()} if wide else dict(feeds)
         unknown = onnx.TensorProto.UNDEFINED
         graph = helper.make_graph(
             [node],
             "node",
             [
                 helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-                for n, a in wide.items()
+                for n, a in given.items()
             ],
             [helper.make_tensor_value_info(name, unknown, None) for name in node.output if name],
         )
         model = helper.make_model(graph, opset_imports=self._opsets)
-        widen_model(model)
+        if wide:
+            widen_model(model)
         try:
             with np.errstate(all="ignore"):
-                found: Any = evaluator(model).run(None, wide)
+                found: Any = evaluator(model).run(None, given)
         except Exception:  # noqa: BLE001 - the evaluator raises whatever NumPy does: then the node is left as it is
             return None
         return [np.asarray(array) for array in found]

@@ -37,6 +37,7 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.intern import current
+from opweld.tensor.jumps import has_edge, jumps
 from opweld.tensor.range import bounds, never_negative_zero
 from opweld.tensor.semantics import Array, apply_binary, apply_cast, apply_unary, fails_on_zero, neutral
 
@@ -81,16 +82,22 @@ def _rewrite(node: Expr) -> Expr | None:
 
 
 def _fold_constants(root: Expr) -> Expr:
-    """Replaces sub-expressions of literals only, computed in float64 and rounded once."""
+    """Replaces sub-expressions of literals only, computed in float64 and rounded once; below a jump each is rounded."""
     exact: dict[Expr, Array] = {}
+    own: dict[Expr, Array] = {}
     literals: dict[Expr, Expr] = {}
     folded: dict[Expr, Expr] = {}
     with np.errstate(all="ignore"):
         for node in walk(root):
-            value = _exact_value(node, exact)
+            value = _exact_value(node, own if jumps(node) else exact)
             if value is None:
                 continue
             exact[node] = value
+            mine = _exact_value(node, own)
+            assert mine is not None
+            own[node] = _rounded(mine, node.dtype)
+            if has_edge(node) and np.isnan(value):
+                exact[node] = value = own[node]
             literals[node] = literal = node if isinstance(node, Const) else const(_scalar(value), node.dtype)
             # `transform` asks with operands replaced already; the answer is still the value rounded once
             folded[_with_literals(node, literals)] = literal
@@ -103,6 +110,10 @@ def _with_literals(node: Expr, literals: Mapping[Expr, Expr]) -> Expr:
     if isinstance(node, Binary):
         return binary(node.op, literals[node.x], literals[node.y])
     return cast(literals[node.x], node.dtype) if isinstance(node, Cast) else node
+
+
+def _rounded(value: Array, dtype: DType) -> Array:
+    return apply_cast(value, dtype.numpy).astype(np.float64) if dtype.is_float else value
 
 
 def _scalar(value: Array) -> Scalar:

@@ -1,4 +1,5 @@
-"""Tensors that depend on constants only become constants: evaluated in float64, rounded once."""
+"""Tensors that depend on constants only become constants: evaluated in float64, rounded once; below a jump, as the
+model computes it (see `jumps.py`)."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from opweld.tensor.dim import Axis, Value, as_dim, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
 from opweld.tensor.expr import Const, Expr, Load, Reduce, Unary, at_least_zero, const, index, loads, select, walk
+from opweld.tensor.jumps import has_edge, jumps
 from opweld.tensor.program import Constant, Item, Tensor
 from opweld.tensor.semantics import Array, apply_cast, is_floating
 
@@ -44,18 +46,20 @@ _counted: WeakKeyDictionary[Constant, tuple[int, ...] | None] = WeakKeyDictionar
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """A value that can be computed without feeds; `read` gives floats as float64, not yet rounded to the dtype.
+    """A value that can be computed without feeds; `read` gives floats as float64, not yet rounded to the dtype, `own`
+    in the dtype, each step rounded.
 
     `bytes` is what it takes in the weights: nothing when it is generated."""
 
     read: Callable[[], Array]
+    own: Callable[[], Array]
     bytes: int
 
 
 def known_constant(constant: Constant) -> Known:
     """A constant as an operand of folding; one that counts could be generated."""
     size = 0 if counted(constant) else math.prod(constant.shape) * constant.dtype.bytes
-    return Known(lambda: _widened(constant.read()), size)
+    return Known(lambda: _widened(constant.read()), constant.read, size)
 
 
 def fold_constants(
@@ -108,22 +112,33 @@ def _known_tensor(tensor: Tensor, known: Mapping[str, Known], report: Report) ->
         report(tensor.name, f"it takes {evaluations} evaluations, more than {EVALUATIONS}")
         return None
 
+    def own() -> Array:
+        return evaluate_tensor(tensor, {name: known[name].own() for name in names})
+
+    if size <= EAGER_BYTES:
+        own = remember(own)
+    nodes = list(walk(tensor.body))
+    jumping, edged = any(map(jumps, nodes)), any(map(has_edge, nodes))
+
     def read() -> Array:
-        return evaluate_tensor(tensor, {name: known[name].read() for name in names}, float64=True)
+        if jumping:
+            return _widened(own())
+        found = evaluate_tensor(tensor, {name: known[name].read() for name in names}, float64=True)
+        return _widened(own()) if edged and np.isnan(found).any() else found
 
     if _cheap(tensor.body):
-        return Known(read, 0)
+        return Known(read, own, 0)
     if not operands and size > EAGER_BYTES:
         # What no constant feeds is generated (a mask, a ramp): only a small one is worth its place in the weights.
-        return Known(remember(read), 0)
+        return Known(remember(read), own, 0)
     if size > EAGER_BYTES:
-        return Known(read, size)
+        return Known(read, own, size)
     try:
         result = read()
     except OpweldError as error:
         report(tensor.name, f"it fails: {error}")
         return None
-    return Known(lambda: result, size)
+    return Known(lambda: result, own, size)
 
 
 def _reduced_axes(body: Expr) -> tuple[Axis, ...]:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
 
+import opweld
 from tests.unit.rewrite.rewritten import kinds, model_of, normal, refusals, rewritten
 
 
@@ -132,3 +135,26 @@ def test_operands_in_either_order_are_the_same(nodes: str, left: int) -> None:
     text = f"g (float[n, 3] a, float[n, 3] b) => (float[n, 3] y, float[n, 3] z) {{ {nodes} y = Exp(p) z = Tanh(q) }}"
     made = rewritten(model_of(text), {"a": normal(2, 3), "b": normal(2, 3, seed=1)})
     assert len(kinds(made)) == 2 + left
+
+
+JUMPS = {
+    "a comparison of what is subtracted": "m = Mul(a, ten) e = Sub(m, seven) c = Less(e, zero) y = Or(x, c)",
+    "a comparison": "m = Mul(a, ten) c = Less(m, seven) y = Or(x, c)",
+    "an integer": "m = Mul(a, ten) i = Cast<to = 7>(m) c = Less(i, whole) y = Or(x, c)",
+    "a root": "m = Mul(a, ten) e = Sub(m, seven) r = Sqrt(e) c = IsNaN(r) y = Or(x, c)",
+}
+
+
+@pytest.mark.parametrize("size", [(), (5000,)])
+@pytest.mark.parametrize("nodes", JUMPS.values(), ids=JUMPS)
+def test_every_step_to_a_jump_is_rounded(nodes: str, size: tuple[int, ...]) -> None:
+    """0.7 * 10 is 7 in float32, and less in float64; what is compiled jumps where the model does, too."""
+    words = {
+        "a": np.full(size, 0.7, np.float32), "ten": np.array(10, np.float32), "seven": np.array(7, np.float32),
+        "zero": np.array(0, np.float32), "whole": np.array(7),
+    }  # fmt: skip
+    used = {name: array for name, array in words.items() if re.search(rf"\b{name}\b", nodes.replace("a =", ""))}
+    model = model_of(f"g (bool[1] x) => (bool[n] y) {{ {nodes} }}", used)
+    feeds = {"x": np.array([False])}
+    rewritten(model, feeds, jumps=True)
+    assert not opweld.compile(model, level="none").run(feeds)["y"].any()
