@@ -288,7 +288,8 @@ def profile(kernels: list[dict[str, Any]]) -> dict[str, Any]:
         "timed": {"median": wall * 1e-9, "best": wall * 0.9e-9},
         "overhead": 0.01,
         "overhead_noise": 0.002,
-        "disturbance": {"steal": 0, "others": 0, "switches": 2, "spread": 1.1, "busy": False, "reasons": []},
+        "disturbance": {"steal": 0, "others": 0, "switches": 2, "spread": 1.1, "busy": False}
+        | {"reasons": [], "warning": ""},
         "accounted": 0.98,
         "idle": {"between": 1e-6, "before": 1e-6, "after": 1e-6},
         "counters": {"available": False, "reason": "the kernel lets nobody count", "values": {}},

@@ -69,7 +69,7 @@ class Disturbance:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of JSON types."""
-        return {**vars(self), "busy": self.busy, "reasons": list(self.reasons)}
+        return {**vars(self), "busy": self.busy, "reasons": list(self.reasons), "warning": self.warning}
 
     @property
     def warning(self) -> str:

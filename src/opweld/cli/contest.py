@@ -29,7 +29,7 @@ class Row:
         model, level: whose.
         inputs: shapes by name. given: those whose values were given; the others are made up.
         threads: of every contestant.
-        nodes: of the ONNX file, its subgraphs included, but no Constants. kernels: steps of one run.
+        nodes: of the ONNX file, its subgraphs included, but no Constants. kernels: of a run, those of a loop once.
         error: the largest difference to the first peer's outputs, as a part of each output's scale; None without peers.
         timings: by contestant; `opweld` is this row's. disturbance: what else the machine did meanwhile; its spread is
             that of the steadiest contestant.
@@ -106,7 +106,7 @@ def contest(
             given=[key for key in feeds if key in given],
             threads=threads,
             nodes=count_nodes(model),
-            kernels=len(plan.steps),
+            kernels=plan.kernels,
             error=_error(first.session.output_names, mine, answers[peers[0]]) if peers else None,
             timings={"opweld": timings[f"opweld {level}"]} | {peer: timings[peer] for peer in peers},
             disturbance=disturbance,

@@ -48,9 +48,11 @@ class Document:
     notes: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types, with the time of now, and the `times` of kernels, see `times_of`."""
+        """A dict of JSON types, with the time of now, and the `times` of kernels, see `times_of`. What was measured on
+        a machine that was too busy is said first in the notes."""
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        own = {**vars(self), "peers": list(self.peers), "notes": list(self.notes)}
+        warning = (self.profile or {}).get("disturbance", {}).get("warning", "")
+        own = {**vars(self), "peers": list(self.peers), "notes": [*([warning] if warning else []), *self.notes]}
         return {"format": FORMAT, "made": made, **own, "times": times_of(self.account, self.analysis, self.profile)}
 
 

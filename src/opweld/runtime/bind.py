@@ -124,6 +124,11 @@ class PlanDescription:
         """The segments that a run comes to, in order: one, but for a model that decides as it runs."""
         return self.visits or (Visit(0, self.variant, 0, len(self.steps)),)
 
+    @property
+    def kernels(self) -> int:
+        """How many kernels there are: those of a segment that a run comes to again once."""
+        return sum({(visit.segment, visit.variant): visit.steps for visit in self.segments}.values())
+
 
 class Module:
     """An artifact folder, opened by the C runtime, and its plans. Thread-safe. Closed when nothing refers to it."""

@@ -176,3 +176,12 @@ def test_what_was_not_run_has_predicted_times_alone() -> None:
     assert shown["times"]["predicted"]["all"] == pytest.approx(
         sum(kernel["seconds"] for kernel in shown["account"]["kernels"])
     )
+
+
+def test_a_report_of_a_busy_machine_says_so_first() -> None:
+    given = document()
+    given["profile"]["disturbance"] |= {"busy": True, "warning": "this machine is too busy"}
+    shown = Document("a", "a.onnx", "1", "t", account=given["account"], profile=given["profile"], notes=("other",))
+    assert shown.to_json()["notes"] == ["this machine is too busy", "other"]
+    quiet = Document("a", "a.onnx", "1", "t", account=given["account"], profile=document()["profile"])
+    assert quiet.to_json()["notes"] == []

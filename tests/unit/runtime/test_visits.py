@@ -60,6 +60,7 @@ def test_every_iteration_of_a_loop_is_a_visit(session: Session, first: float) ->
     trips = int(np.ceil(np.log2(100 / first)))
     body = [visit for visit in plan.segments if visit.steps and "doubled" in plan.steps[visit.first].origin]
     assert len(body) == trips
+    assert plan.kernels == len(plan.steps) - (trips - 1) * body[0].steps
     assert sum(visit.steps for visit in plan.segments) == len(plan.steps) == len(profile.times)
     np.testing.assert_array_equal(profile.outputs[0], session.run(feeds)[0])
     ran = [(step.phase, time) for step, time in zip(plan.steps, profile.times, strict=True) if time.threads]
