@@ -1,5 +1,5 @@
 # make demo    sets everything up, then compiles, checks and times four models against ONNX Runtime
-# make test    sets everything up, then runs the tests that need no model
+# make test    sets everything up, then runs the tests that need no model; some again as the other target of x86-64
 # make models  sets everything up, then runs the long suites: real models, ONNX's own node tests
 # make bench   the table of kernels, then every model beside its peers; an hour, in which nothing else may run
 # make check   what CI runs, tests excepted: formatting, lint, types
@@ -20,6 +20,12 @@ demo: $(SMALL)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto -m "not models and not slow"
+	@other=$$($(BIN)/python -m tests.machines); test -z "$$other" || { \
+	  echo "again as $$other, what is compiled for a machine:"; \
+	  $(BIN)/python -m pytest -n auto -m "not models and not slow" --target $$other $(COMPILED); }
+
+# What a target decides: kernels and their schedules, graphs from end to end. Everything else is the same for all.
+COMPILED := tests/unit/codegen tests/unit/tile tests/unit/verify tests/unit/test_compile.py tests/random/test_net.py
 
 models: $(READY) chromium emulator
 	$(BIN)/python -m pytest -m "models or slow"
@@ -40,11 +46,13 @@ chromium:
 	  || { timeout 120 apt-get update -qq && timeout 300 apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } \
 	  || echo 'no chromium: the tests of the report page are skipped' >&2
 
-# Code for AArch64 is tested in an emulator: installed where that is ours to do; without one, the tests skip.
+# Code for AArch64, and what asks the processor, is tested in emulators: installed where that is ours to do; without
+# them, these tests skip.
 emulator:
-	@command -v qemu-aarch64 >/dev/null && test -d /usr/aarch64-linux-gnu || test "$$(id -u)" -ne 0 \
+	@command -v qemu-aarch64 >/dev/null && command -v qemu-x86_64 >/dev/null && test -d /usr/aarch64-linux-gnu \
+	  || test "$$(id -u)" -ne 0 \
 	  || { timeout 120 apt-get update -qq && timeout 300 apt-get install -y -qq --no-install-recommends qemu-user libc6-arm64-cross; } \
-	  || echo 'no emulator of AArch64: its tests are skipped' >&2
+	  || echo 'no emulators: the tests of AArch64 and of smaller processors are skipped' >&2
 
 check: $(READY)
 	$(BIN)/ruff check
