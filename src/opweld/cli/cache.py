@@ -63,7 +63,7 @@ def prune(
 
 @app.command()
 def clear() -> None:
-    """Remove all entries, and what the C compiler keeps. Models that run are not disturbed."""
+    """Remove all entries, and what the C compiler keeps. Models that run, or are being compiled, are not disturbed."""
     place = Cache.open()
     try:
         place.clear()
