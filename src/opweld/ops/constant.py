@@ -113,12 +113,15 @@ def infer_range(scope: Inference, node: ir.Node) -> list[Fact]:
     if dtype.is_float:
         return _float_range(scope, node, dtype)
     first, last, step = (required_dims(scope, node, position, "a bound")[0] for position in range(3))
-    if step.constant is None:
-        return _counted(scope, node)
     if step is ZERO:
         raise ModelError(f"{describe(node)}: the step of a range must not be 0")
-    distance = _distance(scope, node, last - first if int(step) > 0 else first - last)
-    count = ceildiv(distance, abs(int(step)))
+    if nonnegative(step - 1):
+        distance, length = last - first, step
+    elif nonnegative(-step - 1):
+        distance, length = first - last, -step
+    else:
+        return _counted(scope, node)
+    count = ceildiv(_distance(scope, node, distance), length)
     fact = Fact(dtype, (count,))
     shape = static_shape(fact)
     if shape is None:

@@ -152,6 +152,25 @@ def test_a_range_of_floats_over_sizes_is_a_size(nodes: list[onnx.NodeProto]) -> 
         np.testing.assert_array_equal(opweld.compile(model).run(feeds)["y"], expected, strict=True)
 
 
+@pytest.mark.parametrize("bounds", [("size", "end", "size"), ("end", "size", "less"), ("size", "end", "twice")])
+def test_a_range_by_a_step_that_is_a_size_is_one(bounds: tuple[str, str, str]) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["seven"], value_int=7),
+        helper.make_node("Mul", ["size", "seven"], ["end"]),
+        helper.make_node("Add", ["size", "size"], ["twice"]),
+        helper.make_node("Neg", ["size"], ["less"]),
+        helper.make_node("Range", list(bounds), ["y"]),
+    ]
+    model = _range_of_sizes(*nodes, dtype=TensorProto.INT64)
+    flow = flow_of(model)
+    assert len(flow.segments) == 1
+    for size in (1, 5, 12):
+        feeds = {"x": np.zeros(size, np.float32)}
+        expected = onnx.reference.ReferenceEvaluator(model).run(None, feeds)[0]
+        np.testing.assert_array_equal(interpret_flow(flow, feeds)["y"], expected, strict=True)
+        np.testing.assert_array_equal(opweld.compile(model).run(feeds)["y"], expected, strict=True)
+
+
 def test_a_range_of_floats_that_may_be_rounded_is_counted_as_it_runs() -> None:
     third = helper.make_node("Div", ["f", "three"], ["d"])
     model = _range_of_sizes(_AS_FLOAT, third, helper.make_node("Range", ["none", "d", "half"], ["y"]))
