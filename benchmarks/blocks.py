@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.performance import profile_of
 from benchmarks.zoo import fetch, inputs
+from opweld.accounts import account_of
 from opweld.cached import compile_model
-from opweld.compile import account_of
 from opweld.ledger import Decision
 from opweld.options import Options
 

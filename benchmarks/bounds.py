@@ -19,13 +19,13 @@ from onnx import numpy_helper
 
 import opweld
 from opweld.account.summary import seconds_text
+from opweld.accounts import account_of
 from opweld.analysis.alternate import Blocks
 from opweld.analysis.ceilings import measure
 from opweld.analysis.judge import judge_of
 from opweld.analysis.machine import Machine
 from opweld.analysis.profile import model_profile
 from opweld.analysis.sample import sample
-from opweld.compile import account_of
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def main() -> int:
         feeds = {i.name: random.standard_normal(tuple(map(int, i.shape or ())), np.float32) for i in compiled.inputs}
         account = account_of(compiled.path)
         made = model_profile(sample(compiled.session, feeds, Blocks(5)), account)
-        made = made.judged(judge_of(account, machine, made.variant, {}))
+        made = made.judged(judge_of(account, machine, {}))
         kernel = max(made.kernels, key=lambda k: k.seconds.median)
         measured, predicted = kernel.judgement.bound, kernel.judgement.predicted
         assert measured is not None and predicted is not None

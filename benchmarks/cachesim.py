@@ -27,7 +27,7 @@ import onnx
 from onnx import numpy_helper
 
 import opweld
-from opweld.compile import account_of
+from opweld.accounts import account_of
 from opweld.record import KernelEntry
 from opweld.target import Target
 

@@ -10,9 +10,9 @@ from benchmarks.zoo import fetch, inputs
 from opweld.cli import show
 from opweld.cli.contest import Row, contest
 from opweld.cli.open import open_model
-from opweld.cli.table import Column, of_names
 from opweld.errors import OpweldError
 from opweld.options import Options, available_cores
+from opweld.table import Column, of_names
 from opweld.verify.check import check_outputs
 
 MODELS = ("ppocrv4-det", "minilm", "silero-vad", "magika")

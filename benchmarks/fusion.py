@@ -31,11 +31,11 @@ from benchmarks.paired import REPOSITORY
 from benchmarks.performance import machine
 from benchmarks.zoo import fetch, inputs
 from opweld.account.account import Account
+from opweld.accounts import account_of
 from opweld.analysis.alternate import Blocks, alternate_runs
 from opweld.analysis.ceilings import measure as measure_machine
 from opweld.analysis.machine import Machine
 from opweld.cached import compile_model
-from opweld.compile import account_of
 from opweld.options import Options
 from opweld.runtime.session import Session
 

@@ -202,10 +202,10 @@ SHAPES: dict[str, Callable[[], onnx.ModelProto]] = {
 def row_of(shape: str, model: Path, threads: int, timed: bool) -> Row:
     """The kernels of a shape, timed or not."""
     import opweld
+    from opweld.accounts import account_of
     from opweld.analysis.machine import Machine
     from opweld.analysis.resources import Resources, kernel_resources
     from opweld.cli.profile import taken
-    from opweld.compile import account_of
 
     compiled = opweld.compile(str(model), threads=threads)
     resources, account = kernel_resources(compiled.path), account_of(compiled.path)

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opweld import capi as capi
     from opweld.compile import Model as Model
-    from opweld.compile import analyze as analyze
     from opweld.compile import compile as compile
-    from opweld.compile import explain as explain
     from opweld.compile import load as load
     from opweld.compile import optimize as optimize
     from opweld.errors import OpweldError as OpweldError
+    from opweld.inspection import analyze as analyze
+    from opweld.inspection import explain as explain
     from opweld.runtime.onnxruntime_api import ExecutionMode as ExecutionMode
     from opweld.runtime.onnxruntime_api import ExecutionOrder as ExecutionOrder
     from opweld.runtime.onnxruntime_api import GraphOptimizationLevel as GraphOptimizationLevel
@@ -54,9 +54,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "Model": "opweld.compile",
     "OpweldError": "opweld.errors",
-    "analyze": "opweld.compile",
+    "analyze": "opweld.inspection",
     "compile": "opweld.compile",
-    "explain": "opweld.compile",
+    "explain": "opweld.inspection",
     "load": "opweld.compile",
     "optimize": "opweld.compile",
     **dict.fromkeys(
@@ -99,7 +99,8 @@ class _Package(ModuleType):
     """
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), "capi", *_HOMES})
+        own = (name for name in super().__dir__() if name.startswith("__"))
+        return sorted({*own, "capi", *_HOMES})
 
     def __getattr__(self, name: str) -> ModuleType:
         if name != "capi":

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache as remember
 from pathlib import Path
@@ -17,7 +18,7 @@ from opweld import extensions
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
-from opweld.errors import ArtifactError, MissingModelError, ModelError, ModelTypeError
+from opweld.errors import ArtifactError, MissingModelError, ModelError, ModelTypeError, ToolchainError
 from opweld.foreign import of_object
 from opweld.naming import check_names
 from opweld.options import Environment, Options
@@ -63,7 +64,7 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     cache = Cache.open()
     target = Target.of(options.target)
     key = _key(model, options, target, cache)
-    runs_anyhow = Environment.read().watches or not (watched is None or _measures(options))
+    runs_anyhow = Environment.read().watches or not (watched is None or measures(options))
     if not runs_anyhow and (found := _cached(cache, key, model)) is not None:
         return found
 
@@ -147,7 +148,7 @@ def _built(
     watched: Stage | None,
 ) -> tuple[Built, bool]:
     """The artifact, and whether it was tuned where that is asked for; where not, a warning says why."""
-    if _measures(options):
+    if measures(options):
         from opweld.tune.build import UntunableError, build_measured
 
         try:
@@ -163,15 +164,39 @@ def _built(
         return build_artifact(model, options, target, workspace, cache, progress, stage=watched or plain), True
 
 
-def _measures(options: Options) -> bool:
+def measures(options: Options) -> bool:
     """Whether something may be measured: schedules, or rules of others that want to be."""
     return options.tune != "off" or bool(options.rules) or extensions.count(extensions.RULES) > 0
 
 
-def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache) -> str:
+def find_model(model: Path | bytes | onnx.ModelProto, options: Options) -> Path | None:
+    """The artifact of a model in the user's cache; None where there is none, or no C compiler that may have made it."""
+    cache = Cache.open()
+    try:
+        key = _key(model, options, Target.of(options.target), cache)
+    except ToolchainError:
+        return None
+    return _cached(cache, key, model)
+
+
+def key_without_compiler(model: Path | bytes | onnx.ModelProto, options: Options) -> str:
+    """What all but the C compiler makes of a model: equal keys, equal decisions."""
+    return _key(model, options, Target.of(options.target), Cache.open(), "no compiler")
+
+
+def external_digests(cache: Cache, model: Path | bytes | onnx.ModelProto, names: Iterable[str]) -> dict[str, str]:
+    """The digests of files beside a model. Raises OSError."""
+    folder = model.parent if isinstance(model, Path) else Path()
+    return {name: cache.file_digest(folder / name) for name in names}
+
+
+def _key(
+    model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache, compiler: str = ""
+) -> str:
     from opweld import __version__
     from opweld.build.toolchain import Compiler
 
+    compiler = compiler or Compiler.find().version
     if isinstance(model, Path):
         content = _file_digest(model, cache)
     elif isinstance(model, bytes):
@@ -179,8 +204,8 @@ def _key(model: Path | bytes | onnx.ModelProto, options: Options, target: Target
     else:
         content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
     sources = sources_digest(), library_versions(), extensions.digest(options.rules)
-    machine = f"{processor_name()}, {options.threads} threads" if _measures(options) else ""
-    parts = (content, options.digest(), target.digest(), machine, __version__, Compiler.find().version, *sources)
+    machine = f"{processor_name()}, {options.threads} threads" if measures(options) else ""
+    parts = (content, options.digest(), target.digest(), machine, __version__, compiler, *sources)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -229,8 +254,7 @@ def _cached(cache: Cache, key: str, model: Path | bytes | onnx.ModelProto) -> Pa
     try:
         artifact.read(folder / "model.opweld", verify=True)
         external = json.loads((folder / "external.json").read_text(encoding="utf-8"))
-        folder_of_model = model.parent if isinstance(model, Path) else Path()
-        current = {name: cache.file_digest(folder_of_model / name) for name in external}
+        current = external_digests(cache, model, external)
     except (ArtifactError, OSError, ValueError, TypeError):
         cache.discard("models", key)
         return None

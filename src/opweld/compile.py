@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,28 +15,27 @@ from opweld.build import artifact
 from opweld.build.workspace import temporary_folder
 from opweld.cached import compile_model, source_of
 from opweld.errors import (
-    ArtifactError,
     AssumptionError,
     ModelError,
     OptionError,
     UnsupportedError,
 )
-from opweld.explanation import explain_text
 from opweld.interface import ModelMetadata, Structure, TensorInfo, shape_text
-from opweld.ledger import Ledger, printable
-from opweld.options import CompileOptions, Options
-from opweld.record import Record
+from opweld.ledger import printable
+from opweld.options import DenormalsName, LevelName, Options, TargetName, TuneName
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
-from opweld.schedule.file import parse_schedules
+from opweld.shown import Piece, Shown, Table
+from opweld.table import of_names, of_words
 from opweld.target import Target
 
 if TYPE_CHECKING:
     import onnx
 
-    from opweld.account.account import Account
+    from opweld.account.explained import Explanation
     from opweld.account.regions import Form, Kept
     from opweld.analysis.analysis import Analysis
+    from opweld.analysis.profile import ModelProfile
     from opweld.rewrite import Pass, Rule
     from opweld.rewrite.optimize import Optimized
     from opweld.verify.check import Check
@@ -52,10 +50,11 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
-_log = logging.getLogger("opweld")
+_SCREEN = 12
+"""Inputs, and outputs, that a model shows of itself."""
 
 
-class Model:
+class Model(Shown):
     """A compiled model, open and ready to run. Any number of threads may run it at the same time. It pickles.
 
     Attributes:
@@ -143,11 +142,49 @@ class Model:
         with _as_file(self._source) as file:
             return check_outputs(file, session.as_declared(feeds), names, outputs, rtol=rtol, atol=atol)
 
+    def explain(self) -> Explanation:
+        """What was decided of the model, what was not, and why; see `opweld.explain`."""
+        from opweld.inspection import explain
+
+        return explain(self.session)
+
+    def analyze(self, sizes: Mapping[str, int] | None = None) -> Analysis:
+        """What the model costs, at `sizes` of its symbolic dims; see `opweld.analyze`."""
+        from opweld.inspection import analyze
+
+        return analyze(self.session, sizes=sizes)
+
+    def profile(self, feeds: Mapping[str, Feed] | None = None, *, runs: int | None = None) -> ModelProfile:
+        """Where the time of a run goes, kernel by kernel: what `opweld profile` prints.
+
+        Args:
+            feeds: inputs; random ones of usual sizes where None.
+            runs: with clocks, and as many without; what fits into two seconds where None.
+
+        Raises what `run` raises; OptionError for runs that are no positive number.
+        """
+        from opweld.inspection import profile
+
+        return profile(self.session, feeds, runs=runs)
+
+    def shown(self) -> Sequence[Piece]:
+        """What goes in, what comes out, and what it was made for."""
+        manifest = self.session.manifest
+        columns = (of_words(""), of_names("name", least=24), of_words("dtype"), of_names("shape"))
+        rows = [
+            (kind, printable(info.name), info.dtype, _shape(info))
+            for kind, values in (("input", self.inputs), ("output", self.outputs))
+            for info in values[:_SCREEN]
+        ]
+        left = sum(max(0, len(values) - _SCREEN) for values in (self.inputs, self.outputs))
+        more = [f"and {left} more inputs and outputs"] if left else []
+        head = f"opweld.Model: {_kernels(manifest.kernels)}, {_made_for(manifest)}"
+        return [head, Table(columns, tuple(rows)), *more]
+
     def __repr__(self) -> str:
         manifest = self.session.manifest
-        inputs, outputs = (", ".join(map(_printed, values)) for values in (self.inputs, self.outputs))
-        kernels = f"{manifest.kernels} kernel" + "s" * (manifest.kernels != 1)
-        return f"<opweld.Model ({inputs}) -> ({outputs}): {kernels}, {manifest.target}, level {manifest.level}>"
+        inputs, outputs = (_printed(values) for values in (self.inputs, self.outputs))
+        return f"<opweld.Model ({inputs}) -> ({outputs}): {_kernels(manifest.kernels)}, {_made_for(manifest)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._source is None:
@@ -158,8 +195,8 @@ class Model:
 def compile(
     model: ModelSource,
     *,
-    target: str = "native",
-    level: str = "all",
+    target: TargetName = "native",
+    level: LevelName = "all",
     threads: SupportsIndex = 0,
     dims: Mapping[str, SupportsIndex] | None = None,
     dim_hints: Mapping[str, SupportsIndex] | None = None,
@@ -169,8 +206,8 @@ def compile(
     lengths: Mapping[str, SupportsIndex | None] | None = None,
     ranks: Mapping[str, SupportsIndex] | None = None,
     constants: Mapping[str, ArrayLike] | None = None,
-    tune: str = "off",
-    denormals: str = "keep",
+    tune: TuneName = "off",
+    denormals: DenormalsName = "keep",
     rules: Iterable[Rule | Pass | type[Rule | Pass]] = (),
     progress: Progress | None = None,
 ) -> Model:
@@ -246,52 +283,10 @@ def _loaded(path: Path, threads: int | None, verify: bool) -> Model:
     return Model(path, threads, verify=verify)
 
 
-def explain(model: ModelSource, **options: Unpack[CompileOptions]) -> str:
-    """How the kernels of a model are computed, and every decision that led there, as text. See `compile`."""
-    folder = compile_model(source_of(model), Options.of(**options))
-    schedules = parse_schedules((folder / artifact.SCHEDULES).read_text(encoding="utf-8"))
-    return explain_text(Ledger.loads((folder / artifact.LEDGER).read_text(encoding="utf-8")), schedules)
-
-
-def analyze(
-    model: ModelSource, *, sizes: Mapping[str, int] | None = None, **options: Unpack[CompileOptions]
-) -> Analysis:
-    """What a model costs, node by node and kernel by kernel, before and after it is compiled: parameters, operations,
-    bytes, memory, as numbers and as formulas of the symbolic sizes. `model` as for `compile`, or an artifact's folder.
-
-    `sizes` are those of symbolic dims, the others are as expected. What kernels are bound by is said where `opweld
-    machine` measured this machine. `frame()` of the answer makes a pandas.DataFrame."""
-    from opweld.analysis.analysis import analysis_of
-    from opweld.analysis.foreseen import foreseen
-    from opweld.analysis.machine import Machine
-
-    for name, size in (sizes or {}).items():
-        if not isinstance(cast(object, size), int) or size < 1:
-            raise OptionError(f"sizes: {name!r} is {size!r}, expected a positive whole number")
-    chosen, source = Options.of(**options), source_of(model)
-    folder = source if isinstance(source, Path) and source.is_dir() else compile_model(source, chosen)
-    account = account_of(folder)
-    found, plan = foreseen(Session(folder, threads=chosen.threads or None), account, sizes or {})
-    return analysis_of(account, found, Machine.remembered(), plan, threads=chosen.threads or 1)
-
-
-def account_of(folder: Path) -> Account:
-    """What compiling left in an artifact. Raises ArtifactError where it cannot be read."""
-    from opweld.account.account import Account
-
-    names = (artifact.LEDGER, artifact.SCHEDULES, artifact.GRAPH)
-    try:
-        ledger, schedules, graph = ((folder / name).read_text(encoding="utf-8") for name in names)
-        given = parse_schedules(schedules, str(folder / artifact.SCHEDULES))
-        return Account(Ledger.loads(ledger), given, Record.loads(graph))
-    except (OSError, UnicodeDecodeError, OptionError) as error:
-        raise ArtifactError(f"cannot read the decisions of {folder} ({error}); compile the model again") from error
-
-
 def optimize(
     model: ModelSource,
     *,
-    level: str = "all",
+    level: LevelName = "all",
     disable: Sequence[str] = (),
     pins: Mapping[str, str] | None = None,
     rules: Iterable[Rule | Pass | type[Rule | Pass]] = (),
@@ -354,10 +349,23 @@ def overridden(
     return override.overridden(model, initializers, denotations)
 
 
-def _printed(info: TensorInfo) -> str:
-    """An input or output as a short text: `x float32[batch, 3]`."""
-    shape = "[*]" if info.shape is None else shape_text(info.shape)
-    return f"{printable(info.name)} {info.dtype}{printable(shape)}"
+def _kernels(count: int) -> str:
+    return f"{count} kernel" + "s" * (count != 1)
+
+
+def _made_for(manifest: artifact.Manifest) -> str:
+    return f"{manifest.target}, level {manifest.level}"
+
+
+def _printed(values: Sequence[TensorInfo]) -> str:
+    """Inputs or outputs as a short text: `x float32[batch, 3], y float32[4]`."""
+    told = [f"{printable(info.name)} {info.dtype}{_shape(info)}" for info in values[:_SCREEN]]
+    return ", ".join([*told, f"and {len(values) - _SCREEN} more"] if len(values) > _SCREEN else told)
+
+
+def _shape(info: TensorInfo) -> str:
+    """A shape as a short text: `[batch, 3]`."""
+    return printable("[*]" if info.shape is None else shape_text(info.shape))
 
 
 @contextlib.contextmanager

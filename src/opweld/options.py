@@ -14,15 +14,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, SupportsIndex, TypedDict, cast
+from typing import Any, Literal, SupportsIndex, TypeAlias, TypedDict, cast, get_args
 
 from opweld.errors import OptionError
 from opweld.interface import Specialisation
 from opweld.rules import LEVELS
 
-TARGETS = ("native", "x86-64-v3", "x86-64-v4", "aarch64")
-TUNING = ("off", "quick", "full")
-DENORMALS = ("keep", "zero")
+TargetName: TypeAlias = Literal["native", "x86-64-v3", "x86-64-v4", "aarch64"]
+LevelName: TypeAlias = Literal["none", "basic", "extended", "all"]
+TuneName: TypeAlias = Literal["off", "quick", "full"]
+DenormalsName: TypeAlias = Literal["keep", "zero"]
+TARGETS: tuple[str, ...] = get_args(TargetName)
+TUNING: tuple[str, ...] = get_args(TuneName)
+DENORMALS: tuple[str, ...] = get_args(DenormalsName)
 MAX_THREADS = 1024
 DEFAULT_CACHE_LIMIT = 20 << 30
 _BYTES = re.compile(r"(\d+(?:\.\d*)?)\s*([kKMGT])?i?B?")
@@ -38,8 +42,8 @@ def available_cores() -> int:
 class CompileOptions(TypedDict, total=False):
     """The keyword arguments that stand for `Options`, for functions that pass them on."""
 
-    target: str
-    level: str
+    target: TargetName
+    level: LevelName
     threads: SupportsIndex
     dims: Mapping[str, SupportsIndex]
     disable: Iterable[str]
@@ -49,8 +53,8 @@ class CompileOptions(TypedDict, total=False):
     lengths: Mapping[str, SupportsIndex | None]
     ranks: Mapping[str, SupportsIndex]
     constants: Mapping[str, Any]
-    tune: str
-    denormals: str
+    tune: TuneName
+    denormals: DenormalsName
     rules: Iterable[object]
 
 

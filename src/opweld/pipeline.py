@@ -242,10 +242,29 @@ def build_artifact(
 def foresee(model: Any, options: Options, target: Target, progress: Progress | None = None) -> Account:
     """What compiling would leave, found without a C compiler and without packing weights."""
     ledger = ledger_of(options)
-    stage = Reported(plain, progress)
-    made = generate(read(model, options, ledger, stage), options, target, NoWeights(), stage)
-    ledger.check_names()
+    made, _ = _foreseen(model, options, target, ledger, progress)
     return _account(made, ledger)
+
+
+def foresee_texts(
+    model: Any, options: Options, target: Target, progress: Progress | None = None
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """The same as the files that an artifact has of it, by name; and the files beside the model that it refers to."""
+    ledger = ledger_of(options)
+    made, external = _foreseen(model, options, target, ledger, progress)
+    schedules = print_schedules(made.schedules, ledger)
+    texts = {artifact.LEDGER: ledger.dumps(), artifact.SCHEDULES: schedules, artifact.GRAPH: made.record.dumps()}
+    return texts, external
+
+
+def _foreseen(
+    model: Any, options: Options, target: Target, ledger: Ledger, progress: Progress | None
+) -> tuple[Generated, tuple[str, ...]]:
+    stage = Reported(plain, progress)
+    source = read(model, options, ledger, stage)
+    made = generate(source, options, target, NoWeights(), stage)
+    ledger.check_names()
+    return made, cast("tuple[str, ...]", source.graph.meta[onnx.EXTERNAL])
 
 
 def _account(made: Generated, ledger: Ledger) -> Account:

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 import opweld
 from opweld.errors import AssumptionError, ModelError, OpweldError, ToolchainError, UnsupportedError
+from opweld.options import LevelName
 from opweld.verify.compare import compare
 from tests.random.evaluate import Step, evaluate, widened
 from tests.random.generate import Case
@@ -196,7 +197,7 @@ PEER = "asking ONNX Runtime"
 
 
 def judge_level(
-    judge: Judge, level: str, threads: Sequence[int], note: Callable[[str], None] = lambda text: None
+    judge: Judge, level: LevelName, threads: Sequence[int], note: Callable[[str], None] = lambda text: None
 ) -> Finding:
     """Compiles a case at a level, runs it at every choice of sizes and number of threads, and says what came of it.
 

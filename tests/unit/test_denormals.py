@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 import opweld
 from opweld.build.toolchain import build_shared
 from opweld.errors import OptionError
+from opweld.options import LevelName
 from opweld.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -93,7 +94,7 @@ def zeroing_caller(control: ctypes.CDLL) -> Iterator[ctypes.CDLL]:
 
 @pytest.mark.parametrize("level", ["none", "all"])
 @pytest.mark.parametrize("how", SEEN_BY)
-def test_what_makes_them_visible_sees_them(how: str, level: str) -> None:
+def test_what_makes_them_visible_sees_them(how: str, level: LevelName) -> None:
     model = model_of(*SEEN_BY[how])
     compiled = opweld.compile(model.SerializeToString(), level=level)
     for rows in (1, 7):
@@ -124,4 +125,4 @@ def test_threads_of_the_application_may_be_set_otherwise(zeroing_caller: ctypes.
 
 def test_others_are_refused() -> None:
     with pytest.raises(OptionError, match="denormals is 'flush', expected one of keep, zero"):
-        opweld.compile(b"", denormals="flush")
+        opweld.compile(b"", denormals="flush")  # pyright: ignore[reportArgumentType]

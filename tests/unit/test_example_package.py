@@ -88,7 +88,7 @@ def test_its_kernel_is_called_between_fused_ones(package: None) -> None:
 
 
 def test_what_it_adds_is_listed(package: None) -> None:
-    text = opweld.explain(MODEL)
+    text = opweld.explain(MODEL).all()
     assert "acme.absolute: 1 of 2" in text
     assert "it is the largest of more than two" in text
     registry.load_installed()
@@ -124,4 +124,4 @@ def test_its_kernel_takes_the_place_of_a_sorted_half_where_that_is_faster(packag
     random = np.random.default_rng(0)
     x, b = (random.standard_normal(shape).astype(np.float32) for shape in ((64, 1001), (64,)))
     np.testing.assert_array_equal(compiled.run({"x": x, "b": b})["y"], b - np.sort(np.abs(x), axis=1)[:, 500])
-    assert "acme.median: 1 of 1" in opweld.explain(model, dim_hints={"rows": 64})
+    assert "acme.median: 1 of 1" in opweld.explain(model, dim_hints={"rows": 64}).all()

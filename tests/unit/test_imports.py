@@ -19,6 +19,8 @@ ORDER = (
     ("errors",),
     ("shortage",),
     ("whole",),
+    ("table",),
+    ("shown",),
     ("typed",),
     ("foreign",),
     ("extensions",),
@@ -52,6 +54,8 @@ ORDER = (
     ("pipeline",),
     ("tune",),
     ("cached",),
+    ("accounts",),
+    ("inspection",),
     ("compile",),
     ("report",),
     ("backend", "cli", "capi", "shim", "run", "__main__"),
@@ -63,16 +67,19 @@ ONNX_READERS = ("frontend", "rewrite", "verify", "backend", "cli")
 
 # What running an artifact needs: these import NumPy and the standard library only.
 LIGHT = (
-    "errors.py",
-    "shortage.py",
-    "typed.py",
-    "build/artifact.py",
-    "runtime",
-    "run.py",
-    "verify/inputs.py",
-    "__main__.py",
+    *(
+        "errors.py",
+        "shortage.py",
+        "typed.py",
+        "build/artifact.py",
+        "runtime",
+        "verify/inputs.py",
+        "table.py",
+        "shown.py",
+        "whole.py",
+    ),
+    *("run.py", "__main__.py", "cli/outputs.py", "cli/show.py", "cli/values.py", "ledger.py", "given.py"),
 )
-LIGHT += ("whole.py", "cli/outputs.py", "cli/show.py", "cli/table.py", "cli/values.py", "ledger.py", "given.py")
 
 # A session of an ONNX file compiles it first, and an artifact is opened without: those imports are inside functions.
 ENTRIES = {(Path("runtime/onnxruntime_api.py"), stage) for stage in ("cached", "compile")}

@@ -17,6 +17,7 @@ from opweld.analysis.work import work_of
 from opweld.errors import OptionError
 from opweld.record import Costs, KernelEntry, NodeEntry, Record, VariantEntry
 from opweld.runtime.bind import PlanDescription
+from opweld.shown import Piece, Shown
 
 NOT_IN_FILE = "(not in the file)"
 """Operator of a node that is not in the file: it was written out from a function or an operator that stands for others,
@@ -120,8 +121,8 @@ class Buffer:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Analysis:
+@dataclass(frozen=True, repr=False)
+class Analysis(Shown):
     """What a model costs at `sizes`, before and after it is compiled.
 
     Attributes:
@@ -143,6 +144,12 @@ class Analysis:
     nodes: tuple[NodeAnalysis, ...]
     kernels: tuple[KernelAnalysis, ...]
     buffers: tuple[Buffer, ...]
+
+    def shown(self) -> Sequence[Piece]:
+        """Totals, memory, and the first kernels."""
+        from opweld.analysis.analysis_text import pieces_of
+
+        return pieces_of(self)
 
     def frame(self, what: str = "kernels") -> Any:
         """The nodes or the kernels as a pandas.DataFrame, a column a field. Raises OptionError without pandas."""

@@ -35,6 +35,7 @@ from opweld.analysis.sample import Samples
 from opweld.record import KernelEntry, VariantEntry
 from opweld.runtime.bind import PlanDescription, Step
 from opweld.runtime.profile import Clocked, Part, Profile, profile_of
+from opweld.shown import Piece, Shown
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -135,8 +136,8 @@ class Idle:
     after: float
 
 
-@dataclass(frozen=True, eq=False)
-class ModelProfile:
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelProfile(Shown):
     """A model in many runs.
 
     Attributes:
@@ -162,6 +163,12 @@ class ModelProfile:
     steps: tuple[int, ...]
     segments: int = 1
     counters: Counters = NONE
+
+    def shown(self) -> Sequence[Piece]:
+        """The slowest kernels, and the latency."""
+        from opweld.analysis.profile_text import pieces_of
+
+        return pieces_of(self)
 
     @property
     def latency(self) -> Spread:

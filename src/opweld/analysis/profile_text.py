@@ -14,6 +14,8 @@ from opweld.analysis.resources import Resources, resource_text
 from opweld.errors import OptionError
 from opweld.ledger import printable
 from opweld.record import FileNode
+from opweld.shown import Piece, Table
+from opweld.table import Column
 
 SORTS: Mapping[str, Callable[[KernelProfile], float]] = {
     "time": lambda kernel: -kernel.seconds.median,
@@ -28,6 +30,27 @@ SORTS: Mapping[str, Callable[[KernelProfile], float]] = {
 _NAME = 46
 """Characters of a node's name in the table."""
 
+_LEFT_OUT = (
+    "segment",
+    "phase",
+    "foreseen",
+    "waiting",
+    "threads",
+    "GFLOP/s",
+    "GB/s",
+    "p90",
+    "busy",
+    "predicted",
+    "bound",
+)
+"""Columns of the table, those first that are left out first where there is little room."""
+
+NAMES = {"kernel": 21, "nodes": 16}
+"""Columns of names, and what those may be shortened to."""
+
+_SCREEN = 12
+"""Kernels that a profile shows of itself."""
+
 _WORTH_TELLING = 0.02
 """Of the time of threads."""
 
@@ -40,6 +63,24 @@ _IDLE: Mapping[str, str] = {
     "between": "between phases",
     "after": "after the last",
 }
+
+
+def pieces_of(profile: ModelProfile) -> list[Piece]:
+    """What a profile shows of itself."""
+    warning = [f"warning: {profile.disturbance.warning}"] if profile.disturbance.warning else []
+    shapes = f"{_count(profile.threads, 'thread')}, inputs {_shapes(profile)}"
+    return [*warning, shapes, profile_table(profile, "time", _SCREEN), "\n".join(_run_lines(profile))]
+
+
+def profile_table(profile: ModelProfile, sort: str, top: int) -> Table:
+    """The table of kernels; see `table_rows`."""
+    columns, rows = table_rows(profile, sort, top)
+    return Table(tuple(map(_column, columns)), tuple(map(tuple, rows)))
+
+
+def _column(title: str) -> Column:
+    rank = len(_LEFT_OUT) - _LEFT_OUT.index(title) if title in _LEFT_OUT else 0
+    return Column(title, rank, NAMES.get(title, 0), left=title in ("kernel", "nodes", "bound", "foreseen"))
 
 
 def table_rows(profile: ModelProfile, sort: str, top: int) -> tuple[Sequence[str], list[Sequence[str]]]:
@@ -124,12 +165,21 @@ def _nodes(names: Sequence[str]) -> str:
 
 def summary_text(profile: ModelProfile, model: str, target: str, account: Account) -> str:
     """What stands below the table."""
-    shapes = ", ".join(f"{printable(name)} {'x'.join(map(str, s)) or 'scalar'}" for name, s in profile.inputs.items())
+    head = f"{printable(model)} for {target}, {_count(profile.threads, 'thread')}, inputs {_shapes(profile)}" + (
+        f", variant {printable(profile.variant)}" if len(account.record.variants) > 1 else ""
+    )
+    return "\n".join((head, *_run_lines(profile))) + "\n"
+
+
+def _shapes(profile: ModelProfile) -> str:
+    return ", ".join(f"{printable(name)} {'x'.join(map(str, s)) or 'scalar'}" for name, s in profile.inputs.items())
+
+
+def _run_lines(profile: ModelProfile) -> list[str]:
+    """Latency, what is kernels, counters, and what went wrong."""
     latency = profile.latency
     p95, p99 = (float(np.percentile(profile.plain, part)) for part in (95, 99))
     lines = [
-        f"{printable(model)} for {target}, {_count(profile.threads, 'thread')}, inputs {shapes}"
-        + (f", variant {printable(profile.variant)}" if len(account.record.variants) > 1 else ""),
         f"latency without clocks: median {seconds_text(latency.median)}, best {seconds_text(latency.best)}, "
         f"p90 {seconds_text(latency.p90)}, p95 {seconds_text(p95)}, p99 {seconds_text(p99)} "
         f"of {_count(len(profile.plain), 'run')}; {profile.per_second:,.4g} a second, one after the other",
@@ -147,7 +197,7 @@ def summary_text(profile: ModelProfile, model: str, target: str, account: Accoun
             f"{between:.0%} of a run passes between phases: the operating system has stopped threads that others wait "
             "for, because other programs use these processors. Close those, or use fewer --threads"
         )
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _overhead(profile: ModelProfile) -> str:

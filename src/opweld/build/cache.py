@@ -39,7 +39,7 @@ from opweld.build.workspace import make_folder, remove_left, remove_orphans
 from opweld.errors import ShortageError
 from opweld.options import Environment
 
-KINDS = ("models", "objects", "shared", "digests", "machines")
+KINDS = ("models", "accounts", "objects", "shared", "digests", "machines")
 """The folders of entries."""
 
 _IN_USE_S = 600

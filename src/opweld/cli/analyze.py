@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from opweld.account.summary import bytes_text, seconds_text
 from opweld.cli import arguments, show
-from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import OptionError
-from opweld.ledger import printable
-
-if TYPE_CHECKING:
-    from opweld.analysis.analysis import Analysis, KernelAnalysis, NodeAnalysis, Totals
-
-SORTS = ("time", "flops", "bytes", "parameters", "order")
-"""What rows can be sorted by; the largest first, but `order`, which is that of the model."""
-
-
-_FORMULA = 12
-"""Characters that formulas may be shortened to in a narrow terminal."""
 
 
 def analyze(
@@ -68,6 +54,7 @@ def analyze(
     docs/analyze.schema.json; in Python, `opweld.analyze(model)` has the same, and frame() makes a DataFrame.
     """
     from opweld.analysis.analysis import KERNEL_COLUMNS, NODE_COLUMNS, analysis_of, kernel_rows, node_rows
+    from opweld.analysis.analysis_text import SORTS, head_text, kernel_table, memory_text, node_table, totals_table
     from opweld.analysis.data import analysis_json
     from opweld.analysis.machine import Machine
     from opweld.cli.open import file_bytes, planned, read_account, target_of
@@ -100,156 +87,11 @@ def analyze(
         show.write_csv(columns, rows, csv)
     if "-" in (str(json), str(csv)):
         return
-    print_summary(found, str(model), size)
-    if nodes:
-        _print_nodes(found, sort, top, formulas)
-    else:
-        _print_kernels(found, sort, top, formulas)
-        if machine is None:
-            show.text("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")
-
-
-def print_summary(found: Analysis, model: str, size: int) -> None:
-    """Prints totals before and after, memory, and what training would take."""
-    sizes = ", ".join(f"{printable(name)}={value}" for name, value in found.dims.items())
-    show.text(
-        f"{printable(model)}: {count_text(found.parameters)} parameters, {bytes_text(found.parameter_bytes)}"
-        f" ({bytes_text(size)} on disk){f', at {printable(sizes, 200)}' if sizes else ''}"
-    )
-    columns = (
-        of_words(""),
-        Column("launches"),
-        Column("FLOPs"),
-        Column("MACs", 2),
-        Column("functions", 3),
-        Column("integer", 4),
-        Column("read"),
-        Column("written"),
-        Column("FLOP/byte", 1),
-    )
-    rows = [_total("before fusion", found.before), _total("after fusion", found.after)]
-    show.table("", columns, rows)
-    memory = found.memory
-    arena = "" if memory.arena is None else f"{bytes_text(memory.arena)} of memory for values; "
-    show.text(
-        f"memory: {arena}{bytes_text(memory.live)} are needed at one time at most, all values together would take "
-        f"{bytes_text(memory.tensors)}; weights {bytes_text(memory.weights)}"
-    )
-    t = found.training
-    show.text(
-        f"training in float32 would take {bytes_text(t.total)}: weights {bytes_text(t.weights)}, gradients "
-        f"{bytes_text(t.gradients)}, Adam {bytes_text(t.optimizer)}, activations {bytes_text(t.activations.value)}"
-    )
+    show.text(head_text(found, str(model), size))
+    totals, rows, more = totals_table(found), *(node_table if nodes else kernel_table)(found, sort, top, formulas)
+    show.table("", totals.columns, totals.rows)
+    show.text(memory_text(found))
     print()
-
-
-def _total(name: str, totals: Totals) -> tuple[str, ...]:
-    a = totals.amounts
-    counts = (a.flops, a.macs, a.special, a.integer)
-    moved = (bytes_text(a.read.value), bytes_text(a.written.value))
-    return (name, f"{totals.launches:,}", *(count_text(c.value) for c in counts), *moved, f"{a.intensity:.1f}")
-
-
-def _print_kernels(found: Analysis, sort: str, top: int, formulas: bool) -> None:
-    keys: Mapping[str, Callable[[KernelAnalysis], float]] = {
-        "time": lambda k: -k.work.seconds,
-        "flops": lambda k: -k.amounts.flops.value,
-        "bytes": lambda k: -k.amounts.moved,
-        "parameters": lambda k: -k.entry.weights,
-        "order": lambda k: 0,
-    }
-    chosen = sorted(found.kernels, key=keys[sort])
-    seconds = sum(kernel.work.seconds for kernel in found.kernels) or 1.0
-    least = _FORMULA if formulas else 0
-    columns = (
-        of_words("kernel"),
-        Column("FLOPs", least=least),
-        Column("of FLOPs", 5),
-        Column("bytes", least=least),
-        Column("FLOP/byte", 4),
-        Column("weights", 3),
-        Column("predicted"),
-        Column("of time", 2),
-        of_words("bound", 1),
-        of_names("nodes"),
-    )
-    flops = found.after.amounts.flops.value or 1
-    rows = [
-        (
-            kernel.entry.name,
-            kernel.amounts.flops.formula if formulas else count_text(kernel.amounts.flops.value),
-            f"{kernel.amounts.flops.value / flops:.1%}",
-            _moved(kernel, formulas),
-            f"{kernel.amounts.intensity:.1f}",
-            bytes_text(kernel.entry.weights),
-            seconds_text(kernel.work.seconds),
-            f"{kernel.work.seconds / seconds:.1%}",
-            "-" if kernel.bound is None else kernel.bound.name,
-            _names(kernel.entry.nodes),
-        )
-        for kernel in chosen[: top or None]
-    ]
-    show.table("", columns, rows, _more(len(chosen), len(rows), "kernels"))
-
-
-def _print_nodes(found: Analysis, sort: str, top: int, formulas: bool) -> None:
-    keys: Mapping[str, Callable[[NodeAnalysis], float]] = {
-        "time": lambda n: -n.amounts.flops.value,
-        "flops": lambda n: -n.amounts.flops.value,
-        "bytes": lambda n: -n.amounts.moved,
-        "parameters": lambda n: -n.parameters,
-        "order": lambda n: 0,
-    }
-    chosen = sorted(found.nodes, key=keys[sort])
-    flops = found.before.amounts.flops.value or 1
-    least = _FORMULA if formulas else 0
-    columns = (
-        of_names("node", least=24),
-        of_words("operator", 1),
-        Column("FLOPs", least=least),
-        Column("of FLOPs", 5),
-        Column("bytes", least=least),
-        Column("FLOP/byte", 4),
-        Column("parameters", 3),
-        of_words("fate", 2),
-        of_names("kernels"),
-    )
-    rows = [
-        (
-            printable(node.name, 60),
-            printable(node.operator),
-            node.amounts.flops.formula if formulas else count_text(node.amounts.flops.value),
-            f"{node.amounts.flops.value / flops:.1%}",
-            _moved(node, formulas),
-            f"{node.amounts.intensity:.1f}",
-            count_text(node.parameters),
-            node.fate,
-            _names(node.kernels),
-        )
-        for node in chosen[: top or None]
-    ]
-    show.table("", columns, rows, _more(len(chosen), len(rows), "nodes"))
-
-
-def _moved(row: KernelAnalysis | NodeAnalysis, formulas: bool) -> str:
-    a = row.amounts
-    return f"{a.read.formula} + {a.written.formula}" if formulas else bytes_text(a.moved)
-
-
-def _names(names: Sequence[str]) -> str:
-    told = " ".join(printable(name, 40) for name in names[:2])
-    return f"{told} and {len(names) - 2} more" if len(names) > 2 else told or "-"
-
-
-def _more(every: int, told: int, what: str) -> list[str]:
-    return [f"and {every - told} more {what}: --top 0 for all"] if every > told else []
-
-
-def count_text(count: int) -> str:
-    """A number for people: `4.09 G`."""
-    value = float(count)
-    for unit in ("", " k", " M", " G", " T"):
-        if abs(value) < 999.5 or unit == " T":
-            return f"{value:.0f}" if not unit else f"{value:.3g}{unit}"
-        value /= 1000
-    raise AssertionError("unreachable")
+    show.table("", rows.columns, rows.rows, [f"{more}: --top 0 for all"] if more else ())
+    if not nodes and machine is None:
+        show.text("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from opweld.cli import arguments, show
-from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import OptionError
 from opweld.ledger import printable
 from opweld.options import LEVELS
+from opweld.table import Column, of_names, of_words
 
 
 def bench(

@@ -9,9 +9,9 @@ import typer
 
 from opweld.build.cache import KINDS, Cache, Entry
 from opweld.cli import arguments, show
-from opweld.cli.table import Column, of_words
 from opweld.errors import OptionError
 from opweld.options import Environment, byte_count
+from opweld.table import Column, of_words
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -6,14 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opweld.account.data import account_json
-from opweld.account.node import decisions_about, node_text, nodes_called
-from opweld.account.summary import summary_text
 from opweld.cli import arguments, show
-from opweld.errors import OptionError
-from opweld.explanation import explain_text
-from opweld.ledger import Ledger, printable
-from opweld.rules import COMPILED, stage_of
 
 
 def explain(
@@ -60,7 +53,8 @@ def explain(
     behind schedules as --ids does. The schedules are also in the artifact, as schedules.txt; see --schedules. What
     --json writes is described by docs/explain.schema.json.
     """
-    from opweld.cli.open import read_account
+    from opweld.account.explained import Explanation
+    from opweld.cli.open import read_decisions
 
     options = arguments.options(
         target=target,
@@ -75,25 +69,17 @@ def explain(
         rank=rank,
         constant=constant,
     )
-    account = read_account(model, options)
-    found = list(account.record.nodes) if node is None else nodes_called(account, node)
-    decisions = list(account.ledger)
-    if node is not None:
-        decisions = list({d.id: d for one in found for d in decisions_about(account, one)}.values())
+    found = Explanation(read_decisions(model, options), str(model))
+    decisions = found.decisions if node is None else found.about(node)
     if rule is not None:
-        rules = list(dict.fromkeys((*COMPILED, *account.ledger.counts())))  # packages may add some
-        if rule not in {*rules, *map(stage_of, rules)}:
-            raise OptionError(f"--rule {rule!r}: no such rule or stage; the rules are {', '.join(rules)}")
-        decisions = [d for d in decisions if rule in (d.rule, d.stage)]
+        decisions = found.of_rule(rule, decisions)
     if json is not None:
-        show.write_json(account_json(account, str(model), found, decisions), json)
+        show.write_json(found.to_json(node, decisions), json)
         if str(json) == "-":
             return
     if everything or ids or rule is not None:
-        fired = sum(d.fired for d in decisions)
-        show.text(f"{printable(str(model))}: {len(decisions)} decisions, {fired} took more than their baseline")
-        show.text(explain_text(Ledger.of(decisions), account.schedules, near_misses, ids or rule is not None))
+        show.text(found.listed(decisions, near_misses, ids=ids or rule is not None))
     elif node is not None:
-        show.text("".join(node_text(account, one) for one in found))
+        show.text(found.node(node))
     else:
-        show.text(summary_text(account, str(model), near_misses))
+        show.text(found.summary(near_misses))

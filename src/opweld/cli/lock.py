@@ -44,7 +44,7 @@ def lock(
     """
     if output is not None and check is not None:
         raise OptionError("--output writes a lock and --check reads one: give one of them")
-    from opweld.cli.open import read_account
+    from opweld.cli.open import read_decisions
     from opweld.frontend import onnx
     from opweld.options import Options
     from opweld.rewrite.optimize import optimize_as_asked
@@ -64,7 +64,7 @@ def lock(
     )
     written = "" if check is None else _read(check)
     before = None if check is None else parse_lock(written, str(check))
-    compiled = list(read_account(model, options).ledger)
+    compiled = list(read_decisions(model, options).ledger)
     rewritten = optimize_as_asked(model, Options(level=options.level)).ledger
     after = fusions_of(compiled, rewritten)
     structure = structure_of(onnx.load(model, options.specialisation))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opweld.cli import arguments, show
-from opweld.cli.table import Column, of_words
+from opweld.table import Column, of_words
 
 if TYPE_CHECKING:
     from opweld.analysis.machine import Figure, Machine, Pair

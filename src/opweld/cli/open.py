@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opweld.account.account import Account
 from opweld.build.artifact import WEIGHTS, read
 from opweld.cli import show
-from opweld.errors import ArtifactError, AssumptionError, OpweldError, UnsupportedError
+from opweld.errors import ArtifactError, AssumptionError, OpweldError, ToolchainError, UnsupportedError
 from opweld.interface import TensorInfo
 from opweld.ledger import printable
 from opweld.options import Options
@@ -96,9 +96,22 @@ def _checked(feeds: Mapping[str, Array], session: Session) -> Session:
 
 def read_account(model: Path, options: Options, dims: Mapping[str, int] | None = None) -> Account:
     """What compiling left in an artifact, or leaves of an ONNX file once compiled; `dims` as for `artifact_of`."""
-    from opweld.compile import account_of
+    from opweld.accounts import account_of, account_without_compiler
 
-    return account_of(artifact_of(model, options, dims))
+    try:
+        return account_of(artifact_of(model, options, dims))
+    except ToolchainError:
+        return account_without_compiler(model, options)
+
+
+def read_decisions(model: Path, options: Options) -> Account:
+    """The same, without a C compiler."""
+    from opweld.accounts import account_of, account_without_compiler
+
+    if model.is_dir():
+        return account_of(model)
+    with show.progress() as progress:
+        return account_without_compiler(model, options, progress)
 
 
 def planned(

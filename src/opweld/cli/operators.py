@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opweld.cli import arguments, show
-from opweld.cli.table import Column, of_names, of_words
+from opweld.table import Column, of_names, of_words
 
 
 def operators(

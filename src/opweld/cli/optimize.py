@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opweld.cli import arguments, show
-from opweld.cli.table import Column, of_names
 from opweld.errors import OptionError
 from opweld.ledger import printable
+from opweld.table import Column, of_names
 
 if TYPE_CHECKING:
     from opweld.account.regions import Kept

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from opweld import whole
 from opweld.cli import show
-from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import OptionError
 from opweld.ledger import printable
+from opweld.table import Column, of_names, of_words
 
 Array = NDArray[Any]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opweld.cli import arguments, show
-from opweld.cli.table import Column
 from opweld.errors import OptionError, ToolchainError
+from opweld.table import Column
 
 if TYPE_CHECKING:
     from opweld.account.account import Account
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from opweld.analysis.profile import ModelProfile
     from opweld.analysis.resources import Resources
     from opweld.runtime.session import Session
-
-ROUNDS = 5
-"""Blocks of runs with clocks and without."""
-
-_LEFT_OUT = ("phase", "foreseen", "waiting", "threads", "GFLOP/s", "GB/s", "p90", "busy", "predicted", "bound")
-"""Columns of the table, those first that a narrow terminal leaves out first."""
-
-_NAMES = {"kernel": 21, "nodes": 16}
-"""Columns of names, and what those may be shortened to."""
 
 
 def profile(
@@ -100,13 +91,14 @@ def profile(
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile_data import COLUMNS, profile_json, profile_rows
     from opweld.analysis.profile_text import (
+        NAMES,
         RESOURCE_COLUMNS,
         SORTS,
         kernel_text,
         kernels_called,
+        profile_table,
         resource_rows,
         summary_text,
-        table_rows,
     )
     from opweld.analysis.resources import Resources
     from opweld.analysis.trace import trace_json
@@ -154,12 +146,12 @@ def profile(
         return
     if made.disturbance.warning:
         show.text(f"warning: {made.disturbance.warning}")
-    columns, rows = table_rows(made, sort, top)
-    show.table("", [_column(title) for title in columns], rows)
+    table = profile_table(made, sort, top)
+    show.table("", table.columns, table.rows)
     if resources:
         ranks = {"nodes": 1, "stack": 2}
         columns = [
-            Column(title, ranks.get(title, 0), _NAMES.get(title, 0), left=title in ("kernel", "nodes"))
+            Column(title, ranks.get(title, 0), NAMES.get(title, 0), left=title in ("kernel", "nodes"))
             for title in RESOURCE_COLUMNS
         ]
         show.table("what kernels take of a core", columns, resource_rows(made, sort, taken_of))
@@ -168,11 +160,6 @@ def profile(
     if machine is None:
         show.text("what kernels are bound by: unknown, `opweld machine` measures what this machine can do at most")
     show.text(summary_text(made, str(model), target, account))
-
-
-def _column(title: str) -> Column:
-    rank = len(_LEFT_OUT) - _LEFT_OUT.index(title) if title in _LEFT_OUT else 0
-    return Column(title, rank, _NAMES.get(title, 0), left=title in ("kernel", "nodes", "bound", "foreseen"))
 
 
 def _resources(folder: Path) -> Mapping[str, Resources]:
@@ -193,18 +180,7 @@ def taken(
     runs: int | None = None,
 ) -> ModelProfile:
     """Profiles a session, with a progress bar; what kernels are bound by is said where there is a machine."""
-    from opweld.analysis import counters
-    from opweld.analysis.alternate import Blocks
-    from opweld.analysis.costs import fed_sizes
-    from opweld.analysis.judge import judge_of
-    from opweld.analysis.profile import model_profile
-    from opweld.analysis.sample import sample
+    from opweld.analysis.profiled import profiled
 
-    blocks = Blocks(min(ROUNDS, runs or ROUNDS), runs=runs or 0)
     with show.progress() as progress:
-        samples = sample(session, feeds, blocks, None if progress is None else partial(progress, "runs"))
-        counted = counters.count(lambda: session.run_tensors(feeds), max(1, min(100, len(samples.plain))))
-    made = model_profile(samples, account, counted)
-    if machine is None:
-        return made
-    return made.judged(judge_of(account, machine, fed_sizes(account.record, feeds)))
+        return profiled(session, feeds, account, machine, runs, None if progress is None else partial(progress, "runs"))

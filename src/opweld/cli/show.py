@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from opweld import whole
-from opweld.cli.table import Column, ellipsis, fit, terminal_width, wrapped
+from opweld.table import Column, ellipsis, fit, terminal_width, wrapped
 
 Progress = Callable[[str, int, int], None]
 

@@ -14,13 +14,13 @@ from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
 from opweld.cli import show
 from opweld.cli.open import Opened
-from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import RunError, UnsupportedError
 from opweld.ledger import printable
 from opweld.options import Options
 from opweld.pipeline import build_artifact
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
+from opweld.table import Column, of_names, of_words
 from opweld.target import Target
 from opweld.tensor.intern import compilation
 from opweld.verify.intermediates import (

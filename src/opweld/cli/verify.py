@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opweld.cli import arguments, show
-from opweld.cli.table import Column, of_names, of_words
 from opweld.errors import OptionError
 from opweld.ledger import printable
 
@@ -125,29 +124,7 @@ def _data(check: Check) -> dict[str, Any]:
 
 
 def _show(model: Path, check: Check) -> None:
-    columns = (
-        of_names("output"),
-        of_words("dtype", 4),
-        of_words("shape", 3),
-        Column("scale", 2),
-        Column("error"),
-        Column("tolerated"),
-        Column("ONNX Runtime", 1),
-        of_words("verdict"),
-    )
-    rows = [
-        (
-            printable(c.name),
-            c.dtype,
-            "x".join(map(str, c.shape)) or "scalar",
-            f"{c.scale:.3g}",
-            f"{c.error:.2e}",
-            f"{c.tolerance:.2e}",
-            "-" if c.peer_error is None else f"{c.peer_error:.2e}",
-            "WRONG" if c.verdict == "wrong" else c.verdict,
-        )
-        for c in check.comparisons
-    ]
+    table = check.table()
     problems = [f"{printable(c.name)}: {c.problem}" for c in check.comparisons if not c.passed]
     title = f"{printable(str(model))}: against {check.reference}, errors as parts of the scale"
-    show.table(title, columns, rows, [*problems, *(f"note: {note}" for note in check.notes)])
+    show.table(title, table.columns, table.rows, [*problems, *(f"note: {note}" for note in check.notes)])

@@ -288,6 +288,15 @@ class InferenceSession:
         self.__dict__.update(state)
         self._open()
 
+    @property
+    def session(self) -> Session:
+        """What runs the compiled model. Raises UnsupportedError where one is compiled for each way to feed it."""
+        if isinstance(self._session, Session):
+            return self._session
+        raise UnsupportedError(
+            "the model is compiled for each way to feed it; opweld.compile takes one, as lengths and ranks"
+        )
+
     def run(
         self,
         output_names: Sequence[str] | None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from opweld.errors import OptionError, UnsupportedError
-from opweld.options import CompileOptions
+from opweld.options import CompileOptions, LevelName
 from opweld.runtime.bind import Array
 from opweld.runtime.io_binding import OrtValue
 
@@ -33,9 +33,9 @@ class GraphOptimizationLevel(enum.IntEnum):
     ORT_ENABLE_ALL = 99
 
     @property
-    def level(self) -> str:
+    def level(self) -> LevelName:
         """The value of the option `level`."""
-        names = {0: "none", 1: "basic", 2: "extended"}
+        names: dict[int, LevelName] = {0: "none", 1: "basic", 2: "extended"}
         return names.get(int(self), "all")
 
 
@@ -234,7 +234,7 @@ class SessionOptions:
         return options
 
 
-def _level_of(value: Any) -> str:
+def _level_of(value: Any) -> LevelName:
     """onnxruntime's own enumeration, which is no number, and plain numbers serve too."""
     try:
         return GraphOptimizationLevel(int(getattr(value, "value", value))).level

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from opweld.errors import OptionError, UnsupportedError
+from opweld.ledger import printable
+from opweld.shown import Piece, Shown, Table
+from opweld.table import Column, of_names, of_words
 from opweld.verify.compare import SCALE_TOLERANCE, Array, Comparison, compare, relative_error
 from opweld.verify.reference import float64_outputs, onnxruntime_outputs, own_outputs
 
@@ -22,8 +25,8 @@ FLOAT64 = "float64"
 """What outputs are compared with where that can be had."""
 
 
-@dataclass(frozen=True)
-class Check:
+@dataclass(frozen=True, repr=False)
+class Check(Shown):
     """The comparison of all outputs, and in words what they were compared with."""
 
     comparisons: tuple[Comparison, ...]
@@ -39,6 +42,43 @@ class Check:
     def error(self) -> float:
         """The largest error of any output, as a part of its scale."""
         return max((c.error for c in self.comparisons), default=0.0)
+
+    def table(self) -> Table:
+        """A row an output."""
+        columns = (
+            of_names("output"),
+            of_words("dtype", 4),
+            of_words("shape", 3),
+            Column("scale", 2),
+            Column("error"),
+            Column("tolerated"),
+            Column("ONNX Runtime", 1),
+            of_words("verdict"),
+        )
+        rows = tuple(
+            (
+                printable(c.name),
+                c.dtype,
+                "x".join(map(str, c.shape)) or "scalar",
+                f"{c.scale:.3g}",
+                f"{c.error:.2e}",
+                f"{c.tolerance:.2e}",
+                "-" if c.peer_error is None else f"{c.peer_error:.2e}",
+                "WRONG" if c.verdict == "wrong" else c.verdict,
+            )
+            for c in self.comparisons
+        )
+        return Table(columns, rows)
+
+    def shown(self) -> Sequence[Piece]:
+        """The verdict, the table, and what is to be said of it."""
+        found = {c.verdict for c in self.comparisons}
+        said = ("wrong", "WRONG"), ("differs", "differs"), ("agrees", "agrees")
+        verdict = next((word for kind, word in said if kind in found), "right")
+        problems = [f"{printable(c.name)}: {c.problem}" for c in self.comparisons if not c.passed]
+        notes = [*problems, *(f"note: {note}" for note in self.notes)]
+        head = f"{verdict}, against {self.reference}, errors as parts of the scale"
+        return [head, self.table(), *(["\n".join(notes)] if notes else [])]
 
 
 @dataclass(frozen=True, eq=False)

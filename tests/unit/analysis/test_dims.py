@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import opweld
+from opweld.accounts import account_of
 from opweld.analysis.costs import fed_sizes
-from opweld.compile import account_of
 
 X: Any = np.zeros((2, 3, 50), np.float32)
 

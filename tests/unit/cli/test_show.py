@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from opweld.cli import show
-from opweld.cli.table import Column, of_names
 from opweld.errors import OptionError
+from opweld.table import Column, of_names
 
 
 def test_tables_on_a_pipe_are_plain_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 import opweld
+from opweld.options import LevelName
 
 PADDED = """<ir_version: 8, opset_import: ["" : 17]>
 g (int64[S, N] x, float[2, 3, 9] v) => (float[?, ?, ?] y) <float one = {1}, int64[6] pads = {0, 1, 1, 1, 1, 0}> {
@@ -20,7 +21,7 @@ g (int64[S, N] x, float[2, 3, 9] v) => (float[?, ?, ?] y) <float one = {1}, int6
 
 
 @pytest.mark.parametrize("level", ["none", "basic", "all"])
-def test_padding_around_gathered_rows(level: str) -> None:
+def test_padding_around_gathered_rows(level: LevelName) -> None:
     model = onnx.parser.parse_model(PADDED)
     table = np.arange(48, dtype=np.float32).reshape(6, 8) / 50
     model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))

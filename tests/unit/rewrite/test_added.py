@@ -15,6 +15,7 @@ import opweld
 from opweld.errors import OptionError, RuleError
 from opweld.extensions import digest
 from opweld.ledger import Ledger
+from opweld.options import LevelName
 from opweld.rewrite import Pass, Proposal, Refusal, Rule, Scope, operand
 from opweld.rewrite.added import added, kinds
 from opweld.rewrite.optimize import optimize_model
@@ -197,7 +198,7 @@ def test_a_rule_can_be_disabled(name: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "level", "left"), [(Inverses, "extended", 4), (Gentle, "basic", 3), (Gentle, "none", 5)]
 )
-def test_rules_have_levels(rule: type[Rule], level: str, left: int) -> None:
+def test_rules_have_levels(rule: type[Rule], level: LevelName, left: int) -> None:
     assert len(opweld.optimize(model_of(TEXT), rules=[rule], level=level).graph.node) == left
 
 
@@ -269,11 +270,11 @@ def test_rules_are_found_through_entry_points(tmp_path: Path) -> None:
     with installed(tmp_path, {"opweld.rules": {"acme": "acme_rules:Inverses"}}):
         assert len(opweld.optimize(model).graph.node) == 3
         assert len(opweld.optimize(model, disable=["acme.inverses"]).graph.node) == 4
-        assert "acme.inverses: 1 of 1" in opweld.explain(model), "compiling takes it too"
+        assert "acme.inverses: 1 of 1" in opweld.explain(model).all(), "compiling takes it too"
         compiled = opweld.compile(model).run({"x": normal(5)})
     np.testing.assert_allclose(compiled["y"], np.exp(normal(5)), rtol=1e-5)
     assert len(opweld.optimize(model).graph.node) == 4
-    assert "acme.inverses" not in opweld.explain(model)
+    assert "acme.inverses" not in opweld.explain(model).all()
 
 
 def test_an_edited_package_is_compiled_anew(tmp_path: Path) -> None:
@@ -325,8 +326,8 @@ def test_compiling_takes_rules_that_are_given(monkeypatch: pytest.MonkeyPatch, t
     model, feeds = model_of(TEXT), {"x": normal(3)}
     plain = opweld.compile(model)
     ruled = opweld.compile(model, rules=[Inverses])
-    assert "own.inverses" in opweld.explain(model, rules=[Inverses])
-    assert "own.inverses" not in opweld.explain(model)
+    assert "own.inverses" in opweld.explain(model, rules=[Inverses]).all()
+    assert "own.inverses" not in opweld.explain(model).all()
     assert plain.path != ruled.path
     assert opweld.compile(model, rules=[Inverses]).path == ruled.path
     assert opweld.compile(model, rules=[Inverses()]).path == ruled.path
@@ -336,7 +337,7 @@ def test_compiling_takes_rules_that_are_given(monkeypatch: pytest.MonkeyPatch, t
 
 def test_compiling_takes_a_pass_and_the_rule_that_reads_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
-    told = opweld.explain(model_of(TEXT), rules=[Marked(), Marks])
+    told = opweld.explain(model_of(TEXT), rules=[Marked(), Marks]).all()
     assert "own.marked" in told and "own.marks" in told
 
 

@@ -97,7 +97,7 @@ def test_the_library_takes_what_compile_takes(written: Path) -> None:
     assert len(model.graph.node) == 3, "the original is left as it is"
     assert len(opweld.optimize(model, level="none").graph.node) == 3
     with pytest.raises(OptionError):
-        opweld.optimize(model, level="most")
+        opweld.optimize(model, level="most")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ModelError):
         opweld.optimize(b"nonsense")
 

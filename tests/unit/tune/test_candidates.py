@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import opweld
+from opweld.accounts import account_of
 from opweld.cached import compile_model
-from opweld.compile import account_of
 from opweld.ledger import MEASURED, Decision
 from opweld.options import Options
 from opweld.record import KernelEntry

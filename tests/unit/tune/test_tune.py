@@ -14,10 +14,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opweld
-from opweld.compile import account_of
+from opweld.accounts import account_of
 from opweld.errors import OptionError
 from opweld.ledger import MEASURED, Alternative, Decision, Ledger, Measured
-from opweld.options import Options
+from opweld.options import Options, TuneName
 from opweld.tune import build as build_module
 from opweld.tune import trial as trial_module
 from opweld.tune import tune as tune_module
@@ -111,7 +111,7 @@ def _predicted(decision: Decision) -> str:
 
 
 @pytest.mark.parametrize("effort", ["quick", "full"])
-def test_what_measures_slower_is_never_kept(model: Path, monkeypatch: pytest.MonkeyPatch, effort: str) -> None:
+def test_what_measures_slower_is_never_kept(model: Path, monkeypatch: pytest.MonkeyPatch, effort: TuneName) -> None:
     plain = opweld.compile(str(model))
     line = (plain.path / "schedules.txt").read_text()
     mine = {d.id: d.taken for d in account_of(plain.path).ledger}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opweld.cli.table import Column, cells_of, fit, of_names, of_words, shortened, wrapped
+from opweld.table import Column, cells_of, fit, of_names, of_words, shortened, wrapped
 
 COLUMNS = (of_names("node", least=8), Column("ms"), Column("p90", 2), of_words("bound", 1))
 ROWS = (("/model/layer.0/attention/MatMul", "1.53e-06", "12.5", "memory"), ("short", "2", "3", "latency"))

@@ -1,0 +1,84 @@
+"""An explanation of a compiled model: what `opweld.explain` answers, and what the command of that name prints."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from opweld.account.account import Account
+from opweld.account.data import account_json
+from opweld.account.node import decisions_about, node_text, nodes_called
+from opweld.account.summary import summary_text
+from opweld.errors import OptionError
+from opweld.explanation import explain_text
+from opweld.ledger import Decision, Ledger, printable
+from opweld.rules import COMPILED, stage_of
+from opweld.shown import Piece, Shown
+
+NEAR_MISSES = 10
+"""How many are told where nobody says."""
+
+
+class Explanation(Shown):
+    """What was decided of a model, what was not, and why. Printed, it is the summary that `opweld explain` prints.
+
+    Attributes:
+        model: what it is called. account: all that is known of the compilation.
+    """
+
+    def __init__(self, account: Account, model: str) -> None:
+        self.account, self.model = account, model
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """All decisions, in the order in which they were taken."""
+        return tuple(self.account.ledger)
+
+    def summary(self, near_misses: int = NEAR_MISSES) -> str:
+        """What became of the nodes, what fusion saves, how much it covers, and what nearly was fused."""
+        return summary_text(self.account, self.model, near_misses)
+
+    def node(self, name: str) -> str:
+        """What became of a node of the graph, as `opweld explain --node` has it. Raises OptionError where none is."""
+        return "".join(node_text(self.account, node) for node in nodes_called(self.account, name))
+
+    def all(self, near_misses: int = NEAR_MISSES, *, ids: bool = False) -> str:
+        """Every decision and every kernel, as `opweld explain --all` has it; `ids`: those behind schedules, too."""
+        return self.listed(self.decisions, near_misses, ids=ids)
+
+    def rule(self, name: str, near_misses: int = NEAR_MISSES) -> str:
+        """The decisions of a rule or stage, as `opweld explain --rule` has it. Raises OptionError for none of the
+        name."""
+        return self.listed(self.of_rule(name), near_misses, ids=True)
+
+    def of_rule(self, name: str, decisions: Collection[Decision] | None = None) -> list[Decision]:
+        """The decisions of a rule or stage, among all or these. Raises OptionError for none of the name."""
+        rules = list(dict.fromkeys((*COMPILED, *self.account.ledger.counts())))  # packages may add some
+        if name not in {*rules, *map(stage_of, rules)}:
+            raise OptionError(f"--rule {name!r}: no such rule or stage; the rules are {', '.join(rules)}")
+        chosen = self.decisions if decisions is None else decisions
+        return [d for d in chosen if name in (d.rule, d.stage)]
+
+    def about(self, node: str) -> list[Decision]:
+        """The decisions about a node of the graph. Raises OptionError for no such node."""
+        found = nodes_called(self.account, node)
+        return list({d.id: d for one in found for d in decisions_about(self.account, one)}.values())
+
+    def listed(self, decisions: Sequence[Decision], near_misses: int, *, ids: bool) -> str:
+        """These decisions by stage and rule, below a line that counts them."""
+        fired = sum(d.fired for d in decisions)
+        head = f"{printable(self.model)}: {len(decisions)} decisions, {fired} took more than their baseline\n"
+        return head + explain_text(Ledger.of(decisions), self.account.schedules, near_misses, ids)
+
+    def to_json(self, node: str | None = None, decisions: Sequence[Decision] | None = None) -> dict[str, Any]:
+        """What docs/explain.schema.json describes: of all nodes and decisions, or of a node and of these."""
+        nodes = self.account.record.nodes if node is None else nodes_called(self.account, node)
+        chosen = self.decisions if decisions is None else decisions
+        return account_json(self.account, self.model, nodes, chosen)
+
+    def __repr__(self) -> str:
+        return self.summary().rstrip("\n")  # to the letter what the command prints
+
+    def shown(self) -> Sequence[Piece]:
+        """The summary."""
+        return [self.summary()]

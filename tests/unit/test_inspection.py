@@ -1,0 +1,207 @@
+"""explain, analyze and profile, as they are called in Python: on whatever a model is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import opweld
+from opweld import accounts
+from opweld.accounts import account_of, account_without_compiler
+from opweld.build.cache import Cache
+from opweld.build.toolchain import Compiler
+from opweld.errors import ModelError, OptionError, ToolchainError, UnsupportedError
+from opweld.options import Options
+from opweld.runtime.session import Session
+from opweld.shown import Shown, Table
+from opweld.table import Column, of_names
+from tests.unit.cli.test_main import opweld as command
+
+HOSTILE = "<script>alert('a')</script>&\x1b[31m"
+
+
+def graph(weights: np.ndarray[Any, Any]) -> onnx.ModelProto:
+    """relu(x @ w) and its largest element by column, of x of shape [batch, 8]."""
+    made = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["t"], name=HOSTILE),
+            helper.make_node("Relu", ["t"], ["y"], name="relu"),
+            helper.make_node("ReduceMax", ["y"], ["m"], name="largest", axes=[0], keepdims=0),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4]),
+            helper.make_tensor_value_info("m", TensorProto.FLOAT, [4]),
+        ],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of the model."""
+    file = tmp_path_factory.mktemp("inspected") / "small.onnx"
+    onnx.save(graph(np.ones((8, 4), np.float32)), file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> opweld.Model:
+    """The model, compiled."""
+    return opweld.compile(path)
+
+
+def test_what_is_explained_may_be_a_file_an_artifact_or_open(path: Path, model: opweld.Model) -> None:
+    kinds: list[Any] = [path, str(path), path.read_bytes(), onnx.load(path), model.path, model, model.session]
+    kinds += [opweld.InferenceSession(path), opweld.InferenceSession(model.path), opweld.load(model.path)]
+    expected = [decision.to_json() for decision in model.explain().decisions]
+    assert expected
+    for kind in kinds:
+        assert [decision.to_json() for decision in opweld.explain(kind).decisions] == expected
+        assert opweld.analyze(kind).after.amounts.flops.value == model.analyze().after.amounts.flops.value > 0
+
+
+def test_python_prints_what_the_command_prints(path: Path, model: opweld.Model, tmp_path: Path) -> None:
+    folder = model.save(tmp_path / "small.opweld")
+    for kind in (path, folder):
+        found = opweld.explain(kind)
+        assert f"{found}\n" == command("explain", kind).stdout
+        assert found.all() == command("explain", kind, "--all").stdout
+        assert found.all(ids=True) == command("explain", kind, "--ids").stdout
+        assert found.node("relu") == command("explain", kind, "--node", "relu").stdout
+        assert found.rule("fuse") == command("explain", kind, "--rule", "fuse").stdout
+    assert len(str(opweld.explain(path)).splitlines()) < 40
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An empty cache, and no C compiler."""
+
+    def refuse(cls: type[Compiler]) -> Compiler:
+        raise ToolchainError("there is no C compiler")
+
+    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Compiler, "find", classmethod(refuse))
+
+
+def test_explaining_and_analyzing_need_no_compiler(path: Path, model: opweld.Model, no_compiler: None) -> None:
+    with pytest.raises(ToolchainError):
+        opweld.compile(path)
+    assert str(opweld.explain(path)).splitlines()[1:] == str(model.explain()).splitlines()[1:]
+    found, expected = opweld.analyze(path, sizes={"batch": 3}), model.analyze(sizes={"batch": 3})
+    assert found.after == expected.after and found.before == expected.before
+    assert found.memory.arena is None and expected.memory.arena is not None
+
+
+def test_what_is_found_without_a_compiler_is_what_compiling_leaves(
+    path: Path, model: opweld.Model, no_compiler: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, left = account_without_compiler(path, Options()), account_of(model.path)
+    assert found.ledger.dumps() == left.ledger.dumps()
+    assert found.schedules.regions == left.schedules.regions
+    assert found.schedules.decisions == left.schedules.decisions
+    assert found.record.dumps() == left.record.dumps()
+    (entry,) = [entry for entry in Cache.open().entries() if entry.kind == accounts.KIND]
+    monkeypatch.setattr("opweld.pipeline.foresee_texts", None)  # it is kept, and not found again
+    assert account_without_compiler(path, Options()).record.dumps() == left.record.dumps()
+    monkeypatch.undo()
+    monkeypatch.setenv("OPWELD_CACHE", str(entry.path.parents[2]))
+    (entry.path / "graph.json").write_text("{")
+    assert account_without_compiler(path, Options(level="all")).record.dumps() == left.record.dumps()
+
+
+def test_what_lies_beside_the_file_is_part_of_it(tmp_path: Path, no_compiler: None) -> None:
+    file = tmp_path / "large.onnx"
+
+    stored = graph(np.full((8, 4), 2, np.float32))
+    onnx.save(stored, file, save_as_external_data=True, location="weights", size_threshold=0)
+    options = Options()
+    first = account_without_compiler(file, options)
+    assert first.record.dumps() == account_without_compiler(file, options).record.dumps()
+    (entry,) = [entry for entry in Cache.open().entries() if entry.kind == accounts.KIND]
+    before = (entry.path / "external.json").read_text()
+    np.full((8, 4), 3, np.float32).tofile(tmp_path / "weights")
+    account_without_compiler(file, options)
+    assert (entry.path / "external.json").read_text() != before
+
+
+def test_what_is_compiled_already_takes_no_options(model: opweld.Model) -> None:
+    for kind in (model, model.path, model.session):
+        with pytest.raises(OptionError, match="level: the model is compiled already"):
+            opweld.explain(kind, level="none")
+        with pytest.raises(OptionError, match="target, tune: the model is compiled already"):
+            opweld.analyze(kind, target="native", tune="off")
+    assert opweld.explain(model.path).decisions
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path, path: Path) -> None:
+    with pytest.raises(ModelError, match="is a folder"):
+        opweld.explain(tmp_path)
+    with pytest.raises(OptionError, match="no node of that name"):
+        opweld.explain(path).node("absent")
+    with pytest.raises(OptionError, match="no such rule"):
+        opweld.explain(path).rule("absent")
+    with pytest.raises(OptionError, match="sizes: 'batch' is 0"):
+        opweld.analyze(path, sizes={"batch": 0})
+    split = helper.make_node("SequenceAt", ["x", "i"], ["y"])
+    interface = [
+        helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, None),
+        helper.make_tensor_value_info("i", TensorProto.INT64, []),
+    ]
+    made = helper.make_graph([split], "g", interface, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with pytest.raises(UnsupportedError, match="each way to feed it"):
+        opweld.explain(opweld.InferenceSession(proto.SerializeToString()))
+
+
+def test_a_model_is_profiled_on_feeds_or_on_made_up_ones(model: opweld.Model) -> None:
+    made = model.profile({"x": np.ones((5, 8), np.float32)}, runs=2)
+    assert dict(made.inputs) == {"x": (5, 8)} and len(made.timed) == 2
+    assert {name for kernel in made.kernels for name in kernel.nodes} >= {"relu"}
+    assert model.profile(runs=1).kernels
+    with pytest.raises(OptionError, match="runs is 0"):
+        model.profile(runs=0)
+
+
+@pytest.fixture(scope="module")
+def objects(model: opweld.Model) -> dict[str, Shown]:
+    """What shows itself, by name."""
+    made: dict[str, Shown] = {"model": model, "explanation": model.explain(), "analysis": model.analyze()}
+    return made | {"profile": model.profile(runs=1), "check": model.verify()}
+
+
+@pytest.mark.parametrize("name", ["model", "explanation", "analysis", "profile", "check"])
+def test_objects_show_themselves_on_one_screen(name: str, objects: dict[str, Shown]) -> None:
+    shown = objects[name]
+    text, page = repr(shown), getattr(shown, "_repr_html_")()  # noqa: B009 - as notebooks call it
+    assert 0 < len(text.splitlines()) < 50
+    assert "\x1b" not in text + page
+    if name not in ("explanation", "model"):
+        assert all(len(line) <= 100 for line in text.splitlines())
+    assert not re.search(r"<script|javascript:|\son\w+=", page)
+    assert set(re.findall(r"<(\w+)", page)) <= {"div", "pre", "table", "thead", "tbody", "tr", "th", "td"}
+    for piece in shown.shown():
+        assert not isinstance(piece, Table) or page.count("<tr>") > len(piece.rows)
+
+
+def test_whatever_a_name_holds_is_text() -> None:
+    class Named(Shown):
+        def shown(self) -> list[str | Table]:
+            return [HOSTILE, Table((of_names("<b>"), Column("n")), ((HOSTILE, "1"),))]
+
+    page = Named()._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert "<script" not in page and "<b>" not in page
+    assert page.count("&lt;script&gt;") == 2
+
+
+def test_the_public_names_are_what_the_package_shows() -> None:
+    assert {name for name in dir(opweld) if not name.startswith("_")} == {*opweld.__all__} - {"__version__"}
+    assert isinstance(opweld.compile(graph(np.ones((8, 4), np.float32))).session, Session)
