@@ -165,13 +165,16 @@ def model(save: Save) -> Path:
     return save(nodes, shapes)
 
 
+APART = Options(threads=1, disable=("rewrite.consecutive",))
+"""The model has two products in a row, which are to stay two."""
+
 FEEDS = {"x": np.random.default_rng(1).standard_normal((6, 40), np.float32)}
 
 
 def compiled(model: Path, options: Options | None = None) -> Bisection:
     with Apart() as apart:
         judge = ByError(model, apart, rtol=1e-4, atol=None)
-        found = bisect(CompiledAttempts(model, options or Options(threads=1), judge, lambda _: FEEDS))
+        found = bisect(CompiledAttempts(model, options or APART, judge, lambda _: FEEDS))
     assert found.runs <= math.ceil(math.log2(max(len(found.decisions), 1))) + 2
     return found
 
@@ -216,7 +219,7 @@ def test_a_fault_of_a_rule(model: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert found.without is not None and found.without.good
     np.save(model.with_suffix(".npy"), FEEDS["x"])
     with pytest.raises(typer.Exit):
-        command(model, values=[f"x={model.with_suffix('.npy')}"], rtol=1e-4)
+        command(model, values=[f"x={model.with_suffix('.npy')}"], rtol=1e-4, disable=list(APART.disable))
     said = capsys.readouterr().out
     assert f"{decision.id} fuse.epilogue fused at product2, bias2\n" in said
     assert said.splitlines()[-1].startswith("good with all but this one")
@@ -252,7 +255,7 @@ def test_a_schedule_that_is_slow(model: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ReductionMember, "realise", slow)
     monkeypatch.setattr(attempts, "_ROUNDS", 1)
     monkeypatch.setattr(attempts, "_BLOCK_S", 0.01)
-    attempt = CompiledAttempts(model, Options(threads=1), ByTime(4.0), lambda _: FEEDS)
+    attempt = CompiledAttempts(model, APART, ByTime(4.0), lambda _: FEEDS)
     assert attempt(frozenset(), "").trial.good
     found = bisect(attempt)
     assert found.found is not None and found.found.rule == "schedule.height"
@@ -321,7 +324,7 @@ def test_a_compilation_that_breaks_off(model: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_the_user_disabled_or_pinned_is_no_candidate(model: Path) -> None:
-    everything = compiled(model, Options(threads=1)).decisions
+    everything = compiled(model, APART).decisions
     vectors = next(d for d in everything if d.rule == "schedule.vectors")
     options = Options(threads=1, disable=("fuse.epilogue",), pins={vectors.id: vectors.taken})
     left = compiled(model, options).decisions
