@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import click
+import onnx
 import pytest
 import typer.main
+from onnx import parser
 
 from opweld.cli import arguments
 from opweld.cli.main import app
-from opweld.errors import OptionError
+from opweld.cli.open import open_model
+from opweld.errors import OptionError, UnspecifiedError
 from opweld.options import Options
 
 COMPILING = ("compile", "run", "bench", "profile", "verify", "bisect", "explain", "analyze", "report", "lock")
@@ -28,6 +32,18 @@ def test_what_errors_prescribe_is_an_option_of_each_command_that_compiles(comman
     """`UnspecifiedError.option` names one of lengths, ranks, constants, dims."""
     assert {"--length", "--rank", "--constant", "--dim", "--dim-hint", "--disable", "--pin"} <= options_of(command)
     assert {"lengths", "ranks", "constants", "dims"} <= {field.name for field in dataclasses.fields(Options)}
+
+
+def test_sizes_of_made_up_inputs_are_those_of_the_model_where_it_needs_them(tmp_path: Path) -> None:
+    """How long a shape is that is fed decides how many dims there are."""
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (float[2, 3] x, int64[L] s) => (float y) { y = Reshape(x, s) }""")
+    path = tmp_path / "reshape.onnx"
+    onnx.save(model, path)
+    with pytest.raises(UnspecifiedError, match="--dim L=N"):
+        open_model(path, Options())
+    opened = open_model(path, Options(), {"L": 2})
+    assert [info.shape for info in opened.inputs] == [(2, 3), (2,)]
 
 
 def test_texts_become_values() -> None:
