@@ -1,10 +1,11 @@
-"""What onnx's converter does not take of opsets 1 to 6: operands that begin at an axis, and casts to a type by name.
+"""What onnx's converter does not take of opsets 1 to 6: operands that begin at an axis, casts to a type by name, and
+recurrences.
 
 Until opset 7 a binary operator with `broadcast=1, axis=1` takes a vector for the channels of an image, and PRelu takes
 its slopes so. onnx's converter drops the axis, and takes none of these operators where a size is symbolic. Until
-opset 6 a Cast says by name what it makes; the converter refuses that. So these are written here as those of opset 7, to
-which later opsets gave more element types and no other meaning, and the converter sees operators of a domain that it
-does not know.
+opset 6 a Cast says by name what it makes, and until 7 a recurrence says whether it gives a sequence, which its outputs
+say too; the converter refuses both. So these are written here as those of opset 7, to which later opsets gave more
+element types and no other meaning, and the converter sees operators of a domain that it does not know.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ ALIGNED = "opweld.aligned"
 BINARY = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"})
 """The operators of two operands, which are broadcast only where the node says so."""
 
-_DROPPED = ("axis", "broadcast", "consumed_inputs")
+_RECURRENT = ("GRU", "LSTM", "RNN")
+
+_DROPPED = ("axis", "broadcast", "consumed_inputs", "output_sequence")
 """Attributes that these operators no longer have in opset 7."""
 
 
@@ -65,7 +68,7 @@ def _has_older(graph: onnx.GraphProto) -> bool:
 
 
 def _is_older(node: onnx.NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx") and node.op_type in ("Cast", "PRelu", *BINARY)
+    return node.domain in ("", "ai.onnx") and node.op_type in ("Cast", "PRelu", *_RECURRENT, *BINARY)
 
 
 def _axis(node: onnx.NodeProto) -> int | None:

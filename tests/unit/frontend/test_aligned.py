@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 import opweld
 from opweld.errors import ModelError, UnsupportedError
-from tests.unit.ops.one_node import make_model, programs_of, run
+from tests.unit.ops.one_node import make_model, normal, programs_of, run
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
 
@@ -77,6 +78,18 @@ def test_an_operand_begins_at_a_symbolic_axis(opset: int, op_type: str, meaning:
 def test_a_type_by_name(name: str, dtype: Any) -> None:
     found = run(programs_of(make_model("Cast", [X], opset=1, to=name)), {"x0": X})["y0"]
     np.testing.assert_array_equal(found, X.astype(dtype), strict=True)
+
+
+@pytest.mark.parametrize(("op_type", "opset"), [("GRU", 1), ("GRU", 3), ("LSTM", 1), ("RNN", 6)])
+def test_recurrences(op_type: str, opset: int) -> None:
+    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[op_type]
+    arrays = [normal(3, 2, 5), normal(1, gates * 4, 5, seed=1), normal(1, gates * 4, 4, seed=2)]
+    model = make_model(op_type, arrays, 2, (1, 2), opset=opset, hidden_size=4, output_sequence=1)
+    newer = make_model(op_type, arrays, 2, (1, 2), opset=14, hidden_size=4)
+    found = run(programs_of(model), {"x0": arrays[0]})
+    expected: Any = ReferenceEvaluator(newer).run(None, {"x0": arrays[0]})
+    for name, wanted in zip(("y0", "y1"), expected, strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_type_that_does_not_exist_is_refused() -> None:
