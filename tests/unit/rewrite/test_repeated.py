@@ -39,7 +39,7 @@ def test_what_changes_nothing_again(nodes: str, left: list[str]) -> None:
 
 def test_limits_of_attributes() -> None:
     assert of("a = Relu(x) z = Clip<max = 6.0>(a)", opset=10) == ["Clip", "Tanh"]
-    assert of("a = Clip<min = -1.0>(x) z = Clip<min = 0.0>(a)", opset=10) == ["Relu", "Tanh"]
+    assert of("a = Clip<min = -1.0>(x) z = Clip<min = 0.0>(a)", opset=10) == ["Clip", "Tanh"]
 
 
 def test_limits_that_are_read_elsewhere_stay() -> None:
@@ -107,3 +107,17 @@ def test_numbers_that_stay_two(nodes: str, dtype: type[np.generic], a: float, b:
     )
     assert len(kinds(made)) == 2
     assert refusals(made, "rewrite.constants")[0].reason == reason
+
+
+def test_limits_of_integers_are_no_relu() -> None:
+    """Relu is of floats, in most opsets and runtimes."""
+    weights = {"low": np.array(-5, np.int32), "zero": np.array(0, np.int32)}
+    text = "g (int32[n] x) => (int32[n] y) { a = Clip(x, low) y = Clip(a, zero) }"
+    assert kinds(rewritten(model_of(text, weights, 13), {"x": np.array([-7, -3, 4], np.int32)})) == ["Clip"]
+
+
+def test_infinity_is_beyond_the_limits_of_older_opsets() -> None:
+    """A Clip of opset 10 without a highest number has one all the same."""
+    text = "g (float[n] x) => (float[n] y) { a = Relu(x) y = Clip<min = 0.0>(a) }"
+    feeds = {"x": np.array([np.inf, 1, -2], np.float32)}
+    assert "Clip" in kinds(rewritten(model_of(text, {}, 10), feeds))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from opweld.frontend.older import LARGEST
 from opweld.rewrite.rule import Proposal, Refusal, Rule, handed_on
 from opweld.rewrite.scope import Scope, attribute, operand
 
@@ -97,7 +98,7 @@ class Limits(Rule):
         dtype = fact.dtype.numpy
 
         def apply() -> None:
-            if both.lowest == 0 and both.highest == math.inf:
+            if both.lowest == 0 and both.highest == math.inf and fact.dtype.is_float:
                 scope.replace(node.outputs[0], scope.add(node, "Relu", [both.x]))
                 return
             bounds = [None if math.isinf(bound) else bound for bound in (both.lowest, both.highest)]
@@ -118,7 +119,9 @@ def _limits(node: ir.Node, scope: Scope) -> _Limits | None:
         return None
     if node.op_type == "Relu":
         return _Limits(x, 0.0, math.inf)
-    found = [-math.inf, math.inf]
+    # Before opset 11 there always are limits, which infinity is beyond.
+    furthest = LARGEST if scope.opset < BOUNDS_BY_INPUT else math.inf
+    found = [-furthest, furthest]
     for place, name in enumerate(("min", "max")):
         if name in node.attributes:
             found[place] = float(attribute(node, name))
