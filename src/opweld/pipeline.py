@@ -81,7 +81,7 @@ def read(model: Any, options: Options, ledger: Ledger, stage: Stage = plain) -> 
     before = _costed(flow)
     if any(decision.fired for decision in ledger):  # rewriting is all that was decided yet
         before |= _costed(stage("costs", _unwritten, model, options))
-    flow = stage("simplify", simplify_flow, flow)
+    flow = stage("simplify", simplify_flow, flow, ledger)
     check_hints([program for segment in flow.segments for program in segment.programs], options.dim_hints)
     return Read(graph, found, flow, before, ledger)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache as remember
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
@@ -21,8 +21,28 @@ from opweld.tensor.jumps import has_edge, jumps
 from opweld.tensor.program import Constant, Item, Tensor
 from opweld.tensor.semantics import Array, apply_cast, is_floating
 
-Report: TypeAlias = Callable[[str, str], None]
-"""Told (tensor name, why) of each tensor of constants that is not folded."""
+
+@dataclass(frozen=True)
+class Folding:
+    """A tensor of constants that could be one.
+
+    Attributes:
+        before, after: bytes of the constants that it reads, and of what it is.
+        budget: bytes that it may take.
+        refused: the values of what forbids it; empty where nothing does.
+        reason: why it is folded, or is not.
+    """
+
+    tensor: Tensor
+    before: int
+    after: int
+    budget: int
+    reason: str
+    refused: Mapping[str, int | str] = field(default_factory=dict[str, "int | str"])
+
+
+Decide: TypeAlias = Callable[[Folding], bool]
+"""Whether a tensor of constants becomes one; never one that is refused."""
 
 EAGER_BYTES = 1 << 20
 """Results up to this size are computed at once and kept; bigger ones each time they are read."""
@@ -63,9 +83,9 @@ def known_constant(constant: Constant) -> Known:
 
 
 def fold_constants(
-    items: tuple[Item, ...], constants: tuple[Constant, ...], report: Report
+    items: tuple[Item, ...], constants: tuple[Constant, ...], decide: Decide
 ) -> tuple[tuple[Item, ...], tuple[Constant, ...]]:
-    """Items without those that became constants, and all constants.
+    """Items without those that became constants, and all constants. `decide` is asked about each that would take room.
 
     What is generated is left where it is cheap or large: it takes less to compute it where it is used than to load it.
     What reads it and constants can be folded still."""
@@ -76,7 +96,9 @@ def fold_constants(
         if not isinstance(item, Tensor):
             kept.append(item)
             continue
-        value = _known_tensor(item, known, report)
+        value = _known_tensor(item, known, decide)
+        if value is not None and value.bytes and not decide(_folding(item, known, "it hangs on nothing that is fed")):
+            value = None
         if value is not None:
             known[item.name] = value
         if value is None or not value.bytes:
@@ -92,24 +114,35 @@ def _cheap(body: Expr) -> bool:
     return not any(isinstance(node, Load | Unary | Reduce) for node in walk(body))
 
 
-def _known_tensor(tensor: Tensor, known: Mapping[str, Known], report: Report) -> Known | None:
-    names = tuple(dict.fromkeys(node.tensor for node in loads(tensor.body)))
+def _folding(tensor: Tensor, known: Mapping[str, Known], reason: str, **refused: int | str) -> Folding:
+    """A tensor whose operands are known, as what is asked about; its sizes are numbers."""
+    size = math.prod(int(extent) for extent in tensor.shape) * tensor.dtype.bytes
+    operands = sum(known[name].bytes for name in _operands(tensor))
+    return Folding(tensor, operands, size, max(RESULT_BYTES, RESULT_GROWTH * operands), reason, refused)
+
+
+def _operands(tensor: Tensor) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(node.tensor for node in loads(tensor.body)))
+
+
+def _known_tensor(tensor: Tensor, known: Mapping[str, Known], decide: Decide) -> Known | None:
+    names = _operands(tensor)
     if any(name not in known for name in names):
         return None
     extents = [extent.constant for extent in tensor.shape]
     reduced = [axis.extent.constant for axis in _reduced_axes(tensor.body)]
     if None in extents or None in reduced:
         return None
-    size = math.prod(extent for extent in extents if extent is not None) * tensor.dtype.bytes
-    operands = sum(known[name].bytes for name in names)
-    limit = max(RESULT_BYTES, RESULT_GROWTH * operands)
-    if size > limit:
+    asked = _folding(tensor, known, "")
+    size, operands = asked.after, asked.before
+    if size > asked.budget:
         if names:
-            report(tensor.name, f"its {size} bytes are more than {limit}, of operands of {operands}")
+            told = "it would take more bytes than it may"
+            decide(_folding(tensor, known, told, bytes=size, budget=asked.budget))
         return None
     evaluations = math.prod(extent for extent in (*extents, *reduced) if extent is not None)
     if evaluations > EVALUATIONS:
-        report(tensor.name, f"it takes {evaluations} evaluations, more than {EVALUATIONS}")
+        decide(_folding(tensor, known, "it would take too long", evaluations=evaluations, budget=EVALUATIONS))
         return None
 
     def own() -> Array:
@@ -136,7 +169,7 @@ def _known_tensor(tensor: Tensor, known: Mapping[str, Known], report: Report) ->
     try:
         result = read()
     except OpweldError as error:
-        report(tensor.name, f"it fails: {error}")
+        decide(_folding(tensor, known, "it fails", error=str(error)))
         return None
     return Known(lambda: result, own, size)
 

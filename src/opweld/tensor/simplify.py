@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Mapping
@@ -10,12 +11,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from opweld.ledger import Alternative, Ledger
 from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Atom, Axis, Dim
 from opweld.tensor.expr import Const, Expr, Load, Reduce, const, load, reduce, substitute, substitute_loads, transform
 from opweld.tensor.flow import Flow
-from opweld.tensor.fold import Report, counted, fold_constants, load_literal, load_position, uniform_literals
+from opweld.tensor.fold import Decide, Folding, counted, fold_constants, load_literal, load_position, uniform_literals
 from opweld.tensor.intern import current
+from opweld.tensor.label import labels
 from opweld.tensor.program import Constant, Extern, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
 
 __all__ = ["canonical_body", "simplify", "simplify_flow", "simplify_program"]
@@ -27,27 +30,29 @@ _ROUNDS = 8
 _digests: WeakKeyDictionary[Constant, bytes] = WeakKeyDictionary()
 
 
-def _silent(name: str, why: str) -> None:
-    """The report of those who want none."""
+def _folded(asked: Folding) -> bool:
+    """What is decided where nobody keeps a ledger."""
+    return not asked.refused
 
 
-def simplify_program(program: TensorProgram, report: Report = _silent) -> TensorProgram:
+def simplify_program(program: TensorProgram, decide: Decide = _folded) -> TensorProgram:
     """A program with the same outputs that computes no more; the same object when there is nothing to do.
 
     Args:
         program: a verified program.
-        report: told (tensor name, why) of each tensor of constants that is too big or too slow to fold.
+        decide: asked once about each tensor of constants, whether it becomes one.
     """
-    reported: set[str] = set()
+    answers: dict[str, bool] = {}
 
-    def report_once(name: str, why: str) -> None:
-        if name not in reported:
-            reported.add(name)
-            report(name, why)
+    def decide_once(asked: Folding) -> bool:
+        name = asked.tensor.name
+        if name not in answers:
+            answers[name] = decide(asked)
+        return answers[name]
 
     for _ in range(_ROUNDS):
         # folding comes first: what depends on constants through several tensors is still exact there
-        following = _simplify_bodies(_with_positions(_fold(program, report_once)))
+        following = _simplify_bodies(_with_positions(_fold(program, decide_once)))
         for step in (_forward_copies, _merge_constants, _merge_tensors, _remove_dead):
             following = step(following)
         if following is program:
@@ -56,10 +61,29 @@ def simplify_program(program: TensorProgram, report: Report = _silent) -> Tensor
     return program
 
 
-def simplify_flow(flow: Flow) -> Flow:
-    """The flow with every program simplified."""
-    segments = (replace(segment, programs=tuple(map(simplify_program, segment.programs))) for segment in flow.segments)
+def simplify_flow(flow: Flow, ledger: Ledger) -> Flow:
+    """The flow with every program simplified; what is folded is decided by the ledger."""
+
+    def simplified(program: TensorProgram) -> TensorProgram:
+        ledger.variant(program.name, labels(program))
+        return simplify_program(program, functools.partial(_decided, ledger))
+
+    segments = (replace(segment, programs=tuple(map(simplified, segment.programs))) for segment in flow.segments)
     return replace(flow, segments=tuple(segments))
+
+
+def _decided(ledger: Ledger, asked: Folding) -> bool:
+    """The ledger's answer about a tensor of constants."""
+    taken = ledger.decide(
+        rule="simplify.fold",
+        site=[name for name in asked.tensor.origin if name],
+        subject=[asked.tensor.name],
+        alternatives=[Alternative("in every run", bytes=asked.before), Alternative("now", bytes=asked.after)],
+        prefer="in every run" if asked.refused else "now",
+        reason=asked.reason,
+        failed=asked.refused,
+    )
+    return taken == "now"
 
 
 def _map_bodies(item: Item, change: Callable[[Expr], Expr]) -> Item:
@@ -122,8 +146,8 @@ def _emptied(item: Item) -> Item:
     return replace(item, body=const(0, item.dtype))
 
 
-def _fold(program: TensorProgram, report: Report) -> TensorProgram:
-    items, constants = fold_constants(program.items, program.constants, report)
+def _fold(program: TensorProgram, decide: Decide) -> TensorProgram:
+    items, constants = fold_constants(program.items, program.constants, decide)
     if len(items) == len(program.items):
         return program
     return replace(program, items=items, constants=constants)

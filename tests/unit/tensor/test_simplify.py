@@ -11,6 +11,7 @@ from opweld.tensor import fold
 from opweld.tensor.dim import Axis, Symbol, Value, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, binary, cast, const, index, load, reduce, select, unary
+from opweld.tensor.fold import Folding
 from opweld.tensor.interpret import interpret
 from opweld.tensor.program import (
     Constant,
@@ -112,11 +113,15 @@ def test_a_constant_that_fails_is_left_to_run_time_and_reported() -> None:
     zero = stored("zero", np.array([0, 1]))
     bad = elementwise("bad", lambda i: binary("div", const(1, I64), read("zero", i, dtype=I64)), 2)
     y = elementwise("y", lambda i: binary("add", read("x", i), cast(load("bad", I64, (i.dim * 0,)), F32)))
-    told: list[tuple[str, str]] = []
-    p = program(bad, y, constants=(zero,))
-    assert simplify_program(p, lambda name, why: told.append((name, why))) is p
-    assert [name for name, _ in told] == ["bad"]
-    assert "divides by zero" in told[0][1]
+    p, asked = program(bad, y, constants=(zero,)), list[Folding]()
+
+    def note(found: Folding) -> bool:
+        asked.append(found)
+        return not found.refused
+
+    assert simplify_program(p, note) is p
+    assert [found.tensor.name for found in asked] == ["bad"]
+    assert "divides by zero" in str(asked[0].refused["error"])
 
 
 def test_big_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,12 +131,17 @@ def test_big_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     grown = Tensor("grown", F32, (i, j), binary("mul", read("c", i), cast(index(j.dim), F32)))
     k, m = axes(k=100, m=4)
     small = Tensor("small", F32, (k, m), binary("mul", read("c", k), cast(index(m.dim), F32)))
-    told: list[str] = []
-    result = simplify_program(
-        program(grown, small, constants=(c,), outputs=("grown", "small")), lambda name, why: told.append(name)
-    )
-    assert names(result) == ["grown"]
-    assert told == ["grown"]
+    p, asked = program(grown, small, constants=(c,), outputs=("grown", "small")), dict[str, Folding]()
+
+    def decide(found: Folding) -> bool:
+        asked[found.tensor.name] = found
+        return not found.refused
+
+    assert names(simplify_program(p, decide)) == ["grown"]
+    assert (asked["grown"].before, asked["grown"].after) == (400, 2000)
+    assert asked["grown"].refused == {"bytes": 2000, "budget": 1600}
+    assert (asked["small"].after, asked["small"].budget, asked["small"].refused) == (1600, 1600, {})
+    assert names(simplify_program(p, lambda found: False)) == ["grown", "small"], "who decides is heeded"
 
 
 def test_terabytes_are_neither_folded_nor_made() -> None:

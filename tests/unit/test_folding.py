@@ -1,0 +1,58 @@
+"""Folding of constants is a decision: what it takes and saves is in the ledger, and it can be left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import opweld
+from opweld.build import artifact
+from opweld.ledger import Decision, Ledger
+from opweld.verify.reference import float64_outputs
+from tests.unit.rewrite.rewritten import Array, model_of, normal
+
+RULE = "simplify.fold"
+WEIGHTS: dict[str, Array] = {"w": normal(6, 4), "k": normal(6, seed=1), "b": normal(6)}
+TEXT = """g (float[n, 4] x) => (float[n, 6] y) {
+    t = Transpose(w) v = Mul(t, k) e = Exp(b) p = MatMul(x, v) y = Add(p, e) }"""
+
+
+def folded(model: opweld.Model) -> Sequence[Decision]:
+    ledger = Ledger.loads((model.path / artifact.LEDGER).read_text(encoding="utf-8"))
+    return [decision for decision in ledger if decision.rule == RULE]
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> onnx.ModelProto:
+    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
+    return model_of(TEXT, WEIGHTS)
+
+
+@pytest.mark.parametrize("level", ["none", "all"])
+def test_what_is_folded_is_decided(model: onnx.ModelProto, level: str) -> None:
+    decisions = folded(opweld.compile(model, level=level))
+    for decision in decisions:
+        before, after = (alternative.bytes for alternative in decision.alternatives)
+        assert decision.taken == "now" and isinstance(before, int) and isinstance(after, int)
+    assert 24 in [decision.alternatives[1].bytes for decision in decisions], "six exponentials"
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_what_is_not_folded_gives_the_same(model: onnx.ModelProto, rows: int) -> None:
+    feeds = {"x": normal(rows, 4)}
+    (wanted,) = float64_outputs(model, feeds)
+    plain, apart = opweld.compile(model), opweld.compile(model, disable=[RULE])
+    assert {decision.taken for decision in folded(plain)} == {"now"}
+    assert {decision.taken for decision in folded(apart)} == {"in every run"}
+    for made in (plain, apart):
+        np.testing.assert_allclose(made.run(feeds)["y"], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_one_is_pinned(model: onnx.ModelProto) -> None:
+    first, *_ = folded(opweld.compile(model))
+    (pinned,) = [d for d in folded(opweld.compile(model, pins={first.id: "in every run"})) if d.id == first.id]
+    assert pinned.pinned and pinned.taken == "in every run"
