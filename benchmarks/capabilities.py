@@ -81,6 +81,7 @@ ROWS = (
         "A8", "recognised whoever wrote them",
         _rules("gelu", "tanh_gelu", "sigmoid", "swish", "mish", "hard_swish", "hard_sigmoid", "layer_normalization",
                "rms_normalization", "skip_normalization", "softmax", "log_softmax", "attention", "rotary_embedding",
+               "rotary_parts",
                "fused_activation", "fused_matmul", "bias_gelu"),
         ("fuse.rows", "fuse.block"),
         ("test_activations", "test_normalization", "test_softmax", "test_attention", "test_rotary",

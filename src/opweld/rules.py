@@ -117,6 +117,7 @@ REWRITES: dict[str, Rule] = {
     "rewrite.softmax": Rule("extended", "as written", "one Softmax"),
     "rewrite.log_softmax": Rule("extended", "as written", "one LogSoftmax"),
     "rewrite.rotary_embedding": Rule("extended", "as written", "one RotaryEmbedding"),
+    "rewrite.rotary_parts": Rule("extended", "as written", "one RotaryEmbedding"),
     "rewrite.attention": Rule("extended", "as written", "one node"),
     "rewrite.one_slope": Rule("basic", "as written", "LeakyRelu"),
     "rewrite.zero_states": Rule("basic", "as written", "without states to begin with"),

@@ -52,6 +52,7 @@ from opweld.rewrite.rules.redundant import Redundant
 from opweld.rewrite.rules.repeated import Limits, Repeated
 from opweld.rewrite.rules.requantized import Requantized
 from opweld.rewrite.rules.rotary import RotaryEmbedding
+from opweld.rewrite.rules.rotary_parts import RotaryParts
 from opweld.rewrite.rules.scaled_past import ScalePast
 from opweld.rewrite.rules.selection import Select
 from opweld.rewrite.rules.shift_before import ShiftBefore
@@ -72,7 +73,7 @@ RULES: Sequence[Rule] = (
     Axes(), Slices(), Concats(), Repeated(), Limits(), Requantized(), Consecutive(), SumOfProducts(),
     BatchNormalization(), Shift(), Scale(), Padding(), Gemm(), OneSlope(), OnePlace(),
     SkipNormalization(), LayerNormalization(), RmsNormalization(), Softmax(), LogSoftmax(),
-    RotaryEmbedding(), Attention(),
+    RotaryEmbedding(), RotaryParts(), Attention(),
     Gelu(), TanhGelu(), Sigmoid(), Swish(), Mish(), HardSwish(), HardSigmoid(),
     Zeros(), Select(),
 )  # fmt: skip

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
-from tests.unit.rewrite.rewritten import for_onnxruntime, kinds, normal, refusals, rewritten
+from tests.unit.rewrite.rewritten import for_onnxruntime, kinds, model_of, normal, refusals, rewritten
 from tests.unit.rewrite.written.rotary import HALVES, ROTARY, TURN, X, model
 
 
@@ -139,3 +140,47 @@ def test_other_formulas_are_left_alone() -> None:
         made = rewritten(model(body), X)
         assert "RotaryEmbedding" not in kinds(made)
         assert not refusals(made, "rewrite.rotary_embedding")
+
+
+TABLE = {"c": normal(5, 4), "s": normal(5, 4, seed=1)}
+APART = " p = Mul(a, {0}) q = Mul(b, {1}) u = Sub(p, q) r = Mul(b, {0}) t = Mul({1}, a) v = Add(r, t) "
+CHUNKED = "a, b = Split<axis = -1, num_outputs = 2>(x)" + APART + "y = Concat<axis = -1>(u, v)"
+INTERLEAVED = (
+    "a = Slice(x, zero, large, last, two) b = Slice(x, one, large, last, two)"
+    + APART
+    + "g = Unsqueeze(u, last) h = Unsqueeze(v, last) k = Concat<axis = -1>(g, h) y = Reshape(k, whole)"
+)
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4])
+@pytest.mark.parametrize(("body", "interleaved"), [(CHUNKED, 0), (INTERLEAVED, 1)], ids=["chunked", "interleaved"])
+def test_parts_that_are_turned_apart(body: str, interleaved: int, rank: int) -> None:
+    """As model code has it that never makes a table of both halves; the batch and the length are symbolic."""
+    rows = ", ".join(["1"] * (rank - 2) + ["t", "4"])
+    text = f"g (float[b, 3, t, 8] x, float[{rows}] c, float[{rows}] s) => (float[b, 3, t, 8] y) {{ "
+    numbers = {"zero": [0], "one": [1], "two": [2], "last": [-1], "large": [2**62], "whole": [0, 0, 0, 8]}
+    used = {name: np.array(value) for name, value in numbers.items() if f"{name}," in body or f"{name})" in body}
+    feeds = {"x": normal(2, 3, 5, 8)} | {name: array.reshape(*[1] * (rank - 2), 5, 4) for name, array in TABLE.items()}
+    for opset in (18, 23):
+        written = model_of(text + body.format("c", "s") + " }", used, opset)
+        made = for_onnxruntime(written, feeds)
+        assert not {"Mul", "Sub"} & set(kinds(made))
+        turned = next(node for node in made.model.graph if node.op_type == "RotaryEmbedding")
+        found = turned.attributes.get("interleaved")
+        assert (0 if found is None else found.value) == interleaved
+
+
+def test_parts_turned_by_angles_of_each_head_stay() -> None:
+    text = "g (float[b, 3, t, 8] x, float[3, t, 4] c, float[3, t, 4] s) => (float[b, 3, t, 8] y) { "
+    feeds = {"x": normal(2, 3, 5, 8), "c": normal(3, 5, 4), "s": normal(3, 5, 4, seed=1)}
+    made = rewritten(model_of(text + CHUNKED.format("c", "s") + " }", None, 23), feeds)
+    assert "RotaryEmbedding" not in kinds(made)
+    assert "from head to head" in refusals(made, "rewrite.rotary_parts")[0].reason
+
+
+def test_parts_turned_the_other_way_round_stay() -> None:
+    text = "g (float[b, 3, t, 8] x, float[t, 4] c, float[t, 4] s) => (float[b, 3, t, 8] y) { "
+    body = CHUNKED.replace("Sub(p, q)", "Sub(q, p)").format("c", "s")
+    made = rewritten(model_of(text + body + " }", None, 23), {"x": normal(2, 3, 5, 8), **TABLE})
+    assert "RotaryEmbedding" not in kinds(made)
+    assert refusals(made, "rewrite.rotary_parts")[0].reason == "the operands of Sub are the other way round"

@@ -147,7 +147,8 @@ def save(tmp_path: Path) -> Save:
 
 @pytest.fixture
 def model(save: Save) -> Path:
-    """Two products with biases and what is done with them; two more, joined."""
+    """Two products with biases and what is done with them; two more, joined. The third would cost more as one with the
+    second."""
     nodes = [
         helper.make_node("MatMul", ["x", "w1"], ["a"], name="product1"),
         helper.make_node("Add", ["a", "b1"], ["b"], name="bias1"),
@@ -161,7 +162,7 @@ def model(save: Save) -> Path:
         helper.make_node("ReduceMean", ["i"], ["j"], axes=[1], name="mean"),
         helper.make_node("Sub", ["i", "j"], ["y"], name="center"),
     ]
-    shapes = {"w1": (40, 48), "b1": (48,), "w2": (48, 24), "b2": (24,), "w3": (24, 20), "w4": (40, 20)}
+    shapes = {"w1": (40, 48), "b1": (48,), "w2": (48, 24), "b2": (24,), "w3": (24, 200), "w4": (40, 20)}
     return save(nodes, shapes)
 
 

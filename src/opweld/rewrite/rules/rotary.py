@@ -64,7 +64,7 @@ class RotaryEmbedding(Rule):
             if _contributed(scope):
                 operands, domain = [scope.store(node, np.zeros(1, np.int64)), *caches], MICROSOFT
             else:
-                operands, domain = _for_rows(caches, data, heads.shape[0], node, scope), ""
+                operands, domain = for_rows(caches, data, heads.shape[0], node, scope), ""
             if heads.is_rows:
                 count = heads.shape[1].constant
                 made = scope.add(node, "RotaryEmbedding", [data, *operands], domain, num_heads=count)
@@ -90,7 +90,7 @@ def _rotated(node: ir.Node, scope: Scope) -> _Found | None:
             negated = None if joined is None else scope.maker(operand(joined, 0), "Neg")
             if joined is None or negated is None or len(joined.inputs) != 2:
                 continue
-            second, first = _part(negated.inputs[0], scope), _part(joined.inputs[1], scope)
+            second, first = part_of(negated.inputs[0], scope), part_of(joined.inputs[1], scope)
             shape = scope.shape(joined.outputs[0])
             if first is None or second is None or not shape or first.source is not second.source:
                 continue
@@ -118,7 +118,8 @@ class _Part:
     end: int
 
 
-def _part(value: ir.Value | None, scope: Scope) -> _Part | None:
+def part_of(value: ir.Value | None, scope: Scope) -> _Part | None:
+    """The stretch of features that a value is; None where it is none, or where a size is not known."""
     node = scope.maker(value, "Slice", "Split")
     source = None if node is None else operand(node, 0)
     shape = scope.shape(source)
@@ -208,7 +209,7 @@ def _half(angles: ir.Value, found: _Found, scope: Scope) -> ir.Value:
         return scope.store(near, np.ascontiguousarray(known[..., :half]).reshape(wanted))
     whole, wanted = scope.shape(angles) or (), (*outer, length, as_dim(half))
     for reader in scope.readers(angles):
-        part = _part(reader.outputs[0], scope) if reader.op_type == "Slice" else None
+        part = part_of(reader.outputs[0], scope) if reader.op_type == "Slice" else None
         if part is None or (part.source, part.start, part.end) != (angles, 0, half):
             continue
         for other in scope.readers(reader.outputs[0]):
@@ -223,9 +224,7 @@ def _half(angles: ir.Value, found: _Found, scope: Scope) -> ir.Value:
     return scope.tell(flat, wanted, angles)
 
 
-def _for_rows(
-    caches: Sequence[ir.Value], data: ir.Value, batch: Dim, near: ir.Node, scope: Scope
-) -> Sequence[ir.Value]:
+def for_rows(caches: Sequence[ir.Value], data: ir.Value, batch: Dim, near: ir.Node, scope: Scope) -> Sequence[ir.Value]:
     """Angles [1 or batch, length, features] for each row of the batch, which is the first axis of the data."""
     made, target = list[ir.Value](), None
     for cache in caches:
