@@ -26,6 +26,18 @@ MASKS = {
 }  # fmt: skip
 
 
+OF_ANY_SIZE = [who for who, body in ATTENTION.items() if not any(name in body for name in ("single", "packed", "wide"))]
+"""Those that say no size but that of the heads."""
+
+
+@pytest.mark.parametrize("who", OF_ANY_SIZE)
+def test_attention_of_any_size(who: str) -> None:
+    """The batch and both lengths are symbolic, and run at two sizes each."""
+    sizes = "b, q, 12|b, k, 12"
+    assert kinds(rewritten(model(ATTENTION[who], sizes=sizes), FEEDS)) == ["Attention"]
+    assert kinds(for_onnxruntime(model(ATTENTION[who], 18, sizes=sizes), FEEDS)) == ["MultiHeadAttention"]
+
+
 @pytest.mark.parametrize("body", ATTENTION.values(), ids=ATTENTION)
 def test_attention_whoever_wrote_it(body: str) -> None:
     made = rewritten(model(body), FEEDS)

@@ -80,7 +80,10 @@ def test_what_cannot_be_is_refused_and_nothing_is_lost(written: Path, tmp_path: 
     for arguments, words in (
         ([str(written), "-o", str(written)], "is the model itself"),
         ([str(written), "-o", str(tmp_path / "no" / "folder.onnx")], "cannot be written"),
-        ([str(written), "-o", str(tmp_path / "o.onnx"), "--disable", "rewrite.bais"], "did you mean rewrite.bias"),
+        (
+            [str(written), "-o", str(tmp_path / "o.onnx"), "--disable", "rewrite.bais"],
+            "nearest first, are rewrite.bias",
+        ),
         ([str(written), "-o", str(tmp_path / "o.onnx"), "--for", "tensorrt"], "expected any or onnxruntime"),
         ([str(tmp_path / "absent.onnx"), "-o", str(tmp_path / "o.onnx")], "cannot be read"),
     ):
