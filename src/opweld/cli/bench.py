@@ -46,8 +46,10 @@ def bench(
     opweld bench model.onnx --threads 2
     opweld bench a.onnx b.onnx --vs onnxruntime,openvino --json bench.json
     opweld bench model.onnx --dim height=640 --dim width=640
-    opweld bench model.onnx --levels none,all --vs none   what is fusion worth?
-    opweld bench model.onnx --pin ID=ALTERNATIVE          what is another choice worth?
+    opweld bench model.onnx --levels none,all --vs none
+        what is fusion worth?
+    opweld bench model.onnx --pin ID=ALTERNATIVE
+        what is another choice worth?
 
     The ratio is the first other runtime's time by opweld's: above 1, opweld is faster. The error is the largest
     difference to that runtime's outputs, as a part of each output's scale. Nine of ten runs took at most p90: where

@@ -55,9 +55,12 @@ def bisect(
 
     \b
     opweld bisect model.onnx --input x=photo.npy
-    opweld bisect model.onnx --rtol 1e-4                  bad is an error of more than this part of an output's scale
-    opweld bisect model.onnx --latency 1.1                bad is slower than 1.1 times the model without any decision
-    opweld bisect model.onnx --optimized                  among the decisions of `opweld optimize`
+    opweld bisect model.onnx --rtol 1e-4
+        bad is an error of more than this part of an output's scale
+    opweld bisect model.onnx --latency 1.1
+        bad is slower than 1.1 times the model without any decision
+    opweld bisect model.onnx --optimized
+        among the decisions of `opweld optimize`
 
     It compiles with the decisions up to one granted and all later ones at their baseline, and halves what is between
     good and bad: 2 + log2(n) runs. What is wrong without any decision is no decision's fault, and it says so. Exit

@@ -23,10 +23,14 @@ def cache(context: typer.Context, json: arguments.JsonOption = None) -> None:
     """Show what compiled models take on the disk, or remove some.
 
     \b
-    opweld cache                              how much there is
-    opweld cache prune                        down to the limit, the least recently used first
-    opweld cache prune --limit 1G --days 30   down to 1 GiB, and whatever nobody used for 30 days
-    opweld cache clear                        all of it
+    opweld cache
+        how much there is
+    opweld cache prune
+        down to the limit, the least recently used first
+    opweld cache prune --limit 1G --days 30
+        down to 1 GiB, and whatever nobody used for 30 days
+    opweld cache clear
+        all of it
 
     OPWELD_CACHE_LIMIT=SIZE is the limit, 20G where it is not set: compiling ends with `prune` now and then.
     """

@@ -38,12 +38,17 @@ def compile_command(
 
     \b
     opweld compile model.onnx -o model.opweld
-    opweld compile model.onnx --target x86-64-v3          for any machine with AVX2
+    opweld compile model.onnx --target x86-64-v3
+        for any machine with AVX2
     opweld compile model.onnx --dim batch=1 --dim seq=128 for one size only
-    opweld compile model.onnx --dim-hint seq=512          for any size, fastest near this one
-    opweld compile model.onnx --level none                one kernel a node, to compare with
-    opweld compile model.onnx --schedules mine.txt        kernels as the (edited) schedules.txt of an artifact says
-    opweld compile model.onnx --tune quick                try other schedules on this machine, keep what is faster
+    opweld compile model.onnx --dim-hint seq=512
+        for any size, fastest near this one
+    opweld compile model.onnx --level none
+        one kernel a node, to compare with
+    opweld compile model.onnx --schedules mine.txt
+        kernels as the (edited) schedules.txt of an artifact says
+    opweld compile model.onnx --tune quick
+        try other schedules on this machine, keep what is faster
 
     Symbolic dims stay symbolic unless --dim fixes them: one artifact serves every size. It also holds a C header.
     """

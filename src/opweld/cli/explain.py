@@ -41,13 +41,19 @@ def explain(
 
     \b
     opweld explain model.onnx
-    opweld explain model.onnx --all                       every decision by stage and rule, and every kernel
-    opweld explain model.onnx --node /layer3/conv1/Conv   what became of this node? why was it (not) fused?
-    opweld explain model.onnx --rule schedule.height      one kind of decision, with what each way would take
-    opweld explain model.onnx --ids                       the decisions behind every kernel
+    opweld explain model.onnx --all
+        every decision by stage and rule, and every kernel
+    opweld explain model.onnx --node /layer3/conv1/Conv
+        what became of this node? why was it (not) fused?
+    opweld explain model.onnx --rule schedule.height
+        one kind of decision, with what each way would take
+    opweld explain model.onnx --ids
+        the decisions behind every kernel
     opweld explain model.onnx --json - | jq '.decisions[].rule'
-    opweld bench model.onnx --disable ID                  what is that decision worth?
-    opweld bench model.onnx --pin ID=ALTERNATIVE          what would another choice do?
+    opweld bench model.onnx --disable ID
+        what is that decision worth?
+    opweld bench model.onnx --pin ID=ALTERNATIVE
+        what would another choice do?
 
     Each decision has an id, which --disable and --pin of the other commands take. --node and --rule list the decisions
     behind schedules as --ids does. The schedules are also in the artifact, as schedules.txt; see --schedules. What

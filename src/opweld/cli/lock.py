@@ -35,8 +35,10 @@ def lock(
     """Write down which nodes are computed together, and see later whether one fusion was lost.
 
     \b
-    opweld lock model.onnx -o model.lock                  a line for each kernel of several nodes: review it, commit it
-    opweld lock model.onnx --check model.lock             exit status 1 when one is lost or new, with the reason
+    opweld lock model.onnx -o model.lock
+        a line for each kernel of several nodes: review it, commit it
+    opweld lock model.onnx --check model.lock
+        exit status 1 when one is lost or new, with the reason
 
     A model that is exported anew may lose a fusion and still be right: a second reader, another order of nodes. It is
     slower, and nothing says so. Nodes are found again by what they compute, whatever they are called by then; kernels

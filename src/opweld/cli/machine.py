@@ -26,9 +26,9 @@ def machine(
     """Measure what this machine can do at most: arithmetic, bandwidth and latency of every level of memory.
 
     \b
-    opweld machine                                        measured the first time, remembered from then on
-    opweld machine --again                                measure anew: something else ran the last time
-    opweld machine --threads 4                            the ceilings of four cores
+    opweld machine              measured the first time, remembered from then on
+    opweld machine --again      measure anew: something else ran the last time
+    opweld machine --threads 4  the ceilings of four cores
 
     Measuring takes some ten seconds and wants the machine to itself. A figure is the median of its samples; its spread
     is what lies between the lowest tenth of them and the highest. What is remembered is for this processor alone.

@@ -65,29 +65,30 @@ def opweld_command(
     """Compile ONNX models into few fused native kernels, and see what was done and why.
 
     \b
-    opweld compile model.onnx -o model.opweld   make an artifact that needs neither ONNX nor a compiler
+    opweld compile model.onnx -o model.opweld   a folder that runs without ONNX
     opweld run model.opweld --input x=x.npy     run it
     opweld verify model.onnx                    is the answer right?
     opweld bench model.onnx                     is it fast?
     opweld profile model.onnx                   where does the time go?
-    opweld explain model.onnx                   what was fused, what was not, and why?
+    opweld explain model.onnx                   what was fused, what was not, why?
     opweld report model.onnx -o report.html     all of it, to look at
-    opweld bisect model.onnx                    which decision makes it wrong, or slow?
-    opweld analyze model.onnx                   what does it cost, and what is each kernel bound by?
-    opweld lock model.onnx -o model.lock        which nodes are computed together? --check: are they still?
-    opweld optimize model.onnx -o smaller.onnx  a smaller ONNX file for any runtime
+    opweld bisect model.onnx                    which decision is at fault?
+    opweld analyze model.onnx                   what does it cost?
+    opweld lock model.onnx -o model.lock        which nodes are one kernel?
+    opweld optimize model.onnx -o smaller.onnx  a smaller file for any runtime
     opweld machine                              what can this machine do at most?
     opweld operators                            which operators compile
-    opweld cache                                what compiled models take on the disk
+    opweld cache                                what compiled models take
 
     What takes long shows how far it is, on standard error: a bar on a terminal, else a line at times; --quiet: neither.
 
     \b
-    Environment: OPWELD_CACHE=FOLDER  compiled models are kept there instead of ~/.cache/opweld
-                 OPWELD_CACHE_LIMIT=SIZE  how much is kept, 20G where not given
-                 OPWELD_CC=PROGRAM    the C compiler instead of zig
-                 OPWELD_DUMP=FOLDER   write a numbered file a stage
-                 OPWELD_DEBUG=1       verify every stage, show tracebacks
+    Environment:
+      OPWELD_CACHE=FOLDER      compiled models lie there, not in ~/.cache/opweld
+      OPWELD_CACHE_LIMIT=SIZE  how much is kept, 20G where not given
+      OPWELD_CC=PROGRAM        the C compiler instead of zig
+      OPWELD_DUMP=FOLDER       write a numbered file a stage
+      OPWELD_DEBUG=1           verify every stage, show tracebacks
     """
 
 

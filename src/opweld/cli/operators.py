@@ -17,6 +17,11 @@ def operators(
 ) -> None:
     """List the operators that compile, and how few primitives they are made of.
 
+    \b
+    opweld operators
+    opweld operators --refused
+    opweld operators --json - | jq '.operators[].name'
+
     An operator is lowered to index expressions, resolved into others as a model is loaded, replaced by what ONNX
     defines it to mean, or refused. Those of installed packages are listed too.
     """

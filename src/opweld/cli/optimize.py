@@ -46,12 +46,15 @@ def optimize(
 
     \b
     opweld optimize model.onnx -o smaller.onnx
-    opweld optimize model.onnx -o smaller.onnx --for onnxruntime    Gelu and others as ONNX Runtime's own operators
+    opweld optimize model.onnx -o smaller.onnx --for onnxruntime
+        Gelu and others as ONNX Runtime's own operators
     opweld optimize model.onnx -o smaller.onnx --level basic
     opweld optimize model.onnx -o smaller.onnx --disable rewrite.gemm
     opweld optimize model.onnx -o smaller.onnx --json - | jq '.decisions[].rule'
-    opweld optimize model.onnx -o seen.onnx --keep-regions             for viewers: the kernels, as metadata of nodes
-    opweld optimize model.onnx -o seen.onnx --keep-regions --functions    and as functions, a graph of kernels
+    opweld optimize model.onnx -o seen.onnx --keep-regions
+        for viewers: the kernels, as metadata of nodes
+    opweld optimize model.onnx -o seen.onnx --keep-regions --functions
+        and as functions, a graph of kernels
 
     The file passes ONNX's checker and is never larger, but for the regions that it is to tell of. Weights are combined
     in float64 and rounded once.

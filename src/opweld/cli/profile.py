@@ -77,11 +77,16 @@ def profile(
     \b
     opweld profile model.onnx
     opweld profile model.opweld --dim seq=200 --threads 1
-    opweld profile model.onnx --top 0 --sort order        every kernel, in the order in which they run
-    opweld profile model.onnx --kernel k12_contraction    its members, schedule and nodes; predicted, and measured
-    opweld profile model.onnx --kernel /layer1/Conv       the kernels that compute this node
-    opweld profile model.onnx --resources                 every kernel's vector registers, spills and stack
-    opweld profile model.onnx --trace trace.json          open it at https://ui.perfetto.dev
+    opweld profile model.onnx --top 0 --sort order
+        every kernel, in the order in which they run
+    opweld profile model.onnx --kernel k12_contraction
+        its members, schedule and nodes; predicted, and measured
+    opweld profile model.onnx --kernel /layer1/Conv
+        the kernels that compute this node
+    opweld profile model.onnx --resources
+        every kernel's vector registers, spills and stack
+    opweld profile model.onnx --trace trace.json
+        open it at https://ui.perfetto.dev
     opweld profile model.onnx --json profile.json
 
     Runs with clocks and without take turns; what the clocks add is told. Times are medians over runs, each by itself.

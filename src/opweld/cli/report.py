@@ -63,8 +63,10 @@ def report(
     opweld report model.onnx -o report.html
     opweld report model.onnx -o report.html --vs onnxruntime,openvino --threads 2
     opweld report model.onnx -o report.html --dim batch=1 --dim seq=256
-    opweld report model.opweld -o report.html              of an artifact: all but errors and other runtimes
-    opweld report model.onnx -o report.html --no-run       what was compiled, without running it
+    opweld report model.opweld -o report.html
+        of an artifact: all but errors and other runtimes
+    opweld report model.onnx -o report.html --no-run
+        what was compiled, without running it
 
     The file holds everything that it shows, asks no network, and opens in any browser of today. The roofs of its
     roofline are those that `opweld machine` measured; where it never did, they are measured first.

@@ -37,8 +37,10 @@ def run(
 
     \b
     opweld run model.onnx --input x=photo.npy --output results
-    opweld run model.opweld                               random inputs of usual sizes
-    opweld run model.opweld --dim seq=200                 of this size, where the model names its dims
+    opweld run model.opweld
+        random inputs of usual sizes
+    opweld run model.opweld --dim seq=200
+        of this size, where the model names its dims
     opweld run vad.onnx --input sr=16000 --input input=1x576
 
     The table gives each output's shape, range and number of NaNs.

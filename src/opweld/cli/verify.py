@@ -52,10 +52,14 @@ def verify(
     \b
     opweld verify model.onnx --input x=photo.npy
     opweld verify model.onnx --dim batch=3 --rtol 1e-6
-    opweld verify model.onnx --level none                 is it fusion that changes the answer?
-    opweld verify model.onnx --intermediates              where does the error begin?
-    opweld verify model.onnx --first-bad                  which node makes the first NaN?
-    opweld verify model.opweld --against model.onnx       an artifact, with the model that it was made from
+    opweld verify model.onnx --level none
+        is it fusion that changes the answer?
+    opweld verify model.onnx --intermediates
+        where does the error begin?
+    opweld verify model.onnx --first-bad
+        which node makes the first NaN?
+    opweld verify model.opweld --against model.onnx
+        an artifact, with the model that it was made from
 
     Tolerated is the larger of 1e-5 of an output's scale and four times ONNX Runtime's own error, unless --rtol or
     --atol say otherwise. Exit status 1 when an output is outside. Noise is a poor input for a detector: give real ones.

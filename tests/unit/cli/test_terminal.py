@@ -116,6 +116,15 @@ def test_what_commands_print_fits(
             assert not gone or f"not shown at this width: {', '.join(gone)}; --json has all" in joined, name
 
 
+def test_help_fits_a_terminal() -> None:
+    names = ["compile", "run", "bench", "profile", "verify", "bisect", "explain", "analyze", "report", "lock"]
+    names += ["optimize", "machine", "operators", "cache"]
+    pages = on_terminal(80, [["--help"], *([name, "--help"] for name in names)])
+    for name, page in zip(["", *names], pages, strict=True):
+        assert f"  opweld {name}" in page
+        assert [line for line in page.splitlines() if len(line) > 80] == []
+
+
 def test_a_profile_of_two_kernels_is_short(commands: dict[str, list[object]]) -> None:
     (answer,) = on_terminal(80, [commands["profile"]])
     assert len(answer.splitlines()) < 40
