@@ -15,9 +15,6 @@ from opweld.verify.reference import float64_outputs
 from tests.unit.ops.one_node import TOLERANCE, Array, Dims, assert_close, feeds_of, flow_of
 
 MICROSOFT, ML = "com.microsoft", "ai.onnx.ml"
-WITHOUT_REFERENCE = {(MICROSOFT, "GroupQueryAttention"), (MICROSOFT, "RotaryEmbedding")}
-"""Operators whose meaning in float64 nobody has written down yet."""
-
 VERSIONS = {MICROSOFT: 1, ML: 3}
 
 
@@ -73,9 +70,8 @@ def check_runtime(
     """Compares all outputs with the float64 reference, or the expected ones, for these inputs and, with the same flow,
     for `more` of other sizes. Integers may be `steps` apart, where a float that was rounded lies between two of them.
 
-    Of operators that have no such reference, and those of classical machine learning, of which ONNX's own is wrong
-    in most, ONNX Runtime's answers are expected. None computes with integers of 8 bits, which it saturates on
-    processors without an instruction for their products."""
+    Of operators of classical machine learning, of which ONNX's own reference is wrong in most, ONNX Runtime's answers
+    are expected. None of them computes with integers of 8 bits, which it saturates on some processors."""
     model = runtime_model(op_type, inputs, domain, **options)
     flow = flow_of(model)
     for arrays in (inputs, *more):
@@ -98,7 +94,7 @@ def check_runtime(
 
 def _expected(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
     (node,) = model.graph.node
-    if node.domain != ML and (node.domain, node.op_type) not in WITHOUT_REFERENCE:
+    if node.domain != ML:
         found = float64_outputs(model, feeds)
         return [array.astype(np.float32) if array.dtype == np.float64 else array for array in found]
     settings = onnxruntime.SessionOptions()

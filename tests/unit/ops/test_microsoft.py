@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import opweld.frontend.reference  # pyright: ignore[reportUnusedImport]  # noqa: F401 - registers what they mean
 from opweld.errors import ModelError, UnsupportedError
+from opweld.ops.registry import references, supported
 from tests.unit.ops.one_node import flow_of, integers, normal
 from tests.unit.ops.runtime_node import MICROSOFT, check_runtime, runtime_model
 
@@ -161,3 +163,9 @@ def test_unknown_operators_and_attributes_are_refused() -> None:
         flow_of(runtime_model("SkipLayerNormalization", [normal(2, 3), normal(2, 3)], MICROSOFT))
     with pytest.raises(ModelError, match="unknown activation 'Swash'"):
         flow_of(runtime_model("FusedConv", [normal(1, 1, 3), normal(1, 1, 1)], MICROSOFT, activation="Swash"))
+
+
+def test_every_operator_has_a_meaning_in_float64() -> None:
+    own = [tuple(name.split("::")) for name in supported() if name.startswith(f"{MICROSOFT}::")]
+    assert len(own) > 30
+    assert set(own) == set(references((domain, name) for domain, name in own))
