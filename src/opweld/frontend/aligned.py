@@ -2,10 +2,10 @@
 recurrences.
 
 Until opset 7 a binary operator with `broadcast=1, axis=1` takes a vector for the channels of an image, and PRelu takes
-its slopes so. onnx's converter drops the axis, and takes none of these operators where a size is symbolic. Until
-opset 6 a Cast says by name what it makes, and until 7 a recurrence says whether it gives a sequence, which its outputs
-say too; the converter refuses both. So these are written here as those of opset 7, to which later opsets gave more
-element types and no other meaning, and the converter sees operators of a domain that it does not know.
+its slopes so. onnx's converter drops the axis, and takes none of these operators, nor Gemm, where a size is symbolic.
+Until opset 6 a Cast says by name what it makes, and until 7 a recurrence says whether it gives a sequence, which its
+outputs say too; the converter refuses both. So these are written here as those of opset 7, to which later opsets gave
+more element types and no other meaning, and the converter sees operators of a domain that it does not know.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _has_older(graph: onnx.GraphProto) -> bool:
 
 
 def _is_older(node: onnx.NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx") and node.op_type in ("Cast", "PRelu", *_RECURRENT, *BINARY)
+    return node.domain in ("", "ai.onnx") and node.op_type in ("Cast", "Gemm", "PRelu", *_RECURRENT, *BINARY)
 
 
 def _axis(node: onnx.NodeProto) -> int | None:

@@ -74,6 +74,16 @@ def test_an_operand_begins_at_a_symbolic_axis(opset: int, op_type: str, meaning:
         np.testing.assert_array_equal(found, meaning(x, channels[:, None, None]))
 
 
+@pytest.mark.parametrize("opset", [1, 6])
+@pytest.mark.parametrize("bias", [(4,), (1, 4), (1,)])
+def test_a_product_of_a_symbolic_batch(opset: int, bias: tuple[int, ...]) -> None:
+    arrays = [normal(5, 3), normal(3, 4, seed=1), normal(*bias, seed=2)]
+    model = make_model("Gemm", arrays, opset=opset, dims={0: ["N", 3]}, constant=[1, 2], broadcast=1, alpha=0.5)
+    for x in (arrays[0], arrays[0][:1]):
+        found = run(programs_of(model), {"x0": x})["y0"]
+        np.testing.assert_allclose(found, 0.5 * (x @ arrays[1]) + arrays[2], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(("name", "dtype"), [("FLOAT16", np.float16), ("INT64", np.int64), ("BOOL", np.bool_)])
 def test_a_type_by_name(name: str, dtype: Any) -> None:
     found = run(programs_of(make_model("Cast", [X], opset=1, to=name)), {"x0": X})["y0"]
