@@ -2,6 +2,26 @@
 
 They are what compiled code is compared with, computed from the definitions, with nothing of how they are lowered."""
 
-from opweld.frontend.reference import activation, attention, fused, normalization, quantized, recurrent, rotary, weights
+from opweld.frontend.reference import (
+    activation,
+    attention,
+    fused,
+    normalization,
+    quantized,
+    recurrent,
+    rotary,
+    sampling,
+    weights,
+)
 
-__all__ = ["activation", "attention", "fused", "normalization", "quantized", "recurrent", "rotary", "weights"]
+__all__ = [
+    "activation",
+    "attention",
+    "fused",
+    "normalization",
+    "quantized",
+    "recurrent",
+    "rotary",
+    "sampling",
+    "weights",
+]
