@@ -81,11 +81,11 @@ ROWS = (
         "A8", "recognised whoever wrote them",
         _rules("gelu", "tanh_gelu", "sigmoid", "swish", "mish", "hard_swish", "hard_sigmoid", "layer_normalization",
                "rms_normalization", "skip_normalization", "softmax", "log_softmax", "attention", "rotary_embedding",
-               "rotary_parts",
+               "rotary_parts", "einsum",
                "fused_activation", "fused_matmul", "bias_gelu"),
         ("fuse.rows", "fuse.block"),
         ("test_activations", "test_normalization", "test_softmax", "test_attention", "test_rotary",
-         "test_fused"),
+         "test_einsum", "test_fused"),
     ),
     Row(
         "A9", "hoisting",

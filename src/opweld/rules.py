@@ -118,6 +118,7 @@ REWRITES: dict[str, Rule] = {
     "rewrite.log_softmax": Rule("extended", "as written", "one LogSoftmax"),
     "rewrite.rotary_embedding": Rule("extended", "as written", "one RotaryEmbedding"),
     "rewrite.rotary_parts": Rule("extended", "as written", "one RotaryEmbedding"),
+    "rewrite.einsum": Rule("extended", "as written", "a product of matrices"),
     "rewrite.attention": Rule("extended", "as written", "one node"),
     "rewrite.one_slope": Rule("basic", "as written", "LeakyRelu"),
     "rewrite.zero_states": Rule("basic", "as written", "without states to begin with"),

@@ -41,6 +41,7 @@ from opweld.rewrite.rules.attention import Attention
 from opweld.rewrite.rules.consecutive import Consecutive
 from opweld.rewrite.rules.constants import Constants
 from opweld.rewrite.rules.distributive import CommonFactor, SumOfProducts
+from opweld.rewrite.rules.einsum import Einsum
 from opweld.rewrite.rules.fused import BiasGelu, FusedActivation, FusedMatMul
 from opweld.rewrite.rules.joined import Axes, Concats, Slices
 from opweld.rewrite.rules.linear import BatchNormalization, Gemm, OneSlope, Padding, Scale, ScaleBefore, Shift
@@ -73,7 +74,7 @@ RULES: Sequence[Rule] = (
     Axes(), Slices(), Concats(), Repeated(), Limits(), Requantized(), Consecutive(), SumOfProducts(),
     BatchNormalization(), Shift(), Scale(), Padding(), Gemm(), OneSlope(), OnePlace(),
     SkipNormalization(), LayerNormalization(), RmsNormalization(), Softmax(), LogSoftmax(),
-    RotaryEmbedding(), RotaryParts(), Attention(),
+    RotaryEmbedding(), RotaryParts(), Einsum(), Attention(),
     Gelu(), TanhGelu(), Sigmoid(), Swish(), Mish(), HardSwish(), HardSigmoid(),
     Zeros(), Select(),
 )  # fmt: skip
