@@ -56,7 +56,8 @@ def _html(piece: Piece) -> str:
         f"<tr>{''.join(_cell('td', c, cell) for c, cell in zip(piece.columns, row, strict=True))}</tr>"
         for row in piece.rows
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="overflow-x:auto">{table}</div>'
 
 
 def _cell(tag: str, column: Column, text: str) -> str:
