@@ -3,7 +3,7 @@
     python bare.py ARTIFACT FEEDS OUTPUTS
 
 FEEDS holds a .npz an example. OUTPUTS receives, for each and for one and two threads, NAME-THREADS.npz with the outputs
-by position. Prints JSON: what was refused, how long opening took, what was imported.
+by position. Prints JSON: what was refused, what was imported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.abc
 import json
 import sys
-import time
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -53,12 +52,9 @@ def main(artifact: Path, feeds: Path, outputs: Path) -> None:
     import opweld
 
     refused: dict[str, dict[str, str]] = {}
-    opening: list[float] = []
     variants: dict[str, str] = {}
     for threads in THREADS:
-        start = time.perf_counter()
         model = opweld.load(artifact, threads=threads)
-        opening.append(time.perf_counter() - start)
         for path in sorted(feeds.glob("*.npz")):
             with np.load(path) as arrays:
                 feed = dict(arrays)
@@ -71,7 +67,7 @@ def main(artifact: Path, feeds: Path, outputs: Path) -> None:
             target = outputs / f"{path.stem}-{threads}.npz"
             np.savez(target, allow_pickle=False, **{str(i): answer for i, answer in enumerate(answers.values())})
     packages = sorted({name.partition(".")[0] for name in sys.modules} - at_start)
-    json.dump({"refused": refused, "variants": variants, "opening": opening, "packages": packages}, sys.stdout)
+    json.dump({"refused": refused, "variants": variants, "packages": packages}, sys.stdout)
 
 
 if __name__ == "__main__":

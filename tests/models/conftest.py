@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,23 +47,20 @@ class Served:
     """A model, compiled, saved and run on all examples where no compiler is.
 
     Attributes:
-        name, source: of the model in the zoo. artifact: the saved folder. compile_seconds: of a cold compilation.
+        name, source: of the model in the zoo. artifact: the saved folder.
         examples: in the zoo's order. outputs: by label and number of threads, in the model's order.
         refused: by label, the error's class (`kind`) and `text`. variants: which compiled variant answered, by label.
-        opening: seconds of opening the artifact, one a session. packages: what running imported, the standard
-            library excepted.
+        packages: what running imported, the standard library excepted.
         before, after: size and time of change of every file of the artifact around the runs.
     """
 
     name: str
     source: Path
     artifact: Path
-    compile_seconds: float
     examples: tuple[Example, ...]
     outputs: dict[tuple[str, int], list[Array]]
     refused: dict[str, dict[str, str]]
     variants: dict[str, str]
-    opening: list[float]
     packages: list[str]
     before: dict[str, tuple[int, int]]
     after: dict[str, tuple[int, int]]
@@ -92,10 +88,7 @@ def model(request: pytest.FixtureRequest, serve: Callable[[str], Served]) -> Ser
 def _serve(name: str, place: Path) -> Served:
     source = fetch.path(name)
     artifact = place / "model.opweld"
-    start = time.perf_counter()
-    compiled = opweld.compile(source)
-    seconds = time.perf_counter() - start
-    compiled.save(artifact)
+    opweld.compile(source).save(artifact)
     examples = _examples(name, place / "feeds")
     outputs = place / "outputs"
     outputs.mkdir()
@@ -111,12 +104,10 @@ def _serve(name: str, place: Path) -> Served:
         name=name,
         source=source,
         artifact=artifact,
-        compile_seconds=seconds,
         examples=examples,
         outputs=answers,
         refused={labels[stem]: error for stem, error in report["refused"].items()},
         variants={labels[stem]: variant for stem, variant in report["variants"].items()},
-        opening=report["opening"],
         packages=report["packages"],
         before=before,
         after=_state(artifact),

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 SOURCE = Path(__file__).parents[3] / "src"
 
 MARK = "=====opweld"
@@ -53,7 +55,7 @@ def on_terminal(width: int, commands: Sequence[Sequence[object]]) -> list[str]:
             break
         printed += some
     os.close(master)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors.decode()
     answers = printed.decode().replace("\r\n", "\n").split(f"{MARK}\n")
     assert answers.pop() == "" and len(answers) == len(commands), errors.decode()

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 import opweld
 from tests.models.bare import FORBIDDEN
+from tests.patience import PATIENCE_S
 from tests.unit.cli.terminal import SOURCE
 
 _DRIVER = """
@@ -32,7 +33,7 @@ def bare(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Runs `python -m MODULE ARGUMENTS` where only NumPy is installed."""
     paths = (str(SOURCE), str(SOURCE.parent))
     command = [sys.executable, "-c", _DRIVER, *paths, module, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=os.environ)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=os.environ)
 
 
 @pytest.fixture(scope="module")
