@@ -67,7 +67,7 @@ def _products(node: ir.Node, scope: Scope) -> list[_Product]:
         return []
     a, b = operand(node, 0), operand(node, 1)
     left, right = scope.shape(a), scope.shape(b)
-    if a is None or b is None or left is None or right is None:
+    if a is None or b is None or left is None or right is None or (len(left), len(right)) != tuple(map(len, letters)):
         return []
     sizes = dict(zip(letters[0], left, strict=True)), dict(zip(letters[1], right, strict=True))
     if any(sizes[0][letter] != sizes[1][letter] for letter in sizes[0].keys() & sizes[1].keys()):
