@@ -223,7 +223,7 @@ def test_explain_lists_decisions_with_ids(model: Path) -> None:
     assert {decision["rule"] for decision in data["decisions"]} == {"schedule.height"}
     unknown = opweld("explain", model, "--node", f"{name}_")
     assert unknown.returncode == 2 and f"did you mean {name}" in unknown.stderr
-    assert "the rules are fuse.view" in opweld("explain", model, "--rule", "fuse.weld").stderr
+    assert "no such rule or stage; the rules are " in opweld("explain", model, "--rule", "fuse.weld").stderr
 
 
 def test_a_pin_and_a_schedules_file_are_followed(model: Path, tmp_path: Path) -> None:
