@@ -102,6 +102,26 @@ def test_recurrences(op_type: str, opset: int) -> None:
         np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("opset", [1, 2])
+def test_what_attributes_said(opset: int) -> None:
+    pads: dict[str, Any] = {"paddings" if opset == 1 else "pads": [0, 0, 1, 0, 0, 0, 0, 2]}
+    found = run(programs_of(make_model("Pad", [X], opset=opset, value=1.5, **pads)), {"x0": X})["y0"]
+    np.testing.assert_array_equal(found, np.pad(X, ((0, 0), (0, 0), (1, 0), (0, 2)), constant_values=1.5))
+    choices: list[dict[str, Any]] = [{"split": [1, 3]}, {}]
+    for stated in choices:
+        parts = run(programs_of(make_model("Split", [X], 2, opset=opset, axis=2, **stated)), {"x0": X})
+        for name, wanted in zip(("y0", "y1"), np.split(X, [1 if stated else 2], axis=2), strict=True):
+            np.testing.assert_array_equal(parts[name], wanted)
+
+
+@pytest.mark.parametrize("opset", [1, 2])
+def test_norms_of_a_window(opset: int) -> None:
+    p: Any = 3.0 if opset == 1 else 3
+    found = run(programs_of(make_model("GlobalLpPool", [X], opset=opset, p=p)), {"x0": X})["y0"]
+    wanted = (np.abs(X) ** 3).sum(axis=(2, 3), keepdims=True) ** (1 / 3)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_a_type_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ModelError, match=r"the_Cast.*FLOATS"):
         programs_of(make_model("Cast", [X], opset=1, to="FLOATS"))
