@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from opweld.frontend.evaluator import BatchNormalization, GlobalMaxPool, widen_model
+from opweld.frontend.corrected import BatchNormalization, GlobalMaxPool
+from opweld.frontend.evaluator import widen_model
 
 Array = NDArray[Any]
 
