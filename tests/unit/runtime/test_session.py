@@ -321,7 +321,8 @@ def test_clocks_alone_say_what_a_profile_does(session: Session) -> None:
 def test_profile_tells_work_from_waiting(session: Session) -> None:
     profile = session.profile(feeds_of(200_000))
     assert profile.plan.threads == 2
-    assert all(0 < busy <= profile.wall for busy in profile.busy)
+    assert all(0 <= busy <= profile.wall for busy in profile.busy)  # a thread that comes late finds nothing left
+    assert sum(profile.busy) > 0
     for step, time in zip(profile.plan.steps, profile.times, strict=True):
         assert 0 <= time.begin < time.end <= profile.wall
         assert 1 <= time.threads <= (1 if step.name in ("copy", "pick") else 2)
