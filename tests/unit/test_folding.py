@@ -12,6 +12,7 @@ import pytest
 import opweld
 from opweld.build import artifact
 from opweld.ledger import Decision, Ledger
+from opweld.options import LevelName
 from opweld.verify.reference import float64_outputs
 from tests.unit.rewrite.rewritten import Array, model_of, normal
 
@@ -33,7 +34,7 @@ def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("level", ["none", "all"])
-def test_what_is_folded_is_decided(model: onnx.ModelProto, level: str) -> None:
+def test_what_is_folded_is_decided(model: onnx.ModelProto, level: LevelName) -> None:
     decisions = folded(opweld.compile(model, level=level))
     for decision in decisions:
         before, after = (alternative.bytes for alternative in decision.alternatives)
