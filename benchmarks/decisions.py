@@ -37,7 +37,6 @@ PROGRAMS = programs.PROGRAMS | {
 }
 
 UNMET: dict[str, str] = {
-    "place.flush": "random data have no such elements; see tests/unit/place/test_flush.py",
     "simplify.fold": "programs are compiled from after simplification on; see tests/unit/test_folding.py",
 }
 """Kinds that no test program meets, and why."""

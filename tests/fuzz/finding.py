@@ -34,6 +34,7 @@ def probe(seed: int, name: str, data: bytes, say: Callable[[str], None]) -> Find
     from opweld import lower
     from opweld.frontend import explore
     from opweld.frontend import onnx as frontend
+    from opweld.ledger import Ledger
     from opweld.tensor.simplify import simplify_flow
 
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
@@ -49,7 +50,7 @@ def probe(seed: int, name: str, data: bytes, say: Callable[[str], None]) -> Find
             segments = explore.segments(model)
             stage = "lowering"
             say(f"{name}: {stage}")
-            simplify_flow(lower.to_flow(segments))
+            simplify_flow(lower.to_flow(segments), Ledger())
         except OpweldError as error:
             return _refused(seed, error)
         except MemoryError:

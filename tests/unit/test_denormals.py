@@ -99,7 +99,8 @@ def test_what_makes_them_visible_sees_them(how: str, level: LevelName) -> None:
     compiled = opweld.compile(model.SerializeToString(), level=level)
     for rows in (1, 7):
         x = np.ones((rows, 3), np.float32)
-        wanted = np.asarray(ReferenceEvaluator(model).run(None, {"x": x})[0])
+        evaluated: Any = ReferenceEvaluator(model).run(None, {"x": x})
+        wanted: Array = evaluated[0]
         found = compiled.run({"x": x})["y"]
         assert found.dtype == wanted.dtype
         # A denormal number has few bits: the last one of 1e-41 is 1.4e-4 of it.

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import opweld
 from opweld.errors import AssumptionError, ModelError
@@ -147,7 +148,7 @@ def test_a_range_of_floats_over_sizes_is_a_size(nodes: list[onnx.NodeProto]) -> 
     assert len(flow.segments) == 1
     for size in (1, 2, 7, 40, 129):
         feeds = {"x": np.zeros(size, np.float32)}
-        expected = onnx.reference.ReferenceEvaluator(model).run(None, feeds)[0]
+        expected = ReferenceEvaluator(model).run(None, feeds)[0]
         np.testing.assert_array_equal(interpret_flow(flow, feeds)["y"], expected, strict=True)
         np.testing.assert_array_equal(opweld.compile(model).run(feeds)["y"], expected, strict=True)
 
@@ -166,7 +167,7 @@ def test_a_range_by_a_step_that_is_a_size_is_one(bounds: tuple[str, str, str]) -
     assert len(flow.segments) == 1
     for size in (1, 5, 12):
         feeds = {"x": np.zeros(size, np.float32)}
-        expected = onnx.reference.ReferenceEvaluator(model).run(None, feeds)[0]
+        expected = ReferenceEvaluator(model).run(None, feeds)[0]
         np.testing.assert_array_equal(interpret_flow(flow, feeds)["y"], expected, strict=True)
         np.testing.assert_array_equal(opweld.compile(model).run(feeds)["y"], expected, strict=True)
 
@@ -175,5 +176,5 @@ def test_a_range_of_floats_that_may_be_rounded_is_counted_as_it_runs() -> None:
     third = helper.make_node("Div", ["f", "three"], ["d"])
     model = _range_of_sizes(_AS_FLOAT, third, helper.make_node("Range", ["none", "d", "half"], ["y"]))
     feeds = {"x": np.zeros(10, np.float32)}
-    expected = onnx.reference.ReferenceEvaluator(model).run(None, feeds)[0]
+    expected = ReferenceEvaluator(model).run(None, feeds)[0]
     np.testing.assert_array_equal(opweld.compile(model).run(feeds)["y"], expected, strict=True)
