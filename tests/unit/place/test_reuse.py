@@ -12,7 +12,7 @@ from opweld.ledger import Ledger
 from opweld.tensor.parse import parse_program
 from tests.unit.tile.pipeline import check_compiled, compile_with, with_data
 
-APART = ("fuse.block",)
+APART = ("fuse.block", "rewrite.consecutive")
 """Small products after one another would be one kernel."""
 
 

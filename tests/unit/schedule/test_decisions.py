@@ -206,7 +206,7 @@ def test_another_lane_moves_storage_and_packing_along() -> None:
         (("lane=i1", "lane=i9"), "schedule.lane has no alternative 'i9' here, only i1, i0"),
         (("contraction", "window"), "member 0 should have kind = window, but has contraction"),
         (("taps=loop", "taps=written"), "member 0 should have schedule.taps = written, but has loop"),
-        (("taps=loop", "taps=loop; loop unroll=4 fetch=1"), "loop 0: schedule.prefetch cannot do that here (panel ="),
+        (("taps=loop", "taps=loop; loop unroll=4 fetch=1"), "loop 0: schedule.prefetch cannot do that here ("),
         (("taps=loop", "taps=loop; loop; loop"), "loop 1 should have schedule.unroll = 1, but has nothing"),
         (("taps=loop", "taps=loop; map lane=i0 vectors=1"), "member 1 should have kind = map, but has nothing"),
         (
