@@ -3,6 +3,7 @@
 
 #if defined(__x86_64__)
 enum { ROUND_TO_NEAREST_ALL_MASKED = 0x1f80, INPUTS_ARE_ZERO = 1 << 6, RESULTS_ARE_ZERO = 1 << 15 };
+enum { WHAT_HAPPENED = 0x3f }; /* flags that operations leave behind, of no consequence for the next ones */
 
 static uint64_t control(void) { return __builtin_ia32_stmxcsr(); }
 static void set_control(uint64_t word) { __builtin_ia32_ldmxcsr((unsigned)word); }
@@ -11,6 +12,7 @@ static uint64_t wanted(bool zero) {
 }
 #elif defined(__aarch64__)
 enum { FLUSH_TO_ZERO = 1 << 24 }; /* inputs and results */
+enum { WHAT_HAPPENED = 0 };       /* is in another register */
 
 static uint64_t control(void) {
     uint64_t word;
@@ -20,6 +22,8 @@ static uint64_t control(void) {
 static void set_control(uint64_t word) { __asm__ volatile("msr fpcr, %0" : : "r"(word)); }
 static uint64_t wanted(bool zero) { return zero ? FLUSH_TO_ZERO : 0; }
 #else
+enum { WHAT_HAPPENED = 0 };
+
 static uint64_t control(void) { return 0; }
 static void set_control(uint64_t word) { (void)word; }
 static uint64_t wanted(bool zero) { return (void)zero, 0; }
@@ -27,10 +31,10 @@ static uint64_t wanted(bool zero) { return (void)zero, 0; }
 
 uint64_t opw_floats_enter(bool zero_denormals) {
     uint64_t before = control(), ours = wanted(zero_denormals);
-    if (before != ours) set_control(ours);
+    if ((before ^ ours) & ~(uint64_t)WHAT_HAPPENED) set_control(ours);
     return before;
 }
 
 void opw_floats_leave(uint64_t before) {
-    if (control() != before) set_control(before);
+    if ((control() ^ before) & ~(uint64_t)WHAT_HAPPENED) set_control(before);
 }
