@@ -9,6 +9,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from opweld.errors import UnsupportedError
 from opweld.frontend.order import bodies_of, title_of
+from opweld.frontend.replaced import replace_nodes
 
 NEXT_OPSET = 9
 """The opset whose Scan has no batches. The one other operator whose meaning it changed is Upsample."""
@@ -18,7 +19,7 @@ def unbatch(model: onnx.ModelProto) -> None:
     """Brings a model of opset 8 with Scans to opset 9, in place. UnsupportedError for lengths that differ by batch."""
     if _holds(model.graph, "Upsample"):
         raise UnsupportedError("Upsample beside a Scan of opset 8 is not supported. Export with opset 9 or newer.")
-    _unbatch(model.graph)
+    replace_nodes(model.graph, "Scan", _looped)
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx"):
             entry.version = NEXT_OPSET
@@ -26,17 +27,6 @@ def unbatch(model: onnx.ModelProto) -> None:
 
 def _holds(graph: onnx.GraphProto, op_type: str) -> bool:
     return any(node.op_type == op_type or any(_holds(body, op_type) for body in bodies_of(node)) for node in graph.node)
-
-
-def _unbatch(graph: onnx.GraphProto) -> None:
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        for body in bodies_of(node):
-            _unbatch(body)
-        nodes += _looped(node) if node.op_type == "Scan" and node.domain in ("", "ai.onnx") else [node]
-    copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
 
 
 def _looped(node: NodeProto) -> Iterator[NodeProto]:

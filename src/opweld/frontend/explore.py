@@ -244,17 +244,15 @@ class _Model:
         yet: its first iteration is a segment of its own, which the loop follows. Answers with the parts of that
         iteration."""
         copy = loop_parts(loop.node, self.names.fresh, self.names.copied(loop.body))
-        first = copy.beginning(loop.first_go, [begins for _, begins, _ in loop.carried])
+        first = replace(copy.beginning(loop.first_go, [begins for _, begins, _ in loop.carried]), stacked=loop.stacked)
         rest = loop.beginning(first.next_go, [following for _, _, following in first.carried])
         entered = self._entered(after, first, {})
 
         def on(found: Found) -> Found:
-            for (_, added), (_, own) in zip(first.stacked, rest.stacked, strict=True):
+            for (_, added), (_, own) in zip(copy.stacked, loop.stacked, strict=True):
                 self._added.setdefault(own, []).append(found.trace.fact(added))
             place = self._repeated(self._after(entered, found, entered.nodes), rest)
-            for (_, added), (_, own) in zip(first.stacked, rest.stacked, strict=True):
-                self._added[added] = self._added[own]
-            return replace(found, next=place, appends=first.stacked, moves=rest.initial)
+            return replace(found, next=place, appends=copy.stacked, moves=rest.initial)
 
         starts: list[Callable[[int], Start]] = [lambda _: _iteration(entered, first, on)]
         if after.known[resolved(after.aliases, first.first_go)].constant is None:

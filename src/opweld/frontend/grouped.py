@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import onnx
 from onnx import helper
 
-from opweld.frontend.order import bodies_of
+from opweld.frontend.replaced import replace_nodes
 
 OF_GROUPS = range(18, 21)
 """The opsets that have it."""
@@ -19,13 +19,7 @@ OF_GROUPS = range(18, 21)
 
 def write_groups(graph: onnx.GraphProto) -> None:
     """Writes each such node as one that sees a group as a channel, in place. They may stand in bodies."""
-    nodes = list(graph.node)
-    del graph.node[:]
-    for node in nodes:
-        for body in bodies_of(node):
-            write_groups(body)
-        grouped = node.op_type == "GroupNormalization" and node.domain in ("", "ai.onnx")
-        graph.node.extend(_written(node) if grouped else [node])
+    replace_nodes(graph, "GroupNormalization", _written)
 
 
 def _written(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from opweld.frontend.order import bodies_of
+from opweld.frontend.replaced import replace_nodes
 
 LARGEST = 3.4028234663852886e38
 """Of float32: a Clip that says nothing makes it of infinity before opset 11, and leaves infinity as it is since."""
@@ -39,13 +40,7 @@ def state_defaults(graph: onnx.GraphProto, opset: int) -> None:
 
 def along_one_axis(graph: onnx.GraphProto) -> None:
     """Writes each Hardmax of a graph of an opset before `ONE_AXIS`, converted but for that, as it is now, in place."""
-    nodes = list(graph.node)
-    del graph.node[:]
-    for node in nodes:
-        for body in bodies_of(node):
-            along_one_axis(body)
-        older = node.op_type == "Hardmax" and node.domain in ("", "ai.onnx")
-        graph.node.extend(_along_one_axis(node) if older else [node])
+    replace_nodes(graph, "Hardmax", _along_one_axis)
 
 
 def _along_one_axis(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
