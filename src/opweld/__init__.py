@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opweld import capi as capi
     from opweld.compile import Model as Model
     from opweld.compile import compile as compile
     from opweld.compile import load as load
@@ -27,29 +26,35 @@ if TYPE_CHECKING:
     from opweld.errors import OpweldError as OpweldError
     from opweld.inspection import analyze as analyze
     from opweld.inspection import explain as explain
-    from opweld.runtime.onnxruntime_api import ExecutionMode as ExecutionMode
-    from opweld.runtime.onnxruntime_api import ExecutionOrder as ExecutionOrder
-    from opweld.runtime.onnxruntime_api import GraphOptimizationLevel as GraphOptimizationLevel
-    from opweld.runtime.onnxruntime_api import InferenceSession as InferenceSession
-    from opweld.runtime.onnxruntime_api import IOBinding as IOBinding
-    from opweld.runtime.onnxruntime_api import ModelMetadata as ModelMetadata
-    from opweld.runtime.onnxruntime_api import NodeArg as NodeArg
-    from opweld.runtime.onnxruntime_api import OrtDevice as OrtDevice
-    from opweld.runtime.onnxruntime_api import OrtValue as OrtValue
-    from opweld.runtime.onnxruntime_api import RunOptions as RunOptions
-    from opweld.runtime.onnxruntime_api import SessionOptions as SessionOptions
-    from opweld.runtime.onnxruntime_api import disable_telemetry_events as disable_telemetry_events
-    from opweld.runtime.onnxruntime_api import enable_telemetry_events as enable_telemetry_events
-    from opweld.runtime.onnxruntime_api import get_all_providers as get_all_providers
-    from opweld.runtime.onnxruntime_api import get_available_providers as get_available_providers
-    from opweld.runtime.onnxruntime_api import get_build_info as get_build_info
-    from opweld.runtime.onnxruntime_api import get_device as get_device
-    from opweld.runtime.onnxruntime_api import get_version_string as get_version_string
-    from opweld.runtime.onnxruntime_api import set_default_logger_severity as set_default_logger_severity
-    from opweld.runtime.onnxruntime_api import set_default_logger_verbosity as set_default_logger_verbosity
-    from opweld.runtime.onnxruntime_api import set_seed as set_seed
+    from opweld.onnxruntime import *  # noqa: F403
+    from opweld.onnxruntime import capi as capi
 
 __version__ = "0.1.0"
+
+_ONNXRUNTIME = (
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtDevice",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_device",
+    "get_version_string",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_seed",
+)
+"""The names of onnxruntime: `import opweld as ort`."""
 
 _HOMES = {
     "Model": "opweld.compile",
@@ -59,32 +64,7 @@ _HOMES = {
     "explain": "opweld.inspection",
     "load": "opweld.compile",
     "optimize": "opweld.compile",
-    **dict.fromkeys(
-        (
-            "ExecutionMode",
-            "ExecutionOrder",
-            "GraphOptimizationLevel",
-            "IOBinding",
-            "InferenceSession",
-            "ModelMetadata",
-            "NodeArg",
-            "OrtDevice",
-            "OrtValue",
-            "RunOptions",
-            "SessionOptions",
-            "disable_telemetry_events",
-            "enable_telemetry_events",
-            "get_all_providers",
-            "get_available_providers",
-            "get_build_info",
-            "get_device",
-            "get_version_string",
-            "set_default_logger_severity",
-            "set_default_logger_verbosity",
-            "set_seed",
-        ),
-        "opweld.runtime.onnxruntime_api",
-    ),
+    **dict.fromkeys(_ONNXRUNTIME, "opweld.onnxruntime"),
 }
 """Where each public name lives."""
 
@@ -105,7 +85,7 @@ class _Package(ModuleType):
     def __getattr__(self, name: str) -> ModuleType:
         if name != "capi":
             raise AttributeError(f"module 'opweld' has no attribute {name!r}")
-        return import_module("opweld.capi")
+        return import_module("opweld.onnxruntime.capi")
 
 
 def _public(name: str, home: str) -> property:

@@ -19,7 +19,7 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 from opweld.compile import Model, compile
 from opweld.errors import InputError, OptionError, UnspecifiedError, UnsupportedError, in_line
 from opweld.frontend.check import NEWEST_OPSET
-from opweld.runtime.onnxruntime_api import InferenceSession
+from opweld.onnxruntime import InferenceSession
 
 Array = NDArray[Any]
 

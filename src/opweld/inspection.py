@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 from opweld.build.artifact import MANIFEST
 from opweld.errors import OptionError, ToolchainError
 from opweld.options import CompileOptions, Options
-from opweld.runtime.onnxruntime_api import InferenceSession
 from opweld.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from opweld.analysis.analysis import Analysis
     from opweld.analysis.profile import ModelProfile
     from opweld.compile import Model
+    from opweld.onnxruntime import InferenceSession
 
 Inspected: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | Model | InferenceSession | Session"
 """The path of an ONNX file or of an artifact, a file's bytes, a ModelProto, or what is open: a Model or a session."""
@@ -116,9 +116,7 @@ def _open(model: object, options: Mapping[str, Any]) -> _Open | None:
 
 
 def _artifact(model: object) -> _Open | None:
-    if isinstance(model, InferenceSession):
-        return _Open(model.session.folder, model.session)
-    session = model if isinstance(model, Session) else getattr(model, "session", None)  # of a Model
+    session = model if isinstance(model, Session) else getattr(model, "session", None)  # of a Model, InferenceSession
     if isinstance(session, Session):
         return _Open(session.folder, session)
     if isinstance(model, str | os.PathLike):

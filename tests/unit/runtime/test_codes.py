@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opweld
 from opweld.errors import InputError
-from opweld.runtime.onnxruntime_api import InferenceSession
+from opweld.onnxruntime import InferenceSession
 from tests.patience import PATIENCE_S
 
 SOURCE = Path(opweld.__file__).parents[1]

@@ -123,7 +123,7 @@ import sys, time
 sys.modules.update(dict.fromkeys(["onnx", "onnx_ir", "onnxruntime", "torch", "ml_dtypes", "ziglang", "typer", "rich"]))
 import numpy as np
 from opweld.runtime.session import Session
-from opweld.runtime.onnxruntime_api import InferenceSession
+from opweld.onnxruntime import InferenceSession
 start = time.thread_time()  # others may use the machine
 session = Session({str(folder)!r})
 assert time.thread_time() - start < 0.1

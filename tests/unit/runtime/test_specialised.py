@@ -17,8 +17,8 @@ from opweld.cached import compile_model
 from opweld.compile import declaration_of
 from opweld.errors import InputError, UnspecifiedError, UnsupportedError
 from opweld.interface import Specialisation
+from opweld.onnxruntime import InferenceSession
 from opweld.options import Options
-from opweld.runtime.onnxruntime_api import InferenceSession
 from opweld.runtime.specialised import MAX_SESSIONS, SpecialisedSessions
 from tests.unit.ops.one_node import normal
 

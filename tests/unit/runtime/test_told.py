@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opweld
 from opweld.errors import UnspecifiedError
-from opweld.runtime.onnxruntime_api import SessionOptions
+from opweld.onnxruntime import SessionOptions
 
 FLOAT = TensorProto.FLOAT
 

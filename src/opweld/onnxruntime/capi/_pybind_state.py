@@ -1,3 +1,3 @@
 """`onnxruntime_pybind11_state` by the name that onnxruntime's own Python has for it."""
 
-from opweld.capi.onnxruntime_pybind11_state import *  # noqa: F403
+from opweld.onnxruntime.capi.onnxruntime_pybind11_state import *  # noqa: F403

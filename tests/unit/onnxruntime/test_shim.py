@@ -71,8 +71,8 @@ def check(answer: subprocess.CompletedProcess[str]) -> None:
     assert answer.returncode == 7, answer.stderr
     refused, own, child, arguments = answer.stdout.splitlines()
     assert refused.startswith("refused: nothing.onnx: no such file")
-    assert own == "opweld.runtime.onnxruntime_api opweld.runtime.onnxruntime_api"
-    assert child == "opweld.runtime.onnxruntime_api"
+    assert own == "opweld.onnxruntime.session opweld.onnxruntime.session"
+    assert child == "opweld.onnxruntime.session"
     assert arguments == "['a', '--b']"
 
 

@@ -21,11 +21,11 @@ from onnxruntime.capi import onnxruntime_pybind11_state  # pyright: ignore[repor
 
 import opweld
 from opweld import capi
+from opweld import onnxruntime as ort
 from opweld.errors import InputError, OptionError, RunError, UnsupportedError
+from opweld.onnxruntime import GraphOptimizationLevel, InferenceSession, OrtValue, SessionOptions
+from opweld.onnxruntime.io_binding import type_name
 from opweld.options import Options
-from opweld.runtime import onnxruntime_api as ort
-from opweld.runtime.io_binding import type_name
-from opweld.runtime.onnxruntime_api import GraphOptimizationLevel, InferenceSession, OrtValue, SessionOptions
 from tests.patience import PATIENCE_S
 from tests.unit.runtime.fake_model import check, expected_of, feeds_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from opweld.runtime.onnxruntime_api import InferenceSession
+    from opweld.onnxruntime.session import InferenceSession
 
 
 class InnerSession:

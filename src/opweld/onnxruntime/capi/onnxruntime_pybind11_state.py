@@ -15,7 +15,7 @@ from opweld.errors import (
     RunError,
     UnsupportedError,
 )
-from opweld.runtime.onnxruntime_api import *  # noqa: F403 - what the real module has too
+from opweld.onnxruntime import *  # noqa: F403 - what the real module has too
 
 Fail = OpweldError
 InvalidArgument = InputError

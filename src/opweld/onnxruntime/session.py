@@ -1,7 +1,4 @@
-"""The calls that users of onnxruntime know, on an opweld session. `import opweld as ort` serves most programs.
-
-Programs that cannot be changed run under `python -m opweld.shim`. What onnxruntime has and is not here cannot be had:
-its name is refused by Python itself."""
+"""onnxruntime's session: its calls, on an opweld session of a model that was compiled."""
 
 from __future__ import annotations
 
@@ -29,101 +26,18 @@ from opweld.errors import (
 )
 from opweld.foreign import of_object
 from opweld.interface import Argument, Specialisation, TensorInfo
+from opweld.onnxruntime.inner_session import InnerSession
+from opweld.onnxruntime.io_binding import IOBinding, OrtValue, type_name
+from opweld.onnxruntime.session_options import PROVIDER, Providers, RunOptions, SessionOptions, check_providers
 from opweld.options import CompileOptions, Options
 from opweld.runtime.bind import Array
 from opweld.runtime.fitted import FittedSessions
-from opweld.runtime.inner_session import InnerSession
-from opweld.runtime.io_binding import IOBinding, OrtDevice, OrtValue, type_name
 from opweld.runtime.profile import Profile
 from opweld.runtime.session import Session
-from opweld.runtime.session_options import (
-    PROVIDER,
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
-    Providers,
-    RunOptions,
-    SessionOptions,
-    check_providers,
-)
 from opweld.runtime.specialised import SpecialisedSessions
 from opweld.whole import write_text
 
 _log = logging.getLogger("opweld")
-
-__all__ = [
-    "ExecutionMode",
-    "ExecutionOrder",
-    "GraphOptimizationLevel",
-    "IOBinding",
-    "InferenceSession",
-    "ModelMetadata",
-    "NodeArg",
-    "OrtDevice",
-    "OrtValue",
-    "RunOptions",
-    "SessionOptions",
-    "disable_telemetry_events",
-    "enable_telemetry_events",
-    "get_all_providers",
-    "get_available_providers",
-    "get_build_info",
-    "get_device",
-    "get_version_string",
-    "set_default_logger_severity",
-    "set_default_logger_verbosity",
-    "set_seed",
-]
-
-API_VERSION: Final = "1.31.1"
-"""The release of onnxruntime whose calls these are."""
-
-
-def get_available_providers() -> list[str]:
-    """What sessions can run on."""
-    return [PROVIDER]
-
-
-def get_all_providers() -> list[str]:
-    """What sessions can run on."""
-    return [PROVIDER]
-
-
-def get_device() -> str:
-    """What sessions run on."""
-    return "CPU"
-
-
-def get_version_string() -> str:
-    """The release of onnxruntime whose calls these are: what programs compare with the least that they need."""
-    return API_VERSION
-
-
-def get_build_info() -> str:
-    """Says that this is opweld."""
-    from opweld import __version__
-
-    return f"opweld {__version__}, with the calls of onnxruntime {API_VERSION}"
-
-
-def set_default_logger_severity(severity: int) -> None:
-    """Without effect: runs write no log. What is compiled is logged by `logging.getLogger("opweld")`."""
-
-
-def set_default_logger_verbosity(verbosity: int) -> None:
-    """Without effect: runs write no log."""
-
-
-def set_seed(seed: int) -> None:
-    """Without effect: an operator that draws random numbers has its seed in the model, or one made of its name."""
-
-
-def disable_telemetry_events() -> None:
-    """Without effect: opweld reports nothing to anybody."""
-
-
-def enable_telemetry_events() -> None:
-    """Without effect: opweld reports nothing to anybody."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opweld.runtime.onnxruntime_api import API_VERSION
+from opweld.onnxruntime import API_VERSION
 
 
 def get_package_name_and_version_info() -> tuple[str, str, str]:

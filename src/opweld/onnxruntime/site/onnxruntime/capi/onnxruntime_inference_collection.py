@@ -1,0 +1,3 @@
+"""See `opweld.onnxruntime.capi.onnxruntime_inference_collection`."""
+
+from opweld.onnxruntime.capi.onnxruntime_inference_collection import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""See `opweld.onnxruntime.capi.onnxruntime_pybind11_state`."""
+
+from opweld.onnxruntime.capi.onnxruntime_pybind11_state import *  # noqa: F403

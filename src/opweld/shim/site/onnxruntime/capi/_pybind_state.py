@@ -1,3 +1,0 @@
-"""See `opweld.capi._pybind_state`."""
-
-from opweld.capi._pybind_state import *  # noqa: F403

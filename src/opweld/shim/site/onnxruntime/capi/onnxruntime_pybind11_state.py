@@ -1,3 +1,0 @@
-"""See `opweld.capi.onnxruntime_pybind11_state`."""
-
-from opweld.capi.onnxruntime_pybind11_state import *  # noqa: F403
