@@ -41,24 +41,32 @@ def account_of(folder: Path) -> Account:
         raise ArtifactError(f"cannot read the decisions of {folder} ({error}); compile the model again") from error
 
 
-@shortages()
 def account_without_compiler(model: object, options: Options, progress: Progress | None = None) -> Account:
-    """What compiling a model leaves, or would leave: no C compiler is called, but for choices that are measured.
+    """What compiling a model leaves, or would leave; see `left_without_compiler`."""
+    return left_without_compiler(model, options, progress)[0]
 
-    Raises what compiling raises before a C compiler is called."""
+
+@shortages()
+def left_without_compiler(
+    model: object, options: Options, progress: Progress | None = None
+) -> tuple[Account, Path | None]:
+    """What compiling a model leaves, or would leave, and its artifact where the cache has one.
+
+    No C compiler is started, but for choices that are measured. Raises what compiling raises before one is."""
     source = source_of(model)
     if options.disable or options.pins:
         from opweld.pipeline import decided
 
         check_names(options.disable, options.pins, decided(options))
     if measures(options) or Environment.read().watches:
-        return account_of(compile_model(source, options, progress))
-    compiled = find_model(source, options)
+        compiled = compile_model(source, options, progress)
+    else:
+        compiled = find_model(source, options)
     if compiled is not None:
-        return account_of(compiled)
+        return account_of(compiled), compiled
     cache = Cache.open()
     key = key_without_compiler(source, options)
-    return _kept(cache, key, source) or _found(cache, key, source, options, progress)
+    return _kept(cache, key, source) or _found(cache, key, source, options, progress), None
 
 
 def _kept(cache: Cache, key: str, source: Path | bytes | onnx.ModelProto) -> Account | None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ from opweld import extensions
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
-from opweld.errors import ArtifactError, MissingModelError, ModelError, ModelTypeError, ToolchainError
+from opweld.errors import ArtifactError, MissingModelError, ModelError, ModelTypeError
 from opweld.foreign import of_object
 from opweld.naming import check_names
 from opweld.options import Environment, Options
@@ -37,6 +38,12 @@ _log = logging.getLogger("opweld")
 
 MAX_MODEL_BYTES = (1 << 31) - 1
 """Protobuf ends here."""
+
+NEWEST = "newest"
+"""Of texts in the cache."""
+
+_ANY_COMPILER = "any compiler"
+_IS_KEY = re.compile("[0-9a-f]{64}")
 
 LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml-dtypes")
 """Whose versions are part of a key: onnx converts opsets and infers shapes, numpy and ml_dtypes fold constants."""
@@ -103,6 +110,8 @@ def _compiled(
 
         names = dict.fromkeys((key, key if tuned else untuned))
         folders = [cache.publish_folder("models", name, fill) for name in names]
+    if not measures(options):
+        cache.publish_text(NEWEST, _key(model, options, target, cache, _ANY_COMPILER), key)
     for folder in folders:  # when the workspace is gone: a file that loses a link is another one to the cache
         artifact.remember(folder / "model.opweld", cache)
     cache.prune_at_times(Environment.read().cache_limit)
@@ -170,18 +179,17 @@ def measures(options: Options) -> bool:
 
 
 def find_model(model: Path | bytes | onnx.ModelProto, options: Options) -> Path | None:
-    """The artifact of a model in the user's cache; None where there is none, or no C compiler that may have made it."""
+    """The newest artifact of a model in the user's cache, whichever C compiler made it; None where there is none.
+
+    No C compiler is started to look."""
     cache = Cache.open()
-    try:
-        key = _key(model, options, Target.of(options.target), cache)
-    except ToolchainError:
-        return None
-    return _cached(cache, key, model)
+    key = cache.find_text(NEWEST, key_without_compiler(model, options))
+    return None if key is None or not _IS_KEY.fullmatch(key) else _cached(cache, key, model)
 
 
 def key_without_compiler(model: Path | bytes | onnx.ModelProto, options: Options) -> str:
     """What all but the C compiler makes of a model: equal keys, equal decisions."""
-    return _key(model, options, Target.of(options.target), Cache.open(), "no compiler")
+    return _key(model, options, Target.of(options.target), Cache.open(), _ANY_COMPILER)
 
 
 def external_digests(cache: Cache, model: Path | bytes | onnx.ModelProto, names: Iterable[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from opweld.build.artifact import MANIFEST
-from opweld.errors import OptionError, ToolchainError
+from opweld.errors import OptionError
 from opweld.options import CompileOptions, Options
 from opweld.runtime.session import Session
 
@@ -65,31 +65,27 @@ def analyze(model: Inspected, *, sizes: Mapping[str, int] | None = None, **optio
     Args:
         model: as for `explain`.
         sizes: of symbolic dims; the others are as expected.
-        options: as for `compile`, where it is to be compiled. Where there is no C compiler, all is told but the memory
-            that a run takes, and sizes are those that the model is expected to have.
+        options: as for `compile`, where it is to be compiled. No C compiler is needed: of what is not compiled yet all
+            is told but the memory that a run takes, and sizes are those that the model is expected to have.
 
     Raises what `compile` raises; OptionError for sizes that are none, and for options of what is compiled already.
     """
-    from opweld.accounts import account_of, account_without_compiler
+    from opweld.accounts import account_of, left_without_compiler
     from opweld.analysis.analysis import analysis_of
-    from opweld.analysis.foreseen import foreseen
+    from opweld.analysis.foreseen import most_threads, planned
     from opweld.analysis.machine import Machine
-    from opweld.cached import compile_model
 
     for name, size in (sizes or {}).items():
         if not isinstance(cast(object, size), int) or size < 1:
             raise OptionError(f"sizes: {name!r} is {size!r}, expected a positive whole number")
     found, chosen = _open(model, options), Options.of(**options)
     if found is None:
-        try:
-            found = _Open(compile_model(model, chosen))
-        except ToolchainError:
-            account = account_without_compiler(model, chosen)
-            return analysis_of(account, sizes or {}, Machine.remembered(), threads=chosen.threads or 1)
-    account = account_of(found.folder)
-    session = found.session or Session(found.folder, threads=chosen.threads or None)
-    fed, plan = foreseen(session, account, sizes or {})
-    return analysis_of(account, fed, Machine.remembered(), plan, threads=session.threads or 1)
+        account, folder = left_without_compiler(model, chosen)
+        found = None if folder is None else _Open(folder)
+    else:
+        account = account_of(found.folder)
+    fed, plan = planned(found and (found.session or found.folder), account, sizes or {}, chosen.threads)
+    return analysis_of(account, fed, Machine.remembered(), plan, threads=most_threads(chosen))
 
 
 def profile(session: Session, feeds: Mapping[str, Any] | None = None, *, runs: int | None = None) -> ModelProfile:

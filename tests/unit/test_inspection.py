@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,46 @@ def test_what_is_found_without_a_compiler_is_what_compiling_leaves(
     monkeypatch.setenv("OPWELD_CACHE", str(entry.path.parents[2]))
     (entry.path / "graph.json").write_text("{")
     assert account_without_compiler(path, Options(level="all")).record.dumps() == left.record.dumps()
+
+
+@pytest.fixture
+def failing_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, and a C compiler that fails; the file that is there once it was started."""
+    program, started = tmp_path / "failing-cc", tmp_path / "started"
+    program.write_text(f"#!/bin/sh\ntouch '{started}'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPWELD_CC", str(program))
+    return started
+
+
+def test_no_compiler_is_started_to_explain_or_analyze(path: Path, tmp_path: Path, failing_compiler: Path) -> None:
+    for arguments in (("explain", path), ("analyze", path, "--dim", "batch=3"), ("lock", path, "-o", tmp_path / "l")):
+        answer = command(*arguments)
+        assert answer.returncode == 0, answer.stderr
+    assert str(opweld.explain(path)) and opweld.analyze(path).memory.arena is None
+    assert not failing_compiler.exists()
+    with pytest.raises(ToolchainError):
+        opweld.compile(path)
+    assert failing_compiler.exists()
+
+
+def test_what_another_compiler_made_is_found(
+    path: Path, failing_compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = os.environ["OPWELD_CC"]
+    monkeypatch.delenv("OPWELD_CC")
+    model = opweld.compile(path)
+    monkeypatch.setenv("OPWELD_CC", named)
+    monkeypatch.setattr("opweld.pipeline.foresee_texts", None)
+    assert opweld.analyze(path).memory.arena == model.analyze().memory.arena is not None
+    assert "of memory for values" in command("analyze", path).stdout
+    assert not failing_compiler.exists()
+
+
+def test_kernels_have_the_threads_that_their_work_repays(path: Path, model: opweld.Model, no_compiler: None) -> None:
+    (small, *_), (large, *_) = (opweld.analyze(path, sizes={"batch": n}, threads=3).kernels for n in (1, 1 << 22))
+    assert small.work.threads == 1 and large.work.threads == 3
 
 
 def test_what_lies_beside_the_file_is_part_of_it(tmp_path: Path, no_compiler: None) -> None:

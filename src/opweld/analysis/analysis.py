@@ -179,7 +179,7 @@ def analysis_of(
         dims: sizes of symbolic dims; the others are as expected. Raises OptionError for a dim that there is not.
         machine: whose ceilings say what each kernel is bound by; no verdicts where None.
         plan: of a run at these sizes, where there is one: it knows the arena, and how many threads each kernel gets.
-        threads: of each kernel where there is no plan.
+        threads: of a kernel at most, where there is no plan.
         variant: that runs at these sizes; the likeliest where nobody says.
     """
     record = account.record
@@ -192,7 +192,7 @@ def analysis_of(
         for step in (plan.steps[visit.first : visit.first + visit.steps] if plan else ())
     }
     kernels = tuple(
-        _kernel(account, v, kernel, found[v.name], machine, given.get((v.name, kernel.name), threads))
+        _kernel(account, v, kernel, found[v.name], machine, given.get((v.name, kernel.name)), threads)
         for v in usual
         for kernel in v.kernels
     )
@@ -302,10 +302,11 @@ def _kernel(
     entry: KernelEntry,
     evaluation: Evaluation,
     machine: Machine | None,
-    threads: int,
+    threads: int | None,
+    most: int,
 ) -> KernelAnalysis:
     schedule = account.schedules.regions.get((variant.name, entry.region))
-    work = work_of(entry, evaluation, threads)
+    work = work_of(entry, evaluation, threads, most)
     bound = None if machine is None else bound_of(work, machine)
     text = "" if schedule is None else schedule.text
     return KernelAnalysis(entry, variant.name, text, evaluation.amounts([entry.costs]), work, bound)

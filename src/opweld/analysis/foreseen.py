@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 from opweld.account.account import Account
 from opweld.analysis.costs import fed_sizes
 from opweld.errors import OpweldError
+from opweld.options import Options
 from opweld.runtime.bind import PlanDescription
 from opweld.runtime.session import Session
+from opweld.target import Target
 from opweld.verify.expected import expectation_of
 from opweld.verify.inputs import fitting_inputs
 
 MOST = 1 << 24
 """Beyond so many times the elements of a usual run, inputs are not made for a plan."""
+
+
+def most_threads(options: Options) -> int:
+    """How many threads a run would have, where no plan tells."""
+    return options.threads or Target.of(options.target).cores
+
+
+def planned(
+    model: Session | Path | None, account: Account, dims: Mapping[str, int], threads: int = 0
+) -> tuple[Mapping[str, int], PlanDescription | None]:
+    """The sizes of a run and its plan, see `foreseen`, of a session or an artifact; no plan where there is none, or
+    this machine cannot run it. `threads`: of what is to be opened, 0 as it says."""
+    if model is None:
+        return dims, None
+    try:
+        session = Session(model, threads=threads or None) if isinstance(model, Path) else model
+    except OpweldError:
+        return dims, None
+    return foreseen(session, account, dims)
 
 
 def foreseen(

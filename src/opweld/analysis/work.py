@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from opweld.analysis.bound import Work
 from opweld.analysis.costs import Evaluation
 from opweld.record import KernelEntry, Predicted
 
+THREAD_S: Final = 1e-6
+"""Work that repays a thread of its own, as runtime/c/divide.c has it (NANOSECONDS_PER_THREAD)."""
 
-def work_of(entry: KernelEntry, evaluation: Evaluation, threads: int) -> Work:
-    """The work of a kernel on so many threads. What is predicted for the expected sizes grows as operations and bytes
-    do."""
+
+def work_of(entry: KernelEntry, evaluation: Evaluation, threads: int | None, most: int = 1) -> Work:
+    """The work of a kernel on so many threads; where that is None, on those of `most` that it would repay. What is
+    predicted for the expected sizes grows as operations and bytes do."""
     amounts = evaluation.amounts([entry.costs])
-    return Work(
+    made = Work(
         kind=entry.name.partition("_")[2],
         flops=amounts.flops.value,
         special=amounts.special.value,
         read=amounts.read.value,
         written=amounts.written.value,
         predicted=_predicted(entry, evaluation, amounts.moved),
-        threads=max(1, threads),
+        threads=max(1, threads or 1),
     )
+    return made if threads is not None else replace(made, threads=_repaid(made, most))
+
+
+def _repaid(work: Work, most: int) -> int:
+    """The threads that runtime/c/divide.c would give a kernel, as far as seconds tell; a recurrence is one piece."""
+    return 1 if work.kind == "scan" else max(1, min(most, int((work.seconds - work.predicted.launch) / THREAD_S)))
 
 
 def _predicted(entry: KernelEntry, evaluation: Evaluation, bytes_moved: int) -> Predicted:

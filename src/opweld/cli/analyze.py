@@ -48,6 +48,8 @@ def analyze(
     opweld analyze model.onnx --nodes --formulas                 how do they grow?
     opweld analyze model.opweld --csv kernels.csv --json all.json
 
+    No C compiler is needed; the memory that a run takes is told of what is compiled already.
+
     Everything is counted from the tensor program. A sum of products is two FLOPs a product; functions and divisions are
     one each. Bytes are each value once for each kernel that reads or writes it. What a kernel is bound by needs the
     machine's ceilings: `opweld machine` measures them once. What --json writes is described by
@@ -56,8 +58,9 @@ def analyze(
     from opweld.analysis.analysis import KERNEL_COLUMNS, NODE_COLUMNS, analysis_of, kernel_rows, node_rows
     from opweld.analysis.analysis_text import SORTS, head_text, kernel_table, memory_text, node_table, totals_table
     from opweld.analysis.data import analysis_json
+    from opweld.analysis.foreseen import most_threads, planned
     from opweld.analysis.machine import Machine
-    from opweld.cli.open import file_bytes, planned, read_account, target_of
+    from opweld.cli.open import file_bytes, read_decisions, target_of
 
     arguments.distinct(model, csv=csv, json=json)
     if sort not in SORTS:
@@ -76,10 +79,10 @@ def analyze(
         constant=constant,
     )
     dims = arguments.sizes(dim)
-    account = read_account(model, options, dims)
+    account, folder = read_decisions(model, options, dims)
     machine = Machine.remembered()
-    sizes, plan = planned(model, options, account, dims)
-    found, size = analysis_of(account, sizes, machine, plan), file_bytes(model)
+    sizes, plan = planned(folder, account, dims, options.threads)
+    found, size = analysis_of(account, sizes, machine, plan, most_threads(options)), file_bytes(model)
     if json is not None:
         show.write_json(analysis_json(found, str(model), target_of(model, options), size), json)
     if csv is not None:

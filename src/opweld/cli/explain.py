@@ -75,7 +75,7 @@ def explain(
         rank=rank,
         constant=constant,
     )
-    found = Explanation(read_decisions(model, options), str(model))
+    found = Explanation(read_decisions(model, options)[0], str(model))
     decisions = found.decisions if node is None else found.about(node)
     if rule is not None:
         decisions = found.of_rule(rule, decisions)

@@ -66,7 +66,7 @@ def lock(
     )
     written = "" if check is None else _read(check)
     before = None if check is None else parse_lock(written, str(check))
-    compiled = list(read_decisions(model, options).ledger)
+    compiled = list(read_decisions(model, options)[0].ledger)
     rewritten = optimize_as_asked(model, Options(level=options.level)).ledger
     after = fusions_of(compiled, rewritten)
     structure = structure_of(onnx.load(model, options.specialisation))

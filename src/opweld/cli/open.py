@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from numpy.typing import NDArray
 
 from opweld.account.account import Account
 from opweld.build.artifact import WEIGHTS, read
 from opweld.cli import show
-from opweld.errors import ArtifactError, AssumptionError, OpweldError, ToolchainError, UnsupportedError
+from opweld.errors import ArtifactError, AssumptionError, UnsupportedError
 from opweld.interface import TensorInfo
 from opweld.ledger import printable
 from opweld.options import Options
-from opweld.runtime.bind import PlanDescription
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.target import Target
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from opweld.stages import Stage
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 
 @dataclass
@@ -94,37 +94,15 @@ def _checked(feeds: Mapping[str, Array], session: Session) -> Session:
     return session
 
 
-def read_account(model: Path, options: Options, dims: Mapping[str, int] | None = None) -> Account:
-    """What compiling left in an artifact, or leaves of an ONNX file once compiled; `dims` as for `artifact_of`."""
-    from opweld.accounts import account_of, account_without_compiler
-
-    try:
-        return account_of(artifact_of(model, options, dims))
-    except ToolchainError:
-        return account_without_compiler(model, options)
-
-
-def read_decisions(model: Path, options: Options) -> Account:
-    """The same, without a C compiler."""
-    from opweld.accounts import account_of, account_without_compiler
+def read_decisions(model: Path, options: Options, dims: Mapping[str, int] | None = None) -> tuple[Account, Path | None]:
+    """What compiling left in an artifact, or would leave of an ONNX file, without a C compiler; and the artifact, where
+    there is one. `dims` as for `artifact_of`."""
+    from opweld.accounts import account_of, left_without_compiler
 
     if model.is_dir():
-        return account_of(model)
+        return account_of(model), model
     with show.progress() as progress:
-        return account_without_compiler(model, options, progress)
-
-
-def planned(
-    model: Path, options: Options, account: Account, dims: Mapping[str, int]
-) -> tuple[Mapping[str, int], PlanDescription | None]:
-    """The sizes of a run and its plan, see `foreseen`; no plan where this machine cannot run the model."""
-    from opweld.analysis.foreseen import foreseen
-
-    try:
-        session = Session(artifact_of(model, options, dims), threads=options.threads or None)
-    except OpweldError:
-        return dims, None
-    return foreseen(session, account, dims)
+        return _at_sizes(lambda options: left_without_compiler(model, options, progress), options, dims)
 
 
 def target_of(model: Path, options: Options) -> str:
@@ -159,9 +137,14 @@ def artifact_of(
     from opweld.cached import compile_model
 
     with show.progress() as progress:
-        try:
-            return compile_model(model, options, progress, watched)
-        except UnsupportedError:
-            if not dims:
-                raise
-            return compile_model(model, replace(options, dims={**options.dims, **dims}), progress, watched)
+        return _at_sizes(lambda options: compile_model(model, options, progress, watched), options, dims)
+
+
+def _at_sizes(make: Callable[[Options], T], options: Options, dims: Mapping[str, int] | None) -> T:
+    """What is made of a model for all sizes, or, where that cannot be, for these."""
+    try:
+        return make(options)
+    except UnsupportedError:
+        if not dims:
+            raise
+        return make(replace(options, dims={**options.dims, **dims}))

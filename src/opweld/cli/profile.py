@@ -15,6 +15,7 @@ from opweld.table import Column
 
 if TYPE_CHECKING:
     from opweld.account.account import Account
+    from opweld.accounts import account_of
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile import ModelProfile
     from opweld.analysis.resources import Resources
@@ -107,7 +108,7 @@ def profile(
     )
     from opweld.analysis.resources import Resources
     from opweld.analysis.trace import trace_json
-    from opweld.cli.open import open_model, read_account
+    from opweld.cli.open import open_model
 
     arguments.distinct(model, csv=csv, json=json, trace=trace)
     if sort not in SORTS:
@@ -128,7 +129,7 @@ def profile(
     dims = arguments.sizes(dim)
     opened = open_model(model, options, dims)
     feeds = opened.feeds(arguments.pairs(values, "--input"), dims, seed)
-    account = read_account(opened.session.folder, options)
+    account = account_of(opened.session.folder)
     machine = Machine.remembered()
     made = taken(opened.session, feeds, account, machine, runs)
     target = opened.session.manifest.target

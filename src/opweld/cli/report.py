@@ -72,14 +72,16 @@ def report(
     roofline are those that `opweld machine` measured; where it never did, they are measured first.
     """
     from opweld.account.data import account_json
+    from opweld.accounts import account_of
     from opweld.analysis.analysis import analysis_of
     from opweld.analysis.costs import fed_sizes
     from opweld.analysis.data import analysis_json
+    from opweld.analysis.foreseen import most_threads, planned
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile_data import profile_json
     from opweld.analysis.sources import kernel_sources
     from opweld.build import artifact
-    from opweld.cli.open import artifact_of, file_bytes, open_model, planned, read_account
+    from opweld.cli.open import artifact_of, file_bytes, open_model
     from opweld.cli.profile import taken
     from opweld.cli.traced import traced
     from opweld.report.document import Document
@@ -111,7 +113,7 @@ def report(
     tracing = None if no_run or no_numerics or model.is_dir() else Tracing()
     folder = artifact_of(model, options, dims, tracing)
     manifest = artifact.read(folder)
-    account = read_account(folder, options)
+    account = account_of(folder)
     numerics, reason = None, NOT_RUN if no_run else NOT_COMPARED if no_numerics else ARTIFACT
     profiled, unprofiled, plan, sizes = None, NOT_RUN, None, dims
     opened, feeds = None, dict[str, Any]()
@@ -139,8 +141,8 @@ def report(
         except (ArtifactError, RunError, UnsupportedError) as error:
             unprofiled = str(error)
     if plan is None:
-        sizes, plan = planned(folder, options, account, sizes)
-    analysis = analysis_of(account, sizes, machine, plan)
+        sizes, plan = planned(folder, account, sizes, options.threads)
+    analysis = analysis_of(account, sizes, machine, plan, most_threads(options))
     shown = Document(
         title=model.resolve().stem,
         model=str(model),

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 import opweld
 from opweld.account.fates import MEANINGS
 from opweld.account.regions import FATE, KERNELS, Form
+from opweld.accounts import account_of
+from opweld.cached import compile_model
 from opweld.cli.main import app
-from opweld.cli.open import read_account
 from opweld.errors import OptionError, UnsupportedError
 from opweld.options import Options
 from opweld.pipeline import foresee
@@ -71,7 +72,7 @@ def test_nodes_are_marked_with_the_kernels_of_the_compilation(form: Form | bool,
     assert len({found[name] for name in FUSED_ONES}) == 1
     path = tmp_path / "made.onnx"
     onnx.save(made, path)
-    kernels = {kernel.name for kernel in read_account(path, Options()).kernels}
+    kernels = {kernel.name for kernel in account_of(compile_model(path, Options())).kernels}
     assert len(kernels) == 2 and set(found.values()) == kernels, "the names that explain uses"
     assert {entry.key: entry.value for entry in made.metadata_props}[KERNELS].startswith("2 for ")
 
@@ -131,7 +132,7 @@ def placeless(record: Record) -> Record:
 def test_what_is_foreseen_is_what_compiling_leaves(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(model_of(TEXT, WEIGHTS), path)
-    left = read_account(path, Options())
+    left = account_of(compile_model(path, Options()))
     with compilation():
         foreseen = foresee(path, Options(), Target.of("native"))
     assert placeless(foreseen.record) == placeless(left.record), "only compiling knows where weights lie"
