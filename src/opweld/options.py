@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal, SupportsIndex, TypeAlias, TypedDict, cast, get_args
 
 from opweld.errors import OptionError
+from opweld.groups import group_processors
 from opweld.interface import Specialisation
 from opweld.rules import LEVELS
 
@@ -35,8 +36,10 @@ MAX_SCHEDULES = 1 << 28
 
 
 def available_cores() -> int:
-    """The number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """The number of processor cores that this process may use: those that it may run on, but no more than its control
+    groups give it time of."""
+    allowed = len(os.sched_getaffinity(0))
+    return min(allowed, group_processors() or allowed)
 
 
 class CompileOptions(TypedDict, total=False):

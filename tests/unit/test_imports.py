@@ -26,6 +26,7 @@ ORDER = (
     ("foreign",),
     ("extensions",),
     ("interface",),
+    ("groups",),
     ("rules",),
     ("naming",),
     ("options",),

@@ -236,4 +236,4 @@ def test_bad_environment_is_refused(variables: dict[str, str], message: str, tmp
 
 
 def test_available_cores_honours_affinity() -> None:
-    assert available_cores() == len(os.sched_getaffinity(0))
+    assert 1 <= available_cores() <= len(os.sched_getaffinity(0))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from opweld.analysis.meter import Memory, Meter, Reading
+from opweld.groups import group_memory
 from opweld.target import MIB, Target
 
 _PIECE = 4096
@@ -30,9 +31,6 @@ WARM_S: Final = 0.0005
 SETTLE_S: Final = 0.002
 """Before loads of a chain: until half of it was met by loads and not as it was written, and until a virtual machine's
 own tables of pages are in a cache; of the one in DRAM, twice as long."""
-
-_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Where a container is told how much memory it may have."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +105,7 @@ def _free_memory() -> int:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 found = int(line.split()[1]) * 1024
-    for path in _LIMITS:
-        with suppress(OSError, ValueError):  # `max` where there is no limit
-            found = min(found, int(path.read_text()))
-    return found
+    return min(found, group_memory() or found)
 
 
 def _whole(size: int) -> int:

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from opweld.analysis.sets import room
+from opweld.groups import group_memory, group_processors
+from opweld.options import available_cores
 from opweld.runtime.library import c_headers, c_sources
+from opweld.target import MIB, Target
 
 NONE = (1 << 63) - 1
 UNIFIED = "40 30 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -42,7 +46,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def limits(program: Path, tmp_path: Path) -> Limits:
-    """Processors and bytes under a root with these files."""
+    """Processors and bytes under a root with these files, as the runtime and the compiler find them."""
 
     def ask(files: dict[str, str]) -> tuple[int, int]:
         for name, text in files.items():
@@ -50,6 +54,7 @@ def limits(program: Path, tmp_path: Path) -> Limits:
             (tmp_path / name).write_text(text)
         answer = subprocess.run([program, tmp_path], capture_output=True, text=True, check=True)
         processors, memory = map(int, answer.stdout.split())
+        assert (group_processors(tmp_path) or NONE, group_memory(tmp_path) or NONE) == (processors, memory)
         return processors, memory
 
     return ask
@@ -124,3 +129,16 @@ def test_version_1_in_a_container(limits: Limits) -> None:
 @pytest.mark.parametrize("text", ["", "\n", "max", "max 100000", "0 0", "-5 -5", "100000", "x y"])
 def test_files_that_say_nothing(limits: Limits, text: str) -> None:
     assert limits(unified("/", cpu=text)) == (NONE, NONE)
+
+
+def test_the_compiler_plans_for_the_time_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    for quota, cores in ((None, 8), (3, 3), (20, 8)):
+        monkeypatch.setattr("opweld.options.group_processors", lambda quota=quota: quota)
+        assert available_cores() == cores
+
+
+def test_the_memory_of_a_measurement_fits_into_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target.of("x86-64-v3")
+    monkeypatch.setattr("opweld.analysis.sets.group_memory", lambda: 1 << 28)
+    assert room(target, 1) <= max(32 * MIB, 1 << 26)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from opweld.errors import AssumptionError, InputError, OpweldError
+from opweld.options import available_cores
 from opweld.runtime.bind import PLAN_CAPACITY
 from opweld.runtime.session import Session
 from tests.counted import calls
@@ -103,7 +104,7 @@ def test_little_work_is_serial(session: Session) -> None:
 
 def test_no_more_threads_than_processors(folder: Path) -> None:
     plan = Session(folder, threads=7).plan(feeds_of(4096))
-    assert plan.threads == min(7, len(os.sched_getaffinity(0)))
+    assert plan.threads == min(7, available_cores())
 
 
 def test_many_threads(roomy_folder: Path) -> None:
