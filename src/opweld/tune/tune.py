@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opweld.analysis.alternate import Blocks
 from opweld.errors import InputError, OpweldError
 from opweld.ledger import MEASURED, Measured
 from opweld.tune.changes import Change, Group, groups_of, structure_of
@@ -33,6 +34,12 @@ WORTH = 1.03
 """How much faster something must be to be kept: less may be noise."""
 
 _log = logging.getLogger("opweld")
+
+KEEPING = 3
+"""Trials for which time is left at the end: one of all that gained, and others without what that one showed to lose."""
+
+CERTAIN = 3
+"""What is kept is measured in so many times the blocks of a trial: it decides about everything that was found."""
 
 Build = Callable[[Mapping[str, Measured]], Trial]
 """Compiles the model with what was measured."""
@@ -108,10 +115,14 @@ class _Search:
             return None
 
     def _late(self) -> bool:
-        """Whether the time would be over before another trial, and one of all that is kept."""
-        late = time.monotonic() + 2 * self._trial > self._begun + self._limit
+        """Whether the time would be over before another trial, and those of what is kept."""
+        late = self._over(1 + KEEPING)
         self._left = self._left or late
         return late
+
+    def _over(self, trials: int) -> bool:
+        """Whether so many trials would end too late."""
+        return time.monotonic() + trials * self._trial > self._begun + self._limit
 
     def run(self) -> tuple[Trial, Mapping[str, Measured]]:
         """The best trial, and of everything that was tried what it took."""
@@ -139,8 +150,8 @@ class _Search:
         if trial is not self._first:
             trial.discard()
 
-    def _race(self, first: Trial, second: Trial) -> tuple[Times, Times]:
-        before, after = race((first, second), self._feeds, self._effort.blocks)
+    def _race(self, first: Trial, second: Trial, blocks: Blocks) -> tuple[Times, Times]:
+        before, after = race((first, second), self._feeds, blocks)
         return before, after
 
     def _fields(self, base: Trial, measured: dict[str, Measured]) -> tuple[Trial, dict[str, Measured]]:
@@ -149,7 +160,7 @@ class _Search:
         self._trial = base.seconds + race_seconds(float(np.median(took.runs)), self._effort.blocks)
         if self._effort.least:
             passed = time.monotonic() - self._begun
-            self._limit = max(self._limit, passed + (self._effort.least + 2) * self._trial)
+            self._limit = max(self._limit, passed + (self._effort.least + KEEPING) * self._trial)
         seconds = {region: float(np.median(values)) for region, values in took.regions.items()}
         founds = [_Found(group) for group in groups_of(base.account, base.entry(self._feeds), seconds, self._effort)]
         for number in range(self._effort.trials):
@@ -163,7 +174,7 @@ class _Search:
             for found, change in wishes:
                 if not trial.took(change.ids, change.alternative):
                     continue
-                one = self._gain(before, after, found.group.regions)
+                one = self._gain(before, after, found.group.regions, self._effort.blocks)
                 found.tried.append((change, one))
                 if one.ratio > max(WORTH, found.gain.ratio if found.gain else 0.0) and one.low > 1:
                     found.best, found.gain = change, one
@@ -173,6 +184,7 @@ class _Search:
         self, base: Trial, measured: dict[str, Measured], founds: Sequence[_Found]
     ) -> tuple[Trial, dict[str, Measured]]:
         """What is kept of all that gained, measured once more and together."""
+        blocks = replace(self._effort.blocks, rounds=CERTAIN * self._effort.blocks.rounds)
         while True:
             known = _told_of(founds, measured)
             kept = [found for found in founds if found.best is not None]
@@ -180,15 +192,15 @@ class _Search:
                 return base, known
             trial, lost = self._compiled(known), kept
             if trial is not None and self._same(base, trial):
-                before, after = self._race(base, trial)
-                lost = [f for f in kept if self._gain(before, after, f.group.regions).ratio < 1]
-                whole = gain(before.runs, after.runs, self._effort.blocks.rounds)
+                before, after = self._race(base, trial, blocks)
+                lost = [f for f in kept if self._gain(before, after, f.group.regions, blocks).ratio < 1]
+                whole = gain(before.runs, after.runs, blocks.rounds)
                 if not lost and whole.ratio >= 1:
                     self._drop(base)
                     return trial, known
             if trial is not None:
                 trial.discard()
-            for found in kept if self._late() or not lost else lost:
+            for found in kept if self._over(1) or not lost else lost:
                 if found.best is not None:
                     found.given_up.append(found.best)
                 found.best = None
@@ -227,7 +239,7 @@ class _Search:
         if trial is None:
             return None
         try:
-            return (*self._race(base, trial), trial) if self._same(base, trial) else None
+            return (*self._race(base, trial, self._effort.blocks), trial) if self._same(base, trial) else None
         finally:
             trial.discard()
             self._trial = time.monotonic() - begun
@@ -239,8 +251,9 @@ class _Search:
             _log.warning("tuning: a trial answers differently, and is given up: %s", wrong)
         return not wrong
 
-    def _gain(self, before: Times, after: Times, regions: Sequence[str]) -> Gain:
-        return gain(before.of(regions), after.of(regions), self._effort.blocks.rounds)
+    @staticmethod
+    def _gain(before: Times, after: Times, regions: Sequence[str], blocks: Blocks) -> Gain:
+        return gain(before.of(regions), after.of(regions), blocks.rounds)
 
 
 def _told_of(founds: Iterable[_Found], known: Mapping[str, Measured]) -> dict[str, Measured]:
