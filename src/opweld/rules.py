@@ -40,6 +40,7 @@ RULES: dict[str, Rule] = {
     "place.slice": Rule("extended", "copy", "written into the whole"),
     "place.pack": Rule("none", "strided, or lanes innermost", "blocked, or copied once"),
     "place.sums": Rule("none", "1, all at once", "a long sum part by part, sums so far in memory between"),
+    "place.state": Rule("basic", "computed apart, and copied", "written in place"),
     "place.reuse": Rule("basic", "own memory", "in place of a dying operand"),
     "schedule.lane": Rule("none", "the first axis", "the axis along which vectors cost the least"),
     "schedule.vectors": Rule("none", "1", "vectors of a register tile"),

@@ -89,6 +89,8 @@ class _Forest:
         web = self._web
         if web.is_joined(source) and self._operand_names(source):
             return {"source": "concatenation"}
+        if user.name in web.growing:
+            return {"user": "a state, which is appended to"}
         return self._too_much(source, user)
 
     def _drawback(self, source: Tensor, user: Tensor) -> str:

@@ -29,7 +29,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class _Range:
+class Range:
     """What the elements from `start` to `end` of the axis are."""
 
     start: Dim
@@ -39,7 +39,7 @@ class _Range:
 
 def pieces_of(tensor: Tensor) -> Pieces | None:
     """The parts of a tensor whose body selects between plain loads by thresholds on one axis; else None."""
-    found = _ranges(tensor)
+    found = ranges_of(tensor)
     if found is None:
         return None
     axis, ranges = found
@@ -54,16 +54,16 @@ def pieces_of(tensor: Tensor) -> Pieces | None:
 
 def is_joined(tensor: Tensor) -> bool:
     """Whether the tensor puts values side by side along an axis, whatever its parts do with what they load."""
-    return _ranges(tensor) is not None and bool(loads(tensor.body))
+    return ranges_of(tensor) is not None and bool(loads(tensor.body))
 
 
-def _ranges(tensor: Tensor) -> tuple[int, list[_Range]] | None:
+def ranges_of(tensor: Tensor) -> tuple[int, list[Range]] | None:
     """Flattens nested selects on `axis - start >= 0` or `start - 1 - axis >= 0` into ranges of one axis, in order."""
     axis = _tested_axis(tensor)
     if axis is None:
         return None
-    ranges: list[_Range] = []
-    pending = [_Range(ZERO, tensor.axes[axis].extent, tensor.body)]
+    ranges: list[Range] = []
+    pending = [Range(ZERO, tensor.axes[axis].extent, tensor.body)]
     while pending:
         part = pending.pop()
         node = part.body
@@ -73,7 +73,7 @@ def _ranges(tensor: Tensor) -> tuple[int, list[_Range]] | None:
             continue
         at, above = test
         upper, lower = (node.x, node.y) if above else (node.y, node.x)
-        pending += (_Range(at, part.end, upper), _Range(part.start, at, lower))
+        pending += (Range(at, part.end, upper), Range(part.start, at, lower))
     return axis, ranges
 
 

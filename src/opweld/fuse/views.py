@@ -33,7 +33,7 @@ def fold_views(web: Web) -> None:
     """Loads of a view become loads of what it shows."""
     views: dict[str, Tensor] = {}
     for key, item in list(web.items.items()):
-        shown = _look_through(item, views)
+        shown = item if key in web.growing else _look_through(item, views)
         if shown is not item:
             web.put(shown)
         if isinstance(shown, Tensor) and (is_view(shown) or _is_edge(web, shown)) and _wants_view(web, shown):

@@ -53,6 +53,10 @@ class Web:
         """The names of the values known when the model is compiled."""
         self.kept = {value: public for public, value in reversed(program.outputs)}
         """The values that callers see, with the name of the output."""
+        growing = {state.output for state in program.states if state.axis is not None}
+        self.growing = {value for public, value in program.outputs if public in growing}
+        """The states that grow: they stay what was there with what is appended behind it, so that only that is
+        written."""
         self.users_before: dict[str, int] = {}
         """How many users a value had when it was too early to compute it inside the one that they became."""
         self.items: dict[str, Item] = {key_of(item): item for item in program.items}

@@ -20,7 +20,7 @@ from opweld.place.storage import Storage, dense, slice_of
 from opweld.schedule.cost import ITERATION, core_of, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.dim import as_dim, product
+from opweld.tensor.dim import ZERO, as_dim, product
 from opweld.tensor.expr import Const
 from opweld.tensor.program import Tensor
 
@@ -36,6 +36,10 @@ def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) 
     program = regions.program
     for value in (*program.inputs, *program.constants):
         storages[value.name] = dense(value.name, value.dtype, tuple(map(as_dim, value.shape)))
+    values, growing = dict(program.outputs), {s.input: s.output for s in program.states if s.axis is not None}
+    for state, public in growing.items():
+        # What is appended lies behind what is there, a capacity apart from the next row.
+        storages[values[public]] = slice_of(storages[state], 0, ZERO)
     recurrent = _of_recurrences(orders)
     across = _read_across(orders)
     for region in reversed(orders.regions):
@@ -147,6 +151,8 @@ def _place_pieces(
     if parts is None:
         return
     for number, part in enumerate(parts.parts):
+        if part.whole and part.source in storages and _is_there(tensor, parts.axis, part, storages):
+            continue
         failed = _why_not_inside(tensor, parts.axis, part, orders, halos, recurrent, storages)
         size = product(orders.shapes[part.source]) * orders.dtypes[part.source].bytes
         amount = size.constant if size.constant is not None else str(size)
@@ -164,6 +170,11 @@ def _place_pieces(
         )
         if choice == "slice":
             storages[part.source] = slice_of(storages[tensor.name], parts.axis, part.start)
+
+
+def _is_there(tensor: Tensor, axis: int, part: Piece, storages: Mapping[str, Storage]) -> bool:
+    """Whether a part lies in its place already, as what a state was before it grows."""
+    return storages[part.source].is_at(slice_of(storages[tensor.name], axis, part.start))
 
 
 def _why_not_inside(

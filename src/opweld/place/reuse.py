@@ -10,19 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opweld.fuse.pieces import pieces_of
-from opweld.fuse.region import Kind, Member, Region, reductions
+from opweld.fuse.region import Member, Region
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
+from opweld.place.states import write_states
 from opweld.place.storage import Storage
+from opweld.place.written import maker, read_where_written
 from opweld.schedule.cost import traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.dim import Dim
-from opweld.tensor.expr import Expr, Load, loads
+from opweld.tensor.expr import loads
 
 
 def reuse(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
-    """Gives the results of elementwise work the memory of operands that die there."""
+    """Gives the results of elementwise work the memory of operands that die there, and states theirs."""
+    placed = write_states(placed, expected, target, ledger)
     fixed = {value.name for value in placed.program.inputs} | {name for _, name in placed.program.outputs}
     fixed |= set(placed.constants)
     last = _last_readers(placed)
@@ -86,14 +88,6 @@ def _last_readers(placed: Placed) -> dict[str, int]:
     return {name: number for number, region in enumerate(placed.regions) for name in region.inputs}
 
 
-def maker(region: Region) -> Member | None:
-    """The member that makes the result of elementwise work or of register tiles, element by element; None where there
-    is none."""
-    if region.kind in (Kind.MAP, Kind.CONTRACTION, Kind.WINDOW):
-        return region.members[0]
-    return region.members[-1] if region.of_tiles else None
-
-
 def _operands(
     region: Region,
     member: Member,
@@ -124,20 +118,3 @@ def _operands(
         else:
             found[root] = ""
     return found
-
-
-def read_where_written(region: Region, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:
-    """Whether a region reads the memory of `root` only at `written`, once, and in the member that writes there."""
-    member = maker(region)
-    if member is None:
-        return False
-
-    def sites(body: Expr) -> list[Load]:
-        return [node for node in loads(body) if node.tensor in storages and storages[node.tensor].root == root]
-
-    body = member.tensor.body
-    inside = {node for reduce in reductions(body) for node in loads(reduce.body)}
-    return not any(sites(other.tensor.body) for other in region.members if other is not member) and all(
-        node not in inside and not node.guards and storages[node.tensor].address(node.indices) is written
-        for node in sites(body)
-    )

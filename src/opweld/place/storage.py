@@ -57,6 +57,10 @@ class Storage:
             total = total + term.stride * piece
         return total
 
+    def is_at(self, other: Storage) -> bool:
+        """Whether each element has the address that the other gives it."""
+        return self.root == other.root and self.terms == other.terms and self.offset is other.offset
+
     @property
     def padded(self) -> bool:
         """Whether any axis has a halo."""

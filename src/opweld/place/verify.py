@@ -16,8 +16,8 @@ from opweld.fuse.verify import verify_regions
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import WIDEST
 from opweld.place.placed import Placed
-from opweld.place.reuse import maker, read_where_written
 from opweld.place.storage import Storage, Term, dense, slice_of
+from opweld.place.written import maker, read_where_written
 from opweld.schedule.expected import expected_sizes
 from opweld.tensor.dim import Dim
 from opweld.tensor.expr import loads
@@ -142,17 +142,27 @@ class _Placed:
         for region in self.placed.regions:
             if region.extern is not None:
                 dense_values.update((*region.inputs, *region.outputs))
-        for name in dense_values - set(self.placed.constants):
+        states = {value: self._memory_of(public) for public, value in self.program.outputs}
+        states = {value: memory for value, memory in states.items() if memory}
+        for name in dense_values - set(self.placed.constants) - states.keys():
             storage, wanted = self.storages[name], dense(name, self.storages[name].dtype, self.shapes[name])
             if storage.terms != wanted.terms or storage.padded:
                 self._fail(name, "does not lie dense and row-major, as callers and externs expect")
         for _, name in self.program.outputs:
-            if self.storages[name].root != name:
+            memory = states.get(name, name)
+            if self.storages[name].root not in (name, memory):
                 self._fail(name, "is an output and has no memory of its own")
+            if self.storages[name].root == memory != name and not self.storages[name].is_at(self.storages[memory]):
+                self._fail(name, f"does not lie where its state {memory!r} does")
         read_only = {value.name for value in self.program.inputs} | set(self.placed.constants)
+        read_only -= set(states.values())
         for name, storage in self.storages.items():
             if storage.root in read_only and storage.root != name:
                 self._fail(name, f"lives in {storage.root!r}, which nothing may overwrite")
+
+    def _memory_of(self, output: str) -> str:
+        """The input that an output is as a state; empty where it is none."""
+        return next((state.input for state in self.program.states if state.output == output), "")
 
     # -------------------------------------------------------------------------------------------- several in one memory
 
@@ -208,7 +218,7 @@ class _Placed:
             for number, part in enumerate(pieces.parts):
                 storage = self.storages[part.source]
                 inside = slice_of(self.storages[whole], pieces.axis, part.start)
-                if storage.root == inside.root and part.whole and _same_place(storage, inside):
+                if part.whole and storage.is_at(inside):
                     yield part.source, _Part(whole, number)
 
     # ----------------------------------------------------------------------------------------------------- its readers
@@ -236,10 +246,6 @@ class _Placed:
                 self._fail(name, f"has lanes along {lanes.axis}, which is none of its axes")
             if not 1 <= lanes.vectors <= WIDEST:
                 self._fail(name, f"has tiles of {lanes.vectors} vectors, expected 1 to {WIDEST}")
-
-
-def _same_place(one: Storage, other: Storage) -> bool:
-    return one.terms == other.terms and one.offset is other.offset
 
 
 def _reductions(region: Region) -> list[str]:

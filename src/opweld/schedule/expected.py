@@ -73,11 +73,26 @@ def expected_sizes(program: TensorProgram, hints: Mapping[str, int] | None = Non
         for batch in (BATCH, length):
             sizes = {s.symbol: _size(s, program, hints, batch, length) for s in program.symbols}
             expected = Expected({**sizes, **known}, told)
+            expected = Expected({**sizes, **known, **_capacities(program, expected)}, told)
             if all(expected(extent) for extent in extents):
                 return expected
         if length >= LONGEST:
             return expected
         length *= 2
+
+
+def _capacities(program: TensorProgram, expected: Expected) -> dict[Symbol, int]:
+    """The capacities of states that grow: as much as a run needs, at least."""
+    values, inputs = dict(program.outputs), {value.name: value for value in program.inputs}
+    found: dict[Symbol, int] = {}
+    for state in program.states:
+        if state.axis is None:
+            continue
+        capacity = inputs[state.input].shape[state.axis]
+        needed = expected(program.shape_of(values[state.output])[state.axis])
+        if isinstance(capacity.atom, Symbol):
+            found[capacity.atom] = max(expected(capacity), needed)
+    return found
 
 
 def _assumed(program: TensorProgram) -> dict[Symbol, int]:

@@ -13,7 +13,7 @@ from opweld.tensor.externs import call_extern
 from opweld.tensor.program import Extern, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
 from opweld.tensor.semantics import Array, is_floating
 
-__all__ = ["bind_symbols", "evaluate_tensor", "interpret"]
+__all__ = ["bind_symbols", "evaluate_tensor", "interpret", "interpret_run"]
 
 
 def interpret(program: TensorProgram, feeds: Mapping[str, Array], float64: bool = False) -> dict[str, Array]:
@@ -47,6 +47,19 @@ def interpret(program: TensorProgram, feeds: Mapping[str, Array], float64: bool 
         if name not in env:
             raise OpweldError(f"program {program.name!r}: output {public!r} is {name!r}, which nothing computes")
         outputs[public] = env[name]
+    return outputs
+
+
+def interpret_run(
+    program: TensorProgram, feeds: Mapping[str, Array], states: Mapping[str, Array], float64: bool = False
+) -> dict[str, Array]:
+    """The outputs of a run that are no states; the arrays of `states`, by input, become what they are after it.
+
+    Where a state grows, `states` has an array of its capacity; its length is among the feeds."""
+    outputs = interpret(program, {**feeds, **states}, float64)
+    for state in program.states:
+        after, memory = outputs.pop(state.output), states[state.input]
+        memory[tuple(slice(size) for size in after.shape)] = after
     return outputs
 
 

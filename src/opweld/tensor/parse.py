@@ -29,6 +29,7 @@ from opweld.tensor.program import (
     Guard,
     Input,
     Item,
+    Persistent,
     Result,
     Scan,
     State,
@@ -194,6 +195,7 @@ class Parser:
         constants: list[Constant] = []
         items: list[Item] = []
         outputs: list[tuple[str, str]] = []
+        states: list[Persistent] = []
         while self.position < len(self.tokens):
             if self._accept("symbol"):
                 symbols.append(self._symbol_source())
@@ -211,16 +213,36 @@ class Parser:
                 items.append(self._extern())
             elif self._accept("output"):
                 outputs.append(self._pair())
+            elif self._accept("state"):
+                states.append(self._persistent())
             else:
                 break
         return TensorProgram(
-            name, tuple(inputs), tuple(constants), tuple(items), tuple(outputs), tuple(symbols), tuple(guards)
+            name,
+            tuple(inputs),
+            tuple(constants),
+            tuple(items),
+            tuple(outputs),
+            tuple(symbols),
+            tuple(guards),
+            tuple(states),
         )
 
     def _pair(self) -> tuple[str, str]:
         name = self._name()
         self._expect("=")
         return name, self._name()
+
+    def _persistent(self) -> Persistent:
+        value = self._name()
+        self._expect("becomes")
+        output = self._name()
+        if not self._accept("along"):
+            return Persistent(value, output)
+        self._expect("axis")
+        axis = self._integer()
+        self._expect("behind")
+        return Persistent(value, output, axis, self._dim())
 
     def _symbol_source(self) -> SymbolSource:
         name = self._name()

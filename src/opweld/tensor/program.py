@@ -143,11 +143,27 @@ class SymbolSource:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Persistent:
+    """A value that lives between runs: what loads the input `input` finds it as it was before the run, and the output
+    with the public name `output` is what it is afterwards.
+
+    Without an `axis` the output has the input's shape and replaces all of it. With one, a run appends: the input's
+    extent along the axis is a capacity, of which `length` elements are in use before the run; the output has these,
+    unchanged, and what was appended behind them. Elements beyond the length are undefined, and are not loaded."""
+
+    input: str
+    output: str
+    axis: int | None = None
+    length: Dim | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class TensorProgram:
     """One variant of a model: valid under `guards`. `items` are in an order in which each loads only what precedes it.
 
     `outputs` are (public name, value name): a value is an input, a constant or computed, and may be named twice.
+    `states` are the inputs and outputs that are one memory, written in place.
     `values`: the value of the graph that each computed tensor is, of those that are one; no text has it."""
 
     name: str
@@ -157,6 +173,7 @@ class TensorProgram:
     outputs: tuple[tuple[str, str], ...]
     symbols: tuple[SymbolSource, ...] = ()
     guards: tuple[Guard, ...] = ()
+    states: tuple[Persistent, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def shape_of(self, name: str) -> tuple[Dim, ...]:

@@ -17,6 +17,11 @@ run-time index e in [0, n), `index(p)` the polynomial p as an int64 value. What 
     extern order rows batch of (1000, 5, 1) from "TopK_0"
       operand scores
       result places i64[batch, 5]
+
+A value that lives between runs names the input and the output that it is, and where it grows:
+
+    state count becomes next
+    state keys becomes all_keys along axis 2 behind past
 """
 
 from __future__ import annotations
@@ -30,7 +35,18 @@ from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Symbol, 
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Reduce, Select, Unary, dims_of, walk
 from opweld.tensor.parse import parse_program
-from opweld.tensor.program import Constant, Extern, Guard, Item, Scan, State, SymbolSource, Tensor, TensorProgram
+from opweld.tensor.program import (
+    Constant,
+    Extern,
+    Guard,
+    Item,
+    Persistent,
+    Scan,
+    State,
+    SymbolSource,
+    Tensor,
+    TensorProgram,
+)
 
 __all__ = ["parse_program", "print_program"]
 
@@ -51,6 +67,7 @@ def print_program(program: TensorProgram) -> str:
     for item in program.items:
         blocks.append(_item_lines(item))
     blocks.append([f"output {name_text(public)} = {name_text(value)}" for public, value in program.outputs])
+    blocks.append([persistent_line(state) for state in program.states])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -96,6 +113,14 @@ def guard_line(guard: Guard) -> str:
     """An assumption, and why it is made."""
     relation = {"zero": "==", "nonzero": "!=", "least": ">="}[guard.kind]
     return f"guard {size_text(guard.dim)} {relation} 0 because {_quoted(guard.reason)}"
+
+
+def persistent_line(state: Persistent) -> str:
+    """A value that lives between runs."""
+    line = f"state {name_text(state.input)} becomes {name_text(state.output)}"
+    if state.axis is None or state.length is None:
+        return line
+    return f"{line} along axis {state.axis} behind {size_text(state.length)}"
 
 
 def value_line(keyword: str, name: str, dtype: DType, shape: Iterable[Dim]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 from opweld.errors import OpweldError
-from opweld.tensor.dim import ONE, Atom, Axis, Dim, Symbol, Value, as_dim, atoms_of, product
+from opweld.tensor.dim import ONE, Atom, Axis, Dim, Symbol, Value, as_dim, atoms_of, nonnegative, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
     Binary,
@@ -79,6 +79,7 @@ class Verifier:
                 self._fail(f"output {name!r}", f"is the value {value!r}, which nothing defines")
             if public.setdefault(name, self.visible[value]) != self.visible[value]:
                 self._fail(f"output {name!r}", "is there twice, as different values")
+        self._check_persistent(public)
 
     def _fail(self, what: str, why: str) -> NoReturn:
         raise OpweldError(f"tensor program {self.program.name!r}: {what} {why}")
@@ -107,6 +108,35 @@ class Verifier:
                 self._fail(what, f"is an element of {source.input!r}, which is {found.dtype!r} and not an integer")
             if source.position < 0 or (not source.by_value and source.position >= len(found.shape)):
                 self._fail(what, f"is at position {source.position} of {source.input!r} of rank {len(found.shape)}")
+
+    def _check_persistent(self, outputs: Mapping[str, Signature]) -> None:
+        inputs = {value.name: value for value in self.program.inputs}
+        for name in ("input", "output"):
+            taken = [getattr(state, name) for state in self.program.states]
+            twice = next((value for value in taken if taken.count(value) > 1), None)
+            if twice is not None:
+                self._fail(f"{name} {twice!r}", "is two states")
+        for state in self.program.states:
+            what = f"state {state.input!r}"
+            if state.input not in inputs or state.output not in outputs:
+                self._fail(what, f"becomes {state.output!r}: no input or no output of these names")
+            before, (dtype, shape) = inputs[state.input], outputs[state.output]
+            if before.dtype is not dtype or len(before.shape) != len(shape):
+                self._fail(what, f"of {before.dtype!r}{list(before.shape)} becomes {dtype!r}{list(shape)}")
+            if (state.axis is None) != (state.length is None) or not -1 < (state.axis or 0) < max(1, len(shape)):
+                self._fail(what, f"appends along axis {state.axis} behind {state.length}")
+            others = [p for p in range(len(shape)) if p != state.axis]
+            if any(before.shape[p] is not shape[p] for p in others):
+                self._fail(what, f"of shape {list(before.shape)} becomes one of {list(shape)}")
+            if state.axis is None or state.length is None:
+                continue
+            self._check_dims(what, (state.length,), frozenset())
+            room = before.shape[state.axis] - shape[state.axis]
+            guarded = any(guard.kind == "least" and guard.dim is room for guard in self.program.guards)
+            if not guarded and not nonnegative(room):
+                self._fail(what, f"becomes {shape[state.axis]} long, which no guard keeps within its capacity")
+            if not nonnegative(shape[state.axis] - state.length):
+                self._fail(what, f"of length {state.length} becomes {shape[state.axis]} long: it shrinks")
 
     def _check_dims(self, what: str, dims: Sequence[Dim], axes: frozenset[Atom]) -> None:
         """Every atom is a known symbol or one of the axes; run-time values only where axes may stand."""

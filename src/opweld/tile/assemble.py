@@ -13,7 +13,7 @@ from opweld.place.storage import lay_out
 from opweld.schedule.expected import Expected
 from opweld.tensor.program import TensorProgram
 from opweld.tile.kernels import Scheduled
-from opweld.tile.module import Launch, Memory, Variant
+from opweld.tile.module import Launch, Memory, StateMemory, Variant
 from opweld.tile.phases import arrange
 
 Weights = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
@@ -33,7 +33,9 @@ def assemble(
     """The launches of one variant, phase by phase. `program.outputs` each own their memory; `names` are the inputs of
     the segment, in order: those of the program and maybe others."""
     inputs = {value: position for position, value in enumerate(names)}
-    outputs = {value: position for position, (_, value) in enumerate(program.outputs)}
+    states = {state.output: state for state in program.states}
+    given = [(public, value) for public, value in program.outputs if public not in states]
+    outputs = {value: position for position, (_, value) in enumerate(given)}
     roots = {storage.root: storage for storage in placed.storages.values()}
     sizes = {
         root: storage.elements * storage.dtype.bytes
@@ -73,9 +75,14 @@ def assemble(
         )
         for phase, item in ordered
     )
-    results = tuple((program.dtype_of(value), program.shape_of(value)) for _, value in program.outputs)
-    made = tuple(public for public, _ in program.outputs)
-    return Variant(name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results, made)
+    results = tuple((program.dtype_of(value), program.shape_of(value)) for _, value in given)
+    made = tuple(public for public, _ in given)
+    shapes = {public: program.shape_of(value) for public, value in program.outputs if public in states}
+    kept = tuple(
+        StateMemory(inputs[state.input], None if state.axis is None else shapes[state.output][state.axis])
+        for state in program.states
+    )
+    return Variant(name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results, made, kept)
 
 
 def _write(root: str, placed: Placed, weights: Weights) -> int:

@@ -320,7 +320,7 @@ class _Works:
             axes[pieces.axis] = Axis(axes[pieces.axis].name, part.end - part.start)
             target = slice_of(whole, pieces.axis, part.start)
             body = substitute(part.load, {tensor.axes[pieces.axis]: axes[pieces.axis].dim + part.start})
-            if part.whole and self._placed.storages[part.source] == target:
+            if part.whole and self._placed.storages[part.source].is_at(target):
                 continue
             made.append((Tensor(tensor.name, tensor.dtype, tuple(axes), body, tensor.origin), target))
         return made

@@ -5,6 +5,9 @@
     input x f32[batch, 64]
     output logits f32[batch, 10]
 
+    state input 1 replaced
+    state input 2 as long as past + 1
+
     memory x input 0
     memory w_packed0 constant at 64
     memory relu arena 256*batch bytes from phase 0 to 1
@@ -33,7 +36,7 @@ from opweld.tensor.dim import Dim
 from opweld.tensor.parse import Parser
 from opweld.tensor.text import guard_line, name_text, origin_text, size_text, symbol_line, value_line
 from opweld.tile.kernels import Scheduled
-from opweld.tile.module import Launch, Memory, Variant
+from opweld.tile.module import Launch, Memory, StateMemory, Variant
 from opweld.tile.tile import Kernel
 
 _VERBS = {"read": "reads", "write": "writes", "update": "updates"}
@@ -49,6 +52,7 @@ def print_launches(variant: Variant) -> str:
     lines += [value_line("input", value.name, value.dtype, value.shape) for value in variant.inputs]
     outputs = zip(variant.names, variant.outputs, strict=True)
     lines += [value_line("output", name, dtype, shape) for name, (dtype, shape) in outputs]
+    lines += map(_state_line, variant.states)
     lines += ["", *map(_memory_line, variant.memory), ""]
     phase = -1
     for launch in variant.launches:
@@ -57,6 +61,11 @@ def print_launches(variant: Variant) -> str:
             lines.append(f"phase {phase}")
         lines += [f"  {line}" for line in _launch_lines(launch, variant.memory)]
     return "\n".join(lines) + "\n"
+
+
+def _state_line(state: StateMemory) -> str:
+    line = f"state input {state.index} "
+    return line + ("replaced" if state.length is None else f"as long as {size_text(state.length)}")
 
 
 def _memory_line(memory: Memory) -> str:
@@ -105,6 +114,7 @@ class _LaunchesParser(Parser):
         guards = self._each("guard", self._guard)
         inputs = self._each("input", self._input)
         outputs = self._each("output", self._input)
+        states = self._each("state", self._state_memory)
         memory = self._each("memory", self._memory)
         launches: list[Launch] = []
         while self.position < len(self.tokens):
@@ -122,7 +132,17 @@ class _LaunchesParser(Parser):
             tuple(launches),
             tuple((value.dtype, value.shape) for value in outputs),
             tuple(value.name for value in outputs),
+            states,
         )
+
+    def _state_memory(self) -> StateMemory:
+        self._expect("input")
+        index = self._integer()
+        if self._accept("replaced"):
+            return StateMemory(index, None)
+        for word in ("as", "long", "as"):
+            self._expect(word)
+        return StateMemory(index, self._dim())
 
     def _each(self, word: str, read: Callable[[], Element]) -> tuple[Element, ...]:
         """What `read` makes of each statement that begins with the word."""
@@ -236,7 +256,8 @@ class _Launches:
             if not 0 <= number < len(self.variant.memory):
                 self._fail(launch, f"is bound to memory {number} of {len(self.variant.memory)}")
             memory = self.variant.memory[number]
-            if memory.kind in ("input", "constant") and buffer.role != "read":
+            state = memory.kind == "input" and memory.index in (state.index for state in self.variant.states)
+            if memory.kind in ("input", "constant") and not state and buffer.role != "read":
                 self._fail(launch, f"{_VERBS[buffer.role]} {memory.name!r}, the {memory.kind}")
             if memory.kind == "arena" and not memory.first <= launch.phase <= memory.last:
                 self._fail(launch, f"uses {memory.name!r} in phase {launch.phase}, when it does not live")
@@ -271,12 +292,16 @@ class _Launches:
                 use.latest = max(use.latest, launch.phase)
 
     def _check_outputs(self) -> None:
-        written = {
-            self.variant.memory[number].index
+        every = {
+            (self.variant.memory[number].kind, self.variant.memory[number].index)
             for launch in self.variant.launches
             for buffer, number in zip(launch.kernel.buffers, launch.memory, strict=True)
-            if buffer.role != "read" and self.variant.memory[number].kind == "output"
+            if buffer.role != "read"
         }
+        written = {index for kind, index in every if kind == "output"}
+        for state in self.variant.states:
+            if ("input", state.index) not in every:
+                raise OpweldError(f"launches of {self.variant.name!r}: nothing writes the state, input {state.index}")
         for position, name in enumerate(self.variant.names):
             if position not in written:
                 raise OpweldError(f"launches of {self.variant.name!r}: none writes the output {name!r}")

@@ -8,7 +8,7 @@ from typing import Literal
 from opweld.tensor.dim import ZERO, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.flow import LAST, Ending
-from opweld.tensor.program import Guard, Input, SymbolSource
+from opweld.tensor.program import Guard, Input, Persistent, SymbolSource
 from opweld.tile.tile import Kernel
 
 
@@ -24,6 +24,15 @@ class Memory:
     first: int = 0
     last: int = 0
     name: str = ""
+
+
+@dataclass(frozen=True)
+class StateMemory:
+    """A value that lives between runs: which input it is, and how long it is after a run; None where a run replaces
+    all of it."""
+
+    index: int
+    length: Dim | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +66,7 @@ class Variant:
     launches: tuple[Launch, ...]
     outputs: tuple[tuple[DType, tuple[Dim, ...]], ...]
     names: tuple[str, ...] = ()
+    states: tuple[StateMemory, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +92,8 @@ class Module:
     cpu_features: tuple[str, ...]
     zero_denormals: bool = False
     """Whether the processor takes denormal numbers for 0 while the module runs."""
+    states: tuple[Persistent, ...] = ()
+    """What lives between runs; the inputs that they are come after those that are fed, and before their lengths."""
 
     @staticmethod
     def straight(

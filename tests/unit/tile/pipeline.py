@@ -106,13 +106,20 @@ def run(compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
     variant, images = compiled.assembled
     blocks: list[Block | None] = [None] * len(variant.memory)
     outputs: dict[str, Array] = {}
+    states = {state.output: state for state in program.states}
+    given = [(public, value) for public, value in program.outputs if public not in states]
     for position, memory in enumerate(variant.memory):
         if memory.kind == "input":
-            blocks[position] = Block.filled(memory.name, feeds[program.inputs[memory.index].name].reshape(-1).copy())
+            name = program.inputs[memory.index].name
+            blocks[position] = Block.filled(memory.name, feeds[name].reshape(-1).copy())
+            for state in program.states:
+                if state.input == name and state.axis is not None and state.length is not None:
+                    there = np.indices(feeds[name].shape)[state.axis] < state.length.evaluate(sizes)
+                    blocks[position] = Block(memory.name, feeds[name].reshape(-1).copy(), there.reshape(-1))
         elif memory.kind == "constant":
             blocks[position] = Block.filled(memory.name, images[memory.offset])
         elif memory.kind == "output":
-            value = program.outputs[memory.index][1]
+            value = given[memory.index][1]
             elements = placed.storages[value].elements.evaluate(sizes)
             blocks[position] = Block.empty(value, program.dtype_of(value), elements)
     phase, before = -1, 0
@@ -146,10 +153,19 @@ def run(compiled: Compiled, feeds: Mapping[str, Array]) -> dict[str, Array]:
                 blocks[position] = None
     for position, memory in enumerate(variant.memory):
         if memory.kind == "output":
-            public, value = program.outputs[memory.index]
+            public, value = given[memory.index]
             block = blocks[position]
             assert block is not None and block.written.all(), f"not all of output {public} is written"
             outputs[public] = block.data.reshape([d.evaluate(sizes) for d in program.shape_of(value)])
+        if memory.kind == "input":
+            name = program.inputs[memory.index].name
+            for state in (state for state in program.states if state.input == name):
+                block = blocks[position]
+                assert block is not None
+                shape = [d.evaluate(sizes) for d in program.shape_of(dict(program.outputs)[state.output])]
+                used = tuple(map(slice, shape))
+                assert block.written.reshape(feeds[name].shape)[used].all(), f"not all of state {name} is written"
+                outputs[state.output] = block.data.reshape(feeds[name].shape)[used]
     return outputs
 
 

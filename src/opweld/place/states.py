@@ -1,0 +1,78 @@
+"""Writes states into the memory that they live in, between runs too.
+
+A state that grows is placed there by `layout`, as what is appended to it. One that is replaced as a whole is computed
+in its memory where no element is overwritten that is read afterwards; else it is computed apart, and copied at the end
+of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from opweld.fuse.pieces import pieces_of
+from opweld.fuse.region import Kind, Region
+from opweld.ledger import Alternative, Ledger
+from opweld.place.placed import Placed
+from opweld.place.storage import Storage
+from opweld.place.written import maker, read_where_written
+from opweld.schedule.cost import LAUNCH, traffic
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.dim import Axis
+from opweld.tensor.expr import load
+from opweld.tensor.program import Tensor
+
+
+def write_states(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
+    """Gives each state that is replaced the memory of the input that it is."""
+    program = placed.program
+    values = dict(program.outputs)
+    storages, regions = dict(placed.storages), list(placed.regions)
+    for state in program.states:
+        if state.axis is not None:
+            continue
+        value, memory = values[state.output], storages[state.input]
+        number = next(number for number, region in enumerate(placed.regions) if value in region.outputs)
+        region, own = placed.regions[number], storages[value]
+        failed = _why_not_in_place(placed, number, value, state.input, memory)
+        size = own.elements * own.dtype.bytes
+        choice = ledger.decide(
+            rule="place.state",
+            site=region.origin,
+            subject=(state.input,),
+            alternatives=(
+                Alternative("copied", size.constant or str(size), seconds=LAUNCH + 2 * traffic(expected(size), target)),
+                Alternative("in-place", 0, seconds=None if failed else 0.0),
+            ),
+            prefer="copied" if failed else "in-place",
+            reason="it is needed as it was before" if failed else "no element is read after it is overwritten",
+            failed=failed,
+        )
+        if choice == "in-place":
+            storages[value] = memory
+            continue
+        kept = _copy(placed, value, region)
+        storages[kept.name] = memory
+        regions.append(Region.single(Kind.MAP, (kept,), (kept.name,)))
+    return replace(placed, regions=tuple(regions), storages=storages)
+
+
+def _why_not_in_place(placed: Placed, number: int, value: str, state: str, memory: Storage) -> Mapping[str, int | str]:
+    region, storages = placed.regions[number], placed.storages
+    member = maker(region)
+    if member is None or region.outputs != (value,):
+        return {"kernel": "does not compute it element by element"}
+    if pieces_of(member.tensor) is not None or any(s.root == value for name, s in storages.items() if name != value):
+        return {"kernel": "puts it together from parts"}
+    if any(state in other.inputs for other in placed.regions[number + 1 :]):
+        return {"state": "it is read again later"}
+    if not read_where_written(region, state, {**storages, value: memory}, memory.address(member.place)):
+        return {"state": "its elements are read elsewhere than where they would be overwritten"}
+    return {}
+
+
+def _copy(placed: Placed, value: str, region: Region) -> Tensor:
+    dtype, shape = placed.program.signatures[value]
+    axes = tuple(Axis(f"i{position}", extent) for position, extent in enumerate(shape))
+    return Tensor(f"{value}_kept", dtype, axes, load(value, dtype, tuple(axis.dim for axis in axes)), region.origin)

@@ -1,0 +1,35 @@
+"""Which elements a region reads of the memory that it writes: whether it may compute in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opweld.fuse.region import Kind, Member, Region, reductions
+from opweld.place.storage import Storage
+from opweld.tensor.dim import Dim
+from opweld.tensor.expr import Expr, Load, loads
+
+
+def maker(region: Region) -> Member | None:
+    """The member that makes the result of elementwise work or of register tiles, element by element; None where there
+    is none."""
+    if region.kind in (Kind.MAP, Kind.CONTRACTION, Kind.WINDOW):
+        return region.members[0]
+    return region.members[-1] if region.of_tiles else None
+
+
+def read_where_written(region: Region, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:
+    """Whether a region reads the memory of `root` only at `written`, once, and in the member that writes there."""
+    member = maker(region)
+    if member is None:
+        return False
+
+    def sites(body: Expr) -> list[Load]:
+        return [node for node in loads(body) if node.tensor in storages and storages[node.tensor].root == root]
+
+    body = member.tensor.body
+    inside = {node for reduce in reductions(body) for node in loads(reduce.body)}
+    return not any(sites(other.tensor.body) for other in region.members if other is not member) and all(
+        node not in inside and not node.guards and storages[node.tensor].address(node.indices) is written
+        for node in sites(body)
+    )

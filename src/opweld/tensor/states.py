@@ -1,0 +1,113 @@
+"""Declares inputs and outputs of a program to be one value that lives between runs.
+
+What was an input of any length becomes memory of a capacity, and how much of it is in use a number that is fed: the
+length decides no layout, only how far loops go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from opweld.errors import UnsupportedError
+from opweld.interface import plain_name
+from opweld.tensor.dim import Dim, Symbol, as_dim, nonnegative
+from opweld.tensor.dtype import DType
+from opweld.tensor.flow import Flow, Segment
+from opweld.tensor.program import Guard, Input, Persistent, SymbolSource, TensorProgram
+
+LENGTHS = "state lengths"
+"""The input by which programs are told how much of each state is in use, int64[states]."""
+
+
+def with_states(flow: Flow, pairs: Mapping[str, str]) -> Flow:
+    """The flow with states, by input the output that each becomes. Its inputs are followed by the states, in the order
+    of the pairs, and by their lengths, where any of them grows.
+
+    Raises UnsupportedError where an output cannot be what its input is after a run: naming it and what would help."""
+    if not pairs:
+        return flow
+    if len(flow.segments) > 1:
+        raise UnsupportedError(
+            "states: the model decides as it runs (a size or a branch depends on data), and such a model keeps none; "
+            "fix sizes with dims, or pass the values as inputs and outputs"
+        )
+    segment = flow.segments[0]
+    programs = tuple(_declared(program, pairs) for program in segment.programs)
+    if len({tuple((s.input, s.axis) for s in program.states) for program in programs}) > 1:
+        raise UnsupportedError(
+            "states: what grows in one variant of the model does not in another; fix sizes with dims"
+        )
+    fed = [name for name in flow.inputs if name not in pairs]
+    grows = [LENGTHS] if any(state.axis is not None for state in programs[0].states) else []
+    return Flow((*fed, *pairs, *grows), flow.outputs, (Segment(programs, segment.endings),))
+
+
+def _declared(program: TensorProgram, pairs: Mapping[str, str]) -> TensorProgram:
+    values = dict(program.outputs)
+    inputs = {value.name: value for value in program.inputs}
+    symbols, guards = list(program.symbols), list(program.guards)
+    states: list[Persistent] = []
+    for number, (name, output) in enumerate(pairs.items()):
+        before, after = inputs[name], program.shape_of(values[output])
+        dtype = program.dtype_of(values[output])
+        if dtype is not before.dtype:
+            raise UnsupportedError(
+                f"state {name!r} is {before.dtype!r}, and {output!r} is {dtype!r}: they must be one type"
+            )
+        axis = _axis(name, output, before.shape, after)
+        if axis is None:
+            states.append(Persistent(name, output))
+            continue
+        length = before.shape[axis]
+        capacity = Symbol(_fresh(f"{plain_name(name)}_capacity", symbols), 1)
+        _measure(symbols, guards, name, axis, number, length)
+        symbols.append(SymbolSource(capacity, name, axis))
+        room = capacity.dim - after[axis]
+        guards.append(Guard("least", room, f"state {name!r} has room for what is appended"))
+        inputs[name] = replace(before, shape=(*before.shape[:axis], capacity.dim, *before.shape[axis + 1 :]))
+        states.append(Persistent(name, output, axis, length))
+    fed = [value for value in inputs.values() if value.name not in pairs]
+    grows = any(state.axis is not None for state in states)
+    lengths = (Input(LENGTHS, DType.I64, (as_dim(len(pairs)),)),) if grows else ()
+    ordered = (*fed, *(inputs[name] for name in pairs), *lengths)
+    return replace(program, inputs=ordered, symbols=tuple(symbols), guards=tuple(guards), states=tuple(states))
+
+
+def _axis(name: str, output: str, before: Sequence[Dim], after: Sequence[Dim]) -> int | None:
+    """The axis along which a state grows; None where it keeps its shape."""
+    shown = f"state {name!r} of shape {list(before)} cannot become {output!r} of shape {list(after)}"
+    if len(before) != len(after):
+        raise UnsupportedError(f"{shown}: their ranks differ")
+    differ = [p for p, (b, a) in enumerate(zip(before, after, strict=True)) if b is not a]
+    if not differ:
+        return None
+    if len(differ) > 1:
+        raise UnsupportedError(f"{shown}: it may grow along one axis, and differs along {differ}")
+    (axis,) = differ
+    if before[axis].constant is not None:
+        raise UnsupportedError(
+            f"{shown}: its length is fixed, so that it cannot be fed back; export the model with a dynamic dim {axis}"
+        )
+    if not nonnegative(after[axis] - before[axis]):
+        raise UnsupportedError(f"{shown}: along axis {axis} it may become shorter")
+    return axis
+
+
+def _measure(symbols: list[SymbolSource], guards: list[Guard], name: str, axis: int, number: int, length: Dim) -> None:
+    """Has the length of a state come from the lengths that are fed instead of a dim of its memory."""
+    for position, source in enumerate(symbols):
+        if source.input == name and source.position == axis and not source.by_value:
+            symbols[position] = replace(source, input=LENGTHS, position=number, by_value=True)
+            return
+    # Another input's dim says what it is.
+    fed = Symbol(_fresh(f"{plain_name(name)}_length", symbols), 0)
+    symbols.append(SymbolSource(fed, LENGTHS, number, True))
+    guards.append(Guard("zero", fed.dim - length, f"state {name!r} is as long as the inputs say"))
+
+
+def _fresh(name: str, symbols: Sequence[SymbolSource]) -> str:
+    taken = {source.symbol.name for source in symbols}
+    while name in taken:
+        name += "_"
+    return name
