@@ -9,6 +9,7 @@ from pathlib import Path
 
 from opweld.build.artifact import MANIFEST
 from opweld.cli.outputs import show_outputs, summaries_of, write_outputs
+from opweld.cli.show import printing
 from opweld.cli.values import pairs, sizes
 from opweld.errors import OptionError, OpweldError
 from opweld.runtime.session import Session
@@ -28,7 +29,8 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs an artifact once and shows its outputs. Exit status: 1 opweld refuses, 2 a wrong command line."""
     try:
-        _run(_parser().parse_args(arguments))
+        with printing():
+            _run(_parser().parse_args(arguments))
     except OpweldError as error:
         print(f"opweld: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, OptionError) else 1)

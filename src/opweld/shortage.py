@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
-from opweld.errors import ShortageError
+from opweld.errors import OptionError, OpweldError, ShortageError
 
 _ROOM = "make room, or name other folders with TMPDIR and OPWELD_CACHE"
 
@@ -64,6 +64,15 @@ def describe(error: OSError, place: str = "") -> str | None:
     text = None if number is None else _words(number)
     name = place or error.filename
     return text if text is None or not isinstance(name, str) else f"{text} (for {name})"
+
+
+def unwritable(error: OSError, place: str | os.PathLike[str], option: str = "") -> OpweldError:
+    """The error that says why what the user named cannot be written: ShortageError where something is lacking, else
+    OptionError. `option`: what it was named with."""
+    reason = describe(error, str(place))
+    if reason is not None:
+        return ShortageError(f"{option}: {reason}" if option else reason)
+    return OptionError(f"{option} {str(place)!r}: cannot write there: {error.strerror or error}".lstrip())
 
 
 def describe_program(said: str, status: int, folder: Path) -> str | None:

@@ -20,6 +20,7 @@ from opweld.place.text import print_placed
 from opweld.place.verify import verify_placed
 from opweld.schedule.expected import Expected
 from opweld.schedule.file import print_schedules
+from opweld.shortage import unwritable
 from opweld.target import Target
 from opweld.tensor.flow import Flow
 from opweld.tensor.program import TensorProgram
@@ -30,6 +31,7 @@ from opweld.tile.kernels import Plan, Scheduled, schedules_of
 from opweld.tile.launches import print_launches, verify_launches
 from opweld.tile.module import Variant
 from opweld.tile.text import print_kernel
+from opweld.whole import write_text
 
 if TYPE_CHECKING:
     from opweld.compile import Progress
@@ -102,9 +104,12 @@ class Watched:
         return value
 
     def _write(self, folder: Path, name: str, text: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(error, folder, "OPWELD_DUMP") from error
         self._number += 1
-        (folder / f"{self._number:03}-{name}").write_text(text, encoding="utf-8")
+        write_text(text, folder / f"{self._number:03}-{name}", "OPWELD_DUMP")
 
 
 @dataclass(frozen=True)

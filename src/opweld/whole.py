@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from opweld.errors import OptionError, ShortageError
-from opweld.shortage import describe
+from opweld.shortage import unwritable
 
 
 def write_text(text: str, path: Path, option: str) -> None:
@@ -25,10 +24,7 @@ def write(path: Path, option: str, fill: Callable[[IO[bytes]], object]) -> None:
     try:
         _write(path, fill)
     except OSError as error:
-        reason = describe(error, str(path))
-        if reason is not None:
-            raise ShortageError(f"{option}: {reason}") from error
-        raise OptionError(f"{option} {path}: cannot write there: {error.strerror or error}") from error
+        raise unwritable(error, path, option) from error
 
 
 def _write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:

@@ -17,9 +17,9 @@ from typing import Final, cast
 
 from opweld.build.cache import Cache
 from opweld.build.workspace import remove_left
-from opweld.errors import ArtifactError
+from opweld.errors import ArtifactError, OpweldError, ShortageError
 from opweld.typed import AGAIN, typed
-from opweld.shortage import check_shortage
+from opweld.shortage import check_shortage, describe
 from opweld.interface import ModelMetadata, Structure, TensorInfo
 
 FORMAT: Final = 1
@@ -211,14 +211,13 @@ def _replaceable(folder: Path) -> bool:
     return folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))
 
 
-def _unwritable(folder: Path, error: OSError) -> ArtifactError:
+def _unwritable(folder: Path, error: OSError) -> OpweldError:
+    lacking = describe(error, str(folder))
+    if lacking is not None:
+        return ShortageError(lacking)
     reason = error.strerror or str(error)
     if isinstance(error, shutil.Error):  # copying a folder goes on after a failure, and tells them all
         reason = str(error.args[0][0][2])
-    if error.errno in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in reason:
-        reason = "the disk is full"
-    else:
-        check_shortage(error)
     return ArtifactError(f"cannot write {folder}: {reason}; name another place, or make room there")
 
 

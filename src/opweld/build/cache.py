@@ -80,7 +80,11 @@ class Cache:
                 continue
             for name in names:
                 path = folder / name
-                if _content_digest(path) == name[len(key) + 1 : len(name) - len(suffix)]:
+                try:
+                    digest = _content_digest(path)
+                except OSError:
+                    continue
+                if digest == name[len(key) + 1 : len(name) - len(suffix)]:
                     _touch(path)
                     return path
                 with contextlib.suppress(OSError):
@@ -88,10 +92,9 @@ class Cache:
         return None
 
     def publish_file(self, kind: str, key: str, suffix: str, source: Path) -> Path:
-        """Moves the file `source` into the cache under `key`, atomically, and returns where it lies now."""
+        """Moves the file `source` into the cache under `key`, atomically, and returns where it lies now. Raises
+        OSError where it cannot be read."""
         digest = _content_digest(source)
-        if digest is None:
-            raise FileNotFoundError(f"{source} was not written")
         return self._publish(kind, f"{key}-{digest}{suffix}", lambda place: _copy_then_rename(source, place))
 
     def find_folder(self, kind: str, key: str) -> Path | None:
@@ -196,11 +199,14 @@ class Cache:
         they publish lies in a new one."""
         if not self.root.is_dir():
             return
-        doomed = Path(tempfile.mkdtemp(prefix=".old-", dir=self.root))
+        self._remove_renamed()  # by a process that was interrupted
         for name in (*KINDS, "zig"):
             with contextlib.suppress(FileNotFoundError):
-                (self.root / name).rename(doomed / name)
-        for folder in self.root.glob(".old-*"):  # those of a process that was interrupted, too
+                (self.root / name).rename(self.root / f".old-{os.getpid()}-{name}")  # a full disk has room for that
+        self._remove_renamed()
+
+    def _remove_renamed(self) -> None:
+        for folder in self.root.glob(".old-*"):
             shutil.rmtree(folder, onerror=_unless_busy)
 
     def file_digest(self, path: Path) -> str:
@@ -377,12 +383,9 @@ def _bytes_of(path: Path) -> int:
     return total
 
 
-def _content_digest(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    except OSError:
-        return None
+def _content_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def _copy_then_rename(source: Path, place: Path) -> None:

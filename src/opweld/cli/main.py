@@ -22,6 +22,7 @@ from opweld.cli.profile import profile
 from opweld.cli.quiet import with_quiet
 from opweld.cli.report import report
 from opweld.cli.run import run
+from opweld.cli.show import printing
 from opweld.cli.verify import verify
 from opweld.errors import OptionError, OpweldError
 from opweld.options import Environment
@@ -97,7 +98,8 @@ def main() -> None:
     debug = False
     try:
         debug = Environment.read().debug
-        app(prog_name="opweld")
+        with printing():
+            app(prog_name="opweld")
     except OpweldError as error:
         if debug:
             raise

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from opweld import whole
 from opweld.cli import show
-from opweld.errors import OptionError
 from opweld.ledger import printable
+from opweld.shortage import unwritable
 from opweld.table import Column, of_names, of_words
 
 Array = NDArray[Any]
@@ -25,7 +25,7 @@ def write_outputs(outputs: Mapping[str, Array], folder: Path) -> dict[str, str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OptionError(f"--output {folder}: cannot write there: {error.strerror}") from error
+        raise unwritable(error, folder, "--output") from error
     for name, array in outputs.items():
         whole.write(Path(files[name]), "--output", partial(np.save, arr=array, allow_pickle=False))
     return files

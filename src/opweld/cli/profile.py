@@ -15,7 +15,6 @@ from opweld.table import Column
 
 if TYPE_CHECKING:
     from opweld.account.account import Account
-    from opweld.accounts import account_of
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile import ModelProfile
     from opweld.analysis.resources import Resources
@@ -94,6 +93,7 @@ def profile(
     A machine that is too busy to measure on is named before any result. What --json writes is described by
     docs/profile.schema.json.
     """
+    from opweld.accounts import account_of
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile_data import COLUMNS, profile_json, profile_rows
     from opweld.analysis.profile_text import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 import threading
 import time
@@ -15,9 +16,30 @@ from pathlib import Path
 from typing import Any
 
 from opweld import whole
+from opweld.errors import ShortageError
+from opweld.shortage import describe
 from opweld.table import Column, ellipsis, fit, terminal_width, wrapped
 
 Progress = Callable[[str, int, int], None]
+
+
+@contextmanager
+def printing() -> Generator[None]:
+    """Raises ShortageError where standard output has no room for what the block prints, as a file on a full disk. That
+    nobody reads it to its end is no error of ours: then the process ends as others do."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:  # whatever else is written says itself where
+        text = describe(error, "standard output")
+        if text is None and not isinstance(error, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
+        if text is None:
+            sys.exit(1)
+        raise ShortageError(text) from error
 
 
 def table(

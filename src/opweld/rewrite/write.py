@@ -10,17 +10,20 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from opweld.errors import ModelError, OptionError
+from opweld.errors import ModelError
 from opweld.frontend.order import bodies_of
 from opweld.rewrite.file import checkable, pieces, serialized, without_large
 from opweld.rewrite.optimize import Optimized, stored_tensors
+from opweld.shortage import unwritable
 
 INLINE_LIMIT = 2_000_000_000
 """Bytes; protobuf holds no file of more."""
 
 
 def save(optimized: Optimized, path: Path) -> list[Path]:
-    """Writes a model, whole or not at all, and returns the files. Raises OptionError when it cannot be written, and
+    """Writes a model, whole or not at all, and returns the files.
+
+    Raises OptionError when it cannot be written, ShortageError where the disk is full or a limit is reached, and
     ModelError when ONNX's checker finds fault with it."""
     model = optimized.model
     tensors = stored_tensors(model)
@@ -43,7 +46,7 @@ def save(optimized: Optimized, path: Path) -> list[Path]:
             for file in reversed(files):
                 os.replace(Path(folder) / file.name, file)
     except OSError as error:
-        raise OptionError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
+        raise unwritable(error, path) from error
     return files
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from opweld.build import workspace
 from opweld.build.workspace import remove_orphans, temporary_folder
+from opweld.cached import compile_model
 from opweld.errors import OpweldError
+from opweld.options import Options
 from tests.conftest import REPOSITORY
 
 
@@ -119,3 +121,40 @@ def test_compiling_on_a_full_disk(tmp_path: Path, size: str) -> None:
     assert done.stderr.startswith("opweld: ")
     assert "disk is full" in done.stderr or "No space left on device" in done.stderr, "the C compiler says it so"
     assert left.read_text() == ""
+
+
+def test_whatever_is_written_to_a_full_disk_says_so(tmp_path: Path) -> None:
+    """Each command that writes a file, and standard output: one message, exit status 1, and no part of a file."""
+    from tests.unit.frontend.models import model_of, node
+
+    (tmp_path / "m.onnx").write_bytes(model_of([node("Relu", ["x"], "y")], {"x": [3000]}, ["y"]).SerializeToString())
+    compile_model(tmp_path / "m.onnx", Options())
+    disk, told = tmp_path / "disk", tmp_path / "told"
+    disk.mkdir()
+    commands = (
+        f"optimize {{}} -o {disk}/a.onnx",
+        f"report {{}} -o {disk}/b.html --no-run",
+        f"run {{}} --output {disk}/c",
+        f"lock {{}} -o {disk}/d",
+        f"explain {{}} --json {disk}/e",
+        f"analyze {{}} --csv {disk}/f",
+        f"compile {{}} -o {disk}/g.opweld",
+        "explain {} > /dev/full",
+    )
+    script = [f"mount -t tmpfs -o size=16k none {disk} || exit 77", f"dd if=/dev/zero of={disk}/fill bs=4k 2>/dev/null"]
+    for command in commands:
+        line = command.format(tmp_path / "m.onnx")
+        script.append(f"{sys.executable} -m opweld.cli.main {line} 2>&1 >/dev/null | tail -1 >> {told}" if ">" not in line
+                      else f"{sys.executable} -m opweld.cli.main {line} 2>> {told}")
+    script.append(f"cd {disk}; find . -type f -size +0 -print > {told}.left")
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("needs unshare, to mount a disk of its own")
+    variables = os.environ | {"PYTHONPATH": str(REPOSITORY / "src")}
+    run = [unshare, "-rm", "sh", "-c", "\n".join(script)]
+    done = subprocess.run(run, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("this system lets nobody mount a disk")
+    lines = told.read_text().splitlines()
+    assert len(lines) == len(commands) and all("the disk is full: cannot write" in line for line in lines), lines
+    assert (tmp_path / "told.left").read_text() == "./fill\n"
