@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from opweld.account.account import Account
 from opweld.build import artifact
 from opweld.build.cache import Cache
-from opweld.cached import compile_model, external_digests, find_model, key_without_compiler, measures, source_of
+from opweld.cached import compile_model, external_digests, find_model, key_without_compiler, measures
 from opweld.errors import ArtifactError, OptionError
+from opweld.frontends import source_of
+from opweld.frontends.source import Source
 from opweld.ledger import Ledger
 from opweld.naming import check_names
 from opweld.options import Environment, Options
@@ -20,8 +22,6 @@ from opweld.shortage import shortages
 from opweld.target import Target
 
 if TYPE_CHECKING:
-    import onnx
-
     from opweld.compile import Progress
 
 KIND = "accounts"
@@ -69,7 +69,7 @@ def left_without_compiler(
     return _kept(cache, key, source) or _found(cache, key, source, options, progress), None
 
 
-def _kept(cache: Cache, key: str, source: Path | bytes | onnx.ModelProto) -> Account | None:
+def _kept(cache: Cache, key: str, source: Source) -> Account | None:
     """The account under a key, if it can be read and the model's external data has not changed."""
     folder = cache.find_folder(KIND, key)
     if folder is None:
@@ -84,9 +84,7 @@ def _kept(cache: Cache, key: str, source: Path | bytes | onnx.ModelProto) -> Acc
     return None
 
 
-def _found(
-    cache: Cache, key: str, source: Path | bytes | onnx.ModelProto, options: Options, progress: Progress | None
-) -> Account:
+def _found(cache: Cache, key: str, source: Source, options: Options, progress: Progress | None) -> Account:
     from opweld.pipeline import foresee_texts
     from opweld.tensor.intern import compilation
 

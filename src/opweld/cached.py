@@ -13,31 +13,27 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache as remember
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from opweld import extensions
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
-from opweld.errors import ArtifactError, MissingModelError, ModelError, ModelTypeError
-from opweld.foreign import of_object
+from opweld.errors import ArtifactError
+from opweld.frontends import source_of
+from opweld.frontends.source import Source
 from opweld.naming import check_names
 from opweld.options import Environment, Options
 from opweld.shortage import shortages
 from opweld.target import Target, processor_name
 
 if TYPE_CHECKING:
-    import onnx
-
     from opweld.build.turns import Holder
     from opweld.compile import Progress
     from opweld.pipeline import Built
     from opweld.stages import Stage
 
 _log = logging.getLogger("opweld")
-
-MAX_MODEL_BYTES = (1 << 31) - 1
-"""Protobuf ends here."""
 
 NEWEST = "newest"
 """Of texts in the cache."""
@@ -50,7 +46,9 @@ LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml-dtypes")
 
 
 @shortages()
-def compile_model(model: Any, options: Options, progress: Progress | None = None, watched: Stage | None = None) -> Path:
+def compile_model(
+    model: object, options: Options, progress: Progress | None = None, watched: Stage | None = None
+) -> Path:
     """The artifact folder of a model in the user's cache, compiled now if it is not there yet.
 
     Where another process compiles the same, this one waits for it and says so to `progress`; nothing is printed.
@@ -59,7 +57,7 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
     sound stays, for other processes may be opening it, and equal keys give equal artifacts; where it was tuned, the
     texts are those of being tuned anew. In any case they run through `watched`, too, unless something is measured of
     the model: then they run several times."""
-    model = source_of(model)
+    source = source_of(model)
     if options.rules:
         from opweld.rewrite.added import added
 
@@ -70,25 +68,25 @@ def compile_model(model: Any, options: Options, progress: Progress | None = None
         check_names(options.disable, options.pins, decided(options))
     cache = Cache.open()
     target = Target.of(options.target)
-    key = _key(model, options, target, cache)
+    key = _key(source, options, target, cache)
     runs_anyhow = Environment.read().watches or not (watched is None or measures(options))
-    if not runs_anyhow and (found := _cached(cache, key, model)) is not None:
+    if not runs_anyhow and (found := _cached(cache, key, source)) is not None:
         return found
 
     def wait(holder: Holder | None) -> None:
         text = f"waiting for {holder or 'another process'}, which compiles the same model"
-        _log.info("%s: %s", text, _title(model))
+        _log.info("%s: %s", text, source.title)
         if progress is not None:
             progress(text, 0, 0)
 
     with cache.turn(key, wait):
-        if not runs_anyhow and (found := _cached(cache, key, model)) is not None:
+        if not runs_anyhow and (found := _cached(cache, key, source)) is not None:
             return found  # somebody made it meanwhile
-        return _compiled(model, options, target, cache, key, progress, watched)
+        return _compiled(source, options, target, cache, key, progress, watched)
 
 
 def _compiled(
-    model: Path | bytes | onnx.ModelProto,
+    source: Source,
     options: Options,
     target: Target,
     cache: Cache,
@@ -96,12 +94,12 @@ def _compiled(
     progress: Progress | None,
     watched: Stage | None,
 ) -> Path:
-    title = _title(model)
-    untuned = key if options.tune == "off" else _key(model, replace(options, tune="off"), target, cache)
+    title = source.title
+    untuned = key if options.tune == "off" else _key(source, replace(options, tune="off"), target, cache)
     _log.info("compiling %s", title)
     start = time.perf_counter()
     with temporary_folder() as workspace:
-        made, tuned = _built(model, options, target, workspace, cache, progress, watched)
+        made, tuned = _built(source, options, target, workspace, cache, progress, watched)
         _log.info("compiled %s in %.1f s", title, time.perf_counter() - start)
 
         def fill(folder: Path) -> None:
@@ -111,32 +109,11 @@ def _compiled(
         names = dict.fromkeys((key, key if tuned else untuned))
         folders = [cache.publish_folder("models", name, fill) for name in names]
     if not measures(options):
-        cache.publish_text(NEWEST, _key(model, options, target, cache, _ANY_COMPILER), key)
+        cache.publish_text(NEWEST, _key(source, options, target, cache, _ANY_COMPILER), key)
     for folder in folders:  # when the workspace is gone: a file that loses a link is another one to the cache
         artifact.remember(folder / "model.opweld", cache)
     cache.prune_at_times(Environment.read().cache_limit)
     return folders[0] / "model.opweld"
-
-
-def _title(model: Path | bytes | onnx.ModelProto) -> str:
-    return str(model) if isinstance(model, Path) else "a model"
-
-
-def source_of(model: object) -> Path | bytes | onnx.ModelProto:
-    """The model as a path, bytes or a ModelProto. Raises ModelTypeError for anything else."""
-    if isinstance(model, str | os.PathLike):
-        if not os.fspath(cast("str | os.PathLike[str]", model)):
-            raise ModelError("the path of the model is empty; expected that of an ONNX file")
-        return Path(cast("str | os.PathLike[str]", model))
-    if isinstance(model, bytes | bytearray | memoryview):
-        return bytes(cast("bytes | bytearray", model))
-    foreign = of_object(model)
-    if foreign is not None:
-        raise ModelTypeError(f"the model is {foreign}")
-    if not hasattr(model, "SerializeToString"):
-        kind = type(model).__name__
-        raise ModelTypeError(f"model is of type {kind}, expected the path of an ONNX file, its bytes, or a ModelProto")
-    return cast("onnx.ModelProto", model)
 
 
 def _linked(source: str, target: str) -> None:
@@ -148,7 +125,7 @@ def _linked(source: str, target: str) -> None:
 
 
 def _built(
-    model: Path | bytes | onnx.ModelProto,
+    source: Source,
     options: Options,
     target: Target,
     workspace: Path,
@@ -161,7 +138,7 @@ def _built(
         from opweld.tune.build import UntunableError, build_measured
 
         try:
-            return build_measured(model, options, target, workspace, cache, progress), True
+            return build_measured(source, options, target, workspace, cache, progress), True
         except UntunableError as error:
             _log.warning("not tuned: %s", error)
             return error.untuned, False
@@ -170,7 +147,7 @@ def _built(
     from opweld.tensor.intern import compilation
 
     with compilation():
-        return build_artifact(model, options, target, workspace, cache, progress, stage=watched or plain), True
+        return build_artifact(source, options, target, workspace, cache, progress, stage=watched or plain), True
 
 
 def measures(options: Options) -> bool:
@@ -178,56 +155,34 @@ def measures(options: Options) -> bool:
     return options.tune != "off" or bool(options.rules) or extensions.count(extensions.RULES) > 0
 
 
-def find_model(model: Path | bytes | onnx.ModelProto, options: Options) -> Path | None:
+def find_model(source: Source, options: Options) -> Path | None:
     """The newest artifact of a model in the user's cache, whichever C compiler made it; None where there is none.
 
     No C compiler is started to look."""
     cache = Cache.open()
-    key = cache.find_text(NEWEST, key_without_compiler(model, options))
-    return None if key is None or not _IS_KEY.fullmatch(key) else _cached(cache, key, model)
+    key = cache.find_text(NEWEST, key_without_compiler(source, options))
+    return None if key is None or not _IS_KEY.fullmatch(key) else _cached(cache, key, source)
 
 
-def key_without_compiler(model: Path | bytes | onnx.ModelProto, options: Options) -> str:
+def key_without_compiler(source: Source, options: Options) -> str:
     """What all but the C compiler makes of a model: equal keys, equal decisions."""
-    return _key(model, options, Target.of(options.target), Cache.open(), _ANY_COMPILER)
+    return _key(source, options, Target.of(options.target), Cache.open(), _ANY_COMPILER)
 
 
-def external_digests(cache: Cache, model: Path | bytes | onnx.ModelProto, names: Iterable[str]) -> dict[str, str]:
+def external_digests(cache: Cache, source: Source, names: Iterable[str]) -> dict[str, str]:
     """The digests of files beside a model. Raises OSError."""
-    folder = model.parent if isinstance(model, Path) else Path()
-    return {name: cache.file_digest(folder / name) for name in names}
+    return {name: cache.file_digest(source.folder / name) for name in names}
 
 
-def _key(
-    model: Path | bytes | onnx.ModelProto, options: Options, target: Target, cache: Cache, compiler: str = ""
-) -> str:
+def _key(source: Source, options: Options, target: Target, cache: Cache, compiler: str = "") -> str:
     from opweld import __version__
     from opweld.build.toolchain import Compiler
 
     compiler = compiler or Compiler.find().version
-    if isinstance(model, Path):
-        content = _file_digest(model, cache)
-    elif isinstance(model, bytes):
-        content = hashlib.sha256(model).hexdigest()
-    else:
-        content = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
     sources = sources_digest(), library_versions(), extensions.digest(options.rules)
     machine = f"{processor_name()}, {options.threads} threads" if measures(options) else ""
-    parts = (content, options.digest(), target.digest(), machine, __version__, compiler, *sources)
+    parts = (source.digest(cache), options.digest(), target.digest(), machine, __version__, compiler, *sources)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _file_digest(path: Path, cache: Cache) -> str:
-    try:
-        if path.is_dir():
-            raise ModelError(f"{path} is a folder; expected an ONNX model or an artifact folder")
-        if path.stat().st_size > MAX_MODEL_BYTES:
-            raise ModelError(f"{path} is larger than 2 GB, as no ONNX file can be; keep its weights in external data")
-        return cache.file_digest(path)
-    except FileNotFoundError as error:
-        raise MissingModelError(f"{path}: no such file; expected an ONNX model or an artifact folder") from error
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 @remember
@@ -254,7 +209,7 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _cached(cache: Cache, key: str, model: Path | bytes | onnx.ModelProto) -> Path | None:
+def _cached(cache: Cache, key: str, source: Source) -> Path | None:
     """The artifact under a key, if it is whole and the model's external data has not changed."""
     folder = cache.find_folder("models", key)
     if folder is None:
@@ -262,7 +217,7 @@ def _cached(cache: Cache, key: str, model: Path | bytes | onnx.ModelProto) -> Pa
     try:
         artifact.read(folder / "model.opweld", verify=True)
         external = json.loads((folder / "external.json").read_text(encoding="utf-8"))
-        current = external_digests(cache, model, external)
+        current = external_digests(cache, source, external)
     except (ArtifactError, OSError, ValueError, TypeError):
         cache.discard("models", key)
         return None

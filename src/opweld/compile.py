@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, cast
 
@@ -13,13 +12,16 @@ from numpy.typing import ArrayLike
 
 from opweld.build import artifact
 from opweld.build.workspace import temporary_folder
-from opweld.cached import compile_model, source_of
+from opweld.cached import compile_model
 from opweld.errors import (
     AssumptionError,
     ModelError,
     OptionError,
     UnsupportedError,
 )
+from opweld.frontends import source_of
+from opweld.frontends.onnx import onnx_model
+from opweld.frontends.source import Source
 from opweld.interface import ModelMetadata, Structure, TensorInfo, shape_text
 from opweld.ledger import printable
 from opweld.options import DenormalsName, LevelName, Options, TargetName, TuneName
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from opweld.analysis.profile import ModelProfile
     from opweld.rewrite import Pass, Rule
     from opweld.rewrite.optimize import Optimized
+    from opweld.tensor.flow import Flow
+    from opweld.tensor.program import TensorProgram
     from opweld.verify.check import Check
 
 Array = np.ndarray[Any, Any]
@@ -45,8 +49,10 @@ Feed: TypeAlias = "Array | Sequence[Array] | None"
 """What an input is fed: an array, a list of arrays for a sequence, None for an optional that holds nothing."""
 Value: TypeAlias = Any
 """What an output is: an array, or a list of arrays, a list of dicts of numbers, None."""
-ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
-"""A model as callers have it: the path of an ONNX file, its bytes, or the parsed file."""
+OnnxModel: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
+"""An ONNX model: the path of a file, its bytes, or the parsed file."""
+ModelSource: TypeAlias = "OnnxModel | TensorProgram | Flow"
+"""A model as callers have it: ONNX, or tensor programs (`opweld.programs`)."""
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
@@ -68,7 +74,7 @@ class Model(Shown):
         path: Path,
         threads: int | None = None,
         *,
-        source: Path | bytes | onnx.ModelProto | None = None,
+        source: Source | None = None,
         options: Options | None = None,
         verify: bool = False,
     ) -> None:
@@ -79,8 +85,8 @@ class Model(Shown):
         self._verify = verify
         self.inputs: tuple[TensorInfo, ...] = self.session.manifest.inputs
         self.outputs: tuple[TensorInfo, ...] = self.session.manifest.outputs
-        # Absolute, for a process that changes its folder, and for those that the model is sent to.
-        self._source = source.absolute() if isinstance(source, Path) else source
+        # For a process that changes its folder, and for those that the model is sent to.
+        self._source = None if source is None else source.settled()
         self._options = options or Options()
         self._fitted = FittedSessions(self.session, None if source is None else self._compile)
 
@@ -127,8 +133,8 @@ class Model(Shown):
         UnsupportedError when there is no reference.
         """
         if self._source is None:
-            raise OptionError(f"{self.path} cannot be verified: it was loaded, and holds no ONNX graph; compile anew")
-        from opweld.verify.check import check_outputs, check_tolerances
+            raise OptionError(f"{self.path} cannot be verified: it was loaded, and holds no model; compile anew")
+        from opweld.verify.check import check_tolerances
         from opweld.verify.expected import expectation_of
         from opweld.verify.inputs import fitting_inputs
 
@@ -139,8 +145,7 @@ class Model(Shown):
             )
         session = self.session
         names, outputs = [info.name for info in self.outputs], session.run_tensors(feeds)
-        with _as_file(self._source) as file:
-            return check_outputs(file, session.as_declared(feeds), names, outputs, rtol=rtol, atol=atol)
+        return self._source.check(session.as_declared(feeds), names, outputs, rtol, atol)
 
     def explain(self) -> Explanation:
         """What was decided of the model, what was not, and why; see `opweld.explain`."""
@@ -211,10 +216,11 @@ def compile(
     rules: Iterable[Rule | Pass | type[Rule | Pass]] = (),
     progress: Progress | None = None,
 ) -> Model:
-    """Compiles an ONNX model and opens it; what was compiled before is opened from the cache.
+    """Compiles a model and opens it; what was compiled before is opened from the cache.
 
     Args:
-        model: the path of an ONNX file, its bytes, or an onnx.ModelProto.
+        model: the path of an ONNX file, its bytes, or an onnx.ModelProto; a tensor program (`opweld.programs`), of
+            which lengths, ranks, constants and rules say nothing.
         target: the machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64.
         level: how much to optimise: none, basic, extended or all.
         threads: at most so many a run, 0 for all processors of the machine it runs on.
@@ -261,7 +267,7 @@ def compile(
     return _compiled(source_of(model), options, progress)
 
 
-def _compiled(source: Path | bytes | onnx.ModelProto, options: Options, progress: Progress | None = None) -> Model:
+def _compiled(source: Source, options: Options, progress: Progress | None = None) -> Model:
     return Model(compile_model(source, options, progress), options.threads, source=source, options=options)
 
 
@@ -284,7 +290,7 @@ def _loaded(path: Path, threads: int | None, verify: bool) -> Model:
 
 
 def optimize(
-    model: ModelSource,
+    model: OnnxModel,
     *,
     level: LevelName = "all",
     disable: Sequence[str] = (),
@@ -307,7 +313,7 @@ def optimize(
     form = "metadata" if keep_regions is True else keep_regions
     if form not in (False, "metadata", "functions"):
         raise OptionError(f"keep_regions is {keep_regions!r}, expected True, False, 'metadata' or 'functions'")
-    done = optimize_as_asked(source_of(model), options, rules=rules)
+    done = optimize_as_asked(onnx_model(model), options, rules=rules)
     if form:
         keep_regions_of(done, form)
     return message(done)
@@ -366,15 +372,3 @@ def _printed(values: Sequence[TensorInfo]) -> str:
 def _shape(info: TensorInfo) -> str:
     """A shape as a short text: `[batch, 3]`."""
     return printable("[*]" if info.shape is None else shape_text(info.shape))
-
-
-@contextlib.contextmanager
-def _as_file(source: Path | bytes | onnx.ModelProto) -> Generator[Path]:
-    """The file of a model, written to a temporary folder where there is none."""
-    if isinstance(source, Path):
-        yield source
-        return
-    with temporary_folder() as folder:
-        file = folder / "model.onnx"
-        file.write_bytes(source if isinstance(source, bytes) else source.SerializeToString())
-        yield file

@@ -14,16 +14,14 @@ from opweld.options import CompileOptions, Options
 from opweld.runtime.session import Session
 
 if TYPE_CHECKING:
-    import onnx
-
     from opweld.account.explained import Explanation
     from opweld.analysis.analysis import Analysis
     from opweld.analysis.profile import ModelProfile
-    from opweld.compile import Model
+    from opweld.compile import Model, ModelSource
     from opweld.onnxruntime import InferenceSession
 
-Inspected: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | Model | InferenceSession | Session"
-"""The path of an ONNX file or of an artifact, a file's bytes, a ModelProto, or what is open: a Model or a session."""
+Inspected: TypeAlias = "ModelSource | Model | InferenceSession | Session"
+"""A model as `compile` takes it, the path of an artifact, or what is open: a Model or a session."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ def explain(model: Inspected, **options: Unpack[CompileOptions]) -> Explanation:
     `all()` every decision and kernel; `decisions` are data, `to_json()` is what docs/explain.schema.json describes.
 
     Args:
-        model: the path of an ONNX file, its bytes, a ModelProto; the folder of an artifact; a Model, or a session.
+        model: as for `compile`; the folder of an artifact; a Model, or a session.
         options: as for `compile`, where it is to be compiled. No C compiler is needed.
 
     Raises what `compile` raises; OptionError for options of what is compiled already.

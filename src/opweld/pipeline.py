@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from opweld import __version__
 from opweld.account.account import Account
@@ -16,13 +16,11 @@ from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.weights import NoWeights, Weights, WeightsFile
 from opweld.codegen.backend import Finished, unheeded
-from opweld.frontend import explore, onnx
-from opweld.frontend.description import Description, describe
-from opweld.frontend.recorded import explored_nodes
+from opweld.frontend.program import Description, Program
+from opweld.frontends import source_of
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger, Measured
-from opweld.lower import to_flow
 from opweld.naming import check_names
 from opweld.options import Environment, Options
 from opweld.place.layout import place
@@ -30,9 +28,8 @@ from opweld.place.pack import pack
 from opweld.place.placed import Placed
 from opweld.place.reuse import reuse
 from opweld.place.sums import part_sums
-from opweld.record import FileNode, Record, SymbolEntry, VariantEntry
+from opweld.record import Record, SymbolEntry, VariantEntry
 from opweld.rewrite.added import added, kinds
-from opweld.rewrite.optimize import hoist
 from opweld.rules import COMPILED, Rule
 from opweld.runtime.build import build_runtime
 from opweld.runtime.library import module_headers, public_headers
@@ -48,46 +45,22 @@ from opweld.tensor.simplify import simplify_flow
 from opweld.tile.assemble import assemble
 from opweld.tile.kernels import Plan, Scheduled, schedules_of
 from opweld.tile.module import Module, Segment, Variant
-from opweld.tile.recorded import costed_nodes, recorded_variant
+from opweld.tile.recorded import recorded_variant
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from opweld.compile import Progress
 
 
-@dataclass(frozen=True, eq=False)
-class Read:
-    """A model as tensor programs, before anything is decided of kernels.
-
-    Attributes:
-        graph: the model. found: its variants. flow: their programs.
-        before: what the nodes of each variant cost, by its name. ledger: what rewriting decided.
-    """
-
-    graph: ir.Model
-    found: list[list[explore.Variant]]
-    flow: Flow
-    before: Mapping[str, VariantEntry]
-    ledger: Ledger
-
-
-def read(model: Any, options: Options, ledger: Ledger, stage: Stage = plain) -> Read:
-    """The stages between a model and its programs."""
-    graph = stage("load", onnx.load, model, options.specialisation)
-    graph = stage("rewrite", hoist, graph, ledger, options.rules)
-    found = stage("explore", explore.segments, graph, options.dims)
-    flow = stage("lower", to_flow, found)
-    before = _costed(flow)
-    if any(decision.fired for decision in ledger):  # rewriting is all that was decided yet
-        before |= _costed(stage("costs", _unwritten, model, options))
-    flow = stage("simplify", simplify_flow, flow, ledger)
-    check_hints([program for segment in flow.segments for program in segment.programs], options.dim_hints)
-    return Read(graph, found, flow, before, ledger)
+def read(model: object, options: Options, ledger: Ledger, stage: Stage = plain) -> Program:
+    """The stages between a model, as `source_of` takes it, and its programs."""
+    program = source_of(model).read(options, ledger, stage)
+    flow = stage("simplify", simplify_flow, program.flow, ledger)
+    check_hints([variant for segment in flow.segments for variant in segment.programs], options.dim_hints)
+    return replace(program, flow=flow)
 
 
 def generate(
-    source: Read,
+    source: Program,
     options: Options,
     target: Target,
     weights: Weights,
@@ -96,7 +69,7 @@ def generate(
 ) -> Generated:
     """The stages between programs and the sources of their module; constants go into the weights file on the way.
     `finished` takes each source as soon as it is complete."""
-    graph, found, flow, before, ledger = source.graph, source.found, source.flow, source.before, source.ledger
+    flow, description, ledger = source.flow, source.description, source.ledger
     schedules: dict[tuple[str, str], Schedule] = {}
     entries: dict[str, VariantEntry] = {}
 
@@ -116,33 +89,22 @@ def generate(
             ledger,
             inputs,
         )
-        own = before[program.name]
+        own = source.costs[program.name]
         storages = made.placed.storages
         entries[program.name] = recorded_variant(own, program, variant, made.kernels, storages, expected, ledger)
         return variant
 
     segments = _segments(flow, compiled_variant)
-    description = describe(graph, found, options.dims)
     module = _module(description, flow, segments, weights.size, target, options)
     sources = stage("render", backend_of(target).render, module, target, finished)
-    nodes = explored_nodes(cast("tuple[FileNode, ...]", graph.meta[onnx.NODES]), found)
     outputs = description.outputs if description.structure is None else description.structure.outputs
-    parameters = cast("Mapping[str, tuple[int, int]]", graph.meta[onnx.PARAMETERS])
     record = Record(
-        nodes, tuple(value.name for value in outputs), _recorded(segments, entries, description), parameters
+        source.nodes,
+        tuple(value.name for value in outputs),
+        _recorded(segments, entries, description),
+        source.parameters,
     )
     return Generated(description, module, sources, schedules, record)
-
-
-def _unwritten(model: Any, options: Options) -> Flow:
-    """The programs of a model that nothing was rewritten in, for what its nodes cost."""
-    graph = onnx.load(model, options.specialisation)
-    return to_flow(explore.segments(graph, options.dims))
-
-
-def _costed(flow: Flow) -> dict[str, VariantEntry]:
-    """What the nodes of each variant cost, by its name."""
-    return {program.name: costed_nodes(program) for segment in flow.segments for program in segment.programs}
 
 
 def compile_program(
@@ -191,7 +153,7 @@ def decided(options: Options) -> Mapping[str, Rule]:
 
 
 def build_artifact(
-    model: Any,
+    model: object,
     options: Options,
     target: Target,
     workspace: Path,
@@ -199,7 +161,7 @@ def build_artifact(
     progress: Progress | None = None,
     *,
     ledger: Ledger | None = None,
-    source: Read | None = None,
+    source: Program | None = None,
     stage: Stage = plain,
     check: bool = True,
 ) -> Built:
@@ -213,8 +175,8 @@ def build_artifact(
     ledger = source.ledger
     images, shared, runtime = workspace / "weights.bin", workspace / "module.so", workspace / "runtime.so"
     folder = workspace / "model.opweld"
-    named = cast("tuple[str, ...]", source.graph.meta[onnx.EXTERNAL])
-    external = {name: cache.file_digest(Path(model).parent / name) for name in named}
+    folder_of_model = source_of(model).folder
+    external = {name: cache.file_digest(folder_of_model / name) for name in source.external}
     # The C compiler begins with what is written while the rest still is.
     with backend_of(target).build(target) as build:
         with WeightsFile(images) as weights:
@@ -239,7 +201,7 @@ def build_artifact(
     return built
 
 
-def foresee(model: Any, options: Options, target: Target, progress: Progress | None = None) -> Account:
+def foresee(model: object, options: Options, target: Target, progress: Progress | None = None) -> Account:
     """What compiling would leave, found without a C compiler and without packing weights."""
     ledger = ledger_of(options)
     made, _ = _foreseen(model, options, target, ledger, progress)
@@ -247,7 +209,7 @@ def foresee(model: Any, options: Options, target: Target, progress: Progress | N
 
 
 def foresee_texts(
-    model: Any, options: Options, target: Target, progress: Progress | None = None
+    model: object, options: Options, target: Target, progress: Progress | None = None
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """The same as the files that an artifact has of it, by name; and the files beside the model that it refers to."""
     ledger = ledger_of(options)
@@ -258,13 +220,13 @@ def foresee_texts(
 
 
 def _foreseen(
-    model: Any, options: Options, target: Target, ledger: Ledger, progress: Progress | None
+    model: object, options: Options, target: Target, ledger: Ledger, progress: Progress | None
 ) -> tuple[Generated, tuple[str, ...]]:
     stage = Reported(plain, progress)
     source = read(model, options, ledger, stage)
     made = generate(source, options, target, NoWeights(), stage)
     ledger.check_names()
-    return made, cast("tuple[str, ...]", source.graph.meta[onnx.EXTERNAL])
+    return made, source.external
 
 
 def _account(made: Generated, ledger: Ledger) -> Account:

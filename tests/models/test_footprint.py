@@ -23,7 +23,7 @@ def test_a_cached_session_is_not_compiled(model: Served, monkeypatch: pytest.Mon
         raise AssertionError("a model that is in the cache is read again")
 
     monkeypatch.setattr("opweld.pipeline.read", fail)
-    monkeypatch.setattr("opweld.frontend.onnx.load", fail)
+    monkeypatch.setattr("opweld.frontend.onnx.load_file", fail)
     assert opweld.InferenceSession(str(model.source)).get_outputs()
 
 

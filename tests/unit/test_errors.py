@@ -4,7 +4,8 @@ import onnx_ir as ir
 import pytest
 
 from opweld.errors import ModelError, OpweldError, printable
-from opweld.frontend import load, variants
+from opweld.frontend.explore import variants
+from opweld.frontend.onnx import load
 from opweld.ops.operands import describe
 from opweld.ops.registry import required_attribute
 from tests.unit.frontend.models import model_of, node

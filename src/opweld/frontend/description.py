@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from opweld.frontend.interface import interface_of, name_of
-from opweld.frontend.onnx import LIBRARY, STRUCTURE
+from opweld.frontend.onnx import Loaded
+from opweld.frontend.program import Description, Shape
 from opweld.frontend.segment import Variant
-from opweld.frontend.told import Library, Shape, told_shapes
-from opweld.interface import Argument, ModelMetadata, Structure, Tensor, TensorInfo, Text
+from opweld.frontend.told import told_shapes
+from opweld.interface import Argument, ModelMetadata, Tensor, TensorInfo, Text
 from opweld.tensor.dim import Dim
 
 
-@dataclass(frozen=True)
-class Description:
-    """Inputs and outputs, the shapes of outputs as programs are told them, metadata, the number of nodes with bodies of
-    control flow included, and how callers see inputs and outputs where some are no tensors."""
-
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    told: tuple[Shape | None, ...]
-    metadata: ModelMetadata
-    nodes: int
-    structure: Structure | None
-
-
 def describe(
-    model: ir.Model, segments: Sequence[Sequence[Variant]], dims: Mapping[str, int] | None = None
+    loaded: Loaded, segments: Sequence[Sequence[Variant]], dims: Mapping[str, int] | None = None
 ) -> Description:
     """The description of a loaded model, of which `dims` were fixed.
 
@@ -38,6 +25,7 @@ def describe(
     them out, or err in them; so are sizes. A size that varies has the name that is declared, else that of the dim of an
     input that it equals, as onnxruntime infers it. Programs are told what `told.py` says; but where dims were
     fixed, they asked for sizes."""
+    model = loaded.model
     graph = model.graph
     fed = interface_of(graph, dims or {}).facts
     ends = [variant for own in segments for variant in own if variant.ending.next is None]
@@ -64,11 +52,9 @@ def describe(
     )
     told = tuple(info.shape for info in outputs)
     if not dims:
-        library = cast(Library, model.meta[LIBRARY])
-        told = told_shapes(
-            [info.name for info in outputs], [_declared(value) for value in graph.outputs], told, library
-        )
-    structure = cast("Structure | None", model.meta[STRUCTURE])
+        declared = [_declared(value) for value in graph.outputs]
+        told = told_shapes([info.name for info in outputs], declared, told, loaded.library)
+    structure = loaded.structure
     if structure is not None:
         structure = replace(
             structure,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -26,35 +27,44 @@ from opweld.frontend.recorded import recorded_nodes, stored_parameters
 from opweld.frontend.sequences import form_of, resolve_sequences
 from opweld.frontend.specialise import declared, specialise
 from opweld.frontend.texts import Numbered, has_texts, number_texts
-from opweld.frontend.told import library_of
+from opweld.frontend.told import Library, library_of
 from opweld.interface import Argument, ModelMetadata, Specialisation, Structure, Tensor, Text
 from opweld.ops.registry import OPSET
-
-SOURCE_OPSET = "opweld.source_opset"
-"""Key of `model.meta`: the opset that the model came with."""
-
-STRUCTURE = "opweld.structure"
-"""Key of `model.meta`: the Structure of a model of which some inputs or outputs are no tensors, else None."""
+from opweld.record import FileNode
 
 IR_VERSION = 14
 """The IR version that belongs to `OPSET`."""
 
-NODES = "opweld.nodes"
-"""Key of `model.meta`: the nodes of the file, as FileNode; see `recorded.py`."""
-
-PARAMETERS = "opweld.parameters"
-"""Key of `model.meta`: elements and bytes of the file's parameters by name."""
-
-LIBRARY = "opweld.library"
-"""Key of `model.meta`: how to ask ONNX's own inference for the shapes of the outputs; see `told.py`."""
-
-EXTERNAL = "opweld.external"
-"""Key of `model.meta`: the files beside that of the model which hold its weights, by relative name."""
-
 _NODE_NAME_LIMIT = 200
 
 
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A valid model at opset `OPSET`, ready for inference, and what is told of its file.
+
+    Attributes:
+        model: the graph, functions inlined. opset: the one that the file has.
+        structure: how callers see inputs and outputs, where some are no tensors of numbers; else None.
+        nodes: those of the file. parameters: elements and bytes of its parameters by name; see `recorded.py`.
+        library: asks ONNX's own inference for the shapes of the outputs; see `told.py`.
+        external: the files beside that of the model which hold its weights, by relative name.
+    """
+
+    model: ir.Model
+    opset: int
+    structure: Structure | None
+    nodes: tuple[FileNode, ...]
+    parameters: Mapping[str, tuple[int, int]]
+    library: Library
+    external: tuple[str, ...]
+
+
 def load(model: str | Path | bytes | onnx.ModelProto, specialisation: Specialisation | None = None) -> ir.Model:
+    """The graph alone of what `load_file` gives."""
+    return load_file(model, specialisation).model
+
+
+def load_file(model: str | Path | bytes | onnx.ModelProto, specialisation: Specialisation | None = None) -> Loaded:
     """A valid model at opset `OPSET`, ready for inference.
 
     `model` is a path, the bytes of a file, or a ModelProto (left untouched). Weights stay where they are: in the parsed
@@ -66,7 +76,7 @@ def load(model: str | Path | bytes | onnx.ModelProto, specialisation: Specialisa
     return load_read(*read_model(model), specialisation)
 
 
-def load_read(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation | None = None) -> ir.Model:
+def load_read(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation | None = None) -> Loaded:
     """The same for a model that `read_model` has read, which is left untouched."""
     try:
         return _load(proto, path, specialisation or Specialisation())
@@ -94,7 +104,7 @@ def declaration_of(model: str | Path | bytes | onnx.ModelProto) -> tuple[Structu
     return Structure(inputs, declared(list(graph.output))), metadata
 
 
-def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation) -> ir.Model:
+def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation) -> Loaded:
     opset = check_header(proto)
     check_tensors(proto, path)
     if has_texts(proto.graph):
@@ -121,12 +131,17 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
     structure = Structure(_as_texts(inputs, numbered), _as_texts(outputs, numbered), numbered.texts)
     if "SplitToSequence" in operators_of(converted.graph):
         converted = _with_shapes(converted)
-    model = _finish(converted, stripped, path, opset, structure)
-    parameters = model.meta[PARAMETERS] = stored_parameters(proto)
-    model.meta[LIBRARY] = library_of(proto)
-    model.meta[NODES] = recorded_nodes(proto, model, parameters)
-    model.meta[EXTERNAL] = () if path is None else external_files(proto)
-    return model
+    model, forms = _finish(converted, stripped, path, structure)
+    parameters = stored_parameters(proto)
+    return Loaded(
+        model=model,
+        opset=opset,
+        structure=forms,
+        nodes=recorded_nodes(proto, model, parameters),
+        parameters=parameters,
+        library=library_of(proto),
+        external=() if path is None else external_files(proto),
+    )
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -227,8 +242,9 @@ def _restore(converted: onnx.ModelProto, original: onnx.ModelProto) -> None:
 
 
 def _finish(
-    proto: onnx.ModelProto, stripped: Stripped, path: Path | None, opset: int, structure: Structure
-) -> ir.Model:
+    proto: onnx.ModelProto, stripped: Stripped, path: Path | None, structure: Structure
+) -> tuple[ir.Model, Structure | None]:
+    """The model, and how callers see its inputs and outputs, where some are no tensors of numbers."""
     proto.ir_version = IR_VERSION
     try:
         model = ir.from_proto(proto)
@@ -252,16 +268,14 @@ def _finish(
     outputs = resolve_sequences(model)
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     NameFixPass()(model)
-    model.meta[SOURCE_OPSET] = opset
     declared_as = zip(structure.outputs, outputs, strict=True)
     forms = [
         argument if isinstance(argument.form, Text) else replace(argument, form=form_of(output))
         for argument, output in declared_as
     ]
     plain = all(argument.form == Tensor(argument.name) for argument in (*structure.inputs, *forms))
-    model.meta[STRUCTURE] = None if plain else replace(structure, outputs=tuple(forms))
     assert model.opset_imports[""] == OPSET
-    return model
+    return model, None if plain else replace(structure, outputs=tuple(forms))
 
 
 def _weight(tensor: onnx.TensorProto, path: Path | None) -> ir.TensorProtocol:

@@ -13,9 +13,7 @@ import onnx
 
 from opweld.frontend import isolated
 from opweld.frontend.opset import Stripped
-
-Shape: TypeAlias = tuple[int | str, ...]
-"""Sizes, and names of dims that vary; "" for a dim without name."""
+from opweld.frontend.program import Shape
 
 Library: TypeAlias = Callable[[], Mapping[str, Shape | None]]
 """Asks ONNX's own inference for the shapes of a model's outputs, merged with those that are declared."""

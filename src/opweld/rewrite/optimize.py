@@ -170,7 +170,7 @@ def _optimized(
     notes: list[str] = []
     facts = Facts()
     try:
-        facts = certain_facts(frontend.load_read(proto, path))
+        facts = certain_facts(frontend.load_read(proto, path).model)
     except UnsupportedError as error:
         notes.append(f"sizes and types are not known: {error}")
     for growth in (size, size // GROWTH, 0):

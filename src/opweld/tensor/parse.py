@@ -56,16 +56,18 @@ _BITCASTS = {f"bits_{dtype.short}": dtype for dtype in DType}
 _AXIS = re.compile(r"[irt][0-9]+\Z")
 
 
-def parse_program(text: str, constants: Data | None = None) -> TensorProgram:
+def parse_program(text: str, constants: Data | None = None, sizes: Mapping[str, int] | None = None) -> TensorProgram:
     """The program that a text says.
 
     Args:
         text: what `print_program` gives.
         constants: the data of constants by name; reading one that is missing raises OpweldError.
+        sizes: by name of a symbol, a number to take in its place.
 
     Raises OpweldError with the line of what is not understood.
     """
     parser = Parser(text, constants or {})
+    parser.sizes = {name: as_dim(size) for name, size in (sizes or {}).items()}
     return parser.whole(parser.program)
 
 
@@ -90,6 +92,7 @@ class Parser:
         ]
         self.position = 0
         self.symbols: dict[str, Symbol] = {}
+        self.sizes: dict[str, Dim] = {}
         self.axes: dict[str, Axis] = {}
         self.dtypes: dict[str, DType] = {}
         self.named: dict[str, Expr] = {}
@@ -198,7 +201,9 @@ class Parser:
         states: list[Persistent] = []
         while self.position < len(self.tokens):
             if self._accept("symbol"):
-                symbols.append(self._symbol_source())
+                source = self._symbol_source()
+                if source.symbol.name not in self.sizes:
+                    symbols.append(source)
             elif self._accept("guard"):
                 guards.append(self._guard())
             elif self._accept("input"):
@@ -532,4 +537,4 @@ class Parser:
         if name not in self.symbols:
             self.position -= 1
             self._fail("a size or an index that is known here")
-        return self.symbols[name].dim
+        return self.sizes.get(name, self.symbols[name].dim)

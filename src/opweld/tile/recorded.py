@@ -4,36 +4,19 @@ and the memory between them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from opweld.ledger import Ledger
 from opweld.place.storage import Storage
-from opweld.record import BufferEntry, Costs, KernelEntry, NodeEntry, Predicted, Size, SymbolEntry, VariantEntry
+from opweld.record import BufferEntry, KernelEntry, NodeEntry, Predicted, SymbolEntry, VariantEntry
 from opweld.schedule.expected import Expected
-from opweld.tensor.cost import Count
-from opweld.tensor.dim import Dim
+from opweld.tensor.costed import costs_entry, size_entry
 from opweld.tensor.program import TensorProgram
-from opweld.tensor.unfused import unfused
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import Variant
 
 
-def costed_nodes(program: TensorProgram) -> VariantEntry:
-    """What the nodes of a program cost that nothing was done to yet; what becomes of them is told later."""
-    nodes = tuple(
-        NodeEntry(
-            cost.node,
-            _costs(cost.count, cost.read, cost.written),
-            cost.launches,
-            _size(cost.values),
-        )
-        for cost in unfused(program)
-    )
-    return VariantEntry(program.name, 0, {}, (), nodes=nodes)
-
-
 def recorded_variant(
-    before: VariantEntry,
+    nodes: Sequence[NodeEntry],
     program: TensorProgram,
     variant: Variant,
     scheduled: Sequence[Scheduled],
@@ -41,8 +24,8 @@ def recorded_variant(
     expected: Expected,
     ledger: Ledger,
 ) -> VariantEntry:
-    """What `assemble` made of a program, at the sizes that are expected; its segment is told later. `before` is what
-    `costed_nodes` says of it."""
+    """What `assemble` made of a program, at the sizes that are expected; its segment is told later. `nodes` are what it
+    was before anything was fused."""
     made = {id(item.kernel): item for item in scheduled}
     roots = {storage.root: storage for storage in storages.values()}
     makers: dict[str, tuple[str, ...]] = {}
@@ -52,20 +35,20 @@ def recorded_variant(
         cost, traffic = item.prediction.cost, item.prediction.traffic
         memory = [variant.memory[number] for number in launch.memory]
         weights = [(piece.offset, roots[piece.name]) for piece in memory if piece.kind == "constant"]
-        nodes = tuple(name for name in launch.origin if name)
+        computed = tuple(name for name in launch.origin if name)
         for buffer, piece in zip(launch.kernel.buffers, memory, strict=True):
             if buffer.role != "read":
-                makers.setdefault(piece.name, nodes)
+                makers.setdefault(piece.name, computed)
         kernels.append(
             KernelEntry(
                 name=launch.kernel.name,
                 region=ledger.label(item.region),
-                nodes=nodes,
+                nodes=computed,
                 phase=launch.phase,
                 seconds=expected(launch.work) * 1e-9,
                 bytes=expected(launch.bytes),
                 flops=expected(launch.flops),
-                costs=_costs(item.count, item.bytes - item.written, item.written),
+                costs=costs_entry(item.count, item.bytes - item.written, item.written),
                 constants=tuple((at, int(storage.elements) * storage.dtype.bytes) for at, storage in weights),
                 predicted=Predicted(
                     cost.arithmetic, cost.dependency, cost.traffic, cost.launch, traffic.l2, traffic.l3, traffic.dram
@@ -73,29 +56,16 @@ def recorded_variant(
             )
         )
     buffers = tuple(
-        BufferEntry(piece.name, _size(piece.size), piece.first, piece.last, makers.get(piece.name, ()))
+        BufferEntry(piece.name, size_entry(piece.size), piece.first, piece.last, makers.get(piece.name, ()))
         for piece in variant.memory
         if piece.kind == "arena" and piece.size is not None
     )
-    return replace(
-        before,
+    return VariantEntry(
+        program.name,
+        0,
+        nodes=tuple(nodes),
         sizes={source.symbol.name: expected(source.symbol.dim) for source in program.symbols},
         symbols={s.symbol.name: SymbolEntry(s.input, s.position, s.by_value, s.divisor) for s in program.symbols},
         kernels=tuple(kernels),
         buffers=buffers,
     )
-
-
-def _costs(count: Count, read: Dim, written: Dim) -> Costs:
-    return Costs(
-        flops=_size(count.flops + count.special),
-        macs=_size(count.macs),
-        special=_size(count.special),
-        integer=_size(count.integer),
-        read=_size(read),
-        written=_size(written),
-    )
-
-
-def _size(dim: Dim) -> Size:
-    return str(dim) if dim.constant is None else dim.constant

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from opweld.build import artifact
 from opweld.errors import OptionError, OpweldError
+from opweld.frontend.program import Program
 from opweld.ledger import Decision, Measured
 from opweld.options import Environment, Options
-from opweld.pipeline import Built, Read, build_artifact, ledger_of, read
+from opweld.pipeline import Built, build_artifact, ledger_of, read
 from opweld.rewrite.added import added
 from opweld.stages import Reported, Watched
 from opweld.target import Target
@@ -41,7 +42,7 @@ class UntunableError(OpweldError):
 
 
 def build_measured(
-    model: Any, options: Options, target: Target, workspace: Path, cache: Cache, progress: Progress | None
+    model: object, options: Options, target: Target, workspace: Path, cache: Cache, progress: Progress | None
 ) -> Built:
     """The artifact of a model: what other packages want measured was tried on this machine (`prove`), and with
     `options.tune` other schedules were (`tune`). What cannot be tried of the former is left out, with a warning.
@@ -111,23 +112,23 @@ class _Trials:
         built, sources: what was compiled, and what from, by folder. begun: when, by the monotonic clock."""
 
     def __init__(
-        self, model: Any, options: Options, target: Target, workspace: Path, cache: Cache, progress: Progress | None
+        self, model: object, options: Options, target: Target, workspace: Path, cache: Cache, progress: Progress | None
     ) -> None:
         self.options = options
         self.progress = progress
         self.begun = time.monotonic()
         self.built: dict[Path, Built] = {}
-        self.sources: dict[Path, Read] = {}
+        self.sources: dict[Path, Program] = {}
         self._model, self._target, self._workspace, self._cache = model, target, workspace, cache
         environment = Environment.read()
         self._seen = Reported(Watched(environment.dump, environment.debug), progress)
         self._numbers = itertools.count(1)
 
-    def read(self, measured: Mapping[str, Measured]) -> Read:
+    def read(self, measured: Mapping[str, Measured]) -> Program:
         """The model, rewritten as was measured."""
         return read(self._model, self.options, ledger_of(self.options, measured=measured), self._seen)
 
-    def of(self, source: Read) -> Trial:
+    def of(self, source: Program) -> Trial:
         """What is read of the model, compiled. It is shown only the first time."""
         folder = self._workspace / f"trial-{next(self._numbers)}"
         folder.mkdir()

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opweld import frontend
+from opweld.frontend.explore import variants
+from opweld.frontend.onnx import load
 from opweld.lower import to_tensors
 from opweld.tensor.bounds import nonnegative
 from opweld.tensor.dim import Dim, Symbol, TooLargeError, floordiv, product
@@ -19,7 +20,7 @@ from tests.unit.ops.one_node import flow_of
 
 
 def lowered(model: Any) -> TensorProgram:
-    (variant,) = frontend.variants(frontend.load(model))
+    (variant,) = variants(load(model))
     return to_tensors(variant)
 
 

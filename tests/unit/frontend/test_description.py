@@ -5,9 +5,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from opweld.frontend import load, variants
 from opweld.frontend.description import describe
 from opweld.frontend.explore import segments
+from opweld.frontend.onnx import load_file
 from opweld.interface import TensorInfo
 from tests.unit.frontend.models import model_of, node
 
@@ -20,8 +20,8 @@ def test_outputs_have_the_element_type_that_is_computed(declared: int | None) ->
     model.graph.output[0].ClearField("type")
     if declared is not None:
         model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", declared, [2]))
-    loaded = load(model)
-    found = describe(loaded, [variants(loaded)])
+    loaded = load_file(model)
+    found = describe(loaded, segments(loaded.model))
     assert found.inputs == (TensorInfo("x", "float32", ("n", 3)),)
     assert found.outputs == (TensorInfo("y", "int64", (2,)),)
 
@@ -33,8 +33,8 @@ def test_outputs_of_bodies_and_inputs_passed_through_are_described() -> None:
 
     branch = helper.make_node("If", ["c"], ["y"], then_branch=body("Relu"), else_branch=body("Neg"))
     model = model_of([branch], {"x": ["n"]}, ["y", "x"], {"c": np.array(True)})
-    loaded = load(model)
-    found = describe(loaded, [variants(loaded)])
+    loaded = load_file(model)
+    found = describe(loaded, segments(loaded.model))
     assert [info.dtype for info in found.outputs] == ["float32", "float32"]
     assert found.nodes == 3
 
@@ -51,7 +51,7 @@ def test_a_name_holds_where_every_end_of_the_model_has_it() -> None:
     branch = helper.make_node("If", ["c"], ["y"], then_branch=same, else_branch=twice)
     model = model_of([branch], {"x": ["n", "m"]}, ["y"])
     model.graph.input.append(helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
-    loaded = load(model)
-    assert describe(loaded, segments(loaded)).outputs[0].shape == ("", "m")
-    fixed = load(model)
-    assert describe(fixed, segments(fixed, {"m": 4}), {"m": 4}).outputs[0].shape == ("", 4)
+    loaded = load_file(model)
+    assert describe(loaded, segments(loaded.model)).outputs[0].shape == ("", "m")
+    fixed = load_file(model)
+    assert describe(fixed, segments(fixed.model, {"m": 4}), {"m": 4}).outputs[0].shape == ("", 4)

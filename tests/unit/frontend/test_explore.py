@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from opweld import frontend
 from opweld.errors import AssumptionError, ModelError, OptionError, UnsupportedError
-from opweld.frontend import Variant
+from opweld.frontend.explore import variants
+from opweld.frontend.onnx import load
+from opweld.frontend.segment import Variant
 from opweld.ops.registry import inference_of
 from opweld.tensor.dim import as_dim
 from opweld.tensor.flow import interpret_flow
@@ -17,7 +18,7 @@ from tests.unit.ops.one_node import flow_of, normal, programs_of, run
 
 
 def variants_of(model: Any, dims: dict[str, int] | None = None) -> list[Variant]:
-    return frontend.variants(frontend.load(model), dims)
+    return variants(load(model), dims)
 
 
 def shape_of(variant: Variant, name: str) -> str:

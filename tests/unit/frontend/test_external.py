@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from opweld.errors import ModelError
-from opweld.frontend import load
+from opweld.frontend.onnx import load
 from tests.unit.frontend.models import model_of, node
 from tests.unit.ops.one_node import normal, run
 
@@ -117,8 +117,9 @@ def test_a_missing_file_and_a_model_without_a_folder_are_refused(tmp_path: Path)
 def test_a_model_with_external_weights_runs(tmp_path: Path) -> None:
     path = save(tmp_path / "m")
     (path.parent / "weights.bin").write_bytes(normal(8, 8).tobytes())
-    from opweld import frontend, lower
+    from opweld import lower
+    from opweld.frontend.explore import variants
 
-    programs = [lower.to_tensors(variant) for variant in frontend.variants(frontend.load(path))]
+    programs = [lower.to_tensors(variant) for variant in variants(load(path))]
     x = normal(2, 8)
     np.testing.assert_allclose(run(programs, {"x": x})["y"], x @ normal(8, 8), rtol=1e-5, atol=1e-5)

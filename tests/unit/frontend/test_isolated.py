@@ -10,7 +10,8 @@ import pytest
 from onnx import helper
 
 from opweld.errors import ToolchainError, UnsupportedError
-from opweld.frontend import isolated, load
+from opweld.frontend import isolated
+from opweld.frontend.onnx import load
 from tests.unit.frontend.models import model_of, node
 
 

@@ -10,8 +10,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from opweld.errors import ModelError, OpweldError, UnsupportedError
-from opweld.frontend import load
-from opweld.frontend.onnx import SOURCE_OPSET
+from opweld.frontend.onnx import load, load_file
 from opweld.ops.registry import OPSET
 from tests.unit.frontend.models import model_of, node
 from tests.unit.ops.one_node import normal, programs_of, run
@@ -47,7 +46,7 @@ def test_what_a_model_says_about_itself_is_kept() -> None:
     assert (loaded.producer_name, loaded.producer_version, loaded.doc_string) == ("me", "7", "a test")
     assert (loaded.domain, loaded.model_version, loaded.graph.name) == ("d", 5, "graph")
     assert dict(loaded.metadata_props) == {"author": "nobody"}
-    assert loaded.meta[SOURCE_OPSET] == 13
+    assert load_file(model).opset == 13
     shape = loaded.graph.outputs[0].shape
     assert shape is not None and [str(dim) for dim in shape] == ["rows", "3"]
 
@@ -153,7 +152,7 @@ def test_a_truncated_file_is_refused_or_complete() -> None:
 
 
 def programs_of_bytes(data: bytes) -> None:
-    from opweld.frontend import variants
+    from opweld.frontend.explore import variants
 
     variants(load(data))
 

@@ -9,9 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from opweld import frontend
 from opweld.errors import AssumptionError, ModelError
-from opweld.frontend.explore import segments
+from opweld.frontend.explore import segments, variants
 from opweld.frontend.onnx import load
 from opweld.tensor.flow import interpret_flow
 from opweld.tensor.program import TensorProgram
@@ -68,7 +67,7 @@ def test_a_condition_on_a_size_makes_two_variants() -> None:
 
 def test_a_condition_on_a_fixed_size_is_decided() -> None:
     for count, op in ((3, "Add"), (4, "Mul")):
-        (variant,) = frontend.variants(frontend.load(conditional(BY_SIZE, {"x": (TensorProto.FLOAT, [count])})))
+        (variant,) = variants(load(conditional(BY_SIZE, {"x": (TensorProto.FLOAT, [count])})))
         assert op in [node.op_type for node in variant.nodes]
         assert "If" not in [node.op_type for node in variant.nodes]
         assert not variant.guards

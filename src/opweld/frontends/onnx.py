@@ -1,0 +1,143 @@
+"""ONNX: files, their bytes, and ModelProtos."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from opweld.build.workspace import temporary_folder
+from opweld.errors import MissingModelError, ModelError, ModelTypeError
+from opweld.foreign import of_object
+from opweld.frontends.source import Source
+
+if TYPE_CHECKING:
+    import onnx
+
+    from opweld.build.cache import Cache
+    from opweld.frontend.program import Program
+    from opweld.ledger import Ledger
+    from opweld.options import Options
+    from opweld.stages import Stage
+    from opweld.tensor.flow import Flow
+    from opweld.verify.check import Check
+
+MAX_MODEL_BYTES = (1 << 31) - 1
+"""Protobuf ends here."""
+
+
+def onnx_source(model: object) -> OnnxSource | None:
+    """The source that the path of an ONNX file, its bytes, or a ModelProto is. Raises ModelError for an empty path."""
+    if isinstance(model, str | os.PathLike):
+        if not os.fspath(cast("str | os.PathLike[str]", model)):
+            raise ModelError("the path of the model is empty; expected that of an ONNX file")
+        return OnnxSource(Path(cast("str | os.PathLike[str]", model)))
+    if isinstance(model, bytes | bytearray | memoryview):
+        return OnnxSource(bytes(cast("bytes | bytearray", model)))
+    if of_object(model) is None and hasattr(model, "SerializeToString"):
+        return OnnxSource(cast("onnx.ModelProto", model))
+    return None
+
+
+def onnx_model(model: object) -> Path | bytes | onnx.ModelProto:
+    """The path, bytes or ModelProto that a model is, for what only ONNX has. Raises ModelTypeError for another one."""
+    source = onnx_source(model)
+    if source is None:
+        what = of_object(model) or f"of type {type(model).__name__}"
+        raise ModelTypeError(f"the model is {what}; expected the path of an ONNX file, its bytes, or a ModelProto")
+    return source.model
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxSource(Source):
+    """An ONNX model: the path of its file, the bytes, or what is parsed of them, which is left untouched."""
+
+    model: Path | bytes | onnx.ModelProto
+
+    @property
+    def title(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The path, where there is one."""
+        return str(self.model) if isinstance(self.model, Path) else "a model"
+
+    @property
+    def folder(self) -> Path:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The folder of the file."""
+        return self.model.parent if isinstance(self.model, Path) else Path()
+
+    def digest(self, cache: Cache) -> str:
+        """See `Source.digest`."""
+        if isinstance(self.model, Path):
+            return _file_digest(self.model, cache)
+        data = self.model if isinstance(self.model, bytes) else self.model.SerializeToString(deterministic=True)
+        return hashlib.sha256(data).hexdigest()
+
+    def read(self, options: Options, ledger: Ledger, stage: Stage) -> Program:
+        """See `Source.read`."""
+        from opweld.frontend import explore, onnx
+        from opweld.frontend.description import describe
+        from opweld.frontend.program import Program, costs_of
+        from opweld.frontend.recorded import explored_nodes
+        from opweld.lower import to_flow
+        from opweld.rewrite.optimize import hoist
+
+        loaded = stage("load", onnx.load_file, self.model, options.specialisation)
+        graph = stage("rewrite", hoist, loaded.model, ledger, options.rules)
+        found = stage("explore", explore.segments, graph, options.dims)
+        flow = stage("lower", to_flow, found)
+        costs = costs_of(flow)
+        if any(decision.fired for decision in ledger):  # rewriting is all that was decided yet
+            costs |= costs_of(stage("costs", self._unwritten, options))
+        return Program(
+            flow=flow,
+            description=describe(loaded, found, options.dims),
+            ledger=ledger,
+            costs=costs,
+            nodes=explored_nodes(loaded.nodes, found),
+            parameters=loaded.parameters,
+            external=loaded.external,
+        )
+
+    def _unwritten(self, options: Options) -> Flow:
+        """The programs of the model with nothing rewritten, for what its nodes cost."""
+        from opweld.frontend import explore, onnx
+        from opweld.lower import to_flow
+
+        return to_flow(explore.segments(onnx.load(self.model, options.specialisation), options.dims))
+
+    def check(
+        self,
+        feeds: Mapping[str, Any],
+        names: Sequence[str],
+        outputs: Sequence[Any],
+        rtol: float | None,
+        atol: float | None,
+    ) -> Check:
+        """Against ONNX's evaluator in float64, and ONNX Runtime where it is installed."""
+        from opweld.verify.check import check_outputs
+
+        if isinstance(self.model, Path):
+            return check_outputs(self.model, feeds, names, outputs, rtol=rtol, atol=atol)
+        with temporary_folder() as folder:
+            file = folder / "model.onnx"
+            file.write_bytes(self.model if isinstance(self.model, bytes) else self.model.SerializeToString())
+            return check_outputs(file, feeds, names, outputs, rtol=rtol, atol=atol)
+
+    def settled(self) -> OnnxSource:
+        """With an absolute path."""
+        return OnnxSource(self.model.absolute()) if isinstance(self.model, Path) else self
+
+
+def _file_digest(path: Path, cache: Cache) -> str:
+    try:
+        if path.is_dir():
+            raise ModelError(f"{path} is a folder; expected an ONNX model or an artifact folder")
+        if path.stat().st_size > MAX_MODEL_BYTES:
+            raise ModelError(f"{path} is larger than 2 GB, as no ONNX file can be; keep its weights in external data")
+        return cache.file_digest(path)
+    except FileNotFoundError as error:
+        raise MissingModelError(f"{path}: no such file; expected an ONNX model or an artifact folder") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
