@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, Unpack, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from opweld.build import artifact
 from opweld.build.workspace import temporary_folder
@@ -24,7 +23,8 @@ from opweld.frontends.onnx import onnx_model
 from opweld.frontends.source import Source
 from opweld.interface import ModelMetadata, Structure, TensorInfo, shape_text
 from opweld.ledger import printable
-from opweld.options import DenormalsName, LevelName, Options, TargetName, TuneName
+from opweld.option import documented
+from opweld.options import CompileOptions, LevelName, Options
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.shown import Piece, Shown, Table
@@ -197,74 +197,24 @@ class Model(Shown):
         return (_compiled, (self._source, self._options))
 
 
-def compile(
-    model: ModelSource,
-    *,
-    target: TargetName = "native",
-    level: LevelName = "all",
-    threads: SupportsIndex = 0,
-    dims: Mapping[str, SupportsIndex] | None = None,
-    dim_hints: Mapping[str, SupportsIndex] | None = None,
-    disable: Iterable[str] = (),
-    pins: Mapping[str, str] | None = None,
-    schedules: str | os.PathLike[str] | None = None,
-    lengths: Mapping[str, SupportsIndex | None] | None = None,
-    ranks: Mapping[str, SupportsIndex] | None = None,
-    constants: Mapping[str, ArrayLike] | None = None,
-    tune: TuneName = "off",
-    denormals: DenormalsName = "keep",
-    rules: Iterable[Rule | Pass | type[Rule | Pass]] = (),
-    progress: Progress | None = None,
-) -> Model:
+@documented(Options)
+def compile(model: ModelSource, *, progress: Progress | None = None, **options: Unpack[CompileOptions]) -> Model:
     """Compiles a model and opens it; what was compiled before is opened from the cache.
 
     Args:
         model: the path of an ONNX file, its bytes, or an onnx.ModelProto; a tensor program (`opweld.programs`), of
             which lengths, ranks, constants and rules say nothing.
-        target: the machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64.
-        level: how much to optimise: none, basic, extended or all.
-        threads: at most so many a run, 0 for all processors of the machine it runs on.
-        dims: sizes for symbolic dims of the inputs, which become constants of the compiled model.
-        dim_hints: sizes that symbolic dims are expected to have; any size stays right, these are fastest.
-        disable: ids, rules or stages of decisions that must stay at their baseline; `explain` lists them.
-        pins: by id of a decision, the name of the alternative to take.
-        schedules: a file that says how kernels are computed, as the `schedules.txt` of an artifact does.
-        lengths: by input that is a sequence, how many tensors it holds; by one that is an optional tensor, 0 or 1; None
-            for any optional that holds nothing. The compiled model takes this structure only.
-        ranks: by input that does not declare its dims, how many there are. The tensors of a sequence x are called x[0],
-            x[1], and so on, here and in `constants`.
-        constants: by input, the elements that it always has; for inputs that decide how long a sequence is.
-        tune: off; or quick (seconds) and full (minutes): other schedules are compiled and run on this machine with
-            inputs made up for it, and kept where they are faster. It is remembered for this model and machine.
-        denormals: keep; or zero: numbers below the smallest normal one of their type count as 0, which some processors
-            compute with a hundred times as fast. Answers change where such a number decides something.
-        rules: rules and passes (`opweld.rewrite.Rule`, `Pass`), or their classes, that rewrite the graph beside
-            opweld's own and those of installed packages.
+        options: see docs/options.md.
         progress: called with (what is being done, steps done, steps in all) while the model is compiled. The logger
             "opweld" also tells, at level INFO, when it begins and how long it took.
 
     Raises OpweldError: ModelError for a bad model, UnsupportedError naming operator and node (UnspecifiedError where
     lengths, ranks or constants would help), OptionError, ToolchainError where there is no C compiler.
     """
-    options = Options.of(
-        target=target,
-        level=level,
-        threads=threads,
-        dims={} if dims is None else dims,
-        dim_hints={} if dim_hints is None else dim_hints,
-        disable=disable,
-        pins={} if pins is None else pins,
-        schedules=schedules,
-        lengths={} if lengths is None else lengths,
-        ranks={} if ranks is None else ranks,
-        constants={} if constants is None else constants,
-        tune=tune,
-        denormals=denormals,
-        rules=rules,
-    )
+    chosen = Options.of(**options)
     if progress is not None and not callable(cast(object, progress)):
         raise OptionError(f"progress is {progress!r}, expected a function of a text and two numbers")
-    return _compiled(source_of(model), options, progress)
+    return _compiled(source_of(model), chosen, progress)
 
 
 def _compiled(source: Source, options: Options, progress: Progress | None = None) -> Model:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from opweld.build.artifact import MANIFEST
 from opweld.errors import OptionError
+from opweld.option import documented
 from opweld.options import CompileOptions, Options
 from opweld.runtime.session import Session
 
@@ -32,6 +33,7 @@ class _Open:
     session: Session | None = None
 
 
+@documented(Options)
 def explain(model: Inspected, **options: Unpack[CompileOptions]) -> Explanation:
     """What was decided of a model, what was not, and why: printed, it is what `opweld explain` prints.
 
@@ -40,9 +42,10 @@ def explain(model: Inspected, **options: Unpack[CompileOptions]) -> Explanation:
 
     Args:
         model: as for `compile`; the folder of an artifact; a Model, or a session.
-        options: as for `compile`, where it is to be compiled. No C compiler is needed.
+        options: see docs/options.md.
 
-    Raises what `compile` raises; OptionError for options of what is compiled already.
+    Where it is to be compiled, no C compiler is needed. Raises what `compile` raises; OptionError for options of what
+    is compiled already.
     """
     from opweld.account.explained import Explanation
     from opweld.accounts import account_of, account_without_compiler
@@ -53,6 +56,7 @@ def explain(model: Inspected, **options: Unpack[CompileOptions]) -> Explanation:
     return Explanation(account_without_compiler(model, Options.of(**options)), _name(model, None))
 
 
+@documented(Options)
 def analyze(model: Inspected, *, sizes: Mapping[str, int] | None = None, **options: Unpack[CompileOptions]) -> Analysis:
     """What a model costs, node by node and kernel by kernel, before and after it is compiled: parameters, operations,
     bytes, memory, as numbers and as formulas of the symbolic sizes.
@@ -63,10 +67,11 @@ def analyze(model: Inspected, *, sizes: Mapping[str, int] | None = None, **optio
     Args:
         model: as for `explain`.
         sizes: of symbolic dims; the others are as expected.
-        options: as for `compile`, where it is to be compiled. No C compiler is needed: of what is not compiled yet all
-            is told but the memory that a run takes, and sizes are those that the model is expected to have.
+        options: see docs/options.md.
 
-    Raises what `compile` raises; OptionError for sizes that are none, and for options of what is compiled already.
+    Where it is to be compiled, no C compiler is needed: all is told but the memory that a run takes, and sizes are
+    those that the model is expected to have. Raises what `compile` raises; OptionError for sizes that are none, and for
+    options of what is compiled already.
     """
     from opweld.accounts import account_of, left_without_compiler
     from opweld.analysis.analysis import analysis_of

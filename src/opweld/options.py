@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import operator
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, SupportsIndex, TypeAlias, TypedDict, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypedDict, cast, get_args
 
 from opweld.errors import OptionError
 from opweld.groups import group_processors
 from opweld.interface import Specialisation
+from opweld.option import (
+    choice,
+    count,
+    entries,
+    file,
+    names,
+    objects,
+    option,
+    per_input,
+    sizes,
+    texts_by_id,
+    whole_number,
+)
 from opweld.rules import LEVELS
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from opweld.rewrite import Pass, Rule
 
 TargetName: TypeAlias = Literal["native", "x86-64-v3", "x86-64-v4", "aarch64"]
 LevelName: TypeAlias = Literal["none", "basic", "extended", "all"]
@@ -43,108 +58,190 @@ def available_cores() -> int:
 
 
 class CompileOptions(TypedDict, total=False):
-    """The keyword arguments that stand for `Options`, for functions that pass them on."""
+    """The keyword arguments of every function that compiles, for type checkers: an entry for each of `Options`."""
 
     target: TargetName
     level: LevelName
     threads: SupportsIndex
-    dims: Mapping[str, SupportsIndex]
+    dims: Mapping[str, SupportsIndex] | None
+    dim_hints: Mapping[str, SupportsIndex] | None
     disable: Iterable[str]
-    pins: Mapping[str, str]
-    dim_hints: Mapping[str, SupportsIndex]
+    pins: Mapping[str, str] | None
     schedules: str | os.PathLike[str] | None
-    lengths: Mapping[str, SupportsIndex | None]
-    ranks: Mapping[str, SupportsIndex]
-    constants: Mapping[str, Any]
+    lengths: Mapping[str, SupportsIndex | None] | None
+    ranks: Mapping[str, SupportsIndex] | None
+    constants: Mapping[str, ArrayLike] | None
     tune: TuneName
     denormals: DenormalsName
-    rules: Iterable[object]
+    rules: Iterable[Rule | Pass | type[Rule | Pass]]
+
+
+def _length(name: str, value: object) -> int | None:
+    return None if value is None else whole_number(name, value, 0, 2**31 - 1)
+
+
+def _rank(name: str, value: object) -> int:
+    return whole_number(name, value, 0, 2**31 - 1)
+
+
+def _elements(name: str, value: object) -> Any:
+    """Nested lists of Python's own numbers, which JSON takes."""
+    elements = cast("Any", value).tolist() if hasattr(value, "tolist") else value
+    try:
+        return json.loads(json.dumps(elements))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{name} is {value!r}, expected a number, or lists of numbers") from error
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile a model.
+    """How to compile a model: the table of options. Whatever an option is or tells follows from its line, see `option`.
 
     Attributes:
-        target: the machine to compile for, one of `TARGETS`.
-        level: how much to optimise, one of `LEVELS`; `none` compiles one kernel a node.
-        threads: at most so many a run, 0 for all processors of the machine it runs on. No stage reads it: a compiled
-            model serves any number. What is tuned is run with so many.
-        dims: sizes for symbolic dims of the inputs, 0 included, which become constants of the compiled model.
-        disable: ids, rules or stages of decisions that must stay at their baseline (`opweld explain` lists them).
-        pins: by id of a decision, the name of the alternative to take.
-        dim_hints: sizes that symbolic dims are expected to have; costs are predicted for them, any size stays legal.
-        schedules: a file that says how kernels are computed, as the `schedules.txt` of an artifact does.
-        tune: one of `TUNING`: whether other schedules are tried on this machine, and how many, see `opweld.tune`.
-        schedules_text: what it holds, read when the options are made.
+        schedules_text: what the file `schedules` holds, read when the options are made.
         lenient: whether what `disable`, `pins` and `schedules` say of decisions that are not met, or cannot be taken,
             is passed over, see `fitted`.
-        lengths: by input that is a sequence, how many tensors it holds; by one that is an optional, 0 or 1, or None
-            where it holds nothing.
-        ranks: by input that does not declare its dims, how many it has; the tensors of a sequence x are x[0], x[1], ...
-        constants: by input, the elements that it always has, as numbers or nested lists of them.
-        denormals: one of `DENORMALS`: what numbers below the smallest normal one of their type are, read or computed.
-            `zero` has the processor take them for 0, which changes answers; some processors multiply them a hundred
-            times as slowly.
-        rules: rules and passes of rewriting beside those of opweld and of installed packages, see `rewrite.added`.
     """
 
-    target: str = "native"
-    level: str = "all"
-    threads: int = 0
-    dims: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
-    disable: tuple[str, ...] = ()
-    pins: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
-    dim_hints: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
-    schedules: Path | None = None
-    lengths: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"], hash=False)
-    ranks: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
-    constants: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
-    tune: str = "off"
-    denormals: str = "keep"
-    rules: tuple[object, ...] = field(default=(), hash=False)
+    target: str = option(
+        "native",
+        choice(TARGETS, "NAME"),
+        "the machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64",
+        flag="--target",
+    )
+    level: str = option(
+        "all",
+        choice(LEVELS, "LEVEL"),
+        "how much to optimise: none, basic, extended or all",
+        more="With none, one kernel a node.",
+        flag="--level",
+        rewriting=True,
+    )
+    threads: int = option(
+        0,
+        count(0, MAX_THREADS),
+        "at most so many threads a run; 0 for all processors of the machine that it runs on",
+        more="A compiled model serves any number; what is tuned is run with so many.",
+        flag="--threads",
+        key=lambda options, threads: None if options.tune == "off" else threads,
+    )
+    dims: Mapping[str, int] = option(
+        {},
+        sizes(0),
+        "sizes of symbolic dims of the inputs, which become constants of the compiled model",
+        flag="--dim",
+    )
+    dim_hints: Mapping[str, int] = option(
+        {},
+        sizes(1),
+        "sizes that symbolic dims are expected to have: kernels are chosen for them, and right for any",
+        flag="--dim-hint",
+    )
+    disable: tuple[str, ...] = option(
+        (),
+        names("ids, rules or stages of decisions", "ID"),
+        "ids, rules or stages of decisions that stay at their baseline",
+        more="`opweld explain` lists them.",
+        flag="--disable",
+        key=lambda _, disable: sorted(set(disable)),
+        rewriting=True,
+    )
+    pins: Mapping[str, str] = option(
+        {},
+        texts_by_id(),
+        "by id of a decision, the name of the alternative to take",
+        flag="--pin",
+        rewriting=True,
+    )
+    schedules: Path | None = option(
+        None,
+        file("a schedules file"),
+        "a file that says how kernels are computed: the schedules.txt of an artifact, or an edited one",
+        flag="--schedules",
+        key=lambda options, _: options.schedules_text,  # whatever its name
+    )
+    lengths: Mapping[str, int | None] = option(
+        {},
+        per_input("whole numbers, or None", {"x": 2}, _length),
+        "by input that is a sequence, how many tensors it holds; by one that is an optional, 0 or 1, or none where it"
+        " holds nothing",
+        more="None in Python. The compiled model takes this structure only.",
+        flag="--length",
+    )
+    ranks: Mapping[str, int] = option(
+        {},
+        per_input("whole numbers", {"x": 2}, _rank),
+        "by input that does not declare its dims, how many it has",
+        more="The tensors of a sequence x are x[0], x[1], and so on, here and in constants.",
+        flag="--rank",
+    )
+    constants: Mapping[str, Any] = option(
+        {},
+        per_input("numbers, or lists of them", {"x": [1, 2]}, _elements, item="VALUE"),
+        "by input, the elements that it always has: a number, or lists of numbers as [1,2]",
+        more="For inputs that decide how long a sequence is.",
+        flag="--constant",
+    )
+    tune: str = option(
+        "off",
+        choice(TUNING, "HOW"),
+        "try other schedules on this machine and keep what is faster: off, quick (seconds) or full (minutes)",
+        more="They run on inputs made up for it. It is remembered for this model and machine.",
+        flag="--tune",
+    )
+    denormals: str = option(
+        "keep",
+        choice(DENORMALS, "HOW"),
+        "keep numbers below the smallest normal one of their type, or take them for zero, which is faster on some"
+        " processors and changes answers",
+        flag="--denormals",
+    )
+    rules: tuple[object, ...] = option(
+        (),
+        objects("rules and passes"),
+        "rules and passes (`opweld.rewrite.Rule`, `Pass`), or their classes, that rewrite the graph beside opweld's own"
+        " and those of installed packages",
+        key=lambda _, rules: None,  # `extensions.digest` makes one of them
+    )
     schedules_text: str = field(default="", init=False, repr=False)
     lenient: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_choice("target", self.target, TARGETS)
-        _check_choice("level", self.level, LEVELS)
-        _check_choice("tune", self.tune, TUNING)
-        _check_choice("denormals", self.denormals, DENORMALS)
-        _set(self, "threads", _count("threads", self.threads, 0, MAX_THREADS))
-        _set(self, "dims", _sizes("dims", "dim", self.dims, 0))
-        _set(self, "dim_hints", _sizes("dim_hints", "dim hint", self.dim_hints, 1))
-        _set(self, "lengths", _by_input("lengths", "a whole number, or None", self.lengths, _length))
-        _set(self, "ranks", _by_input("ranks", "a whole number", self.ranks, _length))
-        _set(self, "constants", _by_input("constants", "numbers", self.constants, _elements))
-        _set(self, "pins", _pins(self.pins))
-        _set(self, "disable", _names("disable", self.disable))
-        if not isinstance(cast(object, self.rules), Iterable):
-            raise OptionError(f"rules is {self.rules!r}, expected a list of rules and passes")
-        _set(self, "rules", tuple(self.rules))
+        for entry in entries(self):
+            _set(self, entry.name, entry.option.kind.check(entry.name, getattr(self, entry.name)))
         if self.schedules is not None:
             _set(self, "schedules_text", _read_schedules(self.schedules))
-            _set(self, "schedules", Path(self.schedules))
 
     @classmethod
     def of(cls, **values: Any) -> Options:
-        """Options from keyword arguments. Raises OptionError on an unknown name, listing the valid ones."""
-        names = [entry.name for entry in dataclasses.fields(cls) if entry.init]
+        """Options from keyword arguments, None for what is not given. Raises OptionError on an unknown name, listing
+        the valid ones."""
+        names = [entry.name for entry in entries(cls)]
         unknown = sorted(set(values) - set(names))
         if unknown:
             raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(names)}")
+        return cls(**{name: value for name, value in values.items() if value is not None})
+
+    @classmethod
+    def of_texts(cls, given: Mapping[str, Any]) -> Options:
+        """Options from what a command line gave, by name: a list of texts where a flag is repeated. Raises OptionError
+        naming the flag."""
+        values: dict[str, Any] = {}
+        for entry in entries(cls):
+            value, told = given.get(entry.name), entry.option
+            if value is not None:
+                value = value if told.kind.read is None else told.kind.read(told.flag, value)
+                values[entry.name] = told.kind.check(told.flag, value)
         return cls(**values)
 
     def digest(self) -> str:
-        """A hash of all options that change what is compiled, but for rules, of which `extensions.digest` makes one;
-        `threads` does only where they are tuned for."""
-        fixed = _values(self) | {
-            "rules": None,
-            "disable": sorted(set(self.disable)),
-            "schedules": None,  # by its text, whatever its name
-            "threads": None if self.tune == "off" else self.threads,
-        }
-        return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+        """A hash of all that changes what is compiled, but for rules, of which `extensions.digest` makes one."""
+        values = _values(self)
+        for entry in entries(self):
+            key = entry.option.key
+            values[entry.name] = values[entry.name] if key is None else key(self, values[entry.name])
+        del values["schedules_text"]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def fitted(self, dims: Mapping[str, int]) -> Options:
         """These options for feeds of sizes that what was compiled with them refused. A run waits for it, so nothing is
@@ -169,7 +266,7 @@ class Options:
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = _values(self)
-        return (_options, ({entry.name: values[entry.name] for entry in dataclasses.fields(self) if entry.init},))
+        return (_options, ({entry.name: values[entry.name] for entry in entries(self)},))
 
 
 def _values(options: Options) -> dict[str, Any]:
@@ -183,97 +280,19 @@ def _options(values: dict[str, Any]) -> Options:
     return Options(**values)
 
 
-def _read_schedules(path: object) -> str:
-    if not isinstance(path, str | os.PathLike):
-        raise OptionError(f"schedules is {path!r}, expected the path of a schedules file")
-    path = os.fspath(cast("str | os.PathLike[str]", path))
+def _read_schedules(path: Path) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_SCHEDULES + 1)
     except (OSError, ValueError) as error:
-        raise OptionError(f"schedules {path!r}: cannot be read ({error}); name a schedules.txt") from error
+        raise OptionError(f"schedules {str(path)!r}: cannot be read ({error}); name a schedules.txt") from error
     if len(text) > MAX_SCHEDULES:
-        raise OptionError(f"schedules {path!r}: is longer than {MAX_SCHEDULES:,} characters; name a schedules.txt")
+        raise OptionError(f"schedules {str(path)!r}: is longer than {MAX_SCHEDULES:,} characters; name a schedules.txt")
     return text
 
 
 def _set(options: Options, name: str, value: object) -> None:
     object.__setattr__(options, name, value)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise OptionError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
-
-
-def _count(name: str, value: object, lowest: int, highest: int) -> int:
-    """A whole number of any type that is one, numpy's included; True and False are none."""
-    number = None
-    if not isinstance(value, bool) and isinstance(value, SupportsIndex):
-        with contextlib.suppress(TypeError):  # an array of several elements
-            number = operator.index(value)
-    if number is None or not lowest <= number <= highest:
-        raise OptionError(f"{name} is {value!r}, expected a whole number from {lowest} to {highest}")
-    return number
-
-
-def _sizes(option: str, what: str, sizes: object, lowest: int) -> Mapping[str, int]:
-    if not isinstance(sizes, Mapping):
-        raise OptionError(f"{option} is {sizes!r}, expected sizes by name of symbolic dim, as {{'batch': 1}}")
-    found: dict[str, int] = {}
-    for name, size in cast("Mapping[object, object]", sizes).items():
-        if not isinstance(name, str) or not name:
-            raise OptionError(f"{option} has the key {name!r}, expected the name of a symbolic dim")
-        found[name] = _count(f"{what} {name!r}", size, lowest, 2**63 - 1)
-    return MappingProxyType(found)
-
-
-def _by_input(option: str, what: str, values: object, check: Callable[[str, Any], Any]) -> Mapping[str, Any]:
-    if not isinstance(values, Mapping):
-        raise OptionError(f"{option} is {values!r}, expected {what} by name of input, as {{'x': 2}}")
-    found: dict[str, Any] = {}
-    for name, value in cast("Mapping[object, object]", values).items():
-        if not isinstance(name, str) or not name:
-            raise OptionError(f"{option} has the key {name!r}, expected the name of an input")
-        found[name] = check(f"{option} {name!r}", value)
-    return MappingProxyType(found)
-
-
-def _length(name: str, value: object) -> int | None:
-    return None if value is None and name.startswith("lengths") else _count(name, value, 0, 2**31 - 1)
-
-
-def _elements(name: str, value: object) -> Any:
-    """Nested lists of Python's own numbers, which JSON takes."""
-    elements = cast("Any", value).tolist() if hasattr(value, "tolist") else value
-    try:
-        return json.loads(json.dumps(elements))
-    except (TypeError, ValueError) as error:
-        raise OptionError(f"{name} is {value!r}, expected a number, or lists of numbers") from error
-
-
-def _pins(pins: object) -> Mapping[str, str]:
-    if not isinstance(pins, Mapping):
-        raise OptionError(f"pins is {pins!r}, expected names of alternatives by id of a decision")
-    found: dict[str, str] = {}
-    for identity, alternative in cast("Mapping[object, object]", pins).items():
-        if not isinstance(identity, str) or not isinstance(alternative, str) or not identity or not alternative:
-            raise OptionError(f"pins holds {identity!r}: {alternative!r}, expected a decision's id and alternative")
-        found[identity] = alternative
-    return MappingProxyType(found)
-
-
-def _names(option: str, names: object) -> tuple[str, ...]:
-    if isinstance(names, str):
-        raise OptionError(f"{option} is the text {names!r}, expected a list of decision ids, rules or stages")
-    if not isinstance(names, Iterable):
-        raise OptionError(f"{option} is {names!r}, expected a list of decision ids, rules or stages")
-    found: list[str] = []
-    for entry in cast("Iterable[object]", names):
-        if not isinstance(entry, str) or not entry:
-            raise OptionError(f"{option} holds {entry!r}, expected the id of a decision, a rule or a stage")
-        found.append(entry)
-    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 from opweld.build.artifact import MANIFEST
 from opweld.cli.outputs import show_outputs, summaries_of, write_outputs
 from opweld.cli.show import printing
-from opweld.cli.values import pairs, sizes
+from opweld.cli.values import sizes
 from opweld.errors import OptionError, OpweldError
+from opweld.option import pairs
 from opweld.runtime.session import Session
 from opweld.verify.expected import expectation_of
 from opweld.verify.inputs import fitting_inputs

@@ -29,6 +29,7 @@ ORDER = (
     ("groups",),
     ("rules",),
     ("naming",),
+    ("option",),
     ("options",),
     ("target",),
     ("given",),

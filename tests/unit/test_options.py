@@ -5,6 +5,8 @@ import inspect
 import os
 import pickle
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +20,7 @@ import opweld
 from opweld.cli import arguments
 from opweld.cli.main import app
 from opweld.errors import OptionError
+from opweld.option import documented, entries, option, sizes
 from opweld.options import CompileOptions, Environment, Options, available_cores
 
 
@@ -38,20 +41,20 @@ def test_defaults_are_native_everything_on_all_cores() -> None:
         ({"threads": -1}, "threads is -1, expected a whole number from 0 to 1024"),
         ({"threads": True}, "threads is True"),
         ({"threads": 2.0}, "threads is 2.0"),
-        ({"dims": {"batch": -1}}, "dim 'batch' is -1, expected a whole number from 0"),
-        ({"dims": {"batch": np.zeros(2, int)}}, "dim 'batch' is array([0, 0]), expected a whole number"),
-        ({"dim_hints": {"batch": 0}}, "dim hint 'batch' is 0, expected a whole number from 1"),
+        ({"dims": {"batch": -1}}, "dims 'batch' is -1, expected a whole number from 0"),
+        ({"dims": {"batch": np.zeros(2, int)}}, "dims 'batch' is array([0, 0]), expected a whole number"),
+        ({"dim_hints": {"batch": 0}}, "dim_hints 'batch' is 0, expected a whole number from 1"),
         ({"disable": 3}, "disable is 3, expected a list"),
-        ({"pins": {"a": 1}}, "pins holds 'a': 1"),
-        ({"dims": {"batch": 2**63}}, "dim 'batch' is 9223372036854775808"),
+        ({"pins": {"a": 1}}, "pins 'a' is 1"),
+        ({"dims": {"batch": 2**63}}, "dims 'batch' is 9223372036854775808"),
         ({"dims": {"": 1}}, "dims has the key ''"),
-        ({"dims": [("batch", 1)]}, "expected sizes by name of symbolic dim"),
-        ({"disable": "fuse"}, "disable is the text 'fuse', expected a list"),
+        ({"dims": [("batch", 1)]}, "expected whole numbers by name of symbolic dim"),
+        ({"disable": "fuse"}, "disable is 'fuse', expected a list"),
         ({"disable": ("",)}, "disable holds ''"),
         ({"schedules": 3}, "schedules is 3, expected the path of a schedules file"),
         ({"schedules": "no/such.txt"}, "schedules 'no/such.txt': cannot be read"),
         ({"schedules_text": "x"}, "unknown option 'schedules_text'"),
-        ({"levle": "all"}, "unknown option 'levle'; the options are target, level, threads, dims, disable"),
+        ({"levle": "all"}, "unknown option 'levle'; the options are target, level, threads, dims, dim_hints, disable"),
     ],
 )
 def test_bad_values_are_refused_with_the_valid_ones(values: dict[str, Any], message: str) -> None:
@@ -105,59 +108,85 @@ def test_digest_tells_threads_apart_where_they_are_tuned_for() -> None:
     assert Options(threads=1, tune="quick").digest() != Options(threads=2, tune="quick").digest()
 
 
-# An option is stated where it is checked, where it is passed on, where it is documented, and on the command line.
+# An option is one line of the table. What an option added to it becomes, is what each of them is.
 
-FIELDS = {entry.name for entry in dataclasses.fields(Options) if entry.init}
+FIELDS = {entry.name for entry in entries(Options)}
 
 
-def test_every_option_is_a_keyword_of_python() -> None:
-    parameters = inspect.signature(opweld.compile).parameters
-    assert {name for name, value in parameters.items() if value.kind is value.KEYWORD_ONLY} - {"progress"} == FIELDS
+def test_every_field_that_a_caller_gives_is_of_the_table() -> None:
+    assert {entry.name for entry in dataclasses.fields(Options) if entry.init} == FIELDS
+
+
+def test_type_checkers_know_the_keywords() -> None:
     assert set(CompileOptions.__annotations__) == FIELDS
 
 
-def test_python_has_the_defaults_of_the_options() -> None:
-    for name, parameter in inspect.signature(opweld.compile).parameters.items():
-        if name in FIELDS:
-            assert (parameter.default or None) == (getattr(Options(), name) or None), name
-
-
-@pytest.mark.parametrize("documented", [opweld.compile, Options], ids=["compile", "Options"])
-def test_every_option_is_documented(documented: Any) -> None:
-    lines = (inspect.getdoc(documented) or "").splitlines()
-    told = {name for line in lines if line.startswith("    ") for name in line.partition(":")[0].strip().split(", ")}
-    assert told >= FIELDS
+@pytest.mark.parametrize("function", [opweld.compile, opweld.explain, opweld.analyze, opweld.InferenceSession.__init__])
+def test_every_function_that_compiles_takes_and_tells_every_option(function: Any) -> None:
+    parameters = inspect.signature(function).parameters
+    assert {entry.name: parameters[entry.name].default for entry in entries(Options)} == {
+        entry.name: entry.default for entry in entries(Options)
+    }
+    told = " ".join((inspect.getdoc(function) or "").split())
+    assert all(f"{entry.name}: {entry.option.documentation}" in told for entry in entries(Options))
 
 
 COMMANDS = cast("dict[str, click.Command]", vars(typer.main.get_command(app))["commands"])
-SHARED = set(inspect.signature(arguments.options).parameters)
+COMPILING = ("compile", "explain", "lock", "run", "verify", "profile", "bench", "bisect", "analyze", "report")
+OWN = {"bench": {"--level"}, "bisect": {"--tune", "--schedules"}}
+"""Flags that a command gives itself, or that would have no effect."""
 
 
-@pytest.mark.parametrize("field", sorted(FIELDS - {"rules"}))
-def test_every_option_is_a_flag_of_compile(field: str) -> None:
-    """By the name of the field, or by its singular where it is repeated: --dim of dims."""
-    flags = {flag for parameter in COMMANDS["compile"].params for flag in parameter.opts}
-    name = "--" + field.replace("_", "-")
-    assert flags & {name, name.removesuffix("s")}
+@pytest.mark.parametrize("name", COMPILING)
+def test_every_option_is_a_flag_of_every_command_that_compiles(name: str) -> None:
+    flags = {flag for parameter in COMMANDS[name].params for flag in parameter.opts}
+    wanted = {entry.option.flag for entry in entries(Options) if entry.option.flag}
+    assert wanted - flags - OWN.get(name, set()) - {"--target"} == set()
+    assert "--target" in flags or name in ("run", "verify", "profile", "bench", "bisect")  # which run it here
+    assert OWN.get(name, set()) & flags == set()
 
 
-@pytest.mark.parametrize("name", [name for name, one in COMMANDS.items() if "disable" in {p.name for p in one.params}])
-def test_what_a_command_takes_it_passes_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flag that a command declares and forgets would be ignored in silence."""
-    passed = set[str]()
+def test_an_option_that_is_added_to_the_table_is_there_everywhere() -> None:
+    @dataclass(frozen=True)
+    class More(Options):
+        speeds: Mapping[str, int] = option(
+            {}, sizes(3), "how fast dims are", more="From 3 on.", flag="--speed", rewriting=True
+        )
 
-    def record(**given: Any) -> None:
-        passed.update(given)
-        raise InterruptedError
+    assert More(speeds={"n": np.int64(4)}).speeds == {"n": 4}  # pyright: ignore[reportArgumentType]
+    for refused in ({"n": 2}, {"": 3}, 3):
+        with pytest.raises(OptionError, match="speeds"):
+            More.of(speeds=refused)
+    with pytest.raises(OptionError, match="--speed 'n' is 2"):
+        More.of_texts({"speeds": ["n=2"]})
+    assert More(speeds={"n": 4}).digest() != More(speeds={"n": 5}).digest()
+    assert pickle.loads(pickle.dumps(Options(dims={"n": 4}))).dims == {"n": 4}
 
-    monkeypatch.setattr(arguments, "options", record)
-    model = tmp_path / "m.onnx"
-    model.touch()
-    arrival = ["-o", str(tmp_path / "out")] if name in ("report", "optimize") else []
-    CliRunner().invoke(app, [name, str(model), *arrival])
-    declared = {parameter.name for parameter in COMMANDS[name].params} & SHARED
-    aside = {"dims", "level"}  # bench takes --levels, and --dim is often the size of an input
-    assert passed and declared - aside == passed - aside
+    @documented(More)
+    def function(model: str, **options: Any) -> None:
+        """Compiles.
+
+        Args:
+            options: see the table.
+        """
+
+    assert "speeds: how fast dims are. From 3 on." in (inspect.getdoc(function) or "")
+    assert inspect.signature(function).parameters["speeds"].default == {}
+
+    made = list[More]()
+
+    @arguments.with_options(rewriting=True, table=More)
+    def command(model: str, *, options: Options) -> None:
+        """Compiles."""
+        assert isinstance(options, More)
+        made.append(options)
+
+    program = typer.Typer(rich_markup_mode=None)
+    program.command()(command)
+    assert CliRunner().invoke(program, ["m.onnx", "--speed", "n=7", "--level", "none"]).exit_code == 0
+    assert (made[0].speeds, made[0].level) == ({"n": 7}, "none")
+    told = CliRunner().invoke(program, ["--help"]).output
+    assert "--speed" in told and "How fast dims are; repeat for more." in told and "--tune" not in told
 
 
 def test_digest_tells_contents_of_schedules_apart(tmp_path: Path) -> None:

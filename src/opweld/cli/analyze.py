@@ -9,10 +9,14 @@ import typer
 
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
+from opweld.options import Options
 
 
+@arguments.with_options(without=("dims",))
 def analyze(
     model: arguments.AnyModelArgument,
+    *,
+    options: Options,
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes of the file, not the kernels.")] = False,
     formulas: Annotated[
         bool, typer.Option("--formulas", help="Write amounts as formulas of the symbolic sizes.")
@@ -23,17 +27,6 @@ def analyze(
     ] = "time",
     top: Annotated[int, typer.Option(metavar="N", min=0, help="How many rows to print; 0 for all.")] = 25,
     dim: arguments.InputDimOption = None,
-    target: arguments.TargetOption = "native",
-    level: arguments.LevelOption = "all",
-    threads: arguments.ThreadsOption = None,
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    schedules: arguments.SchedulesOption = None,
-    tune: arguments.TuneOption = "off",
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
     csv: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write all rows as CSV too; - for stdout alone.", show_default=False),
@@ -65,19 +58,6 @@ def analyze(
     arguments.distinct(model, csv=csv, json=json)
     if sort not in SORTS:
         raise OptionError(f"--sort {sort!r}: expected one of {', '.join(SORTS)}")
-    options = arguments.options(
-        target=target,
-        level=level,
-        threads=threads,
-        disable=disable,
-        pin=pin,
-        dim_hint=dim_hint,
-        schedules=schedules,
-        tune=tune,
-        length=length,
-        rank=rank,
-        constant=constant,
-    )
     dims = arguments.sizes(dim)
     account, folder = read_decisions(model, options, dims)
     machine = Machine.remembered()

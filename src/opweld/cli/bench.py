@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +12,15 @@ import typer
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.ledger import printable
-from opweld.options import LEVELS
+from opweld.options import LEVELS, Options
 from opweld.table import Column, of_names, of_words
 
 
+@arguments.with_options(without=(*arguments.RUNNING, "level"))
 def bench(
     models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.", show_default=False)],
+    *,
+    options: Options,
     vs: Annotated[
         str, typer.Option("--vs", metavar="NAMES", help="Runtimes to compare with: onnxruntime, openvino; or none.")
     ] = "onnxruntime",
@@ -26,16 +30,6 @@ def bench(
     ] = None,
     values: arguments.InputOption = None,
     dim: arguments.InputDimOption = None,
-    threads: arguments.ThreadsOption = None,
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    schedules: arguments.SchedulesOption = None,
-    tune: arguments.TuneOption = "off",
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
-    denormals: arguments.DenormalsOption = "keep",
     rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Blocks of runs each contestant gets.")] = 7,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
@@ -68,25 +62,10 @@ def bench(
         if level not in LEVELS:
             raise OptionError(f"--levels {level!r}: expected some of {', '.join(LEVELS)}")
     check_installed(peers)
+    variants = {level: replace(options, level=level) for level in chosen}
     rows: list[Row] = []
     sizes, given = arguments.sizes(dim), arguments.pairs(values, "--input")
     for model in models:
-        variants = {
-            level: arguments.options(
-                level=level,
-                threads=threads,
-                disable=disable,
-                pin=pin,
-                dim_hint=dim_hint,
-                schedules=schedules,
-                tune=tune,
-                length=length,
-                rank=rank,
-                constant=constant,
-                denormals=denormals,
-            )
-            for level in chosen
-        }
 
         def feeds(opened: Opened) -> dict[str, Any]:
             return opened.feeds(given, sizes, seed)

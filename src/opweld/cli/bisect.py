@@ -13,15 +13,18 @@ from opweld.cli import arguments, show
 from opweld.cli.optimize import RUNTIMES
 from opweld.errors import OptionError, RunError
 from opweld.ledger import Decision, printable
+from opweld.options import Options
 
 if TYPE_CHECKING:
-    from opweld.options import Options
     from opweld.verify.apart import Apart
     from opweld.verify.bisect import Attempt, Attempting, Bisection, Trial
 
 
+@arguments.with_options(without=(*arguments.RUNNING, "tune", "schedules"))
 def bisect(
     model: arguments.ModelArgument,
+    *,
+    options: Options,
     values: arguments.InputOption = None,
     dim: arguments.InputDimOption = None,
     rtol: arguments.RtolOption = None,
@@ -40,14 +43,6 @@ def bisect(
     runtime: Annotated[
         str, typer.Option("--for", metavar="RUNTIME", help="With --optimized: any or onnxruntime, as for `optimize`.")
     ] = "any",
-    level: arguments.LevelOption = "all",
-    threads: arguments.ThreadsOption = None,
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
 ) -> None:
@@ -77,16 +72,6 @@ def bisect(
     from opweld.verify.check import check_tolerances
 
     check_tolerances(rtol=rtol, atol=atol)
-    options = arguments.options(
-        level=level,
-        threads=threads,
-        disable=disable,
-        pin=pin,
-        dim_hint=dim_hint,
-        length=length,
-        rank=rank,
-        constant=constant,
-    )
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
     with show.progress() as progress, Apart() as apart:
         attempt = (

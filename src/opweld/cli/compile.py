@@ -10,29 +10,20 @@ import typer
 
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
+from opweld.options import Options
 
 
+@arguments.with_options()
 def compile_command(
     model: arguments.ModelArgument,
+    *,
+    options: Options,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output", "-o", metavar="OUT.opweld", help="The artifact; MODEL's name with .opweld where not given."
         ),
     ] = None,
-    target: arguments.TargetOption = "native",
-    level: arguments.LevelOption = "all",
-    dim: arguments.FixedDimOption = None,
-    threads: arguments.ThreadsOption = None,
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    schedules: arguments.SchedulesOption = None,
-    tune: arguments.TuneOption = "off",
-    denormals: arguments.DenormalsOption = "keep",
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
 ) -> None:
     """Compile a model into an artifact: a folder that runs without ONNX and without a compiler.
 
@@ -52,21 +43,6 @@ def compile_command(
 
     Symbolic dims stay symbolic unless --dim fixes them: one artifact serves every size. It also holds a C header.
     """
-    options = arguments.options(
-        target=target,
-        level=level,
-        threads=threads,
-        dims=arguments.sizes(dim),
-        disable=disable,
-        pin=pin,
-        dim_hint=dim_hint,
-        schedules=schedules,
-        tune=tune,
-        denormals=denormals,
-        length=length,
-        rank=rank,
-        constant=constant,
-    )
     out = output or Path(f"{model.stem}.opweld")
     if out.exists() and not (out / "manifest.json").is_file():
         raise OptionError(f"--output {out}: is there already and is no artifact; name another folder")

@@ -7,10 +7,14 @@ from typing import Annotated
 import typer
 
 from opweld.cli import arguments, show
+from opweld.options import Options
 
 
+@arguments.with_options()
 def explain(
     model: arguments.AnyModelArgument,
+    *,
+    options: Options,
     node: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Follow this node of the graph to its kernel.", show_default=False),
@@ -24,17 +28,6 @@ def explain(
         bool, typer.Option("--ids", help="As --all, with the decisions behind each kernel's schedule.")
     ] = False,
     near_misses: Annotated[int, typer.Option(metavar="N", help="How many near misses to list.")] = 10,
-    target: arguments.TargetOption = "native",
-    level: arguments.LevelOption = "all",
-    dim: arguments.FixedDimOption = None,
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    schedules: arguments.SchedulesOption = None,
-    tune: arguments.TuneOption = "off",
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
     json: arguments.JsonOption = None,
 ) -> None:
     """Print a summary: what became of the nodes, what fusion saves, how much it covers, and what nearly was fused.
@@ -62,19 +55,6 @@ def explain(
     from opweld.account.explained import Explanation
     from opweld.cli.open import read_decisions
 
-    options = arguments.options(
-        target=target,
-        level=level,
-        dims=arguments.sizes(dim),
-        disable=disable,
-        pin=pin,
-        dim_hint=dim_hint,
-        schedules=schedules,
-        tune=tune,
-        length=length,
-        rank=rank,
-        constant=constant,
-    )
     found = Explanation(read_decisions(model, options)[0], str(model))
     decisions = found.decisions if node is None else found.about(node)
     if rule is not None:

@@ -11,10 +11,14 @@ from opweld import whole
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.ledger import printable
+from opweld.options import Options
 
 
+@arguments.with_options()
 def lock(
     model: arguments.ModelArgument,
+    *,
+    options: Options,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Where to write; standard output where not given."),
@@ -22,15 +26,6 @@ def lock(
     check: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Compare with what was written before.", show_default=False)
     ] = None,
-    target: arguments.TargetOption = "native",
-    level: arguments.LevelOption = "all",
-    dim: arguments.FixedDimOption = None,
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
 ) -> None:
     """Write down which nodes are computed together, and see later whether one fusion was lost.
 
@@ -48,22 +43,10 @@ def lock(
         raise OptionError("--output writes a lock and --check reads one: give one of them")
     from opweld.cli.open import read_decisions
     from opweld.frontend import onnx
-    from opweld.options import Options
     from opweld.rewrite.optimize import optimize_as_asked
     from opweld.verify.lock import changes, fusions_of, parse_lock, parse_nodes, print_lock
     from opweld.verify.structure import renamed, structure_of
 
-    options = arguments.options(
-        target=target,
-        level=level,
-        dims=arguments.sizes(dim),
-        disable=disable,
-        pin=pin,
-        dim_hint=dim_hint,
-        length=length,
-        rank=rank,
-        constant=constant,
-    )
     written = "" if check is None else _read(check)
     before = None if check is None else parse_lock(written, str(check))
     compiled = list(read_decisions(model, options)[0].ledger)

@@ -21,7 +21,9 @@ _DOUBTS = 6
 def machine(
     json: arguments.JsonOption = None,
     again: Annotated[bool, typer.Option("--again", help="Measure, whatever is remembered.")] = False,
-    threads: arguments.ThreadsOption = None,
+    threads: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Of the sums and copies; all processors where 0.")
+    ] = 0,
 ) -> None:
     """Measure what this machine can do at most: arithmetic, bandwidth and latency of every level of memory.
 

@@ -10,6 +10,7 @@ import typer
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.ledger import printable
+from opweld.options import Options
 from opweld.table import Column, of_names
 
 if TYPE_CHECKING:
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 RUNTIMES = ("any", "onnxruntime")
 
 
+@arguments.with_options(rewriting=True)
 def optimize(
     model: arguments.ModelArgument,
+    *,
+    options: Options,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The ONNX file to write.", show_default=False)
     ],
@@ -30,9 +34,6 @@ def optimize(
             "--for", metavar="RUNTIME", help="Who will run it: any, or onnxruntime, whose own operators help."
         ),
     ] = "any",
-    level: arguments.LevelOption = "all",
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
     keep_regions: Annotated[
         bool, typer.Option("--keep-regions", help="Say on each node which kernel of `opweld compile` computes it.")
     ] = False,
@@ -64,7 +65,6 @@ def optimize(
     from opweld.rewrite.optimize import optimize_as_asked
     from opweld.rewrite.write import save
 
-    options = arguments.options(level=level, disable=disable, pin=pin)
     if output.exists() and model.exists() and output.samefile(model):
         raise OptionError(f"{str(output)!r} is the model itself; give the result another name")
     if runtime not in RUNTIMES:

@@ -11,6 +11,7 @@ import typer
 
 from opweld.cli import arguments, show
 from opweld.errors import OptionError, ToolchainError
+from opweld.options import Options
 from opweld.table import Column
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from opweld.runtime.session import Session
 
 
+@arguments.with_options(without=arguments.RUNNING)
 def profile(
     model: arguments.AnyModelArgument,
+    *,
+    options: Options,
     values: arguments.InputOption = None,
     dim: arguments.InputDimOption = None,
     kernel: Annotated[
@@ -51,17 +55,6 @@ def profile(
             show_default=False,
         ),
     ] = None,
-    level: arguments.LevelOption = "all",
-    threads: arguments.ThreadsOption = None,
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    schedules: arguments.SchedulesOption = None,
-    tune: arguments.TuneOption = "off",
-    denormals: arguments.DenormalsOption = "keep",
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     trace: Annotated[
         Path | None,
@@ -113,19 +106,6 @@ def profile(
     arguments.distinct(model, csv=csv, json=json, trace=trace)
     if sort not in SORTS:
         raise OptionError(f"--sort {sort!r}: expected one of {', '.join(SORTS)}")
-    options = arguments.options(
-        level=level,
-        threads=threads,
-        disable=disable,
-        pin=pin,
-        dim_hint=dim_hint,
-        schedules=schedules,
-        tune=tune,
-        denormals=denormals,
-        length=length,
-        rank=rank,
-        constant=constant,
-    )
     dims = arguments.sizes(dim)
     opened = open_model(model, options, dims)
     feeds = opened.feeds(arguments.pairs(values, "--input"), dims, seed)

@@ -27,8 +27,11 @@ NOT_RUN = "the report was made without a run: leave --no-run out"
 NOT_COMPARED = "the report was made with --no-numerics"
 
 
+@arguments.with_options(without=("dims",))
 def report(
     model: arguments.AnyModelArgument,
+    *,
+    options: Options,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.html", help="The file to write.", show_default=False)
     ],
@@ -43,18 +46,6 @@ def report(
     ] = False,
     values: arguments.InputOption = None,
     dim: arguments.InputDimOption = None,
-    threads: arguments.ThreadsOption = None,
-    target: arguments.TargetOption = "native",
-    level: arguments.LevelOption = "all",
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    schedules: arguments.SchedulesOption = None,
-    tune: arguments.TuneOption = "off",
-    denormals: arguments.DenormalsOption = "keep",
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
 ) -> None:
     """Write one HTML file that shows a model before and after: graph, roofline, timeline, memory, decisions, errors.
@@ -95,20 +86,6 @@ def report(
     if peers and (no_run or model.is_dir()):
         why = "--no-run runs nothing" if no_run else f"{str(model)!r} is an artifact, which other runtimes cannot read"
         raise OptionError(f"--vs {vs}: {why}")
-    options = arguments.options(
-        target=target,
-        level=level,
-        threads=threads,
-        disable=disable,
-        pin=pin,
-        dim_hint=dim_hint,
-        schedules=schedules,
-        tune=tune,
-        denormals=denormals,
-        length=length,
-        rank=rank,
-        constant=constant,
-    )
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
     tracing = None if no_run or no_numerics or model.is_dir() else Tracing()
     folder = artifact_of(model, options, dims, tracing)

@@ -9,26 +9,19 @@ import typer
 
 from opweld.cli import arguments, show
 from opweld.cli.outputs import show_outputs, summaries_of, write_outputs
+from opweld.options import Options
 
 
+@arguments.with_options(without=arguments.RUNNING)
 def run(
     model: arguments.AnyModelArgument,
+    *,
+    options: Options,
     values: arguments.InputOption = None,
     dim: arguments.InputDimOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write each output there as a .npy file.")
     ] = None,
-    level: arguments.LevelOption = "all",
-    threads: arguments.ThreadsOption = None,
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    schedules: arguments.SchedulesOption = None,
-    tune: arguments.TuneOption = "off",
-    denormals: arguments.DenormalsOption = "keep",
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     verify_files: arguments.VerifyFilesOption = False,
     json: arguments.JsonOption = None,
@@ -47,19 +40,6 @@ def run(
     """
     from opweld.cli.open import open_model
 
-    options = arguments.options(
-        level=level,
-        threads=threads,
-        disable=disable,
-        pin=pin,
-        dim_hint=dim_hint,
-        schedules=schedules,
-        tune=tune,
-        denormals=denormals,
-        length=length,
-        rank=rank,
-        constant=constant,
-    )
     dims = arguments.sizes(dim)
     opened = open_model(model, options, dims, verify=verify_files)
     feeds = opened.feeds(arguments.pairs(values, "--input"), dims, seed)

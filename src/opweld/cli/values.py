@@ -5,22 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from opweld.errors import OptionError
-
-DIGITS = 12
-"""Of a size: no memory holds more."""
-
-
-def pairs(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    """Splits `NAME=VALUE` texts. Raises OptionError on one without `=`, or on a name given twice."""
-    values: dict[str, str] = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value:
-            raise OptionError(f"{option} {text!r} is not NAME=VALUE")
-        if name in values:
-            raise OptionError(f"{option} gives {name!r} twice")
-        values[name] = value
-    return values
+from opweld.option import DIGITS, pairs
 
 
 def sizes(texts: Iterable[str] | None, option: str = "--dim") -> dict[str, int]:

@@ -10,13 +10,17 @@ import typer
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.ledger import printable
+from opweld.options import Options
 
 if TYPE_CHECKING:
     from opweld.verify.check import Check
 
 
+@arguments.with_options(without=arguments.RUNNING)
 def verify(
     model: arguments.AnyModelArgument,
+    *,
+    options: Options,
     values: arguments.InputOption = None,
     dim: arguments.InputDimOption = None,
     rtol: arguments.RtolOption = None,
@@ -33,17 +37,6 @@ def verify(
     first_bad: Annotated[
         bool, typer.Option("--first-bad", help="Name the node of the first NaN, infinity or bad index, and no more.")
     ] = False,
-    level: arguments.LevelOption = "all",
-    threads: arguments.ThreadsOption = None,
-    disable: arguments.DisableOption = None,
-    pin: arguments.PinOption = None,
-    dim_hint: arguments.HintOption = None,
-    schedules: arguments.SchedulesOption = None,
-    tune: arguments.TuneOption = "off",
-    denormals: arguments.DenormalsOption = "keep",
-    length: arguments.LengthOption = None,
-    rank: arguments.RankOption = None,
-    constant: arguments.ConstantOption = None,
     seed: arguments.SeedOption = 0,
     json: arguments.JsonOption = None,
 ) -> None:
@@ -68,19 +61,6 @@ def verify(
     from opweld.verify.check import check_outputs, check_tolerances
 
     check_tolerances(rtol=rtol, atol=atol)
-    options = arguments.options(
-        level=level,
-        threads=threads,
-        disable=disable,
-        pin=pin,
-        dim_hint=dim_hint,
-        schedules=schedules,
-        tune=tune,
-        denormals=denormals,
-        length=length,
-        rank=rank,
-        constant=constant,
-    )
     if model.is_dir() and against is None:
         raise OptionError(f"{str(model)!r} is an artifact, which holds no graph: name the model with --against")
     if against is not None:

@@ -29,6 +29,7 @@ from opweld.interface import Argument, Specialisation, TensorInfo
 from opweld.onnxruntime.inner_session import InnerSession
 from opweld.onnxruntime.io_binding import IOBinding, OrtValue, type_name
 from opweld.onnxruntime.session_options import PROVIDER, Providers, RunOptions, SessionOptions, check_providers
+from opweld.option import documented
 from opweld.options import CompileOptions, Options
 from opweld.runtime.bind import Array
 from opweld.runtime.fitted import FittedSessions
@@ -88,6 +89,7 @@ class InferenceSession:
     What onnxruntime's sessions keep in attributes that begin with an underscore is here by the same names, as far as it
     has a meaning: programs read it."""
 
+    @documented(Options)
     def __init__(
         self,
         path_or_bytes: str | os.PathLike[str] | bytes,
@@ -112,7 +114,7 @@ class InferenceSession:
             read_config_from_model: not supported where true.
             verify: compare the files of an artifact with their digests, as `opweld.load` does; those of models are in
                 any case.
-            options: further options of `opweld.compile`.
+            options: see docs/options.md.
 
         Raises ModelError, UnsupportedError, ArtifactError, OptionError.
         """

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from opweld.analysis.disturbance import Disturbance
 from opweld.cli import contest as contests
-from opweld.cli.bench import bench, print_rows
+from opweld.cli.bench import print_rows
 from opweld.cli.contest import Row, contest
+from opweld.cli.main import app
 from opweld.cli.measure import Timing
 from opweld.errors import OptionError
 from opweld.options import Options
@@ -44,7 +46,7 @@ def test_who_is_not_installed_is_told_before_anything_is_compiled(way: str, monk
     monkeypatch.setattr(contests, "open_model", refuse)
     with pytest.raises(OptionError, match=r"onnxruntime is not installed: pip install 'opweld\[onnxruntime\]'"):
         if way == "command":
-            bench([Path("m.onnx")], rounds=1)
+            CliRunner().invoke(app, ["bench", "m.onnx", "--rounds", "1"], catch_exceptions=False)
         else:
             contest(Path("m.onnx"), "m", {"all": Options()}, ["onnxruntime"], lambda _: {}, 1)
 
