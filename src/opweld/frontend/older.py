@@ -27,6 +27,10 @@ ONE_AXIS = 13
 """The opset since which Hardmax is along one axis; before, it is along all from one on."""
 
 
+BOUNDS_ARE_INPUTS = 11
+"""The opset since which the bounds of Clip are inputs, of its type."""
+
+
 def state_defaults(graph: onnx.GraphProto, opset: int) -> None:
     """Gives nodes of an older opset the attributes that they leave to its defaults, in place."""
     for node in graph.node:
@@ -41,6 +45,20 @@ def state_defaults(graph: onnx.GraphProto, opset: int) -> None:
 def along_one_axis(graph: onnx.GraphProto) -> None:
     """Writes each Hardmax of a graph of an opset before `ONE_AXIS`, converted but for that, as it is now, in place."""
     replace_nodes(graph, "Hardmax", _along_one_axis)
+
+
+def cast_bounds(graph: onnx.GraphProto) -> None:
+    """Gives each Clip of an opset before `BOUNDS_ARE_INPUTS` bounds of its own type, in place: attributes were float32,
+    and onnx's converter made float32 constants of them."""
+    replace_nodes(graph, "Clip", _cast_bounds)
+
+
+def _cast_bounds(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    for place, name in enumerate(node.input):
+        if place and name:
+            node.input[place] = f"{node.output[0]}/bound{place}"
+            yield helper.make_node("CastLike", [name, node.input[0]], [node.input[place]], name=node.name)
+    yield node
 
 
 def _along_one_axis(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

@@ -17,7 +17,7 @@ from opweld.frontend.aligned import OPSET_OF_NUMPY, align_operands, restore_oper
 from opweld.frontend.batched_scan import NEXT_OPSET, unbatch
 from opweld.frontend.check import check_nodes
 from opweld.frontend.grouped import OF_GROUPS, write_groups
-from opweld.frontend.older import ONE_AXIS, along_one_axis, state_defaults
+from opweld.frontend.older import BOUNDS_ARE_INPUTS, ONE_AXIS, along_one_axis, cast_bounds, state_defaults
 from opweld.frontend.order import bodies_of
 from opweld.ops.registry import OPSET
 from opweld.ops.resample import ROUNDING_OF_10
@@ -209,6 +209,8 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             restore_operands(model)
         if opset < ONE_AXIS:
             along_one_axis(model.graph)
+        if opset < BOUNDS_ARE_INPUTS:
+            cast_bounds(model.graph)
         if opset < 11:
             _state_coordinates(model.graph)
         check_nodes(model.graph.node, OPSET, {})

@@ -120,11 +120,16 @@ def _caster(dtype: DType) -> Callable[[Element], Element | None]:
     return lambda x: _cast(x, dtype)
 
 
+def _rounded(x: float, dtype: DType) -> float:
+    with np.errstate(over="ignore"):  # what is too large becomes infinity
+        return float(np.asarray(x).astype(dtype.numpy))
+
+
 def _cast(x: Element, dtype: DType) -> Element | None:
     """One element converted from or to a float dtype; None when it cannot be told."""
     if isinstance(x, Dim) and dtype.is_float:
         if x.constant is not None:
-            return float(np.asarray(x.constant).astype(dtype.numpy))
+            return _rounded(x.constant, dtype)
         return Ratio(x) if dtype in (DType.F32, DType.F64) else None
     if isinstance(x, Ratio):
         if dtype in (DType.F32, DType.F64):
@@ -133,7 +138,7 @@ def _cast(x: Element, dtype: DType) -> Element | None:
     if isinstance(x, float) and dtype.is_integer:
         return as_dim(int(x)) if abs(x) < 2.0 ** (8 * dtype.bytes - 1) else None
     if isinstance(x, float | bool) and dtype.is_float:
-        return float(np.asarray(x).astype(dtype.numpy))
+        return _rounded(x, dtype)
     return bool(x) if isinstance(x, float | bool) and dtype is DType.BOOL else None
 
 

@@ -114,6 +114,27 @@ def test_what_attributes_said(opset: int) -> None:
             np.testing.assert_array_equal(parts[name], wanted)
 
 
+@pytest.mark.parametrize("dims", [{}, {0: ["N", 3, "H", 5]}])
+def test_what_inputs_said_as_floats(dims: dict[int, Any]) -> None:
+    """Sizes of Split, and the copies and the axis of Tile, are inputs of the data's type in opset 1."""
+    sizes = np.array([1, 0, 2], np.float32)
+    model = make_model("Split", [X, sizes], 3, opset=1, axis=1, constant=[1], dims=dims)
+    parts = run(programs_of(model), {"x0": X})
+    for name, wanted in zip(("y0", "y1", "y2"), np.split(X, [1, 1], axis=1), strict=True):
+        np.testing.assert_array_equal(parts[name], wanted)
+    for copies, axis, shape in ((3, 2, ()), (2, -1, (1,)), (1, 0, ())):
+        numbers = [np.full(shape, number, np.float32) for number in (copies, axis)]
+        model = make_model("Tile", [X, *numbers], opset=1, constant=[1, 2], dims=dims)
+        found = run(programs_of(model), {"x0": X})["y0"]
+        np.testing.assert_array_equal(found, np.concatenate([X] * copies, axis=axis))
+
+
+def test_sizes_that_are_said_twice_are_refused() -> None:
+    model = make_model("Split", [X, np.array([1, 2], np.float32)], 2, opset=1, axis=1, split=[2, 1], constant=[1])
+    with pytest.raises(ModelError, match="its sizes are both an attribute and an input"):
+        programs_of(model)
+
+
 @pytest.mark.parametrize("opset", [1, 2])
 def test_norms_of_a_window(opset: int) -> None:
     p: Any = 3.0 if opset == 1 else 3

@@ -194,3 +194,20 @@ def test_all_channels_are_neighbours() -> None:
     x = np.random.default_rng(1).standard_normal((1, 5, 2, 2)).astype(np.float32)
     squares = np.stack([np.square(x[:, max(0, c - 1) : c + 2]).sum(1) for c in range(5)], 1)
     same(model_of("LRN", 13, x.shape, size=3, alpha=0.5), x, x / (1 + 0.5 / 3 * squares) ** 0.75)
+
+
+@pytest.mark.parametrize("opset", [6, 10])
+@pytest.mark.parametrize("bounds", [{"min": 0.5}, {"max": 6.0}, {"min": 0.1, "max": 6.0}, {}])
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_bounds_that_are_attributes_are_float32(opset: int, bounds: dict[str, float], dtype: Any) -> None:
+    """Rounded to the input's type: to float16 the largest float32 is infinity, and of float64 it clips what is more."""
+    with np.errstate(over="ignore"):
+        x = np.array([-np.inf, -1e300, -60000, 0.25, 7, 1e300, np.inf, np.nan]).astype(dtype)
+        low, high = (np.float32(bounds.get(name, end)).astype(dtype) for name, end in DEFAULTS["Clip"][1].items())
+    model = model_of("Clip", opset, x.shape, **bounds)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    expected = np.clip(x, low, high)
+    np.testing.assert_array_equal(compiled(model, x), expected, strict=True)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(evaluated(model, x), expected, strict=True)
