@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 
 from opweld.fuse.order import Group, Order
 from opweld.fuse.prices import Price, Work
@@ -89,33 +90,64 @@ class Rows:
         space.add(item)
         self._count(item, space, work)
         self._order.join(item.name, last.name)
+        if space.picks(item):
+            self._pull_row_values(item, space)
         return True
 
     def _pull_producers(self, space: RowSpace) -> None:
         """Elementwise tensors that a new row reads are computed while it is read (and stored if others need them)."""
         web, first = self._web, space.anchor
         for name in web.inputs(first):
-            source = web.tensor(name)
-            if source is None or web.kind(source) is not Kind.MAP:
+            if name in self._space_of and web.asked(name, first.name):
                 continue
-            failed: dict[str, int | str] = {}
-            if name in self._space_of:
-                failed["source"] = "computed with another row"
-            elif web.is_joined(source):
-                failed["source"] = "concatenation"
-            elif is_view(source):
-                failed["source"] = "copied data, which is as well read where it is"
-            elif not space.accepts_producer(source):
-                failed["rows"] = f"{name} is not read once at the place in the row of {first.name}"
-            else:
-                failed = self._refusal(source, space)
-            reason = "computed while the row is read"
-            own = of_one_node(source.origin, first.origin)
-            work, price = self._with(source, space)
-            if web.joins(RULE, source, first, reason, failed, price, bytes_of(source), "producer", own=own):
-                space.add_producer(source)
-                self._count(source, space, work)
-                self._order.join(name, first.name)
+            if (source := self._elementwise(name)) is not None:
+                misfit = "" if space.accepts_producer(source) else f"{name} is not read once at the place in the row of"
+                self._pull(source, first, space, misfit, "computed while the row is read")
+
+    def _pull_row_values(self, item: Tensor, space: RowSpace) -> None:
+        """Elementwise tensors with one value a row that a new member reads, and those that these read, are computed
+        with it. The last come first: all that reads a value is there when it is looked at."""
+        web = self._web
+        reader = dict.fromkeys(web.inputs(item), item)
+        pending = [(-web.position[name], name) for name in reader if self._elementwise(name) is not None]
+        heapify(pending)
+        while pending:
+            _, name = heappop(pending)
+            source = web.tensor(name)
+            if source is None or name in self._space_of or not space.accepts_row_value(source):
+                continue
+            if not self._pull(source, reader[name], space, "", "one value a row, which a member needs"):
+                continue
+            for inner in web.inputs(source):
+                if inner not in reader and self._elementwise(inner) is not None:
+                    reader[inner] = source
+                    heappush(pending, (-web.position[inner], inner))
+
+    def _elementwise(self, name: str) -> Tensor | None:
+        source = self._web.tensor(name)
+        return source if source is not None and self._web.kind(source) is Kind.MAP else None
+
+    def _pull(self, source: Tensor, reader: Tensor, space: RowSpace, misfit: str, reason: str) -> bool:
+        """Adds a tensor that a member of a row reads to the row; misfit: why it cannot be there."""
+        web, failed = self._web, dict[str, int | str]()
+        if source.name in self._space_of:
+            failed["source"] = "computed with another row"
+        elif web.is_joined(source):
+            failed["source"] = "concatenation"
+        elif is_view(source):
+            failed["source"] = "copied data, which is as well read where it is"
+        elif misfit:
+            failed["rows"] = f"{misfit} {reader.name}"
+        else:
+            failed = self._refusal(source, space)
+        own = of_one_node(source.origin, reader.origin)
+        work, price = self._with(source, space)
+        if not web.joins(RULE, source, reader, reason, failed, price, bytes_of(source), "producer", own=own):
+            return False
+        space.add_source(source)
+        self._count(source, space, work)
+        self._order.join(source.name, reader.name)
+        return True
 
     def _refusal(self, item: Tensor, space: RowSpace) -> dict[str, int | str]:
         """Why a tensor that fits the rows is not computed with them: it is too much, or in the wrong order."""

@@ -45,6 +45,8 @@ def softmax_of(member: Member) -> tuple[Softmax | None, str]:
     assert space is not None
     if len(space.columns) != 1:
         return None, "a row has several axes of columns"
+    if any(space.picks(tensor) for tensor in member.tensors):
+        return None, "a column is looked up"
     reducing = [tensor for tensor in member.tensors if reductions(tensor.body)]
     if [_kind(tensor) for tensor in reducing] != ["max", "sum"]:
         return None, "its reductions are not a maximum and then a sum"
@@ -76,7 +78,7 @@ def _kind(tensor: Tensor) -> str:
 
 def _is_exp(shares: Tensor, maximum: Tensor, space: RowSpace) -> bool:
     """exp(scores - maximum), of the same scores that the maximum is of. Tensors of a row read each other at their own
-    place in it and nowhere else (`RowSpace`), so that their names say which element."""
+    place in it, unless they look a column up (`RowSpace.picks`), so that their names say which element."""
     body = shares.body
     if not isinstance(body, Unary) or body.op != "exp" or not isinstance(body.x, Binary) or body.x.op != "sub":
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from opweld.fuse.region import reductions
-from opweld.tensor.dim import Axis, Dim
+from opweld.tensor.dim import Axis, Dim, Value
 from opweld.tensor.expr import Load, Reduce, free_atoms, loads
 from opweld.tensor.program import Tensor
 
@@ -48,9 +48,12 @@ class RowSpace:
     def columns_of(self, tensor: Tensor) -> dict[Axis, tuple[str, int]] | None:
         """Where each axis of a member (its own and reduced ones) lies; None when it does not fit the space."""
         known: dict[Axis, tuple[str, int]] = {}
+        picks = False
         for node in loads(tensor.body):
-            if node.tensor in self.places and not self._match(node, known):
-                return None
+            if node.tensor in self.places:
+                if not self._match(node, known):
+                    return None
+                picks = picks or self._picks(node)
         reduced = [axis for reduce in reductions(tensor.body) for axis in reduce.axes]
         for reduce in reductions(tensor.body):
             if not self._place_rest(reduce.axes, "column", self.columns, known):
@@ -65,7 +68,18 @@ class RowSpace:
                 return None
             known[axis] = place
             free.remove(place)
+        if picks and any(place[0] == "column" for place in known.values()):
+            return None
         return None if any(_keeps_a_column(reduce, known) for reduce in reductions(tensor.body)) else known
+
+    def picks(self, tensor: Tensor) -> bool:
+        """Whether the tensor reads a member at a column that it looks up, as a loss does at its target. One value a row
+        can: the passes that it needs are over by then. What has a value for each column reads members at its own."""
+        return any(self._picks(node) for node in loads(tensor.body) if node.tensor in self.places)
+
+    def _picks(self, node: Load) -> bool:
+        places = zip(node.indices, self.places[node.tensor], strict=True)
+        return any(place is not None and place[0] == "column" and _is_looked_up(dim) for dim, place in places)
 
     def _extent(self, place: tuple[str, int]) -> Dim:
         return self.rows[place[1]] if place[0] == "row" else self.columns[place[1]]
@@ -77,6 +91,8 @@ class RowSpace:
             if place is None:
                 if dim.constant != 0:
                     return False
+                continue
+            if place[0] == "column" and _is_looked_up(dim):
                 continue
             axis = dim.atom
             if not isinstance(axis, Axis) or axis.extent is not self._extent(place):
@@ -116,44 +132,62 @@ class RowSpace:
         self.tensors.append(tensor)
         self.places[tensor.name] = tuple(known.get(axis) for axis in tensor.axes)
 
+    def places_in(self, tensor: Tensor) -> dict[Axis, tuple[str, int] | None]:
+        """Where in the row each own and reduced axis of a member is, as far as that is known."""
+        known: dict[Axis, tuple[str, int] | None] = dict(zip(tensor.axes, self.places[tensor.name], strict=True))
+        reduced = reductions(tensor.body)
+        if tensor is self.anchor:
+            return known | {axis: ("column", n) for n, axis in enumerate(reduced[0].axes)}
+        columns = self.columns_of(tensor) or {}
+        return known | {axis: columns[axis] for node in reduced for axis in node.axes if axis in columns}
+
     def accepts_producer(self, source: Tensor) -> bool:
         """Whether each load of the source by the anchor reads it at the current place in the row. Producers do not read
         each other: they would need an order, and places of their own."""
         others = self.tensors[: self.tensors.index(self.anchor)]
         if any(_reads(other, source) or _reads(source, other) for other in others):
             return False
-        return self._producer_places(source) is not None
+        found = self._places_of_source(source)
+        return found is not None and len({p for p in found if p}) == len(self.rows) + len(self.columns)
 
-    def _producer_places(self, source: Tensor) -> tuple[tuple[str, int] | None, ...] | None:
-        anchor = self.anchor
-        reduce = reductions(anchor.body)[0]
-        rows = [axis for axis in anchor.axes if axis.extent.constant != 1]
-        place_of: dict[Axis, tuple[str, int]] = {axis: ("row", i) for i, axis in enumerate(rows)}
-        place_of |= {axis: ("column", i) for i, axis in enumerate(reduce.axes)}
+    def accepts_row_value(self, source: Tensor) -> bool:
+        """Whether the source has one value a row, and each load of it by a member reads that of the current one."""
+        found = self._places_of_source(source)
+        own = [place for place in found or () if place is not None]
+        return (
+            found is not None and len(own) == len(set(own)) and set(own) == {("row", n) for n in range(len(self.rows))}
+        )
+
+    def _places_of_source(self, source: Tensor) -> tuple[tuple[str, int] | None, ...] | None:
+        """The places of a tensor that members read, if they agree."""
         found: tuple[tuple[str, int] | None, ...] | None = None
-        for node in loads(anchor.body):
-            if node.tensor != source.name:
+        for member in self.tensors:
+            sites = [node for node in loads(member.body) if node.tensor == source.name]
+            if not sites:
                 continue
-            places: list[tuple[str, int] | None] = []
-            for dim, axis in zip(node.indices, source.axes, strict=True):
-                if axis.extent.constant == 1:
-                    places.append(None)
-                elif isinstance(dim.atom, Axis) and dim.atom in place_of and dim.atom.extent is axis.extent:
-                    places.append(place_of[dim.atom])
-                else:
+            known = self.places_in(member)
+            for node in sites:
+                places: list[tuple[str, int] | None] = []
+                for dim, axis in zip(node.indices, source.axes, strict=True):
+                    if axis.extent.constant == 1:
+                        places.append(None)
+                        continue
+                    atom = dim.atom
+                    place = known.get(atom) if isinstance(atom, Axis) and atom.extent is axis.extent else None
+                    if place is None:
+                        return None
+                    places.append(place)
+                if node.guards or (found is not None and tuple(places) != found):
                     return None
-            if node.guards or (found is not None and tuple(places) != found):
-                return None
-            found = tuple(places)
-        if found is None or len({p for p in found if p}) != len(place_of):
-            return None
+                found = tuple(places)
         return found
 
-    def add_producer(self, source: Tensor) -> None:
-        """Adds an accepted producer before everything else."""
-        places = self._producer_places(source)
+    def add_source(self, source: Tensor) -> None:
+        """Adds an accepted producer or value of a row before all that read it."""
+        places = self._places_of_source(source)
         assert places is not None
-        self.tensors.insert(0, source)
+        first = next(n for n, member in enumerate(self.tensors) if _reads(member, source))
+        self.tensors.insert(0 if self.tensors[first] is self.anchor else first, source)
         self.places[source.name] = places
 
     def misfit(self, tensor: Tensor) -> str | None:
@@ -167,11 +201,16 @@ class RowSpace:
                 return f"axis {axis.name} of {tensor.name} has {axis.extent} elements, which no row or column has"
         for axis in reduced:
             if axis.extent not in self.columns:
-                return f"{tensor.name} reduces axis {axis.name}, which is no column"
+                return f"{tensor.name} reduces over the rows, which iterations of their own compute"
         for extent in self.rows:
             if all(axis.extent is not extent for axis in tensor.axes):
                 return f"{tensor.name} has no axis for the {extent} rows"
         return f"{tensor.name} does not read the row at its own place in it"
+
+
+def _is_looked_up(dim: Dim) -> bool:
+    """Whether an index is a value computed at run time, or always the same."""
+    return dim.constant is not None or isinstance(dim.atom, Value)
 
 
 def _reads(tensor: Tensor, source: Tensor) -> bool:
