@@ -12,6 +12,7 @@ from opweld.fuse.rows import RowSpace
 from opweld.fuse.steps import fold_steps, recurrence
 from opweld.fuse.web import Web, bytes_of, key_of, of_one_node, too_much
 from opweld.tensor.axes import split
+from opweld.tensor.dim import ZERO
 from opweld.tensor.program import Extern, Item, Scan, Tensor, item_outputs
 
 RULE = "fuse.rows"
@@ -85,7 +86,10 @@ class Rows:
         web.mark(reads, item.name)
         own = bool(item.origin) and all(tensor.origin == item.origin for tensor in space.tensors)
         work, price = self._with(item, space)
-        if not web.joins(RULE, last, item, "the row is resident", failed, price, bytes_of(item), own=own):
+        saved = bytes_of(item)
+        if "rows" in failed:  # what lies between is written, and read again
+            saved = sum((2 * bytes_of(tensor) for tensor in space.tensors if tensor.name in reads), ZERO)
+        if not web.joins(RULE, last, item, "the row is resident", failed, price, saved, own=own):
             return False
         space.add(item)
         self._count(item, space, work)
