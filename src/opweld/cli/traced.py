@@ -32,7 +32,7 @@ from opweld.verify.intermediates import (
     first_undefined,
     read_values,
 )
-from opweld.verify.reference import float64_values, onnxruntime_values
+from opweld.verify.reference import float64_values, onnxruntime_values, own_values
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,15 @@ def compared(
     except UnsupportedError as error:
         notes.append(str(error))
     graph = onnx.load(model, load_external_data=False).graph
-    values = compare_values(graph, read, right, peer, rtol=rtol, atol=atol)
+
+    def own() -> Mapping[str, Any]:
+        try:
+            return own_values(model, fed)
+        except UnsupportedError as error:
+            notes.append(str(error))
+            return {}
+
+    values = compare_values(graph, read, right, peer, own, rtol=rtol, atol=atol)
     return Trace(tuple(values), first_undefined(graph, right), tuple(notes))
 
 

@@ -15,11 +15,8 @@ from opweld.errors import OptionError, UnsupportedError
 from opweld.ledger import printable
 from opweld.shown import Piece, Shown, Table
 from opweld.table import Column, of_names, of_words
-from opweld.verify.compare import SCALE_TOLERANCE, Array, Comparison, compare, relative_error
+from opweld.verify.compare import SCALE_TOLERANCE, Array, Comparison, compare, disagree, relative_error
 from opweld.verify.reference import float64_outputs, onnxruntime_outputs, own_outputs
-
-DISAGREEMENT = 1e-2
-"""More than rounding does to a float32 model, as a part of an output's scale."""
 
 FLOAT64 = "float64"
 """What outputs are compared with where that can be had."""
@@ -124,7 +121,7 @@ class Reference:
             return self._with_peer(i, output, rtol, atol)
         if i not in self.disputed:
             return compare(self.names[i], output, self.right[i], peer, rtol=rtol, atol=atol)
-        own = None if self.own is None or _disagree(self.own[i], self.right[i]) else self.own[i]
+        own = None if self.own is None or disagree(self.own[i], self.right[i]) else self.own[i]
         found = compare(self.names[i], output, self.right[i], own, rtol=rtol, atol=atol)
         if not found.passed and (other := self._with_peer(i, output, rtol, atol)).passed:
             return other
@@ -174,7 +171,7 @@ def reference_of(
         notes.append(str(error))
     disputed = frozenset[int]()
     if right is not None and peer is not None:
-        disputed = frozenset(i for i, (a, b) in enumerate(zip(right, peer, strict=True)) if _disagree(b, a))
+        disputed = frozenset(i for i, (a, b) in enumerate(zip(right, peer, strict=True)) if disagree(b, a))
     if disputed:
         told = ", ".join(repr(names[i]) for i in sorted(disputed))
         notes.append(f"ONNX Runtime and the float64 reference disagree by more than rounding about {told}")
@@ -183,12 +180,6 @@ def reference_of(
     if peer is not None and (right is None or disputed):
         optimised = onnxruntime_outputs(model, feeds, optimised=True)
     return Reference(tuple(names), right, peer, optimised, own, disputed, tuple(notes))
-
-
-def _disagree(other: Array, right: Array) -> bool:
-    """Whether an answer is off by more than rounding: one of the two is wrong, and as an error would tolerate
-    anything."""
-    return right.shape != other.shape or relative_error(other, right)[0] > DISAGREEMENT
 
 
 def check_outputs(

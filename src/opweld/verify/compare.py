@@ -21,6 +21,9 @@ Verdict: TypeAlias = Literal["right", "wrong", "agrees", "differs"]
 SCALE_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 """Error that each dtype may make by rounding alone, as a part of the result's scale."""
 
+DISAGREEMENT = 1e-2
+"""More than rounding does to a float32 model, as a part of a value's scale."""
+
 PEER_FACTOR = 4.0
 """How many times the error of the unoptimised peer is tolerated: another order of summation makes such differences."""
 
@@ -120,6 +123,12 @@ def relative_error(actual: Array, reference: Array) -> tuple[float, tuple[int, .
     difference = np.where(np.isnan(difference) | (~same & (difference == 0.0)), np.inf, difference)
     worst = np.unravel_index(int(difference.argmax()), difference.shape)
     return float(difference.max()) / _scale(reference), tuple(int(i) for i in worst)
+
+
+def disagree(other: Array, right: Array) -> bool:
+    """Whether another answer is off by more than rounding: one of the two is wrong, and as an error would tolerate
+    anything."""
+    return right.shape != other.shape or relative_error(other, right)[0] > DISAGREEMENT
 
 
 def _widened(values: Array) -> Array:

@@ -11,6 +11,7 @@ import ctypes
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -23,7 +24,7 @@ from opweld.runtime.session import Session
 from opweld.tensor.dim import Atom, Dim
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import Variant
-from opweld.verify.compare import SCALE_TOLERANCE, Comparison, compare
+from opweld.verify.compare import SCALE_TOLERANCE, Comparison, compare, disagree, relative_error
 
 Array = NDArray[Any]
 P = ParamSpec("P")
@@ -226,6 +227,7 @@ def compare_values(
     read: Sequence[tuple[Kept, Array]],
     right: Mapping[str, Array],
     peer: Mapping[str, Array],
+    own: Callable[[], Mapping[str, Array]] = dict[str, Array],
     *,
     rtol: float | None = None,
     atol: float | None = None,
@@ -237,7 +239,9 @@ def compare_values(
         graph: the model's.
         read: of the compiled model.
         right: the values of the graph in float64, by name.
-        peer: those of an unoptimised runtime, as far as they are there.
+        peer: those of an unoptimised runtime, as far as they are there: their errors say what rounding does to the
+            model, unless they are more than that.
+        own: those of the reference in the model's own precision, asked for where that is to say it.
         rtol, atol: tolerances, as for `compare`.
     """
     found = {kept.name: (kept, array) for kept, array in read if kept.name in right}
@@ -245,11 +249,12 @@ def compare_values(
     position = {name: i for i, name in enumerate(makers)}
     sources = _sources(graph, found)
     outputs = {value.name for value in graph.output}
+    remembered = cache(own)
     errors: dict[str, float] = {}
     made: list[Intermediate] = []
     for name in sorted(found, key=lambda name: position.get(name, -1)):
         kept, array = found[name]
-        comparison = compare(name, array, right[name], peer.get(name), rtol=rtol, atol=atol)
+        comparison = _compared(name, array, right[name], peer.get(name), remembered, rtol=rtol, atol=atol)
         errors[name] = comparison.error
         before = max((errors.get(source, 0.0) for source in sources.get(name, ())), default=0.0)
         spoilt = _spoilt(array, right[name])
@@ -258,6 +263,27 @@ def compare_values(
     judged = [value.comparison.passed for value in made if value.is_output]
     shown = not judged or not all(judged)
     return [replace(value, shown=shown) for value in made]
+
+
+def _compared(
+    name: str,
+    array: Array,
+    right: Array,
+    peer: Array | None,
+    own: Callable[[], Mapping[str, Array]],
+    *,
+    rtol: float | None,
+    atol: float | None,
+) -> Comparison:
+    """As `Reference.check` compares an output."""
+    if peer is None or not disagree(peer, right):
+        return compare(name, array, right, peer, rtol=rtol, atol=atol)
+    found = compare(name, array, right, rtol=rtol, atol=atol)
+    if not found.passed:
+        rounded = own().get(name)
+        rounded = None if rounded is None or disagree(rounded, right) else rounded
+        found = compare(name, array, right, rounded, rtol=rtol, atol=atol)
+    return replace(found, peer_error=relative_error(peer, right)[0] if peer.shape == right.shape else math.inf)
 
 
 def _sources(graph: onnx.GraphProto, found: Collection[str]) -> dict[str, set[str]]:

@@ -64,10 +64,18 @@ def float64_values(model: Path, feeds: Mapping[str, Any]) -> dict[str, Array]:
     memory as all of them together. Raises UnsupportedError as `float64_outputs` does."""
     proto = onnx.load(model)
     widen_model(proto)
-    wide = {name: _widen_fed(values) for name, values in feeds.items()}
+    return _all_values(proto, {name: _widen_fed(values) for name, values in feeds.items()})
+
+
+def own_values(model: Path, feeds: Mapping[str, Any]) -> dict[str, Array]:
+    """The same in the model's own precision."""
+    return _all_values(onnx.load(model), feeds)
+
+
+def _all_values(proto: onnx.ModelProto, feeds: Mapping[str, Any]) -> dict[str, Array]:
     try:
         with np.errstate(all="ignore"):
-            found = cast("Any", evaluator(proto).run(None, wide, intermediate=True))
+            found = cast("Any", evaluator(proto).run(None, dict(feeds), intermediate=True))
     except Exception as error:  # The evaluator raises whatever NumPy does.
         raise UnsupportedError(f"no float64 reference for this model: {_told(error)}") from error
     return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import onnx
 import pytest
 
-from tests.unit.rewrite.rewritten import Array, kinds, model_of, normal, refusals, rewritten
+from opweld.ledger import Ledger
+from opweld.rewrite.optimize import optimize_model
+from opweld.rules import REWRITES
+from tests.unit.rewrite.answers import written
+from tests.unit.rewrite.rewritten import Array, computed, kinds, model_of, normal, refusals, rewritten
 
 THREE = {name: normal(3, 4, seed=seed) for seed, name in enumerate("abc")}
 
@@ -121,3 +128,40 @@ def test_half_precision_keeps_its_order() -> None:
     feeds = {"a": normal(9, 8), "b": normal(8, 6), "c": normal(6)}
     made = rewritten(model_of(text), {name: array.astype(np.float16) for name, array in feeds.items()})
     assert refusals(made, "rewrite.association")[0].reason == "FLOAT16 may not hold what is in between"
+
+
+GRID = np.array([-np.inf, -2, -0.0, 0, 1, np.inf, np.nan], np.float32)
+
+
+def unless_nan(model: onnx.ModelProto, feeds: dict[str, Array], rule: str) -> tuple[Array, Array]:
+    """The results of a model before and after a rule, where the first are numbers or infinite."""
+    made = optimize_model(model, lambda: Ledger(rules=REWRITES))
+    assert any(decision.fired for decision in made.ledger if decision.rule == rule)
+    with np.errstate(all="ignore"):
+        (before,), (after,) = computed(model, feeds), computed(written(made), feeds)
+    there = ~np.isnan(before)
+    assert there.any() and not there.all()
+    return before[there], after[there]
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub"])
+def test_infinities_times_a_sum(operator: str) -> None:
+    """inf - 2 inf is NaN, and -1 inf is not: what was no NaN is what it was, a NaN may be a number."""
+    a, b, c = (axis.reshape(-1).copy() for axis in np.meshgrid(GRID, GRID, GRID, indexing="ij"))
+    text = (
+        f"g (float[n] a, float[n] b, float[n] c) => (float[n] y) {{ m = Mul(a, b) o = Mul(a, c) y = {operator}(m, o) }}"
+    )
+    np.testing.assert_array_equal(*unless_nan(model_of(text), {"a": a, "b": b, "c": c}, "rewrite.common_factor"))
+    for k, m in itertools.product((-2.0, 0.5, 3.0), (-1.5, 0.25, 2.0)):
+        stored = {"k": np.array(k, np.float32), "l": np.array(m, np.float32)}
+        text = f"g (float[n] a) => (float[n] y) {{ m = Mul(a, k) o = Mul(a, l) y = {operator}(m, o) }}"
+        np.testing.assert_array_equal(*unless_nan(model_of(text, stored), {"a": GRID}, "rewrite.common_factor"))
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub"])
+def test_infinities_times_a_sum_of_weights(operator: str) -> None:
+    x = np.array(list(itertools.product(GRID, GRID)), np.float32)
+    pairs = np.array(list(itertools.product([-2, 0, 1, 3], repeat=4)), np.float32)
+    weights = {"v": pairs[:, :2].T.copy(), "w": pairs[:, 2:].T.copy()}
+    text = f"g (float[n, 2] x) => (float[n, 256] y) {{ p = MatMul(x, v) q = MatMul(x, w) y = {operator}(p, q) }}"
+    np.testing.assert_array_equal(*unless_nan(model_of(text, weights), {"x": x}, "rewrite.sum_of_products"))

@@ -1,7 +1,10 @@
 """What two products of a sum share is taken out of it: a b + a c is a (b + c), and x V + x W is x (V + W).
 
 Stored numbers are added in float64 and rounded once. Where a sum has to be computed, float16 may not hold it though it
-holds both products: then it stays."""
+holds both products: then it stays.
+
+Of infinities only what is NaN changes: inf - 2 inf is NaN, and (1 - 2) inf is -inf. What is a number or infinite as
+written is so afterwards, unless a sum of the other factors is beyond its type."""
 
 from __future__ import annotations
 
