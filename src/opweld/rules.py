@@ -30,6 +30,7 @@ class Rule:
 RULES: dict[str, Rule] = {
     "simplify.fold": Rule("none", "in every run", "computed now, from constants"),
     "fuse.view": Rule("basic", "copy", "index arithmetic in the users"),
+    "fuse.prologue": Rule("none", "in memory", "computed by the contraction that multiplies it, in registers"),
     "fuse.chain": Rule("basic", "separate", "computed inside the user"),
     "fuse.epilogue": Rule("basic", "separate", "computed on the accumulators"),
     "fuse.rows": Rule("extended", "separate", "computed with the row"),

@@ -15,11 +15,12 @@ from typing import Any
 
 from tests.machines import run_as_told
 from tests.random.generate import Case, case_of
+from tests.random.halves import halved
 from tests.random.judge import Judge, judge_level
 from tests.random.kept import load_case
 
-OURS, NNSMITH = "ours", "nnsmith"
-"""Generators of graphs."""
+OURS, HALVES, NNSMITH = "ours", "halves", "nnsmith"
+"""Generators of graphs; the second gives the graphs of the first in float16, where there is such a graph."""
 
 HANG_S = 720.0
 """Seconds of processor time after which a case hangs."""
@@ -53,6 +54,8 @@ def drawn(seed: int, generator: str) -> Case:
     """The case of a seed of one of the generators."""
     if generator == OURS:
         return case_of(seed)
+    if generator == HALVES:
+        return halved(case_of(seed)) or case_of(seed)
     from tests.random import smith
 
     return smith.case_of(seed)

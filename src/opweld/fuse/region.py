@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING
 
 from opweld.tensor.axes import split
 from opweld.tensor.dim import ZERO, Axis, Dim, atoms_of, axes_of, mod, product
-from opweld.tensor.expr import Binary, Expr, Load, Reduce, dims_of, loads, walk
+from opweld.tensor.expr import Binary, Cast, Const, Expr, Load, Reduce, Unary, dims_of, loads, walk
+from opweld.tensor.operators import is_dear
 from opweld.tensor.program import Extern, Scan, Tensor, TensorProgram
 
 if TYPE_CHECKING:
     from opweld.fuse.rows import RowSpace
+
+
+MOST_PROLOGUE = 12
+"""Expression nodes of a factor of a contraction: each is computed anew for every register tile that multiplies it."""
 
 
 class Kind(enum.Enum):
@@ -171,13 +176,29 @@ def reductions(body: Expr) -> list[Reduce]:
 
 
 def factors(reduce: Reduce) -> tuple[Load, Load] | None:
-    """The two loads of a sum of products, or None."""
+    """The loads that the two factors of a sum of products are computed from, or None: each has all axes of its factor.
+
+    A factor is a load, or cheap elementwise arithmetic around one: a cast of a narrower type, a scale."""
     body = reduce.body
-    if reduce.kind != "sum" or not isinstance(body, Binary) or body.op != "mul":
+    if reduce.kind != "sum" or not isinstance(body, Binary) or body.op != "mul" or not body.dtype.is_float:
         return None
-    if isinstance(body.x, Load) and isinstance(body.y, Load) and body.dtype.is_float:
-        return body.x, body.y
-    return None
+    x, y = _operand(body.x), _operand(body.y)
+    return None if x is None or y is None else (x, y)
+
+
+def _operand(factor: Expr) -> Load | None:
+    """The load that has all axes of a factor; None where there is none, or where computing it takes long."""
+    if isinstance(factor, Load):
+        return factor
+    found, nodes = loads(factor), list(walk(factor))
+    if not found or len(nodes) > MOST_PROLOGUE or not all(map(_is_cheap, nodes)):
+        return None
+    main = max(found, key=lambda node: len(axes_in(node)))
+    return main if all(axes_in(node) <= axes_in(main) for node in found) else None
+
+
+def _is_cheap(node: Expr) -> bool:
+    return isinstance(node, Load | Const | Cast) or (isinstance(node, Unary | Binary) and not is_dear(node.op))
 
 
 def axes_in(load: Load) -> frozenset[Axis]:

@@ -27,7 +27,7 @@ from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import ONE, Axis, Dim, ceildiv
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Load, dims_of, walk
+from opweld.tensor.expr import Binary, Load, dims_of, walk
 from opweld.tensor.program import Constant, Tensor, TensorProgram
 
 COUNTS = (8, 14, 16, 20, 25, 28, 32, 36, 42, 49, 56, 64, 84, 98, 112, 128)
@@ -35,6 +35,7 @@ COUNTS = (8, 14, 16, 20, 25, 28, 32, 36, 42, 49, 56, 64, 84, 98, 112, 128)
 GROUPS = (1, 2, 4, 8)
 """Groups that the lanes may be computed in."""
 
+_RESULTS = (DType.F32, DType.F16, DType.BF16)
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 
 
@@ -50,12 +51,15 @@ class Taps:
 
 
 def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | None:
-    """The axes of a contraction that is a convolution of 3 x 3 at stride 1, of float32 and without groups, or None."""
+    """The axes of a contraction that is a convolution of 3 x 3 at stride 1, without groups and of operands that lie in
+    memory as float32, or None: what is multiplied is made of several elements of either."""
     found = reductions(tensor.body)
     across, along, lane = lanes.across, lanes.along, lanes.axis
     if len(found) != 1 or across is None or along is None or lane is None or along.guards:
         return None
-    if tensor.dtype is not DType.F32 or found[0].dtype is not DType.F32:
+    product = found[0].body
+    bare = isinstance(product, Binary) and isinstance(product.x, Load) and isinstance(product.y, Load)
+    if tensor.dtype not in _RESULTS or found[0].dtype is not DType.F32 or not bare:
         return None
     pairs = [_slide(dim, tensor) for dim in across.indices]
     others = [dim for dim, pair in zip(across.indices, pairs, strict=True) if pair is None]
@@ -144,7 +148,7 @@ def tiled(
         expected.product(pictures),
         (halves(taps.y) * halves(taps.x)).constant is None,
         lanes.vectors,
-        tensor.dtype,
+        reductions(tensor.body)[0].dtype,
         target,
         sum(constant.dtype.bytes * math.prod(constant.shape) for constant in program.constants),
     )

@@ -244,3 +244,10 @@ def test_conv_transpose_output_shape(auto_pad: str) -> None:
         auto_pad=auto_pad,
         reference=lambda *a: transposed(*a, stride=2, pads=pads),
     )
+
+
+def test_half_precision_sums_in_fp32_and_rounds_once() -> None:
+    """Wide enough that its products are those of a matrix, and as Winograd's algorithm makes them."""
+    x, w = (normal(*shape, dtype=np.float16, seed=n) for n, shape in enumerate([(1, 40, 9, 8), (33, 40, 3, 3)]))
+    exact = conv(x, w, pads=(1, 1, 1, 1)).astype(np.float16)
+    check("Conv", [x, w], pads=[1, 1, 1, 1], reference=lambda *_: exact, tolerance=1e-3)

@@ -60,6 +60,61 @@ output y = result
 """
 
 
+def narrow(m: Size, k: int, n: int, dtype: str = "f16", head: str = "") -> str:
+    """relu(x w) of operands of a narrower type, and a residual that reads x as it is."""
+    return f"""program narrow
+{head}
+input x {dtype}[{m}, {k}]
+constant w {dtype}[{k}, {n}]
+constant v {dtype}[{n}, {k}]
+tensor before {dtype}[i0: {m}, i1: {k}] from "Neg"
+  = neg(x[i0, i1])
+tensor hidden f32[i0: {m}, i1: {n}] from "MatMul"
+  over r0: {k}
+  = max(sum<r0>(mul(f32(before[i0, r0]), f32(w[r0, i1]))), 0.0)
+tensor product f32[i0: {m}, i1: {k}] from "MatMul_1"
+  over r0: {n}
+  = sum<r0>(mul(hidden[i0, r0], f32(v[r0, i1])))
+tensor result f32[i0: {m}, i1: {k}] from "Add"
+  = add(product[i0, i1], f32(before[i0, i1]))
+output y = result
+"""
+
+
+def dequantized(m: Size, k: int, n: int) -> str:
+    """x w, where w is (q - zero) * scale with a zero point and a scale for each column."""
+    return f"""program dequantized
+input x f32[{m}, {k}]
+constant q i8[{k}, {n}]
+constant zero i8[{n}]
+constant scale f32[{n}]
+tensor result f32[i0: {m}, i1: {n}] from "MatMul"
+  over r0: {k}
+  = sum<r0>(mul(x[i0, r0], mul(f32(sub(i32(q[r0, i1]), i32(zero[i1]))), scale[i1])))
+output y = result
+"""
+
+
+def narrow_convolution(c: int, o: int, h: int, w: int) -> str:
+    """A padded 3x3 convolution, in float16, of what one of 1x1 makes."""
+    guards = f"i2 + r1 - 1 >= 0, {h} - i2 - r1 >= 0, i3 + r2 - 1 >= 0, {w} - i3 - r2 >= 0"
+    return f"""program narrow_convolution
+input x f16[2, {c}, {h}, {w}]
+constant v f16[{c}, {c}]
+constant w f16[{o}, {c}, 3, 3]
+tensor product f32[i0: 2, i1: {c}, i2: {h}, i3: {w}] from "Conv"
+  over r0: {c}
+  = sum<r0>(mul(f32(x[i0, r0, i2, i3]), f32(v[i1, r0])))
+tensor hidden f16[i0: 2, i1: {c}, i2: {h}, i3: {w}] from "Cast"
+  = f16(floor(product[i0, i1, i2, i3]))
+tensor result f32[i0: 2, i1: {o}, i2: {h}, i3: {w}] from "Conv_1"
+  over r0: {c}, r1: 3, r2: 3
+  %0 = hidden[i0, r0, i2 + r1 - 1, i3 + r2 - 1 if {guards} else 0.0:f16]
+  = sum<r0, r1, r2>(mul(f32(%0), f32(w[i1, r0, r1, r2])))
+output y = result
+"""
+
+
 def of_doubles(text: str) -> str:
     """A program that computes in float64 what it did in float32."""
     return text.replace("f32", "f64")
@@ -519,6 +574,10 @@ PROGRAMS = {
     "product": product(5, 19, 6),
     "product_transposed": product(7, 11, 3, transposed=True),
     "product_of_doubles": of_doubles(product(9, 35, 6)),
+    "narrow": narrow(17, 7, 33),
+    "narrow_bf16": narrow(3, 9, 20, "bf16"),
+    "dequantized": dequantized(5, 7, 35),
+    "narrow_convolution": narrow_convolution(3, 10, 5, 7),
     "convolution": convolution(3, 10, 5, 7),
     "convolution_strided": convolution(5, 6, 9, 7, stride=2),
     "separable": separable(3, 10, 5, 7),

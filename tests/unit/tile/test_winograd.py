@@ -29,7 +29,7 @@ V3, V4 = Target.of("x86-64-v3"), Target.of("x86-64-v4")
 def by_winograd(text: str, target: Target = V3, **wanted: object) -> Compiled:
     """The program with every convolution that can be by Winograd's algorithm, and these alternatives by rule."""
     program, pins = with_data(parse_program(text)), dict[str, str]()
-    first = {"schedule.lane": "i1"}
+    first = {"schedule.lane": "i1", "fuse.prologue": "in memory"}
     for rules in (first, {"schedule.algorithm": "winograd"}, {f"schedule.{n}": str(v) for n, v in wanted.items()}):
         found = compile_with(program, Ledger(pins=pins), target).ledger
         own = [d for d in found if d.rule in rules and rules[d.rule] in {a.name for a in d.alternatives}]
@@ -48,6 +48,11 @@ def check_sizes(text: str, sizes: dict[str, int], target: Target = V3, **wanted:
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (2, 5), (3, 2), (4, 5), (6, 3), (5, 9)])
 def test_even_and_odd_sizes(height: int, width: int, target: Target) -> None:
     check_sizes(programs.bottleneck(3, 11, height, width, n=2), {}, target)
+
+
+def test_weights_of_a_narrower_type_are_transformed_as_float32() -> None:
+    text = programs.bottleneck(3, 11, 5, 6).replace("constant w1 f32", "constant w1 f16")
+    check_sizes(text.replace("w1[i1, r0, r1, r2]", "f32(w1[i1, r0, r1, r2])"), {})
 
 
 @pytest.mark.parametrize("tiles", [8, 14, 25])

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.region import Member as RegionMember
+from opweld.fuse.region import reductions
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes
 from opweld.place.storage import Storage
@@ -93,7 +94,7 @@ class _Template:
         self._schedule = schedule
         self._lanes = target.vector_lanes_f32
         tensor, taps, count = work.member.tensor, work.taps, schedule.tiles
-        self._dtype = tensor.dtype
+        self._dtype = reductions(tensor.body)[0].dtype
         self._count = count
         self._block = Axis("block", ceildiv(work.tiles, count))
         self._tile = Axis("m", count)

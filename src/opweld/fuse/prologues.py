@@ -1,0 +1,280 @@
+"""Prologues: what a contraction does with the elements of an operand before it multiplies them.
+
+    product[i, j] = sum<k>(mul(f32(x[i, k]), f32(w[k, j])))
+
+In registers an operand keeps its own, narrow type in memory, and each register tile that multiplies an element computes
+it anew. In memory it is computed once, and multiplied as it lies: a constant when the model is compiled, any other by
+whoever makes the operand. A value that contractions want as float32 in memory is kept so for all of its readers, who
+round nothing by it: there is then one copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from opweld.fuse.region import Kind, axes_in, classify, factors, reductions
+from opweld.ledger import Alternative, Ledger
+from opweld.schedule.cost import CONVERT, LAUNCH, Product, best_height, contraction, core_of, level_rate, most_rows
+from opweld.schedule.expected import LENGTH, Expected
+from opweld.target import Target
+from opweld.tensor.algebra import simplify
+from opweld.tensor.dim import Axis, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.evaluate import evaluate_tensor
+from opweld.tensor.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    cast,
+    load,
+    loads,
+    substitute_loads,
+    transform,
+    walk,
+)
+from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, item_outputs
+
+RULE = "fuse.prologue"
+"""The rule of every decision here."""
+
+VECTORS = 2
+"""Of the register tile that prices are made for: which one it is is chosen later."""
+
+
+def place_prologues(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> TensorProgram:
+    """The program with operands of contractions computed in memory where that is predicted to take less, each a
+    decision in the ledger."""
+    return _Placing(program, expected, target, ledger).done()
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A factor of a contraction that is no bare load: what it is, and the load that has all its axes."""
+
+    value: Expr
+    operand: Load
+
+
+class _Placing:
+    def __init__(self, program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> None:
+        self._program = program
+        self._expected = expected
+        self._target = target
+        self._ledger = ledger
+        self._signatures = dict(program.signatures)
+        self._constants = {constant.name: constant for constant in program.constants}
+        self._weights = sum(c.dtype.bytes * math.prod(c.shape) for c in program.constants)
+        self._producers = {name: item for item in program.items for name in item_outputs(item)}
+        self._axes: dict[str, tuple[Axis, ...]] = {}
+        self._names: dict[Expr, str] = {}
+        self._after: dict[str, list[Tensor]] = {}
+        self._before: dict[Item, list[Tensor]] = {}
+        self._made: list[Constant] = []
+
+    def done(self) -> TensorProgram:
+        """The program as decided."""
+        items = [(item, self._item(item)) for item in self._program.items]
+        if not self._names:
+            return self._program
+        found: list[Item] = [tensor for value in self._program.inputs for tensor in self._after.get(value.name, ())]
+        for old, new in items:
+            found += (*self._before.get(old, ()), new)
+            found += (tensor for name in item_outputs(new) for tensor in self._after.get(name, ()))
+        copies = {tensor.name for tensors in self._after.values() for tensor in tensors}
+        items = _kept_wide(found, copies, {value for _, value in self._program.outputs})
+        sources = {node.tensor for body in self._names for node in loads(body)}
+        read = {name for item in items for name in item_inputs(item)} | {value for _, value in self._program.outputs}
+        constants = (c for c in self._program.constants if c.name in read or c.name not in sources)
+        return replace(self._program, items=tuple(items), constants=(*constants, *self._made))
+
+    def _item(self, item: Item) -> Item:
+        """The item with loads in place of those factors that are computed in memory."""
+        found = reductions(item.body) if isinstance(item, Tensor) else []
+        if not isinstance(item, Tensor) or len(found) != 1 or not isinstance(found[0].body, Binary):
+            return item
+        pair, values = factors(found[0]), (found[0].body.x, found[0].body.y)
+        if pair is None or all(isinstance(value, Load) for value in values):
+            return item
+        if classify(item, self._constants) is not Kind.CONTRACTION:
+            return item
+        moved: dict[Expr, Expr] = {}
+        answers: dict[str, bool] = {}
+        for value, operand in zip(values, pair, strict=True):
+            body = None if isinstance(value, Load) else self._of_its_operand(value, operand)
+            if body is None:
+                continue
+            if operand.tensor not in answers:  # what is multiplied by itself is so in one way
+                answers[operand.tensor] = self._in_registers(item, found[0], _Factor(value, operand))
+            if not answers[operand.tensor]:
+                moved[value] = _read(self._name(body, operand, item), value, operand)
+        return replace(item, body=transform(item.body, moved.get)) if moved else item
+
+    # ------------------------------------------------------------------------------------------------- the decision
+
+    def _in_registers(self, tensor: Tensor, reduce: Reduce, factor: _Factor) -> bool:
+        known = all(node.tensor in self._constants for node in loads(factor.value))
+        shape = self._signatures[factor.operand.tensor][1]
+        elements = self._expected.product(shape)
+        narrow = elements * factor.operand.dtype.bytes
+        wide = elements * factor.value.dtype.bytes
+        registers, memory = (self._weights_cost if known else self._values_cost)(tensor, reduce, factor, elements)
+        reason = (
+            f"{narrow:,} bytes in memory in place of {wide:,}"
+            if registers <= memory
+            else "each register tile that multiplies an element would compute it anew"
+        )
+        choice = self._ledger.decide(
+            rule=RULE,
+            site=tensor.origin,
+            subject=(tensor.name, factor.operand.tensor),
+            alternatives=(
+                Alternative("in memory", bytes=wide, seconds=memory),
+                Alternative("in registers", bytes=narrow, seconds=registers),
+            ),
+            prefer="in registers" if registers <= memory else "in memory",
+            reason=reason,
+        )
+        return choice == "in registers"
+
+    def _weights_cost(self, tensor: Tensor, reduce: Reduce, factor: _Factor, elements: int) -> tuple[float, float]:
+        """(in registers, in memory) of a constant, along which the lanes run: its bytes come beside the products."""
+        core, target = core_of(self._target), self._target
+        axes = axes_in(factor.operand)
+        extents = [axis.extent for axis in tensor.axes if axis not in axes]
+        known = self._expected.known(product(extents))
+        rows = max(LENGTH, self._expected.product(extents)) if known is None else max(1, known)
+        vectors = self._expected.product(axis.extent for axis in axes) / target.vector_lanes_f32
+        passes = -(-rows // most_rows(VECTORS, reduce.dtype, target))
+        computed = passes * vectors * self._cycles(factor.value) / core.hertz
+        lane = self._expected.product(axis.extent for axis in tensor.axes if axis in axes)
+        reduced = self._expected.product(axis.extent for axis in reduce.axes)
+        shape = Product(lane, rows, reduced, 1, reduce.dtype, target)
+        products = contraction(shape, VECTORS, best_height(shape, VECTORS))
+        rate = level_rate(self._weights, target)
+        fetched = [elements * dtype.bytes / rate for dtype in (factor.operand.dtype, factor.value.dtype)]
+        return max(products.seconds + computed, fetched[0]), max(products.seconds, fetched[1])
+
+    def _values_cost(self, tensor: Tensor, reduce: Reduce, factor: _Factor, elements: int) -> tuple[float, float]:
+        """(in registers, in memory) of a value that is the same in all lanes: each tile of lanes computes it."""
+        core, target = core_of(self._target), self._target
+        axes = axes_in(factor.operand)
+        columns = self._expected.product(axis.extent for axis in tensor.axes if axis not in axes)
+        tiles = -(-max(1, columns) // (VECTORS * target.vector_lanes_f32))
+        each = self._cycles(factor.value)
+        computed = self._expected.product(axis.extent for axis in axes) * tiles * each / core.hertz
+        wider = factor.value.dtype.bytes - factor.operand.dtype.bytes
+        moved = 2 * max(0, wider) * elements / level_rate(elements * factor.value.dtype.bytes, target)
+        once = elements / target.vector_lanes_f32 * each / core.hertz
+        made = 0.0 if factor.operand.tensor in self._producers else LAUNCH
+        return computed, once + moved + made
+
+    def _cycles(self, value: Expr) -> float:
+        """Of a vector of a factor, beside its load."""
+        others = [node for node in walk(value) if not isinstance(node, Load | Const)]
+        return sum(CONVERT if isinstance(node, Cast) else 1 / core_of(self._target).products for node in others)
+
+    # ---------------------------------------------------------------------------------------------------- in memory
+
+    def _of_its_operand(self, value: Expr, operand: Load) -> Expr | None:
+        """A factor as an element of a tensor that has the shape of its operand; None where it is none."""
+        axes = self._axes.get(operand.tensor)
+        if axes is None:
+            shape = self._signatures[operand.tensor][1]
+            axes = self._axes[operand.tensor] = tuple(Axis(f"i{n}", extent) for n, extent in enumerate(shape))
+        places = {index: axis.dim for index, axis in zip(operand.indices, axes, strict=True)}
+
+        def moved(node: Load) -> Expr:
+            if node is operand:
+                return load(node.tensor, node.dtype, tuple(axis.dim for axis in axes))
+            return load(node.tensor, node.dtype, tuple(places.get(index, index) for index in node.indices))
+
+        others = [node for node in loads(value) if node is not operand]
+        if any(node.guards or any(i.constant is None and i not in places for i in node.indices) for node in others):
+            return None
+        if operand.guards and (others or not isinstance(operand.fill, Const)):
+            return None
+        return substitute_loads(value, moved)
+
+    def _name(self, body: Expr, operand: Load, reader: Tensor) -> str:
+        """The name of the value that holds a factor for each element of its operand: one for all that want it."""
+        name = self._names.get(body)
+        if name is not None:
+            return name
+        name = f"{operand.tensor}_{body.dtype.short}"
+        while name in self._signatures:
+            name += "_"
+        shape, axes = self._signatures[operand.tensor][1], self._axes[operand.tensor]
+        self._names[body], self._signatures[name] = name, (body.dtype, shape)
+        self._ledger.call(name, f"{self._ledger.label(operand.tensor)} {body.dtype.short}")
+        read = {node.tensor for node in loads(body)}
+        producer = self._producers.get(operand.tensor)
+        tensor = Tensor(name, body.dtype, axes, body, reader.origin if producer is None else producer.origin)
+        if read <= self._constants.keys():
+            sources = {source: self._constants[source] for source in read}
+            self._made.append(_folded(tensor, sources))
+        elif read == {operand.tensor}:
+            self._after.setdefault(operand.tensor, []).append(tensor)
+        else:
+            self._before.setdefault(reader, []).append(tensor)
+        return name
+
+
+def _read(name: str, value: Expr, operand: Load) -> Expr:
+    """What holds a factor for each element of its operand, where the factor stood."""
+    fill = None if operand.fill is None else simplify(substitute_loads(value, lambda _: operand.fill))
+    return load(name, value.dtype, operand.indices, operand.guards, fill)
+
+
+def _folded(tensor: Tensor, sources: Mapping[str, Constant]) -> Constant:
+    """A tensor of constants as one, computed when it is packed."""
+
+    def evaluated() -> NDArray[Any]:
+        return evaluate_tensor(tensor, {name: source.read() for name, source in sources.items()})
+
+    return Constant(tensor.name, tensor.dtype, tuple(int(e) for e in tensor.shape), evaluated, tensor.origin)
+
+
+def _kept_wide(items: list[Item], copies: Container[str], outputs: Container[str]) -> list[Item]:
+    """Items in which the readers of a value that is also there in a wider type, exactly, read that one instead.
+
+    copies: values that come right after what they are computed from."""
+    wide: dict[str, Tensor] = {}
+    computed = {item.name for item in items if isinstance(item, Tensor)}
+    whole = {name for item in items if not isinstance(item, Tensor) for name in item_inputs(item)}
+    for item in items:
+        if not isinstance(item, Tensor) or item.name not in copies:
+            continue
+        source = _widened(item)
+        if source in computed and source not in outputs and source not in whole:
+            wide[source] = item
+    own = set(wide.values())
+
+    def changed(item: Item) -> Item:
+        if not isinstance(item, Tensor) or item in own or not any(n.tensor in wide for n in loads(item.body)):
+            return item
+        return replace(item, body=substitute_loads(item.body, narrowed))
+
+    def narrowed(node: Load) -> Expr | None:
+        source = wide.get(node.tensor)
+        if source is None:
+            return None
+        fill = None if node.fill is None else simplify(cast(node.fill, source.dtype))
+        return cast(load(source.name, source.dtype, node.indices, node.guards, fill), node.dtype)
+
+    return [changed(item) for item in items]
+
+
+def _widened(tensor: Tensor) -> str:
+    """The value of which a tensor is the wider, exact copy; empty where it is another one."""
+    body = tensor.body
+    if not isinstance(body, Cast) or not isinstance(body.x, Load) or body.x.dtype not in (DType.F16, DType.BF16):
+        return ""
+    return body.x.tensor if body.dtype is DType.F32 and not body.x.guards else ""

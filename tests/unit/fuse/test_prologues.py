@@ -1,0 +1,68 @@
+"""What a contraction does with an operand before it multiplies it: in registers, or once, in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from opweld.fuse.region import Kind
+from opweld.ledger import Ledger
+from opweld.target import Target
+from opweld.tensor.dtype import DType
+from opweld.tensor.parse import parse_program
+from tests.unit.tile.pipeline import Compiled, check_compiled, compile_text, compile_with, with_data
+from tests.unit.tile.programs import dequantized, narrow, narrow_convolution
+
+RULE = "fuse.prologue"
+PROGRAMS = {
+    "narrow": narrow(17, 7, 33),
+    "dequantized": dequantized(5, 7, 35),
+    "narrow_convolution": narrow_convolution(3, 10, 5, 7),
+}
+TARGETS = {name: Target.of(name) for name in ("x86-64-v3", "x86-64-v4", "aarch64")}
+
+
+def decisions(compiled: Compiled) -> dict[str, str]:
+    return {decision.id: decision.taken for decision in compiled.ledger if decision.rule == RULE}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("way", ["in registers", "in memory"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_both_ways_are_right(name: str, way: str, target: str) -> None:
+    program = with_data(parse_program(PROGRAMS[name]))
+    first = compile_with(program, Ledger(), TARGETS[target])
+    pinned = compile_with(program, Ledger(pins=dict.fromkeys(decisions(first), way)), TARGETS[target])
+    assert decisions(pinned) and set(decisions(pinned).values()) == {way}
+    assert all(region.kind is not Kind.ROWWISE for region in pinned.regions.regions)
+    check_compiled(program, pinned, {})
+
+
+def test_weights_in_registers_are_packed_in_their_own_type() -> None:
+    program = with_data(parse_program(dequantized(5, 7, 35)))
+    pins = dict.fromkeys(decisions(compile_with(program, Ledger())), "in registers")
+    placed = compile_with(program, Ledger(pins=pins)).placed
+    packed = [constant.dtype for name, constant in placed.constants.items() if "_packed" in name]
+    assert packed == [DType.I8]
+
+
+def test_few_rows_read_weights_as_they_are_stored() -> None:
+    few = compile_text(narrow(1, 2048, 2048))
+    many = compile_text(narrow(512, 2048, 2048))
+    taken = [{d.subject: d.taken for d in compiled.ledger if d.rule == RULE} for compiled in (few, many)]
+    weights = next(subject for subject in taken[0] if subject.endswith("constant 0"))
+    assert [answers[weights] for answers in taken] == ["in registers", "in memory"]
+
+
+def test_all_readers_of_a_value_that_is_kept_wider_read_that_one() -> None:
+    compiled = compile_text(narrow(64, 64, 64))
+    (widened,) = [t for region in compiled.regions.regions for t in region.tensors if t.name.endswith("_f32")]
+    assert widened.dtype is DType.F32
+    read = {name for region in compiled.regions.regions for name in region.inputs}
+    assert widened.name in read and "before" not in read
+
+
+def test_a_factor_that_takes_long_is_no_factor_of_a_contraction() -> None:
+    text = narrow(17, 7, 33).replace("f32(before[i0, r0])", "tanh(f32(before[i0, r0]))")
+    compiled = compile_text(text)
+    first = next(region for region in compiled.regions.regions if "MatMul" in region.origin)
+    assert first.kind is not Kind.CONTRACTION
