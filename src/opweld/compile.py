@@ -27,6 +27,7 @@ from opweld.option import documented
 from opweld.options import CompileOptions, LevelName, Options
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
+from opweld.runtime.state import Capacity, State
 from opweld.shown import Piece, Shown, Table
 from opweld.table import of_names, of_words
 from opweld.target import Target
@@ -93,22 +94,36 @@ class Model(Shown):
     def _compile(self, dims: Mapping[str, int]) -> Path:
         return compile_model(self._source, self._options.fitted(dims))
 
-    def run(self, feeds: Mapping[str, Feed]) -> dict[str, Value]:
+    def run(self, feeds: Mapping[str, Feed], state: State | None = None) -> dict[str, Value]:
         """Runs the model.
 
         Args:
             feeds: an array for every input name, of the model's dtype and rank; a list of arrays for a sequence, None
                 for an optional that holds nothing.
+            state: of a model with states, what `new_state` made; the run finds it as the one before left it, and
+                writes it.
 
         Returns the outputs by name, new arrays, in the model's order; lists, dicts and None where they are no
         tensors. Raises InputError when a feed is missing, unknown
         or wrong, AssumptionError for sizes that the model was not compiled for, RunError when a kernel fails.
         """
+        if state is not None:
+            return dict(zip(self.session.output_names, self.session.run(feeds, state), strict=True))
         try:
             outputs = self.session.run(feeds)
         except AssumptionError as error:
             outputs = self._fitted.answer(feeds, error, lambda session: session.run(feeds))
         return dict(zip(self.session.output_names, outputs, strict=True))
+
+    def new_state(self, capacity: Capacity = None, dims: Mapping[str, int] | None = None) -> State:
+        """What the model keeps from one run to the next, for a model that was compiled with states.
+
+        Args:
+            capacity: how long what grows may become: one number for all, or by name of the input.
+            dims: sizes of other symbolic dims of the states, as {"batch": 2}.
+
+        Any number of states may be in use, each by one run at a time. Raises InputError for what is not said."""
+        return self.session.new_state(capacity, dims)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Copies the artifact to a folder, usually called `*.opweld`; an artifact already there is replaced.

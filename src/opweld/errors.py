@@ -70,6 +70,10 @@ class RunError(OpweldError, RuntimeError):
     """A run failed: a kernel met a bad index, memory ran out, or the caller ended it."""
 
 
+class StateError(RunError):
+    """A state cannot be used: another run uses it, or it is lost since a run failed. It is as it was."""
+
+
 class ToolchainError(OpweldError):
     """The C compiler is missing or rejected generated source."""
 

@@ -55,6 +55,23 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
+class StateInfo:
+    """A value that lives between runs.
+
+    Attributes:
+        name: of the input that it is. output: the name of the output that it becomes.
+        dtype, shape: as the input declares them.
+        axis: along which it grows; None where a run replaces it.
+    """
+
+    name: str
+    output: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    axis: int | None
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A tensor, by the name that it has in compiled code."""
 

@@ -199,6 +199,26 @@ def texts_by_id() -> Kind:
     return _named("the id of a decision", expected, {"ID": "ALTERNATIVE"}, check, lambda _, text: text, "ALTERNATIVE")
 
 
+def names_by_name(expected: str, example: Mapping[str, str], *, of: str, item: str) -> Kind:
+    """Names by name, where either may be a pattern with one `*`."""
+
+    def check(name: str, value: object) -> str:
+        if not isinstance(value, str) or not value:
+            raise OptionError(f"{name} is {value!r}, expected the name of {of}")
+        return value
+
+    named = _named("an input", expected, example, check, lambda _, text: text, item)
+
+    def checked(name: str, values: object) -> Mapping[str, str]:
+        found = cast("Mapping[str, str]", named.check(name, values))
+        for key, value in found.items():
+            if key.count("*") > 1 or key.count("*") != value.count("*"):
+                raise OptionError(f"{name} holds {key!r}: {value!r}, expected one * in both, or in neither")
+        return found
+
+    return dataclasses.replace(named, check=checked)
+
+
 def file(expected: str) -> Kind:
     """The path of a file that can be read."""
 

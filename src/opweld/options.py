@@ -22,6 +22,7 @@ from opweld.option import (
     entries,
     file,
     names,
+    names_by_name,
     objects,
     option,
     per_input,
@@ -73,6 +74,7 @@ class CompileOptions(TypedDict, total=False):
     constants: Mapping[str, ArrayLike] | None
     tune: TuneName
     denormals: DenormalsName
+    states: Mapping[str, str] | None
     rules: Iterable[Rule | Pass | type[Rule | Pass]]
 
 
@@ -196,6 +198,13 @@ class Options:
         " processors and changes answers",
         flag="--denormals",
     )
+    states: Mapping[str, str] = option(
+        {},
+        names_by_name("names of outputs", {"past": "present"}, of="an output", item="OUTPUT"),
+        "by input that is a value which lives between runs, the output that it becomes, or patterns with one * in both",
+        more="Runs are given a state instead of these inputs, and write it in place: see docs/guides/state.md.",
+        flag="--state",
+    )
     rules: tuple[object, ...] = option(
         (),
         objects("rules and passes"),
@@ -209,6 +218,8 @@ class Options:
     def __post_init__(self) -> None:
         for entry in entries(self):
             _set(self, entry.name, entry.option.kind.check(entry.name, getattr(self, entry.name)))
+        if self.states and self.tune != "off":
+            raise OptionError("tune: a model with states cannot be tuned, as its runs depend on those before them")
         if self.schedules is not None:
             _set(self, "schedules_text", _read_schedules(self.schedules))
 

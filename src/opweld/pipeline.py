@@ -17,6 +17,7 @@ from opweld.build.cache import Cache
 from opweld.build.weights import NoWeights, Weights, WeightsFile
 from opweld.codegen.backend import Finished, unheeded
 from opweld.frontend.program import Description, Program
+from opweld.frontend.states import keep_states
 from opweld.frontends import source_of
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.region import Regions
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 def read(model: object, options: Options, ledger: Ledger, stage: Stage = plain) -> Program:
     """The stages between a model, as `source_of` takes it, and its programs."""
     program = source_of(model).read(options, ledger, stage)
+    program = stage("states", keep_states, program, options.states)
     flow = stage("simplify", simplify_flow, program.flow, ledger)
     check_hints([variant for segment in flow.segments for variant in segment.programs], options.dim_hints)
     return replace(program, flow=flow)
@@ -326,13 +328,14 @@ def _module(
     options: Options,
 ) -> Module:
     return Module(
-        tuple(value.name for value in description.inputs),
+        flow.inputs if flow.states else tuple(value.name for value in description.inputs),
         tuple(value.name for value in description.outputs),
         tuple(name for _, name in flow.outputs),
         segments,
         weights,
         target.features,
         options.denormals == "zero",
+        flow.states,
     )
 
 
@@ -348,6 +351,7 @@ def _manifest(made: Generated, options: Options, target: Target) -> artifact.Man
         metadata=description.metadata,
         structure=description.structure,
         told=description.told,
+        states=description.states,
         variants=tuple(
             artifact.VariantInfo(v.name, tuple(g.reason for g in v.guards), len(v.launches)) for v in module.variants
         ),

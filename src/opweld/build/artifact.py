@@ -20,7 +20,7 @@ from opweld.build.workspace import remove_left
 from opweld.errors import ArtifactError, OpweldError, ShortageError
 from opweld.typed import AGAIN, typed
 from opweld.shortage import check_shortage, describe
-from opweld.interface import ModelMetadata, Structure, TensorInfo
+from opweld.interface import ModelMetadata, StateInfo, Structure, TensorInfo
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -68,6 +68,7 @@ class Manifest:
         told: the shapes of outputs as programs are told them, which is what the file declares.
         metadata: what the model says about itself.
         structure: how callers see inputs and outputs where some are no tensors; None where all are.
+        states: the inputs and outputs that are one value, which lives between runs, in the order of the inputs.
         variants: the compiled variants, tried in this order.
         nodes: of the optimised graph. kernels: distinct compiled functions.
         features: what the processor must have, as the isa of the module names it.
@@ -85,6 +86,7 @@ class Manifest:
     metadata: ModelMetadata = ModelMetadata()
     structure: Structure | None = None
     told: tuple[tuple[int | str, ...] | None, ...] = ()
+    states: tuple[StateInfo, ...] = ()
     variants: tuple[VariantInfo, ...] = ()
     nodes: int = 0
     kernels: int = 0

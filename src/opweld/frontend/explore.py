@@ -6,7 +6,7 @@ If on data becomes a segment with both bodies, a Loop one that follows itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -29,14 +29,17 @@ from opweld.tensor.dim import ZERO, as_dim, product, symbols_of
 MAX_SEGMENTS = 64
 
 
-def segments(model: ir.Model, dims: Mapping[str, int] | None = None) -> list[list[Variant]]:
-    """The segments of a loaded model, the first one first; of each all variants, the likeliest first.
+def segments(
+    model: ir.Model, dims: Mapping[str, int] | None = None, states: Collection[str] = ()
+) -> list[list[Variant]]:
+    """The segments of a loaded model, the first one first; of each all variants, the likeliest first. `states`: inputs
+    that are values which live between runs.
 
     `dims` fixes dynamic dims by name. A condition on sizes or on small integer values forks: both outcomes are tried,
     those that contradict the model are dropped. Raises ModelError or UnsupportedError of the first outcome when none is
     left.
     """
-    explored = _Model(model.graph, dims or {})
+    explored = _Model(model.graph, dims or {}, states)
     try:
         return explored.run()
     except UnknownElementsError as error:
@@ -58,8 +61,8 @@ def variants(model: ir.Model, dims: Mapping[str, int] | None = None) -> list[Var
 class _Model:
     """Explores segment by segment, from the first one on."""
 
-    def __init__(self, graph: ir.Graph, dims: Mapping[str, int]) -> None:
-        self.graph, self.dims = graph, dims
+    def __init__(self, graph: ir.Graph, dims: Mapping[str, int], states: Collection[str]) -> None:
+        self.graph, self.dims, self.states = graph, dims, states
         self.open: frozenset[str] = frozenset()  # the sizes that are left to those who feed the model
         self.found: list[list[Found]] = []
         self.names = Names(graph)
@@ -68,7 +71,7 @@ class _Model:
 
     def run(self) -> list[list[Variant]]:
         check_interface(self.graph)
-        interface = interface_of(self.graph, self.dims)
+        interface = interface_of(self.graph, self.dims, self.states)
         self.open = frozenset(symbol.name for symbol in interface.origins)
         known = {**initial_facts(self.graph), **interface.facts}
         first = Start(list(self.graph), self._done, interface, known, frozenset(self.graph.inputs), self._prelude)

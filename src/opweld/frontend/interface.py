@@ -3,7 +3,7 @@ small integer value that decides a shape."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -75,15 +75,15 @@ class Interface:
         return name
 
 
-def interface_of(graph: ir.Graph, dims: Mapping[str, int]) -> Interface:
-    """The inputs of a graph, some dims fixed by the user.
+def interface_of(graph: ir.Graph, dims: Mapping[str, int], states: Collection[str] = ()) -> Interface:
+    """The inputs of a graph, some dims fixed by the user; dims that only those named `states` have may be 0.
 
     Named dims of one name are one symbol; unnamed, negative and `?` dims are symbols of their own. `dims` may name a
     symbol by its declared or its printed name. Raises OptionError for a name that no dim has.
     """
     found = Interface()
     named: dict[str, Symbol] = {}
-    wanted = dict(dims)
+    wanted, kept = dict(dims), kept_dims(graph, states)
     known: list[str] = []
     for name, size in dims.items():
         if size < 0:
@@ -99,7 +99,8 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int]) -> Interface:
             symbol = None if label is None else named.get(label)
             if symbol is None:
                 origin = (value.name, position, False)
-                symbol = Symbol(found.fresh(f"{value.name}_{position}" if label is None else label, origin))
+                least = 0 if (value.name in states if label is None else label in kept) else 1
+                symbol = Symbol(found.fresh(f"{value.name}_{position}" if label is None else label, origin), least)
                 if label is not None:
                     named[label] = symbol
                 known.append(repr(symbol.name if label is None else label))
@@ -116,6 +117,17 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int]) -> Interface:
             f"no dim is called {next(iter(wanted))!r}; the dynamic dims of this model are {', '.join(known) or 'none'}"
         )
     return found
+
+
+def kept_dims(graph: ir.Graph, states: Collection[str]) -> frozenset[str]:
+    """The names of dims that only states have: how much they hold, which may be nothing yet."""
+    named: dict[bool, set[str]] = {True: set(), False: set()}
+    for value in graph.inputs:
+        for dim in value.shape or ():
+            label = name_of(dim)
+            if label is not None:
+                named[value.name in states].add(label)
+    return frozenset(named[True] - named[False])
 
 
 def name_of(declared: int | ir.SymbolicDim) -> str | None:

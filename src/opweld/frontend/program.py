@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from opweld.interface import ModelMetadata, Structure, TensorInfo
+from opweld.interface import ModelMetadata, StateInfo, Structure, TensorInfo
 from opweld.ledger import Ledger
 from opweld.record import FileNode, NodeEntry
 from opweld.tensor.costed import costed_nodes
@@ -30,6 +30,7 @@ class Description:
         metadata: names and texts.
         nodes: how many there are, those of bodies of control flow included.
         structure: how callers see inputs and outputs, where some are no tensors of numbers.
+        states: the values that live between runs; they are neither inputs nor outputs.
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -38,6 +39,7 @@ class Description:
     metadata: ModelMetadata
     nodes: int
     structure: Structure | None = None
+    states: tuple[StateInfo, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,12 +80,14 @@ class OnnxSource(Source):
         from opweld.frontend.description import describe
         from opweld.frontend.program import Program, costs_of
         from opweld.frontend.recorded import explored_nodes
+        from opweld.frontend.states import input_names
         from opweld.lower import to_flow
         from opweld.rewrite.optimize import hoist
 
         loaded = stage("load", onnx.load_file, self.model, options.specialisation)
         graph = stage("rewrite", hoist, loaded.model, ledger, options.rules)
-        found = stage("explore", explore.segments, graph, options.dims)
+        states = input_names(loaded.model.graph, options.states)
+        found = stage("explore", explore.segments, graph, options.dims, states)
         flow = stage("lower", to_flow, found)
         costs = costs_of(flow)
         if any(decision.fired for decision in ledger):  # rewriting is all that was decided yet
@@ -103,9 +105,11 @@ class OnnxSource(Source):
     def _unwritten(self, options: Options) -> Flow:
         """The programs of the model with nothing rewritten, for what its nodes cost."""
         from opweld.frontend import explore, onnx
+        from opweld.frontend.states import input_names
         from opweld.lower import to_flow
 
-        return to_flow(explore.segments(onnx.load(self.model, options.specialisation), options.dims))
+        model = onnx.load(self.model, options.specialisation)
+        return to_flow(explore.segments(model, options.dims, input_names(model.graph, options.states)))
 
     def check(
         self,

@@ -200,7 +200,7 @@ class Module:
         """
         handle = ctypes.c_void_p()
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
-        tensors = self._tensors(arrays)
+        tensors = self.tensors(arrays)
         made, library = ctypes.byref(handle), self.library
         if runner is None:
             status = library.opw_call(self.handle, tensors, threads, made, message, MESSAGE_BYTES)
@@ -222,7 +222,8 @@ class Module:
             ctypes.memmove(address(array), tensor.data, array.nbytes)
         return array
 
-    def _tensors(self, arrays: list[Array]) -> ctypes.Array[Tensor]:
+    def tensors(self, arrays: list[Array]) -> ctypes.Array[Tensor]:
+        """The arrays as the runtime takes them: one an input, of its dtype, C-contiguous."""
         tensors = (Tensor * len(arrays))()
         for tensor, array, dtype in zip(tensors, arrays, self.input_dtypes, strict=True):
             tensor.data = address(array)
@@ -232,22 +233,25 @@ class Module:
         return tensors
 
     def _bind(self, arrays: list[Array], threads: int) -> Plan:
-        tensors = self._tensors(arrays)
+        tensors = self.tensors(arrays)
         handle = ctypes.c_void_p()
         message = ctypes.create_string_buffer(MESSAGE_BYTES)
         status = self.library.opw_bind(self.handle, tensors, threads, ctypes.byref(handle), message, MESSAGE_BYTES)
         if status != OK or handle.value is None:
             raise runtime_error(status, message.value)
-        outputs: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
-        tensor = Tensor()
-        for i in range(self.n_outputs):
-            self.library.opw_plan_output(handle, i, ctypes.byref(tensor))
-            outputs.append((tuple(tensor.shape[: tensor.rank]), dtypes.numpy_dtype(dtypes.NAMES[tensor.dtype])))
-        plan = Plan(
-            handle.value, tuple(outputs), self.library.opw_plan_threads(handle), self.library.opw_plan_steps(handle)
-        )
+        outputs = self.outputs_of(handle.value, self.n_outputs)
+        plan = Plan(handle.value, outputs, self.library.opw_plan_threads(handle), self.library.opw_plan_steps(handle))
         weakref.finalize(plan, self.library.opw_plan_release, handle.value).atexit = False
         return plan
+
+    def outputs_of(self, plan: int, count: int) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+        """Shape and dtype of the outputs of an opw_plan."""
+        outputs: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
+        tensor = Tensor()
+        for i in range(count):
+            self.library.opw_plan_output(plan, i, ctypes.byref(tensor))
+            outputs.append((tuple(tensor.shape[: tensor.rank]), dtypes.numpy_dtype(dtypes.NAMES[tensor.dtype])))
+        return tuple(outputs)
 
     def describe(self, plan: Plan) -> PlanDescription:
         """What a plan of this module does."""

@@ -25,6 +25,8 @@ TOO_LARGE: Final = 3
 NO_MEMORY: Final = 4
 KERNEL_ERROR: Final = 5
 BAD_MODULE: Final = 6
+STATE_BUSY: Final = 7
+STATE_LOST: Final = 8
 
 MESSAGE_BYTES: Final = 4096
 
@@ -101,6 +103,16 @@ _PROTOTYPES: Final = {
     ),
     "opw_result_output": (None, (_POINTER, ctypes.c_int32, _POINTER)),
     "opw_result_free": (None, (_POINTER,)),
+    "opw_state_make": (ctypes.c_int32, (_POINTER, _POINTER, _POINTER, *_MESSAGE)),
+    "opw_state_free": (None, (_POINTER,)),
+    "opw_state_reset": (ctypes.c_int32, (_POINTER, *_MESSAGE)),
+    "opw_state_tensor": (None, (_POINTER, ctypes.c_int32, _POINTER)),
+    "opw_state_length": (ctypes.c_int64, (_POINTER, ctypes.c_int32)),
+    "opw_state_set_length": (ctypes.c_int32, (_POINTER, ctypes.c_int32, ctypes.c_int64, *_MESSAGE)),
+    "opw_state_plans": (ctypes.c_int32, (_POINTER,)),
+    "opw_state_begin": (ctypes.c_int32, (_POINTER, _POINTER, ctypes.c_int32, _POINTER, *_MESSAGE)),
+    "opw_state_run": (ctypes.c_int32, (_POINTER, _POINTER, _POINTER, *_MESSAGE)),
+    "opw_state_cancel": (None, (_POINTER,)),
     "opw_arena_plan": (ctypes.c_int32, (ctypes.c_int32, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER)),
 }
 

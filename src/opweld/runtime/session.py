@@ -19,6 +19,7 @@ from opweld.runtime.feed import check_shape, check_target, prepare
 from opweld.runtime.library import MESSAGE_BYTES, OK, address
 from opweld.runtime.outputs import Outputs
 from opweld.runtime.profile import TIMING_FIELDS, Clocked, Profile, profile_of
+from opweld.runtime.state import Capacity, Kinds, State, new_state
 from opweld.runtime.structure import Numbers, put_together, take_apart
 from opweld.runtime.visits import clock_call, plan_of_call, watch_call
 from opweld.runtime.watch import Entered, Seen, run_watched
@@ -96,27 +97,45 @@ class Session:
             for info, code in zip(self.manifest.inputs, codes, strict=True)
         ]
         self.decides = self._module.n_segments > 0
+        self._states = self.manifest.states
+        self._kinds: dict[Kinds, Kinds] = {}
         self._calls: list[_Call] = []
         self._outputs = Outputs()
         self._run = self._module.library.opw_run
 
-    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+    def run(self, feeds: Mapping[str, Any], state: State | None = None) -> list[Any]:
         """Computes all outputs, in the model's order, as new arrays.
 
         Args:
             feeds: an array for every input name, of the model's dtype and rank. Arrays that are not C-contiguous,
                 aligned and of native byte order are copied first. A sequence is a list of arrays, an optional that
                 holds nothing is None.
+            state: what the model keeps from one run to the next, for a model with states; the run writes it.
 
         Outputs are arrays, or lists of arrays, lists of dicts, or None, as the model has it.
 
         Raises InputError when a feed is missing, unknown or wrong; AssumptionError when the shapes violate what the
-        model was compiled under; OpweldError naming the node when a kernel meets a bad index.
+        model was compiled under; OpweldError naming the node when a kernel meets a bad index; StateError where the
+        state is in use, or lost.
         """
+        if state is not None or self._states:
+            return self._run_state(feeds, state)
         if self.structure is None:
             return self._compute(feeds)
         numbers = Numbers(self.structure.texts)
         return self._put_together(self._compute(take_apart(self.structure.inputs, feeds, numbers)), numbers)
+
+    def new_state(self, capacity: Capacity = None, dims: Mapping[str, int] | None = None) -> State:
+        """Values that live between runs, zero and empty at first, for runs of this session.
+
+        Args:
+            capacity: how long what grows may become, one number for all or by name of the input. Its memory is used up
+                as it grows.
+            dims: sizes of other symbolic dims of the states, as {"batch": 2}.
+
+        Raises InputError for a capacity or size that is missing, or more than there is memory for.
+        """
+        return new_state(self._module, self._states, capacity, dims)
 
     def run_tensors(self, feeds: Mapping[str, Any]) -> list[Array]:
         """Like `run`, but returns what compiled code gives: the arrays of `manifest.outputs`."""
@@ -214,6 +233,40 @@ class Session:
         self._execute(plan, arrays, outputs)
         return outputs
 
+    def _run_state(self, feeds: Mapping[str, Any], state: State | None) -> list[Array]:
+        """A run that finds what one before it kept."""
+        if not self._states:
+            raise InputError("the model has no states; compile it with states={'past': 'present'} for it to have some")
+        if state is None:
+            names = _list(tuple(info.name for info in self._states))
+            raise InputError(f"the model keeps {names} between runs: make a state with new_state(), and run with it")
+        arrays, _ = self._feed(feeds)
+        try:
+            kinds = state.begin(self._module, arrays, self.threads, self._module.n_outputs)
+        except AssumptionError as error:
+            raise self._explained(error, arrays, state) from None
+        try:
+            # Equal ones are one object, by which the memory of outputs is found again.
+            outputs = self._outputs.make(self._kinds.setdefault(kinds, kinds))
+        except BaseException:
+            state.cancel()
+            raise
+        state.run(arrays, outputs)
+        return outputs
+
+    def _explained(self, error: AssumptionError, arrays: list[Array], state: State) -> InputError:
+        """What does not fit: the inputs, or what is left of a capacity."""
+        self._check_shapes(arrays)
+        shapes = ", ".join(f"{name} {array.shape}" for (name, _), array in zip(self._inputs, arrays, strict=True))
+        used = ", ".join(
+            f"{name} {length} of {state.memory(name).shape[info.axis or 0]}"
+            for info in self._states
+            for name, length in state.lengths.items()
+            if name == info.name
+        )
+        grown = f"; of the states are in use: {used}; state.copy(capacity=N) makes one with more room" if used else ""
+        return AssumptionError(f"{error}; the inputs are {shapes}{grown}")
+
     def _feed(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[Any]]:
         """The arrays in the order of the inputs, and their shapes."""
         arrays: list[Array] = []
@@ -237,6 +290,8 @@ class Session:
         return self._module.call(arrays, self.threads)
 
     def _bind(self, feeds: Mapping[str, Array]) -> tuple[list[Array], Plan]:
+        if self._states:
+            raise InputError("the model keeps values between runs: this needs a model without states, compile it so")
         arrays, shapes = self._feed(feeds)
         for i in self._module.by_value:
             shapes.append(arrays[i].tobytes())

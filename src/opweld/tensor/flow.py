@@ -14,7 +14,7 @@ import numpy as np
 from opweld.errors import AssumptionError, OpweldError
 from opweld.tensor.dtype import DType
 from opweld.tensor.interpret import interpret
-from opweld.tensor.program import TensorProgram
+from opweld.tensor.program import Persistent, TensorProgram
 from opweld.tensor.semantics import Array
 
 
@@ -59,6 +59,12 @@ class Flow:
     inputs: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
     segments: tuple[Segment, ...]
+
+    @property
+    def states(self) -> tuple[Persistent, ...]:
+        """What lives between runs, in any of the programs."""
+        programs = (program for segment in self.segments for program in segment.programs)
+        return next((program.states for program in programs if program.states), ())
 
 
 def interpret_flow(flow: Flow, feeds: Mapping[str, Array], float64: bool = False) -> dict[str, Array]:

@@ -26,13 +26,15 @@ def with_states(flow: Flow, pairs: Mapping[str, str]) -> Flow:
 
     Raises UnsupportedError where an output cannot be what its input is after a run: naming it and what would help."""
     if not pairs:
-        return flow
+        return _arranged(flow) if flow.states else flow
+    if flow.states:
+        raise UnsupportedError("states: the program names states of its own, and needs no others")
     if len(flow.segments) > 1:
         raise UnsupportedError(
             "states: the model decides as it runs (a size or a branch depends on data), and such a model keeps none; "
             "fix sizes with dims, or pass the values as inputs and outputs"
         )
-    segment = flow.segments[0]
+    segment = next(iter(flow.segments))
     programs = tuple(_declared(program, pairs) for program in segment.programs)
     if len({tuple((s.input, s.axis) for s in program.states) for program in programs}) > 1:
         raise UnsupportedError(
@@ -41,6 +43,38 @@ def with_states(flow: Flow, pairs: Mapping[str, str]) -> Flow:
     fed = [name for name in flow.inputs if name not in pairs]
     grows = [LENGTHS] if any(state.axis is not None for state in programs[0].states) else []
     return Flow((*fed, *pairs, *grows), flow.outputs, (Segment(programs, segment.endings),))
+
+
+def lengths_of(flow: Flow) -> str:
+    """The input by which a flow is told how long its states are; empty where none of them grows.
+
+    Raises UnsupportedError where a program of its own does not say it so."""
+    sources = {source.symbol: source for source in flow.segments[0].programs[0].symbols}
+    found: set[str] = set()
+    for number, state in enumerate(flow.states):
+        if state.length is None:
+            continue
+        atom = state.length.atom
+        source = sources.get(atom) if isinstance(atom, Symbol) else None
+        if source is None or not source.by_value or source.position != number or source.divisor != 1:
+            there = (s for s in sources.values() if s.by_value and s.position == number and s.input == LENGTHS)
+            source = next(there, None)
+        if source is None:
+            what = f"value {number} of an input that holds the lengths of all states"
+            raise UnsupportedError(f"state {state.input!r}: its length must be a symbol, {what}")
+        found.add(source.input)
+    if len(found) > 1:
+        raise UnsupportedError(f"states: their lengths come from several inputs, {', '.join(sorted(found))}")
+    return next(iter(found), "")
+
+
+def _arranged(flow: Flow) -> Flow:
+    """A flow that has states of its own, its inputs in the order that a module has them."""
+    if len(flow.segments) > 1:
+        raise UnsupportedError("states: a flow of several segments keeps none")
+    states, lengths = [state.input for state in flow.states], lengths_of(flow)
+    fed = [name for name in flow.inputs if name not in states and name != lengths]
+    return replace(flow, inputs=(*fed, *states, *([lengths] if lengths else [])))
 
 
 def _declared(program: TensorProgram, pairs: Mapping[str, str]) -> TensorProgram:

@@ -56,6 +56,7 @@ Variant = structure(
     steps=ctypes.POINTER(Step),
     n_outputs=I32,
     outputs=ctypes.POINTER(Output),
+    lengths=ctypes.POINTER(I32),
 )
 Input = structure("Input", name=S, dtype=I32, rank=I32, by_value=I32)
 ModuleTable = structure(

@@ -87,7 +87,7 @@ def test_runs(chain: Loaded) -> None:
 
 def test_tables(chain: Loaded) -> None:
     table = chain.table
-    assert (table.abi, table.isa, table.weights_bytes) == (4, b"avx2 fma", 72)
+    assert (table.abi, table.isa, table.weights_bytes) == (5, b"avx2 fma", 72)
     assert (table.inputs[0].name, table.inputs[0].dtype, table.inputs[0].rank) == (b"x", 1, 2)
     assert table.output_names[0] == b"out0"
     steps = table.variants[0].steps

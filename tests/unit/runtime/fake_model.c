@@ -137,14 +137,14 @@ static const opw_output outputs[] = {{OPW_FLOAT32, 2, s_total}, {OPW_FLOAT32, 1,
 #define PROGRAM COUNT(buffers), buffers, COUNT(steps), steps, COUNT(outputs), outputs
 
 static const opw_variant variants[] = {
-    {"even", N_SLOTS, bind_even, COUNT(guards_even), guards_even, PROGRAM},
-    {"small", N_SLOTS, bind_small, COUNT(guards_small), guards_small, PROGRAM},
+    {"even", N_SLOTS, bind_even, COUNT(guards_even), guards_even, PROGRAM, NULL},
+    {"small", N_SLOTS, bind_small, COUNT(guards_small), guards_small, PROGRAM, NULL},
 };
 static const opw_input inputs[] = {
     {"x", OPW_FLOAT32, 2, 0}, {"y", OPW_FLOAT32, 2, 0}, {"index", OPW_INT64, 1, 0}, {"start", OPW_INT64, 0, 1}};
 static const char *const output_names[] = {"total", "picked", "ranges"};
 
 static const opw_module module = {ABI, ISA, 68, COUNT(inputs), inputs, COUNT(output_names), output_names,
-                                  COUNT(variants), variants, 0, NULL, 0, NULL, 0};
+                                  COUNT(variants), variants, 0, NULL, 0, NULL, 0, 0, NULL};
 
 __attribute__((visibility("default"))) const opw_module *opw_module_entry(void) { return &module; }

@@ -51,7 +51,7 @@ def test_processor_features_agree_with_the_system(write_artifact: Build, tmp_pat
 
 
 def test_module_of_another_interface(write_artifact: Build, tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="speaks interface 99, this runtime 4: compile the model again"):
+    with pytest.raises(ArtifactError, match="speaks interface 99, this runtime 5: compile the model again"):
         Session(write_artifact(tmp_path / "a.opweld", ABI=99))
 
 

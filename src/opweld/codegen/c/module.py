@@ -119,7 +119,7 @@ def _module_file(module: Module, kernels: _Kernels) -> str:
     parts.extend(f"OPW_DECLARE_KERNEL({name});\n" for name in kernels.names)
     if len(module.segments) == 1:
         parts.append(_segment_tables("", module.segments[0], kernels))
-        inputs, variants, segments = ("inputs", module.input_names), len(module.variants), "0, NULL, 0, NULL"
+        inputs, variants, segments = ("inputs", module.segments[0].inputs), len(module.variants), "0, NULL, 0, NULL"
     else:
         flow = _FlowTables(module, kernels)
         parts.append(flow.text())
@@ -134,11 +134,19 @@ def _module_file(module: Module, kernels: _Kernels) -> str:
         f"{variants}, {pointer('variants', variants)}",
         segments,
         str(int(module.zero_denormals)),
+        f"{len(module.states)}, {pointer('states', len(module.states))}",
     ]
+    parts.append(array("opw_state_input", "states", _states(module)))
     parts.append(f"static const opw_module module = {{{', '.join(fields)}}};\n\n")
     parts.append('__attribute__((visibility("default"))) const opw_module *opw_module_entry(void);\n')
     parts.append("const opw_module *opw_module_entry(void) { return &module; }\n")
     return "".join(parts)
+
+
+def _states(module: Module) -> list[str]:
+    """Which input each state is, and along which axis it grows."""
+    places = {name: number for number, name in enumerate(module.segments[0].inputs)}
+    return [f"{{{places[state.input]}, {-1 if state.axis is None else state.axis}}}" for state in module.states]
 
 
 def _segment_tables(prefix: str, segment: Segment, kernels: _Kernels) -> str:
@@ -213,6 +221,7 @@ class _FlowTables:
                 f"{len(segment.variants)}, {prefix}variants",
                 "0, NULL, 0, NULL",
                 str(int(module.zero_denormals)),
+                "0, NULL",
             ]
             parts.append(f"static const opw_module {prefix}module = {{{', '.join(fields)}}};\n")
             parts.append(self._values(f"{prefix}values", segment.inputs))

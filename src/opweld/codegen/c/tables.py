@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from opweld.codegen.c.bind import Binder, guard_table
 from opweld.codegen.c.literals import shortened, string_literal
 from opweld.tensor.dim import Atom, Dim
-from opweld.tile.module import Launch, Memory, Variant
+from opweld.tile.module import Launch, Memory, StateMemory, Variant
 from opweld.tile.tile import Kernel
 
 _KINDS = {"input": "OPW_INPUT", "output": "OPW_OUTPUT", "constant": "OPW_CONSTANT", "arena": "OPW_ARENA"}
@@ -45,6 +45,7 @@ class VariantTables:
             array("opw_buffer", f"{self._prefix}_buffers", map(self._buffer, self._variant.memory)),
             *self._step_tables(),
             *self._output_tables(),
+            array("int32_t", f"{self._prefix}_lengths", map(self._length, self._variant.states)),
             array("char *const", f"{self._prefix}_guards", guard_table(self._binder.guards)),
         ]
         # Last: the tables above ask for slots, and bind fills every slot asked for.
@@ -61,6 +62,7 @@ class VariantTables:
             f"{len(v.memory)}, {pointer(f'{p}_buffers', len(v.memory))}",
             f"{len(v.launches)}, {pointer(f'{p}_steps', len(v.launches))}",
             f"{len(v.outputs)}, {pointer(f'{p}_outputs', len(v.outputs))}",
+            pointer(f"{p}_lengths", len(v.states)),
         ]
         return "{" + ", ".join(fields) + "}"
 
@@ -108,6 +110,9 @@ class VariantTables:
             string_literal(_origin(launch.origin or kernel.origin)),
         ]
         return "{" + ", ".join(fields) + "}"
+
+    def _length(self, state: StateMemory) -> str:
+        return "-1" if state.length is None else str(self._binder.slot(state.length))
 
     def _output_tables(self) -> Iterator[str]:
         rows: list[str] = []

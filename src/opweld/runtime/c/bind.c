@@ -39,24 +39,17 @@ static int32_t check_input(const opw_input *expected, const opw_tensor *given, i
     return OPW_OK;
 }
 
-typedef struct {
-    size_t bytes;
-    char *data;
-    const char **values;
-    uint64_t hash;
-} memo_key;
-
-static void key_put(memo_key *key, const void *data, size_t bytes) {
+static void key_put(opw_key *key, const void *data, size_t bytes) {
     memcpy(key->data + key->bytes, data, bytes);
     key->bytes += bytes;
 }
 
 /* The key: threads, then rank and dims of each input, and its bytes where it is by value. */
-static int32_t make_key(const opw_module *module, const opw_tensor *inputs, int32_t threads, memo_key *key,
-                        char *message, size_t capacity) {
+int32_t opw_key_make(const opw_module *module, const opw_tensor *inputs, int32_t n, int32_t threads, opw_key *key,
+                     char *message, size_t capacity) {
     int64_t value_bytes;
     size_t room = sizeof threads;
-    for (int32_t i = 0; i < module->n_inputs; i++) {
+    for (int32_t i = 0; i < n; i++) {
         int32_t status = check_input(&module->inputs[i], &inputs[i], &value_bytes, message, capacity);
         if (status != OPW_OK) return status;
         room += sizeof(int32_t) + sizeof inputs[i].shape + (size_t)value_bytes;
@@ -68,7 +61,7 @@ static int32_t make_key(const opw_module *module, const opw_tensor *inputs, int3
         return OPW_NO_MEMORY;
     }
     key_put(key, &threads, sizeof threads);
-    for (int32_t i = 0; i < module->n_inputs; i++) {
+    for (int32_t i = 0; i < n; i++) {
         key_put(key, &inputs[i].rank, sizeof inputs[i].rank);
         key_put(key, inputs[i].shape, (size_t)inputs[i].rank * sizeof(int64_t));
         check_input(&module->inputs[i], &inputs[i], &value_bytes, NULL, 0);
@@ -81,12 +74,39 @@ static int32_t make_key(const opw_module *module, const opw_tensor *inputs, int3
     return OPW_OK;
 }
 
+bool opw_key_is(const opw_key *key, const opw_plan *plan) {
+    return plan->hash == key->hash && plan->key_bytes == key->bytes && !memcmp(plan->key, key->data, key->bytes);
+}
+
+void opw_key_give(opw_key *key, opw_plan *plan) {
+    plan->hash = key->hash;
+    plan->key_bytes = key->bytes;
+    plan->key = key->data;
+    plan->values = key->values;
+    *key = (opw_key){0};
+}
+
+void opw_key_free(opw_key *key) {
+    free(key->data);
+    free(key->values);
+    *key = (opw_key){0};
+}
+
+bool opw_count_threads(int32_t *threads, char *message, size_t capacity) {
+    if (*threads < 0 || *threads > OPW_MAX_THREADS) {
+        opw_message(message, capacity, "threads must be 0 to %d, got %d", OPW_MAX_THREADS, (int)*threads);
+        return false;
+    }
+    int32_t processors = opw_processors();
+    if (!*threads || *threads > processors) *threads = processors;
+    return true;
+}
+
 /* Under the lock: the plan of this key with one more reference, or NULL. */
-static opw_plan *find(opw_model *model, const memo_key *key) {
+static opw_plan *find(opw_model *model, const opw_key *key) {
     for (int32_t i = 0; i < model->n_plans; i++) {
         opw_plan *plan = model->plans[i];
-        if (plan->hash != key->hash || plan->key_bytes != key->bytes || memcmp(plan->key, key->data, key->bytes))
-            continue;
+        if (!opw_key_is(key, plan)) continue;
         plan->last_used = ++model->clock;
         atomic_fetch_add(&plan->references, 1);
         return plan;
@@ -113,15 +133,14 @@ static opw_plan *remember(opw_model *model, opw_plan *plan) {
 int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, const opw_plan **bound, char *message,
                  size_t capacity) {
     *bound = NULL;
-    if (threads < 0 || threads > OPW_MAX_THREADS) {
-        opw_message(message, capacity, "threads must be 0 to %d, got %d", OPW_MAX_THREADS, (int)threads);
+    if (!opw_count_threads(&threads, message, capacity)) return OPW_INVALID_INPUT;
+    if (model->module->n_states) {
+        opw_message(message, capacity, "the model has states: begin a run with one of them, opw_state_begin");
         return OPW_INVALID_INPUT;
     }
-    int32_t processors = opw_processors();
-    if (!threads || threads > processors) threads = processors;
-    memo_key key = {0};
+    opw_key key = {0};
     opw_plan *plan = NULL, *evicted = NULL;
-    int32_t status = make_key(model->module, inputs, threads, &key, message, capacity);
+    int32_t status = opw_key_make(model->module, inputs, model->module->n_inputs, threads, &key, message, capacity);
     if (status != OPW_OK) goto done;
     opw_lock();
     plan = find(model, &key);
@@ -132,13 +151,11 @@ int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, co
     opw_plan *made = NULL;
     status = opw_plan_make(model, inputs, threads, &made, message, capacity);
     if (status != OPW_OK) goto done;
-    made->hash = key.hash;
-    made->key_bytes = key.bytes;
-    made->key = key.data;
-    made->values = key.values;
+    opw_key kept = key;
+    opw_key_give(&key, made);
     atomic_store(&made->references, 1);
     opw_lock();
-    plan = find(model, &key);
+    plan = find(model, &kept);
     if (!plan) {
         evicted = remember(model, made);
         plan = made;
@@ -150,8 +167,7 @@ int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, co
     return OPW_OK;
 
 done:
-    free(key.data);
-    free(key.values);
+    opw_key_free(&key);
     *bound = plan;
     return status;
 }

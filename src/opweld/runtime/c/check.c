@@ -63,6 +63,9 @@ static bool check_variant(const opw_module *module, const opw_variant *variant, 
         for (int32_t axis = 0; good && axis < output->rank; axis++)
             good = output->shape[axis] >= 0 && output->shape[axis] < variant->n_slots;
     }
+    for (int32_t i = 0; good && i < module->n_states; i++)
+        good = variant->lengths && variant->lengths[i] < variant->n_slots &&
+               (variant->lengths[i] < 0) == (module->states[i].axis < 0);
     if (!good) {
         opw_message(message, capacity, "variant '%s' is inconsistent", variant->name ? variant->name : "?");
         return false;
@@ -116,6 +119,18 @@ bool opw_check_module(const opw_module *module, char *message, size_t capacity) 
         const opw_input *input = &module->inputs[i];
         if (input->name && known_dtype(input->dtype) && input->rank >= -1 && input->rank <= OPW_MAX_RANK) continue;
         opw_message(message, capacity, "input %d of the module is inconsistent", (int)i);
+        return false;
+    }
+    int32_t fed = module->n_inputs - module->n_states - opw_has_lengths(module);
+    bool good = module->n_states >= 0 && fed >= 0 && (!module->n_states || !module->n_segments);
+    for (int32_t i = 0; good && i < module->n_states; i++) {
+        const opw_state_input *state = &module->states[i];
+        good = state->input == fed + i && module->inputs[fed + i].rank >= 0 && state->axis >= -1 &&
+               state->axis < module->inputs[fed + i].rank;
+    }
+    if (good && opw_has_lengths(module)) good = module->inputs[module->n_inputs - 1].dtype == OPW_INT64;
+    if (!good) {
+        opw_message(message, capacity, "the module's states are inconsistent");
         return false;
     }
     for (int32_t i = 0; i < module->n_variants; i++)

@@ -189,9 +189,13 @@ void opw_close(opw_model *model) {
     free(model);
 }
 
-static bool is_input(const opw_model *model, int32_t i) { return i >= 0 && i < model->module->n_inputs; }
+int32_t opw_input_count(const opw_model *model) {
+    const opw_module *module = model->module;
+    return module->n_inputs - module->n_states - opw_has_lengths(module);
+}
 
-int32_t opw_input_count(const opw_model *model) { return model->module->n_inputs; }
+static bool is_input(const opw_model *model, int32_t i) { return i >= 0 && i < opw_input_count(model); }
+
 const char *opw_input_name(const opw_model *model, int32_t i) {
     return is_input(model, i) ? model->module->inputs[i].name : NULL;
 }

@@ -16,6 +16,14 @@
  *   opw_result_output(result, 0, &output);                           dtype, rank, shape and data of output 0
  *   opw_result_free(result);
  *
+ * A model with states (opw_state_count(model) > 0: values that live between runs) is run with one of them at a time:
+ *
+ *   opw_state *state;
+ *   opw_state_make(model, shapes, &state, message, sizeof message);  shapes[i]: of state i, with its capacity
+ *   opw_state_begin(state, inputs, 0, &plan, message, sizeof message);
+ *   opw_state_run(state, input_data, output_data, message, sizeof message);
+ *   opw_state_free(state);
+ *
  * Every function may be called from any thread. Calls that can fail return a status (or NULL) and write one line to
  * `message` (cut to `capacity` bytes; NULL and 0 are allowed). */
 #ifndef OPWELD_H
@@ -32,6 +40,7 @@ extern "C" {
 typedef struct opw_model opw_model;
 typedef struct opw_plan opw_plan;
 typedef struct opw_result opw_result;
+typedef struct opw_state opw_state;
 
 typedef enum {
     OPW_OK = 0,
@@ -40,7 +49,9 @@ typedef enum {
     OPW_TOO_LARGE = 3,     /* a size overflows, or the plan needs more memory than the machine has */
     OPW_NO_MEMORY = 4,     /* an allocation failed */
     OPW_KERNEL_ERROR = 5,  /* a kernel met a bad index or a division by zero */
-    OPW_BAD_MODULE = 6     /* the module contradicts itself: a defect of the compiler */
+    OPW_BAD_MODULE = 6,    /* the module contradicts itself: a defect of the compiler */
+    OPW_STATE_BUSY = 7,    /* another run uses the state */
+    OPW_STATE_LOST = 8     /* a run failed that had begun to overwrite the state */
 } opw_status;
 
 /* The version of this library, and of the interface it speaks. */
@@ -128,6 +139,44 @@ OPW_API int32_t opw_call_with(opw_model *model, const opw_tensor *inputs, int32_
                               void *context, opw_result **result, char *message, size_t capacity);
 OPW_API void opw_result_output(const opw_result *result, int32_t i, opw_tensor *output); /* until the result is freed */
 OPW_API void opw_result_free(opw_result *result);
+
+/* ---- states: values that live between runs, written in place ----
+ *
+ * A state holds one value for each input that was declared to become an output. One with an axis grows: its size along it
+ * is its capacity, of which the first `length` elements are in use; a run appends behind them. One without is replaced by
+ * every run. A model may have any number of states; runs with different ones are independent. */
+
+OPW_API int32_t opw_state_count(const opw_model *model);
+OPW_API const char *opw_state_name(const opw_model *model, int32_t i); /* of the input that it is */
+OPW_API int32_t opw_state_dtype(const opw_model *model, int32_t i);
+OPW_API int32_t opw_state_rank(const opw_model *model, int32_t i);
+OPW_API int32_t opw_state_axis(const opw_model *model, int32_t i); /* along which it grows, -1: it is replaced */
+
+/* Makes a state of zeros; what grows is empty. `shapes`: rank and shape of each value, the capacity along its axis. It
+ * must be freed before its model is closed. */
+OPW_API int32_t opw_state_make(opw_model *model, const opw_tensor *shapes, opw_state **state, char *message,
+                               size_t capacity);
+OPW_API void opw_state_free(opw_state *state);
+/* Back to what it was when it was made, also where it was lost. OPW_STATE_BUSY while a run uses it. */
+OPW_API int32_t opw_state_reset(opw_state *state, char *message, size_t capacity);
+/* The memory of value i, with its capacity: to be read and written while no run uses it. */
+OPW_API void opw_state_tensor(const opw_state *state, int32_t i, opw_tensor *tensor);
+OPW_API int64_t opw_state_length(const opw_state *state, int32_t i); /* in use along its axis, -1: it is replaced */
+/* Says how much of value i is in use, as after writing to its memory. */
+OPW_API int32_t opw_state_set_length(opw_state *state, int32_t i, int64_t length, char *message, size_t capacity);
+/* How many plans the state needed so far: one for the shapes of the inputs that are fed, however long it grows. */
+OPW_API int32_t opw_state_plans(const opw_state *state);
+
+/* Begins a run: takes the state for it, and evaluates all sizes for these inputs and the state's lengths. On success *plan
+ * tells the shapes of outputs; it belongs to the state and is good until the run is over. Then opw_state_run runs it, or
+ * opw_state_cancel gives the state back. OPW_STATE_BUSY where another run has it, OPW_STATE_LOST after one that failed. */
+OPW_API int32_t opw_state_begin(opw_state *state, const opw_tensor *inputs, int32_t threads, const opw_plan **plan,
+                                char *message, size_t capacity);
+/* Runs what was begun, as opw_run would, and gives the state back. `inputs`: those that are fed. When it fails, what grows
+ * is as it was before; where the model has states that a run replaces, OPW_KERNEL_ERROR means that all are lost. */
+OPW_API int32_t opw_state_run(opw_state *state, void *const *inputs, void *const *outputs, char *message,
+                              size_t capacity);
+OPW_API void opw_state_cancel(opw_state *state);
 
 /* The planner alone. Places n buffers of `sizes` bytes, alive in phases first..last inclusive, at 64-byte aligned
  * `offsets`, so that buffers alive together never overlap. totals: [0] peak, [1] sum of sizes, [2] largest live set,

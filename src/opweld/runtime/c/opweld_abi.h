@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPW_ABI 4
+#define OPW_ABI 5
 #define OPW_MAX_RANK 8
 
 /* Element types are the codes of ONNX TensorProto. */
@@ -84,6 +84,7 @@ typedef struct {
     const opw_step *steps;
     int32_t n_outputs;
     const opw_output *outputs;
+    const int32_t *lengths; /* for each state, the slot with its length after a run; -1: a run replaces it */
 } opw_variant;
 
 typedef struct {
@@ -92,6 +93,12 @@ typedef struct {
     int32_t rank;     /* -1: any */
     int32_t by_value; /* 1: the values take part in bind (a small integer input) */
 } opw_input;
+
+/* A value that lives between runs: an input that kernels write to. */
+typedef struct {
+    int32_t input;
+    int32_t axis; /* along which it grows: its size there is its capacity. -1: a run replaces all of it */
+} opw_state_input;
 
 /* ---- programs that decide as they run ----
  *
@@ -139,6 +146,9 @@ typedef struct opw_module {
     int32_t n_values;
     const int32_t *results; /* for each output, the value that it is in the end */
     int32_t zero_denormals; /* 1: while it runs, the processor takes denormal numbers for 0 */
+    /* States are the inputs behind those that are fed; where any of them grows, the lengths of all follow them, int64. */
+    int32_t n_states;
+    const opw_state_input *states;
 } opw_module;
 
 /* The only symbol a module exports: const opw_module *opw_module_entry(void); */

@@ -91,8 +91,17 @@ typedef struct {
     int64_t *sizes, *offsets;
 } arena_request;
 
-/* Offsets of the arena buffers, by buffer id. */
-static int32_t place_arena(opw_plan *plan, int64_t *offset_of, char *message, size_t capacity) {
+/* Whether every buffer of the arena fits where it lies. */
+static bool arena_fits(const opw_plan *plan) {
+    for (int32_t id = 0; id < plan->variant->n_buffers; id++) {
+        const opw_buffer *buffer = &plan->variant->buffers[id];
+        if (buffer->kind == OPW_ARENA && plan->slots[buffer->size_slot] > plan->arena_sizes[id]) return false;
+    }
+    return true;
+}
+
+/* Places the buffers of the arena. What does not fit where it lay gets a quarter more than it needs: it grows. */
+static int32_t place_arena(opw_plan *plan, char *message, size_t capacity) {
     const opw_variant *variant = plan->variant;
     size_t room = (size_t)variant->n_buffers + 1;
     arena_request request = {.ids = malloc(room * sizeof(int32_t)), .first = malloc(room * sizeof(int32_t)),
@@ -112,6 +121,8 @@ static int32_t place_arena(opw_plan *plan, int64_t *offset_of, char *message, si
             status = too_large(plan, "buffer", id, message, capacity);
             goto done;
         }
+        if (plan->arena_sizes[id] >= request.sizes[n]) request.sizes[n] = plan->arena_sizes[id];
+        else if (plan->id) request.sizes[n] += request.sizes[n] / 4;
     }
     int64_t totals[3];
     status = opw_arena_plan(request.n, request.sizes, request.first, request.last, request.offsets, totals);
@@ -120,7 +131,10 @@ static int32_t place_arena(opw_plan *plan, int64_t *offset_of, char *message, si
                     variant->name);
         goto done;
     }
-    for (int32_t i = 0; i < request.n; i++) offset_of[request.ids[i]] = request.offsets[i];
+    for (int32_t i = 0; i < request.n; i++) {
+        plan->arena_offsets[request.ids[i]] = request.offsets[i];
+        plan->arena_sizes[request.ids[i]] = request.sizes[i];
+    }
     plan->arena = totals[0];
     plan->sum = totals[1];
     plan->live = totals[2];
@@ -136,17 +150,20 @@ done:
 /* ---- steps ---- */
 
 /* Pointers of inputs and outputs change with every call; the others stay with the arena. */
-static void add_source(opw_plan *plan, int32_t id, const int64_t *arena_offset) {
+static void add_source(opw_plan *plan, int32_t id) {
     const opw_buffer *buffer = &plan->variant->buffers[id];
     if (buffer->kind == OPW_INPUT || buffer->kind == OPW_OUTPUT) plan->external[plan->n_external++] = plan->n_sources;
-    int64_t offset = buffer->kind == OPW_ARENA ? arena_offset[id] : buffer->kind == OPW_CONSTANT ? buffer->offset : 0;
+    int64_t offset = buffer->kind == OPW_ARENA ? plan->arena_offsets[id] : buffer->kind == OPW_CONSTANT ? buffer->offset : 0;
     plan->sources[plan->n_sources++] = (opw_source){buffer->kind, buffer->index, offset};
 }
 
 /* Parameters, pointers and sizes of the steps that have anything to do; phases come after. */
-static int32_t bind_steps(opw_plan *plan, const int64_t *arena_offset, char *message, size_t capacity) {
+static int32_t bind_steps(opw_plan *plan, char *message, size_t capacity) {
     const opw_variant *variant = plan->variant;
     int64_t n_params = 0;
+    plan->n_steps = 0;
+    plan->n_sources = plan->n_external = plan->scratch = 0;
+    plan->present = 0;
     for (int32_t i = 0; i < variant->n_steps; i++) {
         const opw_step *step = &variant->steps[i];
         int64_t grid = plan->slots[step->grid_slot], work = plan->slots[step->work_slot];
@@ -154,13 +171,14 @@ static int32_t bind_steps(opw_plan *plan, const int64_t *arena_offset, char *mes
         if (grid < 0 || scratch < 0 || scratch > INT64_MAX - OPW_ALIGNMENT)
             return too_large(plan, "step", i, message, capacity);
         if (grid == 0) continue;
+        plan->present = (plan->present ^ (uint64_t)(i + 1)) * 1099511628211ULL;
         plan->steps[plan->n_steps++] = (opw_bound_step){
             .kernel = step->kernel, .params = plan->params + n_params, .grid = grid, .work = work < 0 ? 0 : work,
             .first_pointer = plan->n_sources, .step = i};
         scratch = (scratch + OPW_ALIGNMENT - 1) / OPW_ALIGNMENT * OPW_ALIGNMENT;
         if (scratch > plan->scratch) plan->scratch = scratch;
         for (int32_t j = 0; j < step->n_params; j++) plan->params[n_params++] = plan->slots[step->params[j]];
-        for (int32_t j = 0; j < step->n_buffers; j++) add_source(plan, step->buffers[j], arena_offset);
+        for (int32_t j = 0; j < step->n_buffers; j++) add_source(plan, step->buffers[j]);
     }
     return OPW_OK;
 }
@@ -179,6 +197,19 @@ static int32_t check_memory(const opw_plan *plan, char *message, size_t capacity
                 plan->variant->name, overflow ? 9.2e9 : (double)total / 1e9, (double)plan->arena / 1e9,
                 (double)limit / 1e9);
     return OPW_TOO_LARGE;
+}
+
+/* Everything that follows from the slots, in the plan's own arrays. */
+static int32_t evaluate(opw_plan *plan, int32_t threads, char *message, size_t capacity) {
+    int32_t status = evaluate_outputs(plan, message, capacity);
+    if (status == OPW_OK && (!plan->id || !arena_fits(plan))) status = place_arena(plan, message, capacity);
+    if (status == OPW_OK) status = bind_steps(plan, message, capacity);
+    free(plan->first_pieces);
+    plan->first_pieces = NULL;
+    plan->n_phases = 0;
+    if (status == OPW_OK && !opw_divide(plan, threads)) status = OPW_NO_MEMORY;
+    if (status == OPW_OK) status = check_memory(plan, message, capacity);
+    return status;
 }
 
 static int32_t fill_plan(const opw_model *model, const opw_tensor *inputs, int32_t threads, opw_plan *plan,
@@ -205,23 +236,34 @@ static int32_t fill_plan(const opw_model *model, const opw_tensor *inputs, int32
     plan->params = calloc(n_params, sizeof *plan->params);
     plan->sources = calloc(n_sources, sizeof *plan->sources);
     plan->external = calloc(n_sources, sizeof *plan->external);
-    int64_t *arena_offset = calloc(n_buffers, sizeof *arena_offset);
+    plan->arena_offsets = calloc(n_buffers, sizeof *plan->arena_offsets);
+    plan->arena_sizes = calloc(n_buffers, sizeof *plan->arena_sizes);
     status = OPW_NO_MEMORY;
     if (plan->steps && plan->phases && plan->step_threads && plan->params && plan->sources && plan->external &&
-        arena_offset) {
-        status = evaluate_outputs(plan, message, capacity);
-        if (status == OPW_OK) status = place_arena(plan, arena_offset, message, capacity);
-        if (status == OPW_OK) status = bind_steps(plan, arena_offset, message, capacity);
-        if (status == OPW_OK && !opw_divide(plan, threads)) status = OPW_NO_MEMORY;
-        if (status == OPW_OK) status = check_memory(plan, message, capacity);
-    }
-    free(arena_offset);
+        plan->arena_offsets && plan->arena_sizes)
+        status = evaluate(plan, threads, message, capacity);
+    return status;
+}
+
+static atomic_uint_fast64_t ids;
+
+static uint64_t next_id(void) { return atomic_fetch_add(&ids, 1) + 1; }
+
+int32_t opw_plan_resize(opw_plan *plan, const opw_tensor *inputs, int32_t threads, char *message, size_t capacity) {
+    memset(plan->slots, 0, (size_t)plan->variant->n_slots * sizeof *plan->slots);
+    if (plan->variant->bind(inputs, plan->slots)) return OPW_NO_VARIANT;
+    uint64_t present = plan->present;
+    int64_t arena = plan->arena;
+    bool fits = arena_fits(plan);
+    int32_t status = evaluate(plan, threads, message, capacity);
+    if (status == OPW_NO_MEMORY) opw_message(message, capacity, "no memory for the plan");
+    /* The pointers that a block remembers are others. */
+    if (!fits || plan->present != present || plan->arena != arena) plan->id = next_id();
     return status;
 }
 
 int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t threads, opw_plan **made, char *message,
                       size_t capacity) {
-    static atomic_uint_fast64_t ids;
     opw_plan *plan = calloc(1, sizeof *plan);
     int32_t status = plan ? fill_plan(model, inputs, threads, plan, message, capacity) : OPW_NO_MEMORY;
     if (status == OPW_NO_MEMORY) opw_message(message, capacity, "no memory for the plan");
@@ -230,7 +272,7 @@ int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t 
         return status;
     }
     opw_message(message, capacity, "%s", "");
-    plan->id = atomic_fetch_add(&ids, 1) + 1;
+    plan->id = next_id();
     *made = plan;
     return OPW_OK;
 }
@@ -245,6 +287,8 @@ void opw_plan_free(opw_plan *plan) {
     free(plan->first_pieces);
     free(plan->sources);
     free(plan->external);
+    free(plan->arena_offsets);
+    free(plan->arena_sizes);
     free(plan->input_bytes);
     free(plan->output_bytes);
     free(plan->outputs);

@@ -60,6 +60,8 @@ struct opw_plan {
 
     int32_t threads;
     int64_t arena, sum, live, scratch;
+    int64_t *arena_offsets, *arena_sizes; /* of each buffer of the variant: where it lies, and how much fits there */
+    uint64_t present;                     /* which steps the plan has, as a hash */
     int64_t *input_bytes;
     int64_t *output_bytes;
     opw_tensor *outputs;
@@ -134,13 +136,34 @@ void opw_floats_leave(uint64_t before);
 /* cpu.c: copies the first feature of `isa` that this processor lacks to `missing` and returns false. */
 bool opw_cpu_supports(const char *isa, char *missing, size_t capacity);
 
+/* state.c: whether the last input are the lengths of states. */
+bool opw_has_lengths(const opw_module *module);
+
 /* check.c: does the module keep the contract? */
 bool opw_check_module(const opw_module *module, char *message, size_t capacity);
+
+/* bind.c: what a plan is remembered under: threads, and the shapes and by-value data of the first `n` inputs. */
+typedef struct {
+    size_t bytes;
+    char *data;
+    const char **values;
+    uint64_t hash;
+} opw_key;
+
+int32_t opw_key_make(const opw_module *module, const opw_tensor *inputs, int32_t n, int32_t threads, opw_key *key,
+                     char *message, size_t capacity);
+bool opw_key_is(const opw_key *key, const opw_plan *plan);
+void opw_key_give(opw_key *key, opw_plan *plan); /* the plan owns it from now on */
+void opw_key_free(opw_key *key);
+bool opw_count_threads(int32_t *threads, char *message, size_t capacity); /* checked, 0 as what there are */
 
 /* plan.c */
 int64_t opw_tensor_bytes(const opw_tensor *tensor); /* of a dense one, -1 when a dim is negative or it overflows */
 int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t threads, opw_plan **plan,
                       char *message, size_t capacity);
+/* Evaluates a plan that nobody else looks at anew, for inputs of other sizes; memory is placed anew where it does not fit.
+ * OPW_NO_VARIANT where its variant does not take them. */
+int32_t opw_plan_resize(opw_plan *plan, const opw_tensor *inputs, int32_t threads, char *message, size_t capacity);
 void opw_plan_free(opw_plan *plan);
 
 /* divide.c: makes the phases of a plan's steps, for at most so many threads; false without memory for it. */

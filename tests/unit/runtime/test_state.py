@@ -1,0 +1,277 @@
+"""States: a counter, a ring buffer and a cache, from Python and from C."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import opweld
+from opweld.errors import AssumptionError, InputError, OptionError, OpweldError, StateError, UnsupportedError
+from tests.patience import PATIENCE_S
+from tests.unit.frontend.models import model_of, node
+from tests.unit.runtime.kept_models import Kept, cache, counter, failing_counter, ring
+
+Array = np.ndarray[Any, Any]
+
+MODELS: dict[str, tuple[Callable[[], Kept], tuple[int, ...]]] = {
+    "counter": (counter, (3,)),
+    "ring": (ring, (1, 1, 2)),
+    "cache": (cache, (2, 3)),
+}
+
+
+def fed(shape: tuple[int, ...], number: int) -> Array:
+    """What the program in C feeds in a run."""
+    return (number + np.arange(int(np.prod(shape)), dtype=np.float32) / 4).reshape(shape)
+
+
+def compiled(kept: Kept, **options: Any) -> opweld.Model:
+    return opweld.compile(kept.model, states=kept.states, **options)
+
+
+@pytest.mark.parametrize("level", ["none", "all"])
+@pytest.mark.parametrize("name", MODELS)
+def test_runs_find_what_those_before_them_kept(name: str, level: Any) -> None:
+    kept, shape = MODELS[name][0](), MODELS[name][1]
+    model = compiled(kept, level=level)
+    assert [info.name for info in model.inputs] == ["x"]
+    assert [info.name for info in model.outputs] == ["y"]
+    state = model.new_state(capacity=40 if name == "cache" else None)
+    places = {value: state.memory(value).ctypes.data for value in state.names}
+    rows: list[Array] = []
+    for number in range(12):
+        rows.append(fed(shape, number))
+        (y,) = model.run({"x": rows[-1]}, state).values()
+        np.testing.assert_allclose(y, kept.answer(rows), rtol=1e-5)
+    assert {value: state.memory(value).ctypes.data for value in state.names} == places
+    assert state.plans == 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_same_from_c(name: str, tmp_path: Path) -> None:
+    kept, shape = MODELS[name][0](), MODELS[name][1]
+    folder = compiled(kept).save(tmp_path / "m.opweld")
+    source, program = Path(__file__).with_name("state.c"), tmp_path / "program"
+    command = [sys.executable, "-m", "ziglang", "cc", "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+    command += [f"-I{folder / 'include'}", str(source), str(folder / "runtime.so"), f"-Wl,-rpath,{folder}"]
+    answer = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert answer.returncode == 0, answer.stderr
+    arguments = [str(program), str(folder), "12", "40", *map(str, shape)]
+    answer = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert answer.returncode == 0, answer.stderr
+    *lines, second, told, again = (line.split() for line in answer.stdout.splitlines())
+    rows = [fed(shape, number) for number in range(12)]
+    assert len(lines) == 12
+    for number, line in enumerate(lines):
+        expected = kept.answer(rows[: number + 1]).reshape(-1)
+        np.testing.assert_allclose([float(x) for x in line[1:]], expected, rtol=1e-5)
+    assert second == again == ["second", *lines[0][1:]]
+    length = "24" if name == "cache" else "-1"
+    assert told == [next(iter(kept.states)), "stays", "plans", "1", "length", length]
+
+
+def test_a_new_length_is_no_new_plan_and_moves_nothing() -> None:
+    kept = cache()
+    model = compiled(kept)
+    state = model.new_state(capacity=200)
+    place, rows = state.memory("keys").ctypes.data, [fed((7, 3), 0)]
+    np.testing.assert_allclose(model.run({"x": rows[0]}, state)["y"], kept.answer(rows), rtol=1e-5)
+    for number in range(1, 150):
+        rows.append(fed((1, 3), number % 5))
+        np.testing.assert_allclose(model.run({"x": rows[-1]}, state)["y"], kept.answer(rows), rtol=1e-4)
+    assert state.lengths == {"keys": 156}
+    assert state["keys"].shape == (2, 156, 3)
+    assert state.memory("keys").shape == (2, 200, 3)
+    assert state["keys"].ctypes.data == place
+    assert state.plans == 2  # of seven rows, and of one
+
+
+def test_outputs_of_equal_shapes_find_memory_of_earlier_ones() -> None:
+    nodes = [
+        node("Concat", ["past", "x"], "all", axis=0),
+        node("ReduceSum", ["all"], "sum"),
+        node("Add", ["big", "sum"], "y"),
+    ]
+    model = opweld.compile(
+        model_of(nodes, {"x": [1], "past": ["n"], "big": [1 << 16]}, ["y", "all"]), states={"past": "all"}
+    )
+    state, big = model.new_state(capacity=64), np.zeros(1 << 16, np.float32)
+    places: set[int] = set()
+    for _ in range(20):
+        y = model.run({"x": np.ones(1, np.float32), "big": big}, state)["y"]
+        places.add(y.ctypes.data)
+        del y
+    assert len(places) == 1
+
+
+def test_states_are_independent_and_are_saved_and_loaded() -> None:
+    kept = cache()
+    model = compiled(kept)
+    first, second = model.new_state(capacity=8), model.new_state(capacity=20)
+    rows = [fed((2, 3), number) for number in range(3)]
+    for row in rows[:2]:
+        model.run({"x": row}, first)
+    expected = kept.answer(rows)
+    saved = first.arrays()
+    second.load(saved)
+    larger = first.copy(capacity=100)
+    for state in (first, second, larger):
+        np.testing.assert_allclose(model.run({"x": rows[2]}, state)["y"], expected, rtol=1e-5)
+        assert state.lengths == {"keys": 6}
+    first.reset()
+    np.testing.assert_allclose(model.run({"x": rows[0]}, first)["y"], kept.answer(rows[:1]), rtol=1e-5)
+    assert saved["keys"].shape == (2, 4, 3)
+    with pytest.raises(InputError):
+        second.load({"keys": np.zeros((2, 21, 3), np.float32)})
+    with pytest.raises(InputError):
+        second.load({"keys": np.zeros((2, 4, 3))})
+    with pytest.raises(InputError):
+        second.load({"other": np.zeros(1)})
+    assert second.lengths == {"keys": 6}
+
+
+def test_an_array_keeps_the_memory_of_its_state() -> None:
+    model = compiled(counter())
+    state = model.new_state()
+    model.run({"x": np.ones(1, np.float32)}, state)
+    count = state["count"]
+    del state, model
+    gc.collect()
+    assert count == 1
+
+
+def test_a_full_state_says_so_and_stays_as_it_was() -> None:
+    kept = cache()
+    model = compiled(kept)
+    state = model.new_state(capacity=3)
+    rows = [fed((2, 3), 0), fed((1, 3), 1)]
+    model.run({"x": rows[0]}, state)
+    with pytest.raises(AssumptionError) as caught:
+        model.run({"x": rows[0]}, state)
+    assert "keys 2 of 3" in str(caught.value)
+    np.testing.assert_allclose(model.run({"x": rows[1]}, state)["y"], kept.answer(rows), rtol=1e-5)
+
+
+def test_what_grows_is_as_it_was_when_a_run_fails() -> None:
+    kept = cache(checked=True)
+    model = compiled(kept)
+    state = model.new_state(capacity=9)
+    rows = [fed((2, 3), 0), fed((2, 3), 1)]
+    model.run({"x": rows[0], "index": np.array([1])}, state)
+    with pytest.raises(OpweldError):
+        model.run({"x": rows[0], "index": np.array([7])}, state)
+    assert state.lengths == {"keys": 2}
+    y = model.run({"x": rows[1], "index": np.array([0, 1])}, state)["y"]
+    np.testing.assert_allclose(y, kept.answer(rows), rtol=1e-5)
+
+
+def test_what_is_replaced_is_lost_when_a_run_fails() -> None:
+    model = opweld.compile(failing_counter(), states={"count": "next"})
+    state, x = model.new_state(), np.ones(3, np.float32)
+    assert model.run({"x": x, "index": np.array([0])}, state)["y"] == 1
+    with pytest.raises(InputError):
+        model.run({"x": x}, state)  # before anything is computed
+    assert model.run({"x": x, "index": np.array([0])}, state)["y"] == 2
+    with pytest.raises(OpweldError):
+        model.run({"x": x, "index": np.array([5])}, state)
+    with pytest.raises(StateError):
+        model.run({"x": x, "index": np.array([0])}, state)
+    state.load({"count": np.array(2, np.float32)})
+    assert model.run({"x": x, "index": np.array([0])}, state)["y"] == 3
+
+
+def test_one_run_at_a_time_uses_a_state() -> None:
+    model = compiled(counter())
+    state, x = model.new_state(), np.ones(4, np.float32)
+    module, session = model.session._module, model.session
+    state.begin(module, [x], 1, 1)
+    for other in (lambda: model.run({"x": x}, state), state.reset, lambda: state.load({})):
+        with pytest.raises(StateError) as caught:
+            other()
+        assert "count" in str(caught.value)
+    state.cancel()
+    assert model.run({"x": x}, state)["y"][0] == 1
+    assert session.run({"x": x}, session.new_state())[0][0] == 1
+
+
+def test_runs_with_states_of_their_own_go_side_by_side() -> None:
+    kept = cache()
+    model, answers = compiled(kept, threads=2), dict[int, list[Array]]()
+
+    def work(number: int) -> None:
+        state = model.new_state(capacity=64)
+        answers[number] = [model.run({"x": fed((1, 3), number + k)}, state)["y"] for k in range(40)]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, made in answers.items():
+        rows = [fed((1, 3), number + k) for k in range(40)]
+        for k, y in enumerate(made):
+            np.testing.assert_allclose(y, kept.answer(rows[: k + 1]), rtol=1e-4)
+    assert len(answers) == 4
+
+
+def test_what_is_not_said_is_asked_for() -> None:
+    model = compiled(cache())
+    x = {"x": fed((1, 3), 0)}
+    for wrong in (
+        lambda: model.new_state(),
+        lambda: model.new_state(capacity={"other": 3}),
+        lambda: model.new_state(capacity=4, dims={"batch": 1}),
+        lambda: model.new_state(capacity=4).memory("x"),
+        lambda: model.run(x),
+        lambda: model.run(x, compiled(counter()).new_state()),
+        lambda: model.session.plan(x),
+        lambda: opweld.compile(cache().model).new_state(),
+    ):
+        with pytest.raises(InputError):
+            wrong()
+
+
+def test_dims_of_states_beside_what_grows() -> None:
+    nodes = [node("Concat", ["past", "x"], "all", axis=1), node("ReduceSum", ["all", "axes"], "y", keepdims=0)]
+    inputs = {"x": ["batch", "n"], "past": ["batch", "length"]}
+    model = opweld.compile(model_of(nodes, inputs, ["y", "all"], {"axes": np.array([1])}), states={"past": "all"})
+    with pytest.raises(InputError):
+        model.new_state(capacity=5)
+    state = model.new_state(capacity=5, dims={"batch": 3})
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for k in (1, 2):
+        np.testing.assert_array_equal(model.run({"x": x}, state)["y"], k * x.sum(1))
+    with pytest.raises(InputError):
+        model.run({"x": x[:2]}, state)
+
+
+@pytest.mark.parametrize(
+    "states", [{"other": "next"}, {"count": "other"}, {"x": "next", "count": "next"}, {"c*": "n"}, {"a*": "b*"}, 3]
+)
+def test_states_that_the_model_has_not(states: Any) -> None:
+    with pytest.raises(OptionError):
+        opweld.compile(counter().model, states=states)
+
+
+def test_patterns_name_many() -> None:
+    nodes = [node("Add", [f"past.{i}.k", "x"], f"present.{i}.k") for i in range(3)]
+    inputs: dict[str, Any] = {"x": [2], **{f"past.{i}.k": [2] for i in range(3)}}
+    model = model_of(nodes, inputs, [f"present.{i}.k" for i in range(3)])
+    state = opweld.compile(model, states={"past.*": "present.*"}).new_state()
+    assert state.names == ("past.0.k", "past.1.k", "past.2.k")
+
+
+def test_what_cannot_be_a_state_is_refused() -> None:
+    turned = [node("Concat", ["x", "past"], "all", axis=0)]
+    fixed = [node("Concat", ["past", "x"], "all", axis=0)]
+    for nodes, length in ((turned, "n"), (fixed, 4)):
+        with pytest.raises(UnsupportedError):
+            opweld.compile(model_of(nodes, {"x": [1], "past": [length]}, ["all"]), states={"past": "all"})
