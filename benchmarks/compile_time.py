@@ -68,18 +68,19 @@ class EnoughError(Exception):
 
 
 def compiled(model: Any, level: str, stage: Stage) -> Mapping[str, str]:
-    """The C text of a model, every stage of `opweld.pipeline` up to it run by `stage`."""
+    """The C text of a model, every stage of `opweld.pipeline` and of the C backend up to it run by `stage`."""
+    from opweld.backends.c import module_of
     from opweld.build.weights import WeightsFile
+    from opweld.codegen.c.module import render_module
     from opweld.ledger import Ledger
     from opweld.options import Options
     from opweld.pipeline import generate, read
     from opweld.target import Target
 
-    options = Options(level=level)
+    options, target = Options(level=level), Target.native()
     with WeightsFile(Path(os.devnull)) as weights:
-        return generate(
-            read(model, options, Ledger(level=level), stage), options, Target.native(), weights, stage
-        ).sources
+        made = generate(read(model, options, Ledger(level=level), stage), options, target, weights, stage)
+    return stage("render", render_module, module_of(made.model, target), target)
 
 
 def measure(shape: str, nodes: int, level: str, until: str, tell: Callable[[dict[str, Any]], None]) -> None:

@@ -83,20 +83,24 @@ def measure(model: str, threads: int, runs: int) -> list[tuple[str, str, int, in
 
 def predictions(model: str) -> list[tuple[str, str, Mapping[str, float], float]]:
     """(kernel, schedule, seconds by cause, seconds) of each kernel, at the sizes of the model's first example."""
+    from opweld.backends.c import realise_program
     from opweld.frontend import explore, onnx
     from opweld.ledger import Ledger
     from opweld.lower import to_tensors
-    from opweld.pipeline import compile_program
-    from opweld.schedule.expected import Expected
+    from opweld.schedule.expected import Expected, expected_sizes
+    from opweld.stages import plain
     from opweld.target import Target
     from opweld.tensor.interpret import bind_symbols
+    from opweld.tensor.label import labels
     from opweld.tensor.simplify import simplify_program
     from opweld.tile.kernels import weights_of
     from opweld.tile.predict import predict
 
     target, feeds = Target.native(), inputs.example(model)
     variant = explore.variants(onnx.load(fetch.path(model)))[0]
-    made = compile_program(simplify_program(to_tensors(variant)), target, Ledger())
+    program, ledger = simplify_program(to_tensors(variant)), Ledger()
+    ledger.variant(program.name, labels(program))
+    made = realise_program(program, target, expected_sizes(program), ledger, plain)
     sizes: Any = bind_symbols(made.program, feeds)
     weights = weights_of(made.placed)
     schedules = [str(plan.schedule) for plan in made.plans for _ in plan.works]

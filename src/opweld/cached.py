@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opweld import extensions
+from opweld.backends import backend_of
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
@@ -38,7 +39,7 @@ _log = logging.getLogger("opweld")
 NEWEST = "newest"
 """Of texts in the cache."""
 
-_ANY_COMPILER = "any compiler"
+_ANY_TOOLCHAIN = "any toolchain"
 _IS_KEY = re.compile("[0-9a-f]{64}")
 
 LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml-dtypes")
@@ -109,7 +110,7 @@ def _compiled(
         names = dict.fromkeys((key, key if tuned else untuned))
         folders = [cache.publish_folder("models", name, fill) for name in names]
     if not measures(options):
-        cache.publish_text(NEWEST, _key(source, options, target, cache, _ANY_COMPILER), key)
+        cache.publish_text(NEWEST, _key(source, options, target, cache, _ANY_TOOLCHAIN), key)
     for folder in folders:  # when the workspace is gone: a file that loses a link is another one to the cache
         artifact.remember(folder / "model.opweld", cache)
     cache.prune_at_times(Environment.read().cache_limit)
@@ -166,7 +167,7 @@ def find_model(source: Source, options: Options) -> Path | None:
 
 def key_without_compiler(source: Source, options: Options) -> str:
     """What all but the C compiler makes of a model: equal keys, equal decisions."""
-    return _key(source, options, Target.of(options.target), Cache.open(), _ANY_COMPILER)
+    return _key(source, options, Target.of(options.target), Cache.open(), _ANY_TOOLCHAIN)
 
 
 def external_digests(cache: Cache, source: Source, names: Iterable[str]) -> dict[str, str]:
@@ -174,14 +175,13 @@ def external_digests(cache: Cache, source: Source, names: Iterable[str]) -> dict
     return {name: cache.file_digest(source.folder / name) for name in names}
 
 
-def _key(source: Source, options: Options, target: Target, cache: Cache, compiler: str = "") -> str:
+def _key(source: Source, options: Options, target: Target, cache: Cache, toolchain: str = "") -> str:
     from opweld import __version__
-    from opweld.build.toolchain import Compiler
 
-    compiler = compiler or Compiler.find().version
+    toolchain = toolchain or backend_of(target).toolchain()
     sources = sources_digest(), library_versions(), extensions.digest(options.rules)
     machine = f"{processor_name()}, {options.threads} threads" if measures(options) else ""
-    parts = (source.digest(cache), options.digest(), target.digest(), machine, __version__, compiler, *sources)
+    parts = (source.digest(cache), options.digest(), target.digest(), machine, __version__, toolchain, *sources)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

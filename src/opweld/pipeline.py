@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opweld import __version__
 from opweld.account.account import Account
@@ -15,25 +15,16 @@ from opweld.backends import backend_of
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.weights import NoWeights, Weights, WeightsFile
-from opweld.codegen.backend import Finished, unheeded
+from opweld.codegen.backend import Compiled, CompiledModel, CompiledSegment
 from opweld.frontend.program import Description, Program
 from opweld.frontend.states import keep_states
 from opweld.frontends import source_of
-from opweld.fuse.outputs import own_outputs
-from opweld.fuse.region import Regions
 from opweld.ledger import Ledger, Measured
 from opweld.naming import check_names
 from opweld.options import Environment, Options
-from opweld.place.layout import place
-from opweld.place.pack import pack
-from opweld.place.placed import Placed
-from opweld.place.reuse import reuse
-from opweld.place.sums import part_sums
-from opweld.record import Record, SymbolEntry, VariantEntry
+from opweld.record import NodeEntry, Record, SymbolEntry, VariantEntry
 from opweld.rewrite.added import added, kinds
 from opweld.rules import COMPILED, Rule
-from opweld.runtime.build import build_runtime
-from opweld.runtime.library import module_headers, public_headers
 from opweld.schedule.expected import Expected, check_hints, expected_sizes
 from opweld.schedule.file import parse_schedules, print_schedules
 from opweld.schedule.schedule import Schedule
@@ -43,10 +34,6 @@ from opweld.tensor.flow import Flow, dead_after
 from opweld.tensor.label import labels
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.simplify import simplify_flow
-from opweld.tile.assemble import assemble
-from opweld.tile.kernels import Plan, Scheduled, schedules_of
-from opweld.tile.module import Module, Segment, Variant
-from opweld.tile.recorded import recorded_variant
 
 if TYPE_CHECKING:
     from opweld.compile import Progress
@@ -67,38 +54,29 @@ def generate(
     target: Target,
     weights: Weights,
     stage: Stage = plain,
-    finished: Finished = unheeded,
 ) -> Generated:
-    """The stages between programs and the sources of their module; constants go into the weights file on the way.
-    `finished` takes each source as soon as it is complete."""
+    """Programs as a backend compiles them; constants go into the weights file on the way."""
     flow, description, ledger = source.flow, source.description, source.ledger
-    schedules: dict[tuple[str, str], Schedule] = {}
+    stages = backend_of(target).stages()
     entries: dict[str, VariantEntry] = {}
 
-    def compiled_variant(program: TensorProgram, inputs: Sequence[str]) -> Variant:
+    def compiled_variant(program: TensorProgram, inputs: Sequence[str]) -> Compiled[Any]:
         expected = stage("expect", expected_sizes, program, options.dim_hints)
-        made = compile_program(program, target, ledger, expected, stage)
-        schedules.update(schedules_of(made.program, made.plans, ledger))
-        variant = stage(
-            "assemble",
-            assemble,
-            program.name,
-            made.program,
-            made.placed,
-            made.kernels,
-            weights.put,
-            expected,
-            ledger,
-            inputs,
-        )
-        own = source.costs[program.name]
-        storages = made.placed.storages
-        entries[program.name] = recorded_variant(own, program, variant, made.kernels, storages, expected, ledger)
-        return variant
+        ledger.variant(program.name, stage("label", labels, program))
+        made = stages.compile(program, inputs, target, expected, ledger, weights.put, stage)
+        entries[program.name] = _entry(source.costs[program.name], program, expected, made)
+        return made
 
     segments = _segments(flow, compiled_variant)
-    module = _module(description, flow, segments, weights.size, target, options)
-    sources = stage("render", backend_of(target).render, module, target, finished)
+    model = CompiledModel(
+        flow.inputs if flow.states else tuple(value.name for value in description.inputs),
+        tuple(value.name for value in description.outputs),
+        tuple(name for _, name in flow.outputs),
+        segments,
+        weights.size,
+        options.denormals == "zero",
+        flow.states,
+    )
     outputs = description.outputs if description.structure is None else description.structure.outputs
     record = Record(
         source.nodes,
@@ -106,27 +84,21 @@ def generate(
         _recorded(segments, entries, description),
         source.parameters,
     )
-    return Generated(description, module, sources, schedules, record)
+    schedules = {at: schedule for variant in model.variants for at, schedule in variant.schedules.items()}
+    return Generated(description, model, schedules, record)
 
 
-def compile_program(
-    program: TensorProgram, target: Target, ledger: Ledger, expected: Expected | None = None, stage: Stage = plain
-) -> Compiled:
-    """The stages between a tensor program and tile programs: what is computed together, where it lives, and how.
-
-    Schedules are complete when kernels are there: what their loops do is asked last."""
-    backend = backend_of(target)
-    ledger.variant(program.name, stage("label", labels, program))
-    expected = expected or expected_sizes(program)
-    program = stage("outputs", own_outputs, program)
-    regions = stage("fuse", backend.fuse, program, expected, target, ledger)
-    placed = stage("place", place, regions, expected, target, ledger)
-    placed = stage("pack", pack, placed, expected, target, ledger)
-    placed = stage("sums", part_sums, placed, expected, target, ledger)
-    placed = stage("reuse", reuse, placed, expected, target, ledger)
-    plans = stage("schedule", backend.schedule, placed, expected, target, ledger)
-    plans, kernels = stage("realise", backend.realise, placed, plans, expected, target, ledger)
-    return Compiled(program, regions, placed, plans, kernels)
+def _entry(nodes: Sequence[NodeEntry], program: TensorProgram, expected: Expected, made: Compiled[Any]) -> VariantEntry:
+    """What became of a variant; its segment is told later. `nodes` are what it was before anything was fused."""
+    return VariantEntry(
+        program.name,
+        0,
+        nodes=tuple(nodes),
+        sizes={source.symbol.name: expected(source.symbol.dim) for source in program.symbols},
+        symbols={s.symbol.name: SymbolEntry(s.input, s.position, s.by_value, s.divisor) for s in program.symbols},
+        kernels=made.kernels,
+        buffers=made.buffers,
+    )
 
 
 def ledger_of(
@@ -171,34 +143,30 @@ def build_artifact(
 
     `ledger`: an empty one, which decides; that of the options where None. `source`: the model, read before in the same
     compilation, with the ledger that decides. `stage` runs the stages, watched. `check`: see `Built.check`."""
-    environment = Environment.read()
-    reported = Reported(Watched(environment.dump, environment.debug, stage), progress)
+    environment, backend = Environment.read(), backend_of(target)
+    stages = backend.stages()
+    watched = Watched(environment.dump, environment.debug, stage, stages.forms)
+    reported = Reported(watched, progress, stages.beginnings, stages.building)
     source = source or read(model, options, ledger_of(options) if ledger is None else ledger, reported)
     ledger = source.ledger
-    images, shared, runtime = workspace / "weights.bin", workspace / "module.so", workspace / "runtime.so"
-    folder = workspace / "model.opweld"
+    images, files, folder = workspace / "weights.bin", workspace / "files", workspace / "model.opweld"
     folder_of_model = source_of(model).folder
     external = {name: cache.file_digest(folder_of_model / name) for name in source.external}
-    # The C compiler begins with what is written while the rest still is.
-    with backend_of(target).build(target) as build:
-        with WeightsFile(images) as weights:
-            made = generate(source, options, target, weights, reported, build.add)
-        built = Built(folder, external, made, ledger)
-        if check:
-            built.check()
-        build.finish(made.sources, shared, reported.compiled)
-    build_runtime(runtime, target)
+    with WeightsFile(images) as weights:
+        made = generate(source, options, target, weights, reported)
+    built = Built(folder, external, made, ledger)
+    if check:
+        built.check()
+    files.mkdir()
+    needed = stages.write(made.model, target, files, reported, reported.built)
     artifact.write(
         folder,
-        manifest=_manifest(made, options, target),
-        module_so=shared,
-        runtime_so=runtime,
+        manifest=_manifest(made, options, target, backend.name, needed),
+        files=files,
         weights=images,
         ledger_json=ledger.dumps(),
         schedules=print_schedules(made.schedules, ledger),
         graph_json=made.record.dumps(),
-        sources={**module_headers(), **made.sources},
-        headers=public_headers(),
     )
     return built
 
@@ -224,7 +192,8 @@ def foresee_texts(
 def _foreseen(
     model: object, options: Options, target: Target, ledger: Ledger, progress: Progress | None
 ) -> tuple[Generated, tuple[str, ...]]:
-    stage = Reported(plain, progress)
+    stages = backend_of(target).stages()
+    stage = Reported(plain, progress, stages.beginnings, stages.building)
     source = read(model, options, ledger, stage)
     made = generate(source, options, target, NoWeights(), stage)
     ledger.check_names()
@@ -236,23 +205,11 @@ def _account(made: Generated, ledger: Ledger) -> Account:
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled:
-    """A tensor program and what every stage made of it."""
-
-    program: TensorProgram
-    regions: Regions
-    placed: Placed
-    plans: Sequence[Plan]
-    kernels: Sequence[Scheduled]
-
-
-@dataclass(frozen=True, eq=False)
 class Generated:
-    """What is known of a model before a C compiler sees it; `schedules` as schedules files hold them."""
+    """What is known of a model before anything is built; `schedules` as schedules files hold them."""
 
     description: Description
-    module: Module
-    sources: Mapping[str, str]
+    model: CompiledModel[Any]
     schedules: Mapping[tuple[str, str], Schedule]
     record: Record
 
@@ -280,21 +237,23 @@ class Built:
             self.ledger.given.check_regions(fields)
 
 
-def _segments(flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Variant]) -> tuple[Segment, ...]:
-    """The segments of a module. Each has as inputs what its variants read; the first has those of the model."""
+def _segments(
+    flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Compiled[Any]]
+) -> tuple[CompiledSegment[Any], ...]:
+    """The segments of a model. Each has as inputs what its variants read; the first has those of the model."""
     dead = dead_after(flow)
-    made: list[Segment] = []
+    made: list[CompiledSegment[Any]] = []
     for number, segment in enumerate(flow.segments):
         read = dict.fromkeys(value.name for program in segment.programs for value in program.inputs)
         inputs = flow.inputs if number == 0 else tuple(read)
         variants = tuple(compiled(program, inputs) for program in segment.programs)
         own = tuple(dead[number, position] for position in range(len(variants)))
-        made.append(Segment(inputs, variants, segment.endings, own))
+        made.append(CompiledSegment(inputs, variants, segment.endings, own))
     return tuple(made)
 
 
 def _recorded(
-    segments: Sequence[Segment], entries: Mapping[str, VariantEntry], description: Description
+    segments: Sequence[CompiledSegment[Any]], entries: Mapping[str, VariantEntry], description: Description
 ) -> tuple[VariantEntry, ...]:
     """The variants of all segments, each with the number of its own, and the dims by the names that the model has: none
     where it has one for several dims, as `?`."""
@@ -319,28 +278,10 @@ def _recorded(
     return tuple(made)
 
 
-def _module(
-    description: Description,
-    flow: Flow,
-    segments: tuple[Segment, ...],
-    weights: int,
-    target: Target,
-    options: Options,
-) -> Module:
-    return Module(
-        flow.inputs if flow.states else tuple(value.name for value in description.inputs),
-        tuple(value.name for value in description.outputs),
-        tuple(name for _, name in flow.outputs),
-        segments,
-        weights,
-        target.features,
-        options.denormals == "zero",
-        flow.states,
-    )
-
-
-def _manifest(made: Generated, options: Options, target: Target) -> artifact.Manifest:
-    description, module = made.description, made.module
+def _manifest(
+    made: Generated, options: Options, target: Target, backend: str, needed: tuple[str, ...]
+) -> artifact.Manifest:
+    description, model = made.description, made.model
     return artifact.Manifest(
         opweld=__version__,
         target=target.name,
@@ -353,9 +294,11 @@ def _manifest(made: Generated, options: Options, target: Target) -> artifact.Man
         told=description.told,
         states=description.states,
         variants=tuple(
-            artifact.VariantInfo(v.name, tuple(g.reason for g in v.guards), len(v.launches)) for v in module.variants
+            artifact.VariantInfo(v.name, tuple(g.reason for g in v.guards), len(v.kernels)) for v in model.variants
         ),
         nodes=description.nodes,
-        kernels=sum(len(segment.variants[0].launches) for segment in module.segments),
+        kernels=sum(len(segment.variants[0].kernels) for segment in model.segments),
         features=" ".join(target.features),
+        backend=backend,
+        needed=needed,
     )

@@ -1,36 +1,21 @@
 """How a stage is run: just so, or with its text written and its result verified.
 
 The pipeline calls every stage as `stage(name, function, *arguments)`. Who wants to see the stages (the files of
-OPWELD_DUMP, the checks of OPWELD_DEBUG, a clock) passes another `Stage`; the list of them is the pipeline's alone.
+OPWELD_DUMP, the checks of OPWELD_DEBUG, a clock) passes another `Stage`. The list of them is the pipeline's, and after
+simplification the backend's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from opweld.fuse.region import Regions
-from opweld.fuse.text import print_regions
-from opweld.fuse.verify import verify_regions
-from opweld.ledger import Ledger
-from opweld.place.placed import Placed
-from opweld.place.text import print_placed
-from opweld.place.verify import verify_placed
-from opweld.schedule.expected import Expected
-from opweld.schedule.file import print_schedules
 from opweld.shortage import unwritable
-from opweld.target import Target
 from opweld.tensor.flow import Flow
-from opweld.tensor.program import TensorProgram
 from opweld.tensor.text import print_program
 from opweld.tensor.verify import verify
-from opweld.tile.check import check_kernel
-from opweld.tile.kernels import Plan, Scheduled, schedules_of
-from opweld.tile.launches import print_launches, verify_launches
-from opweld.tile.module import Variant
-from opweld.tile.text import print_kernel
 from opweld.whole import write_text
 
 if TYPE_CHECKING:
@@ -41,8 +26,6 @@ T = TypeVar("T")
 
 Texts: TypeAlias = Iterable[tuple[str, str]]
 """(file name, content)."""
-
-Realised: TypeAlias = tuple[list[Plan], list[Scheduled]]
 
 
 class Stage(Protocol):
@@ -59,43 +42,48 @@ def plain(name: str, run: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) 
 
 
 class Reported:
-    """Tells `progress` how far a compilation is, as its stages begin and as the C compiler goes on."""
+    """Tells `progress` how far a compilation is, as its stages begin and as what a backend builds goes on."""
 
-    BEGINNINGS: ClassVar[dict[str, str]] = {"load": "reading the model", "fuse": "fusing", "render": "generating C"}
-
-    def __init__(self, stage: Stage, progress: Progress | None) -> None:
+    def __init__(self, stage: Stage, progress: Progress | None, beginnings: Mapping[str, str], building: str) -> None:
+        """`beginnings`: what the backend tells when a stage begins, by its name; `building`: what it tells at last."""
         self._stage = stage
         self._progress = progress
-        self._left = list(self.BEGINNINGS)
+        self._beginnings = {**BEGINNINGS, **beginnings}
+        self._building = building
+        self._left = list(self._beginnings)
 
     def __call__(self, name: str, run: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a stage, the first of its name with a word before."""
         if name in self._left and self._progress is not None:
             self._left.remove(name)
-            steps = list(self.BEGINNINGS)
-            self._progress(self.BEGINNINGS[name], steps.index(name), len(steps) + 1)
+            steps = list(self._beginnings)
+            self._progress(self._beginnings[name], steps.index(name), len(steps) + 1)
         return self._stage(name, run, *args, **kwargs)
 
-    def compiled(self, done: int, total: int) -> None:
-        """So many files are compiled."""
-        before = len(self.BEGINNINGS)
+    def built(self, done: int, total: int) -> None:
+        """So many files are built."""
+        before = len(self._beginnings)
         if self._progress is not None:
-            self._progress("compiling C", before + done, before + total)
+            self._progress(self._building, before + done, before + total)
 
 
 class Watched:
     """Writes the text of what each stage makes to a numbered file of a folder, and verifies it, as is asked for."""
 
-    def __init__(self, dump: Path | None, debug: bool, stage: Stage = plain) -> None:
+    def __init__(
+        self, dump: Path | None, debug: bool, stage: Stage = plain, forms: Mapping[str, Form] | None = None
+    ) -> None:
+        """`forms`: texts and verifiers of a backend's stages, by name."""
         self._dump = dump
         self._debug = debug
         self._stage = stage
+        self._forms = {**FORMS, **(forms or {})}
         self._number = 0
 
     def __call__(self, name: str, run: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a stage. What is wrong with its result is found when its text is there."""
         value = self._stage(name, run, *args, **kwargs)
-        form = FORMS.get(name)
+        form = self._forms.get(name)
         if form is not None and self._dump is not None:
             for file, text in form.texts(value, *args):
                 self._write(self._dump, file, text)
@@ -133,78 +121,8 @@ def _verify_flow(flow: Flow, *_: object) -> None:
             verify(program)
 
 
-def _verify_program(program: TensorProgram, *_: object) -> None:
-    verify(program)
+BEGINNINGS: Mapping[str, str] = {"load": "reading the model"}
+"""What is told when a stage before those of a backend begins, by name."""
 
-
-def _regions(regions: Regions, *_: object) -> Texts:
-    return [(f"{regions.program.name}.fused", print_regions(regions))]
-
-
-def _verify_regions(regions: Regions, *_: object) -> None:
-    verify_regions(regions)
-
-
-def _placed(suffix: str) -> Form:
-    def texts(placed: Placed, *_: object) -> Texts:
-        return [(f"{placed.program.name}.{suffix}", print_placed(placed))]
-
-    return Form(texts, _verify_placed)
-
-
-def _verify_placed(placed: Placed, *_: object) -> None:
-    verify_placed(placed)
-
-
-def _kernels(
-    made: Realised, placed: Placed, plans: Sequence[Plan], expected: Expected, target: Target, ledger: Ledger
-) -> Texts:
-    complete, kernels = made
-    program = placed.program
-    yield f"{program.name}.schedules", print_schedules(schedules_of(program, complete, ledger), ())
-    yield f"{program.name}.tiles", "\n".join(print_kernel(item.kernel) for item in kernels)
-
-
-def _check_kernels(
-    made: Realised, placed: Placed, plans: Sequence[Plan], expected: Expected, target: Target, ledger: Ledger
-) -> None:
-    for item in made[1]:
-        check_kernel(item.kernel, target.vector_lanes_f32)
-
-
-def _launches(variant: Variant, *_: object) -> Texts:
-    return [(f"{variant.name}.launches", print_launches(variant))]
-
-
-def _verify_launches(
-    variant: Variant, name: str, program: TensorProgram, placed: Placed, scheduled: Sequence[Scheduled], *_: object
-) -> None:
-    verify_launches(variant, scheduled)
-
-
-def _sources(made: Mapping[str, str], *_: object) -> Texts:
-    return [(f"c-{name}", text) for name, text in made.items()]
-
-
-def _no_texts(*_: object) -> Texts:
-    return ()
-
-
-def _no_check(*_: object) -> None:
-    """The C compiler checks C."""
-
-
-FORMS = {
-    "lower": _programs("lowered"),
-    "simplify": _programs("tensors"),
-    "outputs": Form(_no_texts, _verify_program),
-    "fuse": Form(_regions, _verify_regions),
-    "place": _placed("placed"),
-    "pack": _placed("packed"),
-    "sums": _placed("summed"),
-    "reuse": _placed("reused"),
-    "realise": Form(_kernels, _check_kernels),
-    "assemble": Form(_launches, _verify_launches),
-    "render": Form(_sources, _no_check),
-}
-"""By name of the stage."""
+FORMS: Mapping[str, Form] = {"lower": _programs("lowered"), "simplify": _programs("tensors")}
+"""Of the stages before those of a backend, by name; a backend brings its own, see `codegen.backend`."""

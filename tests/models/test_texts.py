@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.zoo import fetch
 from opweld import pipeline
+from opweld.backends.c_forms import FORMS
 from opweld.build.weights import WeightsFile
 from opweld.fuse.region import Regions
 from opweld.fuse.text import parse_regions, print_regions
@@ -57,7 +58,7 @@ def check(made: object) -> bool:
 @pytest.mark.parametrize("level", ["none", "all"])
 @pytest.mark.parametrize("name", ["silero-vad", "minilm", "mobilenetv2"])
 def test_every_text_of_a_real_model_comes_back(name: str, level: str) -> None:
-    watched, met = Watched(None, debug=True), list[str]()
+    watched, met = Watched(None, debug=True, forms=FORMS), list[str]()
 
     def checked(stage: str, run: Any, /, *args: Any, **kwargs: Any) -> Any:
         made = watched(stage, run, *args, **kwargs)

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import opweld
-from opweld import cached, stages
+from opweld import cached
+from opweld.backends.c_forms import FORMS
 from opweld.build import artifact
 from opweld.errors import InputError, ModelError
 from opweld.options import Options
@@ -59,9 +60,7 @@ def test_stages_that_are_to_be_seen_run_though_the_cache_holds_the_model(
     first = opweld.compile(product()).path
     before = first.stat().st_ino, (first / artifact.MODULE).read_bytes()
     verified = list[object]()
-    monkeypatch.setitem(
-        stages.FORMS, "assemble", replace(stages.FORMS["assemble"], verify=lambda *a: verified.append(a))
-    )
+    monkeypatch.setitem(FORMS, "assemble", replace(FORMS["assemble"], verify=lambda *a: verified.append(a)))
     monkeypatch.setenv(variable, str(tmp_path / "dump") if variable == "OPWELD_DUMP" else "1")
     again = opweld.compile(product())
     if variable == "OPWELD_DUMP":

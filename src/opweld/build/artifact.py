@@ -10,9 +10,9 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, cast
 
 from opweld.build.cache import Cache
@@ -32,6 +32,9 @@ SCHEDULES: Final = "schedules.txt"
 GRAPH: Final = "graph.json"
 SOURCES: Final = "source"
 HEADERS: Final = "include"
+
+TOLD: Final = (LEDGER, SCHEDULES, GRAPH)
+"""What tells how an artifact was made: whatever the backend, and no run needs it."""
 
 _NEW: Final = ".opweld-new-"
 _OLD: Final = ".opweld-old-"
@@ -72,8 +75,10 @@ class Manifest:
         variants: the compiled variants, tried in this order.
         nodes: of the optimised graph. kernels: distinct compiled functions.
         features: what the processor must have, as the isa of the module names it.
-        files: size and digest of what it runs from (module.so, runtime.so, weights.bin) and of what tells how it was
-            made (ledger.json, schedules.txt, graph.json); `write` fills it in.
+        backend: what compiled it, and whose runtime opens it.
+        needed: the files that a run needs.
+        files: size and digest of those, and of what tells how it was made (ledger.json, schedules.txt, graph.json);
+            `write` fills it in.
         format: version of this schema.
     """
 
@@ -91,6 +96,8 @@ class Manifest:
     nodes: int = 0
     kernels: int = 0
     features: str = ""
+    backend: str = "c"
+    needed: tuple[str, ...] = (MODULE, RUNTIME, WEIGHTS)
     files: dict[str, FileInfo] = field(default_factory=dict[str, FileInfo])
     format: int = FORMAT
 
@@ -118,14 +125,11 @@ def write(
     folder: Path,
     *,
     manifest: Manifest,
-    module_so: Path,
-    runtime_so: Path,
+    files: Path,
     weights: Path | Iterable[bytes | memoryview],
     ledger_json: str,
     schedules: str = "",
     graph_json: str = "",
-    sources: Mapping[str, str],
-    headers: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Writes the artifact `folder`, replacing an artifact that is there, and returns the manifest with its `files`.
 
@@ -135,31 +139,22 @@ def write(
     Args:
         folder: where; its parent is made.
         manifest: what it is; `files` is filled in here.
-        module_so, runtime_so: shared objects, copied.
+        files: a folder with what the backend wrote, which becomes part of the artifact: all of it is moved.
         weights: the packed constants: a file, moved, or pieces, one after the other.
-        ledger_json, schedules, graph_json, sources: what was decided, how kernels are computed, what became of the
-            graph's nodes, and the text of module.so by file name.
-        headers: for callers in C, by file name.
+        ledger_json, schedules, graph_json: what was decided, how kernels are computed, what became of the graph's
+            nodes.
 
     Raises ArtifactError when the place cannot be written, or holds something that is no artifact.
     """
-    for name in (*sources, *(headers or {})):
-        if Path(name).name != name or name in ("", ".", ".."):
-            raise ArtifactError(f"{name!r} is no name for a file of an artifact: expected letters without a path")
     with _replacing(folder) as workspace:
-        for place, texts in ((SOURCES, sources), (HEADERS, headers or {})):
-            (workspace / place).mkdir()
-            for name, text in texts.items():
-                (workspace / place / name).write_text(text, encoding="utf-8")
-        # After the sources: debuggers warn of code that is older than its text.
-        _copy(module_so, workspace / MODULE)
-        _copy(runtime_so, workspace / RUNTIME)
+        for path in sorted(files.iterdir()):
+            shutil.move(path, workspace / path.name)  # with their times: debuggers warn of code older than its text
         _write_weights(weights, workspace / WEIGHTS)
         (workspace / LEDGER).write_text(ledger_json, encoding="utf-8")
         (workspace / SCHEDULES).write_text(schedules, encoding="utf-8")
         (workspace / GRAPH).write_text(graph_json, encoding="utf-8")
-        files = {name: _describe(workspace / name) for name in (MODULE, RUNTIME, WEIGHTS, LEDGER, SCHEDULES, GRAPH)}
-        manifest = dataclasses.replace(manifest, files=files)
+        described = dict.fromkeys((*manifest.needed, *TOLD))
+        manifest = dataclasses.replace(manifest, files={name: _describe(workspace / name) for name in described})
         (workspace / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
     return manifest
 
@@ -221,11 +216,6 @@ def _unwritable(folder: Path, error: OSError) -> OpweldError:
     if isinstance(error, shutil.Error):  # copying a folder goes on after a failure, and tells them all
         reason = str(error.args[0][0][2])
     return ArtifactError(f"cannot write {folder}: {reason}; name another place, or make room there")
-
-
-def _copy(source: Path, target: Path) -> None:
-    shutil.copyfile(source, target)
-    target.chmod(0o755)
 
 
 def _write_weights(weights: Path | Iterable[bytes | memoryview], target: Path) -> None:
@@ -291,9 +281,17 @@ def read(folder: Path, *, verify: bool = False) -> Manifest:
         manifest = Manifest.from_json(text)
     except ArtifactError as error:
         raise ArtifactError(f"{folder}: {error}") from None
-    for name in (MODULE, RUNTIME, WEIGHTS):
+    for name in manifest.needed:
+        if not _is_inside(name):
+            raise ArtifactError(f"{path} names {name!r}, which is no file of the artifact; {AGAIN}")
         _check_file(folder / name, manifest.files.get(name), verify)
     return manifest
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name is that of a file of the folder that it is relative to."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and parts[0] != "/" and ".." not in parts and "\0" not in name
 
 
 def remember(folder: Path, cache: Cache) -> None:

@@ -1,62 +1,151 @@
-"""What a backend brings: how programs are fused and scheduled for its machines, how kernels are written, and built."""
+"""What a backend brings: how programs become kernels for its machines, and which files of an artifact hold them.
+
+Everything between a simplified tensor program and a file belongs to the backend: what is computed together, where
+values live, how, as which code. The pipeline knows none of that by name; it hands over programs, and gets back what an
+artifact must tell of them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from opweld.fuse.region import Regions
-from opweld.ledger import Ledger
-from opweld.place.placed import Placed
-from opweld.schedule.expected import Expected
-from opweld.target import Target
-from opweld.tensor.program import TensorProgram
-from opweld.tile.kernels import Plan, Scheduled
-from opweld.tile.module import Module
+if TYPE_CHECKING:  # a backend is asked for its toolchain before it is known whether anything is to be compiled
+    from opweld.ledger import Ledger
+    from opweld.record import BufferEntry, KernelEntry
+    from opweld.schedule.expected import Expected
+    from opweld.schedule.schedule import Schedule
+    from opweld.stages import Form, Stage
+    from opweld.target import Target
+    from opweld.tensor.flow import Ending
+    from opweld.tensor.program import Guard, Persistent, PutWeights, TensorProgram
 
-Finished: TypeAlias = Callable[[str, str], object]
-"""Takes the name and the text of a source that is complete, while others are not."""
+Code = TypeVar("Code")
+"""What a backend has of a compiled program: nobody else looks into it."""
 
-
-def unheeded(name: str, text: str) -> None:
-    """A `Finished` of who waits for all sources."""
-
-
-class Build(Protocol):
-    """Makes one file that the runtime opens, of a module's sources."""
-
-    def add(self, name: str, text: str) -> object:
-        """Begins with a source while others are still written. Raises ToolchainError without a compiler."""
-        ...
-
-    def finish(self, sources: Mapping[str, str], out: Path, progress: Callable[[int, int], None]) -> None:
-        """Writes `out`, whole or not at all; `progress` takes (files done, files in all).
-
-        Raises ToolchainError when the compiler rejects something."""
-        ...
+BuildProgress: TypeAlias = Callable[[int, int], None]
+"""Takes (parts done, parts in all)."""
 
 
-@dataclass(frozen=True)
-class Backend:
-    """One way from tensor programs to machine code.
+@dataclass(frozen=True, eq=False)
+class Compiled(Generic[Code]):
+    """A tensor program as a backend compiled it.
 
     Attributes:
-        name: as users and the manifest call it.
-        targets: names of the machines it compiles for; facts of one are a `Target`.
-        fuse: its policy of fusion: the regions of a program. Each step is put to the ledger.
-        schedule: a schedule for every region of a placed program, through the ledger: its schedule space.
-        realise: the kernels that the schedules say, in order, as tile programs, and the schedules with their loops.
-        render: sources by file name, of the kernels and the tables that describe them. Decides nothing.
-        build: compiles and links the sources; what was begun and not finished is given up at the end of its block.
+        name, guards: of the program: this variant of a segment runs where the guards hold.
+        code: what the backend writes files of.
+        kernels, buffers: what runs, in order, and the memory between, as the artifact tells people of it.
+        schedules: how each region is computed, by variant and label of the region; empty where nothing is chosen.
+    """
+
+    name: str
+    guards: tuple[Guard, ...]
+    code: Code
+    kernels: tuple[KernelEntry, ...]
+    buffers: tuple[BufferEntry, ...]
+    schedules: Mapping[tuple[str, str], Schedule]
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledSegment(Generic[Code]):
+    """What runs between two decisions: its variants, with what each does at its end, and the names that nothing reads
+    after it. `inputs` are names of the environment, and so are the names of the variants' outputs."""
+
+    inputs: tuple[str, ...]
+    variants: tuple[Compiled[Code], ...]
+    endings: tuple[Ending, ...]
+    dead: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledModel(Generic[Code]):
+    """All variants of a model, and how a run goes from one to the next, see `tensor.flow`.
+
+    Attributes:
+        inputs, outputs: names of the model's tensors. results: the outputs' names in the environment.
+        segments: the first one is where a run begins. weights_bytes: of the weights file.
+        zero_denormals: whether the user lets numbers below the smallest normal one count as 0.
+        states: the values that live between runs.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    results: tuple[str, ...]
+    segments: tuple[CompiledSegment[Code], ...]
+    weights_bytes: int
+    zero_denormals: bool = False
+    states: tuple[Persistent, ...] = ()
+
+    @property
+    def variants(self) -> tuple[Compiled[Code], ...]:
+        """The variants of all segments."""
+        return tuple(variant for segment in self.segments for variant in segment.variants)
+
+
+class Backend(ABC):
+    """One way from tensor programs to something that runs. Cheap to import: its stages are what takes long.
+
+    Attributes:
+        name: as the manifest calls it; by that name a session finds what opens the artifact, see `runtime.runtimes`.
+        targets: names of the machines it compiles for, as users give them; facts of one are a `Target`.
     """
 
     name: str
     targets: tuple[str, ...]
-    fuse: Callable[[TensorProgram, Expected, Target, Ledger], Regions]
-    schedule: Callable[[Placed, Expected, Target, Ledger], list[Plan]]
-    realise: Callable[[Placed, Sequence[Plan], Expected, Target, Ledger], tuple[list[Plan], list[Scheduled]]]
-    render: Callable[[Module, Target, Finished], Mapping[str, str]]
-    build: Callable[[Target], AbstractContextManager[Build]]
+
+    @abstractmethod
+    def stages(self) -> Stages[Any]:
+        """What compiles."""
+        ...
+
+    def toolchain(self) -> str:
+        """What else than opweld shapes the files that `Stages.write` makes, with its version: a part of the cache's
+        keys. Raises ToolchainError where it is missing."""
+        return ""
+
+
+class Stages(ABC, Generic[Code]):
+    """The stages of a backend. They are called through `stage`, so that they can be dumped, verified, timed by name.
+
+    Attributes:
+        forms: texts and verifiers of what they make, by name of the stage.
+        beginnings: what to tell the user when a stage begins for the first time, by its name, in order.
+        building: what to tell while `write` goes on.
+    """
+
+    forms: Mapping[str, Form] = MappingProxyType({})
+    beginnings: Mapping[str, str] = MappingProxyType({})
+    building: str = "building"
+
+    @abstractmethod
+    def compile(
+        self,
+        program: TensorProgram,
+        inputs: Sequence[str],
+        target: Target,
+        expected: Expected,
+        ledger: Ledger,
+        weights: PutWeights,
+        stage: Stage,
+    ) -> Compiled[Code]:
+        """A program as code. Every choice is put to the ledger, with a baseline that is always legal.
+
+        Args:
+            program: one variant of a segment, simplified.
+            inputs: names of what the segment is given, in order: those of the program and maybe others.
+            expected: the sizes to choose for; every other size that the guards allow must be right, too.
+            weights: takes the images of constants, as the backend wants them laid out."""
+        ...
+
+    @abstractmethod
+    def write(
+        self, model: CompiledModel[Code], target: Target, folder: Path, stage: Stage, progress: BuildProgress
+    ) -> tuple[str, ...]:
+        """Writes the files of an artifact that only this backend knows into the empty `folder`; decides nothing.
+
+        Returns the names of those that a run needs: their digests are kept, and a damaged one is found.
+        Raises ToolchainError when a compiler rejects something."""
+        ...

@@ -33,6 +33,10 @@ class Constant:
     origin: tuple[str, ...] = ()
 
 
+PutWeights: TypeAlias = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
+"""Puts a constant's memory image (made on demand) into the weights file under a key, and returns its byte offset."""
+
+
 @dataclass(frozen=True, eq=False)
 class Tensor:
     """A computed value: element [axes] of it is the body. `origin` names the graph nodes it came from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,10 @@ from opweld.ledger import Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import lay_out
 from opweld.schedule.expected import Expected
-from opweld.tensor.program import TensorProgram
+from opweld.tensor.program import PutWeights, TensorProgram
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import Launch, Memory, StateMemory, Variant
 from opweld.tile.phases import arrange
-
-Weights = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
-"""Puts a constant's memory image (made on demand) into the weights file under a key, and returns its byte offset."""
 
 
 def assemble(
@@ -25,7 +22,7 @@ def assemble(
     program: TensorProgram,
     placed: Placed,
     scheduled: Sequence[Scheduled],
-    weights: Weights,
+    weights: PutWeights,
     expected: Expected,
     ledger: Ledger,
     names: Sequence[str],
@@ -85,7 +82,7 @@ def assemble(
     return Variant(name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results, made, kept)
 
 
-def _write(root: str, placed: Placed, weights: Weights) -> int:
+def _write(root: str, placed: Placed, weights: PutWeights) -> int:
     constant, storage = placed.constants[root], placed.storages[root]
 
     def image() -> np.ndarray[Any, Any]:

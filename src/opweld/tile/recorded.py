@@ -7,25 +7,21 @@ from collections.abc import Mapping, Sequence
 
 from opweld.ledger import Ledger
 from opweld.place.storage import Storage
-from opweld.record import BufferEntry, KernelEntry, NodeEntry, Predicted, SymbolEntry, VariantEntry
+from opweld.record import BufferEntry, KernelEntry, Predicted
 from opweld.schedule.expected import Expected
 from opweld.tensor.costed import costs_entry, size_entry
-from opweld.tensor.program import TensorProgram
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import Variant
 
 
-def recorded_variant(
-    nodes: Sequence[NodeEntry],
-    program: TensorProgram,
+def recorded(
     variant: Variant,
     scheduled: Sequence[Scheduled],
     storages: Mapping[str, Storage],
     expected: Expected,
     ledger: Ledger,
-) -> VariantEntry:
-    """What `assemble` made of a program, at the sizes that are expected; its segment is told later. `nodes` are what it
-    was before anything was fused."""
+) -> tuple[tuple[KernelEntry, ...], tuple[BufferEntry, ...]]:
+    """The kernels of what `assemble` made, at the sizes that are expected, and the memory between them."""
     made = {id(item.kernel): item for item in scheduled}
     roots = {storage.root: storage for storage in storages.values()}
     makers: dict[str, tuple[str, ...]] = {}
@@ -60,12 +56,4 @@ def recorded_variant(
         for piece in variant.memory
         if piece.kind == "arena" and piece.size is not None
     )
-    return VariantEntry(
-        program.name,
-        0,
-        nodes=tuple(nodes),
-        sizes={source.symbol.name: expected(source.symbol.dim) for source in program.symbols},
-        symbols={s.symbol.name: SymbolEntry(s.input, s.position, s.by_value, s.divisor) for s in program.symbols},
-        kernels=tuple(kernels),
-        buffers=buffers,
-    )
+    return tuple(kernels), buffers

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opweld.backends import backend_of
 from opweld.build import artifact
 from opweld.errors import OptionError, OpweldError
 from opweld.frontend.program import Program
@@ -120,8 +121,9 @@ class _Trials:
         self.built: dict[Path, Built] = {}
         self.sources: dict[Path, Program] = {}
         self._model, self._target, self._workspace, self._cache = model, target, workspace, cache
-        environment = Environment.read()
-        self._seen = Reported(Watched(environment.dump, environment.debug), progress)
+        environment, stages = Environment.read(), backend_of(target).stages()
+        watched = Watched(environment.dump, environment.debug)
+        self._seen = Reported(watched, progress, stages.beginnings, stages.building)
         self._numbers = itertools.count(1)
 
     def read(self, measured: Mapping[str, Measured]) -> Program:

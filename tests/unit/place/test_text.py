@@ -9,7 +9,6 @@ import pytest
 
 from opweld.errors import OpweldError
 from opweld.ledger import Ledger
-from opweld.pipeline import compile_program
 from opweld.place.placed import Placed
 from opweld.place.text import parse_placed, print_placed
 from opweld.place.verify import verify_placed
@@ -19,7 +18,7 @@ from opweld.tensor.parse import parse_program
 from opweld.tensor.simplify import simplify_program
 from opweld.tile.kernels import realise, schedule
 from opweld.tile.text import print_kernel
-from tests.unit.tile.pipeline import TARGET, compile_text, with_data
+from tests.unit.tile.pipeline import TARGET, compile_text, realised, with_data
 from tests.unit.tile.programs import PROGRAMS, convolution, symbols
 
 SYMBOLIC = {"symbolic": convolution(3, 10, "H", "W", 1, "N", symbols(N="0 of x", H="2 of x", W="3 of x"))}
@@ -36,7 +35,7 @@ def placed_by_stage(text: str, level: str) -> dict[str, Placed]:
         return made
 
     program = simplify_program(with_data(parse_program(text)))
-    compile_program(program, TARGET, Ledger(level=level), stage=kept)
+    realised(program, TARGET, Ledger(level=level), stage=kept)
     return found
 
 

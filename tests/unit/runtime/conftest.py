@@ -14,6 +14,7 @@ from opweld.runtime.library import c_headers, c_sources, public_headers
 from opweld.runtime.session import Session
 from opweld.target import Target
 from tests.unit.runtime.fake_model import MANIFEST, SOURCE, WEIGHTS, Build
+from tests.unit.runtime.files import files_in
 
 
 def roomy_sources() -> dict[str, str]:
@@ -71,15 +72,13 @@ def write_artifact(module_so: Build, runtime_so: Path) -> Build:
         runtime: Path = runtime_so,
         **macros: object,
     ) -> Path:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         artifact.write(
             folder,
             manifest=manifest,
-            module_so=module_so(**macros),
-            runtime_so=runtime,
+            files=files_in(folder.parent, module_so(**macros), runtime, {"fake_model.c": "int x;\n"}, public_headers()),
             weights=[weights[:10], memoryview(weights)[10:]],
             ledger_json="[]",
-            sources={"fake_model.c": "int x;\n"},
-            headers=public_headers(),
         )
         return folder
 

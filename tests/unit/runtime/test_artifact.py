@@ -18,6 +18,7 @@ from opweld.build.artifact import FileInfo, Manifest, VariantInfo
 from opweld.build.cache import Cache
 from opweld.errors import ArtifactError
 from opweld.interface import ModelMetadata, TensorInfo
+from tests.unit.runtime.files import files_in
 
 SMALL = Manifest("0.1.0", "x86-64-v3", "all", 2, (TensorInfo("x", "float32", ("N", 4)),), ())
 
@@ -25,23 +26,22 @@ SMALL = Manifest("0.1.0", "x86-64-v3", "all", 2, (TensorInfo("x", "float32", ("N
 def write(folder: Path, manifest: Manifest = SMALL, **changes: Any) -> Manifest:
     binary = folder.parent / "binary"
     binary.write_bytes(b"binary")
-    arguments: dict[str, Any] = {
-        "module_so": binary,
-        "runtime_so": binary,
-        "weights": [b"ab", memoryview(b"cd")],
-        "ledger_json": "[]",
-        "sources": {"kernel.c": "int x;"},
-    }
+    files = files_in(folder.parent, binary, binary, {"kernel.c": "int x;"}, {"opweld.h": "/* */"})
+    arguments: dict[str, Any] = {"files": files, "weights": [b"ab", memoryview(b"cd")], "ledger_json": "[]"}
     return artifact.write(folder, manifest=manifest, **(arguments | changes))
 
 
 def leftovers(folder: Path) -> list[str]:
-    return [name for name in os.listdir(folder.parent) if name not in (folder.name, "binary")]
+    return [
+        name
+        for name in os.listdir(folder.parent)
+        if name not in (folder.name, "binary") and not name.startswith(".files")
+    ]
 
 
 def test_layout(tmp_path: Path) -> None:
     folder = tmp_path / "m.opweld"
-    manifest = write(folder, headers={"opweld.h": "/* */"})
+    manifest = write(folder)
     assert artifact.read(folder, verify=True) == manifest
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert files == {
@@ -136,15 +136,30 @@ def test_failure_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write(folder, weights=broken())
     with pytest.raises(ArtifactError, match=r"cannot write .*: No such file"):
-        write(folder, module_so=tmp_path / "missing.so")
+        write(folder, dataclasses.replace(SMALL, needed=("missing.so",)))
     assert artifact.read(folder, verify=True) == before
     assert leftovers(folder) == []
 
 
-@pytest.mark.parametrize("name", ["../x.c", "/x.c", "a/b.c", "..", ""])
+def test_what_a_backend_needs_is_described_and_checked(tmp_path: Path) -> None:
+    folder = tmp_path / "m.opweld"
+    needed = ("source/kernel.c", "weights.bin")
+    manifest = write(folder, dataclasses.replace(SMALL, backend="other", needed=needed))
+    assert set(manifest.files) == {*needed, *artifact.TOLD}
+    (folder / "module.so").unlink()
+    assert artifact.read(folder, verify=True) == manifest
+    (folder / "source" / "kernel.c").write_text("int y;")
+    with pytest.raises(ArtifactError, match=r"kernel\.c has another content"):
+        artifact.read(folder, verify=True)
+
+
+@pytest.mark.parametrize("name", ["../x.c", "/x.c", "a/../../b.c", "..", ""])
 def test_names_that_leave_the_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ArtifactError, match="is no name for a file"):
-        write(tmp_path / "m.opweld", sources={name: "x"})
+    folder = tmp_path / "m.opweld"
+    manifest = dataclasses.replace(write(folder), needed=(name,))
+    (folder / "manifest.json").write_text(manifest.to_json())
+    with pytest.raises(ArtifactError, match="which is no file of the artifact"):
+        artifact.read(folder)
 
 
 def test_unwritable_places(tmp_path: Path) -> None:
@@ -154,21 +169,17 @@ def test_unwritable_places(tmp_path: Path) -> None:
         artifact.write(
             write_below,
             manifest=SMALL,
-            module_so=tmp_path / "file",
-            runtime_so=tmp_path / "file",
+            files=tmp_path / "none",
             weights=[],
             ledger_json="",
-            sources={},
         )
     with pytest.raises(ArtifactError, match="cannot write"):
         artifact.write(
             Path("/proc/m.opweld"),
             manifest=SMALL,
-            module_so=tmp_path / "file",
-            runtime_so=tmp_path / "file",
+            files=tmp_path / "none",
             weights=[],
             ledger_json="",
-            sources={},
         )
 
 

@@ -16,6 +16,7 @@ from opweld.interface import TensorInfo
 from opweld.runtime.library import c_headers, public_headers
 from opweld.runtime.session import Session
 from opweld.target import Target
+from tests.unit.runtime.files import files_in
 
 SOURCE = Path(__file__).with_name("phases.c")
 BURN_NS = 20_000
@@ -36,12 +37,9 @@ def write(folder: Path, text: str, runtime: Path) -> Path:
     artifact.write(
         folder,
         manifest=MANIFEST,
-        module_so=module,
-        runtime_so=runtime,
+        files=files_in(folder.parent, module, runtime, headers=public_headers()),
         weights=[],
         ledger_json="[]",
-        sources={},
-        headers=public_headers(),
     )
     return folder
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from opweld.ledger import Ledger
-from opweld.pipeline import compile_program
 from opweld.schedule.expected import Expected, expected_sizes
 from opweld.schedule.schedule import MapSchedule, MemberSchedule, ReductionSchedule
 from opweld.target import Target
 from opweld.tensor.dim import Symbol, as_dim
 from opweld.tensor.parse import parse_program
 from tests.unit.tile import programs
-from tests.unit.tile.pipeline import with_data
+from tests.unit.tile.pipeline import realised, with_data
 
 V4 = Target.of("x86-64-v4")
 
@@ -18,7 +17,7 @@ V4 = Target.of("x86-64-v4")
 def member(text: str, **hints: int) -> MemberSchedule:
     """The schedule of a program's only member, compiled with hints."""
     program = with_data(parse_program(text))
-    made = compile_program(program, V4, Ledger(), expected_sizes(program, hints))
+    made = realised(program, V4, Ledger(), expected_sizes(program, hints))
     (found,) = (member for plan in made.plans for member in plan.schedule.members)
     return found
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from opweld import pipeline
+from opweld.backends.c import Realised, realise_program
+from opweld.backends.c_forms import FORMS
 from opweld.ledger import Ledger
-from opweld.pipeline import compile_program as stages
-from opweld.schedule.expected import expected_sizes
-from opweld.stages import Watched
+from opweld.schedule.expected import Expected, expected_sizes
+from opweld.stages import Stage, Watched, plain
 from opweld.target import Target
 from opweld.tensor.dim import Atom
 from opweld.tensor.interpret import bind_symbols, interpret
+from opweld.tensor.label import labels
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.simplify import simplify_program
@@ -33,7 +34,7 @@ TARGET = Target.of("x86-64-v3")
 
 
 @dataclass(frozen=True, eq=False)
-class Compiled(pipeline.Compiled):
+class Compiled(Realised):
     """A program and every stage's result for it, and what was decided."""
 
     ledger: Ledger
@@ -92,10 +93,19 @@ def compile_program(
     return compile_with(program, Ledger(disable, level=level), target)
 
 
+def realised(
+    program: TensorProgram, target: Target, ledger: Ledger, expected: Expected | None = None, stage: Stage = plain
+) -> Realised:
+    """The kernels of a simplified program that a new ledger decides of."""
+    ledger.variant(program.name, labels(program))
+    return realise_program(program, target, expected or expected_sizes(program), ledger, stage)
+
+
 def compile_with(program: TensorProgram, ledger: Ledger, target: Target = TARGET) -> Compiled:
     """The kernels of a program as a ledger decides, every stage's result verified."""
     verify(program)
-    made = stages(simplify_program(program), target, ledger, stage=Watched(None, debug=True))
+    watched = Watched(None, debug=True, forms=FORMS)
+    made = realised(simplify_program(program), target, ledger, stage=watched)
     return Compiled(made.program, made.regions, made.placed, made.plans, made.kernels, ledger)
 
 

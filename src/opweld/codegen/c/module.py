@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from opweld.codegen.backend import Finished, unheeded
 from opweld.codegen.c.bind import Binder
 from opweld.codegen.c.literals import string_literal, words
 from opweld.codegen.c.render import render_body, render_comment
@@ -17,6 +17,14 @@ from opweld.tensor.program import Input
 from opweld.tile.module import Module, Segment
 from opweld.tile.text import print_kernel
 from opweld.tile.tile import Invoke, Kernel, walk_statements
+
+Finished: TypeAlias = Callable[[str, str], object]
+"""Takes the name and the text of a source that is complete, while others are not."""
+
+
+def unheeded(name: str, text: str) -> None:
+    """A `Finished` of who waits for all sources."""
+
 
 _FILE_CHARACTERS = 100_000
 _PLACEHOLDER = "kernel_name"
