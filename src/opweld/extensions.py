@@ -49,6 +49,18 @@ def count(group: str) -> int:
     return len(_entries(group, tuple(sys.path)))
 
 
+def find(group: str, name: str) -> object | None:
+    """What the entry point of a name is, imported now; None where no installed package has one. Raises whatever the
+    package does when it is imported: it was asked for by name."""
+    entry = next((entry for entry in _entries(group, tuple(sys.path)) if entry.name == name), None)
+    return None if entry is None else entry.load()
+
+
+def names(group: str) -> tuple[str, ...]:
+    """The names of a group's entry points, in order; none is imported."""
+    return tuple(dict.fromkeys(entry.name for entry in _entries(group, tuple(sys.path))))
+
+
 def note(module: str, **sources: str) -> None:
     """Remembers that a module registered something; its text may be another one than before. `sources` are texts of
     kernels by name."""

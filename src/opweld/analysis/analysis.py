@@ -16,7 +16,7 @@ from opweld.analysis.machine import Machine
 from opweld.analysis.work import work_of
 from opweld.errors import OptionError
 from opweld.record import Costs, KernelEntry, NodeEntry, Record, VariantEntry
-from opweld.runtime.bind import PlanDescription
+from opweld.runtime.plan import PlanDescription
 from opweld.shown import Piece, Shown
 
 NOT_IN_FILE = "(not in the file)"

@@ -10,7 +10,7 @@ from opweld.account.account import Account
 from opweld.analysis.costs import fed_sizes
 from opweld.errors import OpweldError
 from opweld.options import Options
-from opweld.runtime.bind import PlanDescription
+from opweld.runtime.plan import PlanDescription
 from opweld.runtime.session import Session
 from opweld.target import Target
 from opweld.verify.expected import expectation_of

@@ -33,7 +33,7 @@ from opweld.analysis.counters import NONE, Counters
 from opweld.analysis.disturbance import Disturbance
 from opweld.analysis.sample import Samples
 from opweld.record import KernelEntry, VariantEntry
-from opweld.runtime.bind import PlanDescription, Step
+from opweld.runtime.plan import PlanDescription, Step
 from opweld.runtime.profile import Clocked, Part, Profile, profile_of
 from opweld.shown import Piece, Shown
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from opweld.analysis.alternate import Blocks, Run, alternate_runs
 from opweld.analysis.disturbance import Disturbance, Watch, spread_of
-from opweld.runtime.bind import Array, PlanDescription
+from opweld.runtime.plan import Array, PlanDescription
 from opweld.runtime.profile import Clocked
 from opweld.runtime.session import Session
 

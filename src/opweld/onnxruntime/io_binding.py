@@ -13,8 +13,8 @@ import numpy as np
 
 from opweld.errors import InputError
 from opweld.runtime import dtypes
-from opweld.runtime.bind import Array
 from opweld.runtime.library import address
+from opweld.runtime.plan import Array
 
 TYPE_NAMES = {
     "float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e4m3fnuz": "float8e4m3fnuz",

@@ -31,8 +31,8 @@ from opweld.onnxruntime.io_binding import IOBinding, OrtValue, type_name
 from opweld.onnxruntime.session_options import PROVIDER, Providers, RunOptions, SessionOptions, check_providers
 from opweld.option import documented
 from opweld.options import CompileOptions, Options
-from opweld.runtime.bind import Array
 from opweld.runtime.fitted import FittedSessions
+from opweld.runtime.plan import Array
 from opweld.runtime.profile import Profile
 from opweld.runtime.session import Session
 from opweld.runtime.specialised import SpecialisedSessions

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from opweld.errors import OptionError, UnsupportedError
 from opweld.onnxruntime.io_binding import OrtValue
 from opweld.options import CompileOptions, LevelName
-from opweld.runtime.bind import Array
+from opweld.runtime.plan import Array
 
 PROVIDER: Final = "CPUExecutionProvider"
 """The only execution provider: what sessions run on."""

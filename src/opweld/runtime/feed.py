@@ -8,8 +8,8 @@ import numpy as np
 
 from opweld.errors import InputError, RunError
 from opweld.interface import shape_text
-from opweld.runtime.bind import Array
 from opweld.runtime.library import MAX_RANK
+from opweld.runtime.plan import Array
 
 _NUMBERS: Final = "biuf"
 """Kinds of numpy dtypes: bools, integers and floats."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from opweld.runtime.bind import Array, PlanDescription, Step
+from opweld.runtime.plan import Array, PlanDescription, Step
 
 TIMING_FIELDS: Final = 4
 """Fields of opw_timing, each an int64: begin, end, busy, pieces."""

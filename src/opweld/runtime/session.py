@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,51 +9,21 @@ from typing import Any, Final
 import numpy as np
 
 from opweld.build import artifact
-from opweld.errors import ArtifactError, AssumptionError, InputError
-from opweld.runtime import dtypes
+from opweld.errors import InputError
 from opweld.runtime.advice import advice
-from opweld.runtime.bind import Array, Module, Plan, PlanDescription, runtime_error
-from opweld.runtime.feed import check_shape, check_target, prepare
-from opweld.runtime.library import MESSAGE_BYTES, OK, address
-from opweld.runtime.outputs import Outputs
-from opweld.runtime.profile import TIMING_FIELDS, Clocked, Profile, profile_of
-from opweld.runtime.state import Capacity, Kinds, State, new_state
+from opweld.runtime.feed import check_target, prepare
+from opweld.runtime.opened import Kinds
+from opweld.runtime.plan import Array, Entered, PlanDescription, Seen
+from opweld.runtime.profile import Clocked, Profile, profile_of
+from opweld.runtime.runtimes import opened
+from opweld.runtime.state import Capacity, State
 from opweld.runtime.structure import Numbers, put_together, take_apart
-from opweld.runtime.visits import clock_call, plan_of_call, watch_call
-from opweld.runtime.watch import Entered, Seen, run_watched
 
 _USABLE: Final = 0x101
 """Array flags C_CONTIGUOUS and ALIGNED, as `flags.num` has them."""
 
 
-class _Call:
-    """The pointer arrays, the message and the duration of one call; used again by later calls of the same session."""
-
-    __slots__ = ("inputs", "message", "outputs", "run_ns")
-
-    def __init__(self, n_inputs: int, n_outputs: int) -> None:
-        self.inputs = (ctypes.c_void_p * n_inputs)()
-        self.outputs = (ctypes.c_void_p * n_outputs)()
-        self.message = ctypes.create_string_buffer(MESSAGE_BYTES)
-        self.run_ns = ctypes.c_int64()
-
-
-_ARCHITECTURES = {"aarch64": "aarch64", "arm64": "aarch64", "x86_64": "x86-64", "amd64": "x86-64"}
-"""How names of targets begin, by what systems call a machine."""
-
-
-def _check_architecture(folder: Path, manifest: artifact.Manifest) -> None:
-    """Raises ArtifactError for code of another architecture: a loader only says that it cannot.
-
-    What a processor of this one lacks, the runtime says."""
-    machine = platform.machine()
-    here = _ARCHITECTURES.get(machine.lower())
-    if any(manifest.target.startswith(other) for other in set(_ARCHITECTURES.values()) - {here}):
-        features = f" ({manifest.features})" if manifest.features else ""
-        raise ArtifactError(
-            f"{folder} was built for {manifest.target}{features}, and this machine is {machine}: "
-            "compile the model again, on this machine or with --target"
-        )
+_NO_STATES: Final = "the model has no states; compile it with states={'past': 'present'} for it to have some"
 
 
 class Session:
@@ -77,31 +45,22 @@ class Session:
                 manifest's default where None.
             verify: check the digests of its files, not only their sizes.
 
-        Raises ArtifactError when it is missing, damaged, of another format, or for another processor.
+        Raises ArtifactError when it is missing, damaged, of another format, for another processor, or of a backend that
+        is not installed.
         """
         self.folder = Path(folder)
         self.manifest = artifact.read(self.folder, verify=verify)
-        _check_architecture(self.folder, self.manifest)
         self.threads = self.manifest.threads if threads is None else threads
-        self._module = Module(self.folder, self.folder / artifact.RUNTIME)
-        codes = self._module.input_dtypes
-        if (len(codes), self._module.n_outputs) != (len(self.manifest.inputs), len(self.manifest.outputs)):
-            raise ArtifactError(f"{self.folder}: manifest and module disagree on inputs; compile the model again")
+        self._opened = opened(self.folder, self.manifest, self.threads)
         self.structure = self.manifest.structure
         inputs, outputs = (self.structure or self.manifest).inputs, (self.structure or self.manifest).outputs
         self.input_names = tuple(argument.name for argument in inputs)
         self.output_names = tuple(argument.name for argument in outputs)
         self._made = tuple(info.name for info in self.manifest.outputs)
-        self._inputs = [
-            (info.name, dtypes.numpy_dtype(dtypes.NAMES[code]))
-            for info, code in zip(self.manifest.inputs, codes, strict=True)
-        ]
-        self.decides = self._module.n_segments > 0
+        names = (info.name for info in self.manifest.inputs)
+        self._inputs = list(zip(names, self._opened.dtypes, strict=True))
+        self.decides = self._opened.decides
         self._states = self.manifest.states
-        self._kinds: dict[Kinds, Kinds] = {}
-        self._calls: list[_Call] = []
-        self._outputs = Outputs()
-        self._run = self._module.library.opw_run
 
     def run(self, feeds: Mapping[str, Any], state: State | None = None) -> list[Any]:
         """Computes all outputs, in the model's order, as new arrays.
@@ -135,10 +94,13 @@ class Session:
 
         Raises InputError for a capacity or size that is missing, or more than there is memory for.
         """
-        return new_state(self._module, self._states, capacity, dims)
+        if not self._states:
+            raise InputError(_NO_STATES)
+        return self._opened.new_state(capacity, dims)
 
     def run_tensors(self, feeds: Mapping[str, Any]) -> list[Array]:
         """Like `run`, but returns what compiled code gives: the arrays of `manifest.outputs`."""
+        self._check_stateless()
         return self._compute(self._tensors(feeds))
 
     def as_declared(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,26 +117,20 @@ class Session:
         Raises InputError also when such an array is of an unknown name, of another shape or dtype than the output,
         read-only, not C-contiguous, or overlaps an input or another output.
         """
-        if self.decides:
-            return self._call_into(feeds, outputs)
-        arrays, plan = self._bind(self._tensors(feeds))
-        targets = self._check_outputs(plan.outputs, arrays, outputs)
-        self._execute(plan, arrays, targets)
-        return targets
+
+        def choose(kinds: Kinds, arrays: Sequence[Array]) -> list[Array | None]:
+            return self._check_outputs(kinds, arrays, outputs)
+
+        return self._opened.run_into(self._arrays(feeds), choose)
 
     def plan(self, feeds: Mapping[str, Array]) -> PlanDescription:
         """What `run(feeds)` does: output shapes, memory, steps. Runs nothing, but a model that decides as it runs, of
         which shapes alone do not tell what it does."""
-        if self.decides:
-            return plan_of_call(self._module, self._checked(feeds), self.threads)[1]
-        return self._module.describe(self._bind(self._tensors(feeds))[1])
+        return self._opened.plan(self._arrays(feeds))
 
     def check(self, feeds: Mapping[str, Array]) -> None:
         """Raises what `run(feeds)` would for feeds that do not fit; a model that decides as it runs is run for it."""
-        if self.decides:
-            self.run(feeds)
-        else:
-            self._bind(self._tensors(feeds))
+        self._opened.check(self._arrays(feeds))
 
     def advice(self, feeds: Mapping[str, Array]) -> str:
         """For feeds that no variant takes: which sizes fit, of one open dim at a time. Tries them, runs nothing; empty
@@ -183,38 +139,34 @@ class Session:
             return ""
         arrays, _ = self._feed(self._tensors(feeds))
         infos = self.manifest.inputs
-        return advice(infos, [a.shape for a in arrays], lambda shapes: self._module.fits(_shaped(arrays, shapes), 1))
+        return advice(infos, [a.shape for a in arrays], lambda shapes: self._opened.fits(_shaped(arrays, shapes)))
 
     def profile(self, feeds: Mapping[str, Array]) -> Profile:
         """Like `run`, and tells what every thread did of every step, and when."""
-        if self.decides:
-            arrays = self._checked(feeds)
-            description = plan_of_call(self._module, arrays, self.threads)[1]
-            outputs, clocks = clock_call(self._module, arrays, self.threads)
-        else:
-            arrays, plan = self._bind(self._tensors(feeds))
-            outputs, clocks = self._execute_timed(plan, arrays)
-            description = self._module.describe(plan)
+        arrays = self._arrays(feeds)
+        description = self._opened.plan(arrays)
+        outputs, clocks = self._opened.clocked(arrays)
         return profile_of(self._put_together(outputs), description, clocks.wall, clocks.timings)
 
     def clocked(self, feeds: Mapping[str, Array]) -> Clocked:
         """Like `run_tensors`, but gives what the clocks of `profile` said, as it came: hardly slower than a run."""
-        if self.decides:
-            return clock_call(self._module, self._checked(feeds), self.threads)[1]
-        arrays, plan = self._bind(self._tensors(feeds))
-        return self._execute_timed(plan, arrays)[1]
+        return self._opened.clocked(self._arrays(feeds))[1]
 
     def watch(self, feeds: Mapping[str, Array], seen: Seen, entered: Entered | None = None) -> list[Array]:
         """Like `run_tensors`, one phase after the other on this thread; `seen` is shown the memory of its steps, as the
         plan numbers them, and `entered` told of each segment before.
 
         Raises whatever they raise."""
-        if self.decides:
-            return watch_call(self._module, self._checked(feeds), seen, entered)
-        arrays, plan = self._bind(self._tensors(feeds))
-        if entered is not None:
-            entered(self._module.describe(plan).variant, arrays)
-        return run_watched(self._module, plan, arrays, seen)
+        return self._opened.watch(self._arrays(feeds), seen, entered)
+
+    def _arrays(self, feeds: Mapping[str, Any]) -> list[Array]:
+        """What is fed, in the order of the inputs."""
+        self._check_stateless()
+        return self._feed(self._tensors(feeds))[0]
+
+    def _check_stateless(self) -> None:
+        if self._states:
+            raise InputError("the model keeps values between runs: this needs a model without states, compile it so")
 
     def _tensors(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """What is fed, as compiled code has it."""
@@ -226,46 +178,17 @@ class Session:
 
     def _compute(self, feeds: Mapping[str, Any]) -> list[Array]:
         """The outputs of compiled code for its inputs."""
-        if self.decides:
-            return self._call(self._feed(feeds)[0])
-        arrays, plan = self._bind(feeds)
-        outputs = self._outputs.make(plan.outputs)
-        self._execute(plan, arrays, outputs)
-        return outputs
+        arrays, shapes = self._feed(feeds)
+        return self._opened.run(arrays, shapes)
 
     def _run_state(self, feeds: Mapping[str, Any], state: State | None) -> list[Array]:
         """A run that finds what one before it kept."""
         if not self._states:
-            raise InputError("the model has no states; compile it with states={'past': 'present'} for it to have some")
+            raise InputError(_NO_STATES)
         if state is None:
             names = _list(tuple(info.name for info in self._states))
             raise InputError(f"the model keeps {names} between runs: make a state with new_state(), and run with it")
-        arrays, _ = self._feed(feeds)
-        try:
-            kinds = state.begin(self._module, arrays, self.threads, self._module.n_outputs)
-        except AssumptionError as error:
-            raise self._explained(error, arrays, state) from None
-        try:
-            # Equal ones are one object, by which the memory of outputs is found again.
-            outputs = self._outputs.make(self._kinds.setdefault(kinds, kinds))
-        except BaseException:
-            state.cancel()
-            raise
-        state.run(arrays, outputs)
-        return outputs
-
-    def _explained(self, error: AssumptionError, arrays: list[Array], state: State) -> InputError:
-        """What does not fit: the inputs, or what is left of a capacity."""
-        self._check_shapes(arrays)
-        shapes = ", ".join(f"{name} {array.shape}" for (name, _), array in zip(self._inputs, arrays, strict=True))
-        used = ", ".join(
-            f"{name} {length} of {state.memory(name).shape[info.axis or 0]}"
-            for info in self._states
-            for name, length in state.lengths.items()
-            if name == info.name
-        )
-        grown = f"; of the states are in use: {used}; state.copy(capacity=N) makes one with more room" if used else ""
-        return AssumptionError(f"{error}; the inputs are {shapes}{grown}")
+        return self._opened.run_state(self._feed(feeds)[0], state)
 
     def _feed(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[Any]]:
         """The arrays in the order of the inputs, and their shapes."""
@@ -285,62 +208,7 @@ class Session:
             self._refuse_unknown(feeds)
         return arrays, shapes
 
-    def _call(self, arrays: list[Array]) -> list[Array]:
-        self._check_shapes(arrays)
-        return self._module.call(arrays, self.threads)
-
-    def _bind(self, feeds: Mapping[str, Array]) -> tuple[list[Array], Plan]:
-        if self._states:
-            raise InputError("the model keeps values between runs: this needs a model without states, compile it so")
-        arrays, shapes = self._feed(feeds)
-        for i in self._module.by_value:
-            shapes.append(arrays[i].tobytes())
-        key = tuple(shapes)
-        plan = self._module.find(key)
-        return arrays, plan or self._make_plan(key, arrays)
-
-    def _execute(self, plan: Plan, arrays: list[Array], outputs: list[Array]) -> None:
-        try:
-            call = self._calls.pop()
-        except IndexError:
-            call = _Call(len(arrays), len(outputs))
-        pointers = call.inputs
-        for i, array in enumerate(arrays):
-            pointers[i] = address(array)
-        pointers = call.outputs
-        for i, array in enumerate(outputs):
-            pointers[i] = address(array)
-        status = self._run(self._module.handle, plan.handle, call.inputs, call.outputs, call.message, MESSAGE_BYTES)
-        if status != OK:
-            raise runtime_error(status, call.message.value)
-        self._calls.append(call)
-
     # ---- what only some runs do ----
-
-    def _execute_timed(self, plan: Plan, arrays: list[Array]) -> tuple[list[Array], Clocked]:
-        outputs = self._outputs.make(plan.outputs)
-        clocks = Clocked(0, np.empty((plan.threads, plan.steps, TIMING_FIELDS), np.int64))
-        try:
-            call = self._calls.pop()
-        except IndexError:
-            call = _Call(len(arrays), len(outputs))
-        call.inputs[:] = [address(array) for array in arrays]
-        call.outputs[:] = [address(array) for array in outputs]
-        status = self._module.library.opw_run_timed(
-            self._module.handle,
-            plan.handle,
-            call.inputs,
-            call.outputs,
-            address(clocks.timings),
-            ctypes.byref(call.run_ns),
-            call.message,
-            MESSAGE_BYTES,
-        )
-        if status != OK:
-            raise runtime_error(status, call.message.value)
-        clocks.wall = call.run_ns.value
-        self._calls.append(call)
-        return outputs, clocks
 
     def _put_together(self, outputs: list[Array], numbers: Numbers | None = None) -> list[Any]:
         if self.structure is None:
@@ -359,51 +227,19 @@ class Session:
             if name not in known:
                 raise InputError(f"{name!r} is no input of the model; its inputs are {_list(self.input_names)}")
 
-    def _check_shapes(self, arrays: list[Array]) -> None:
-        for info, rank, array in zip(self.manifest.inputs, self._module.input_ranks, arrays, strict=True):
-            check_shape(info.name, array.shape, rank, info.shape)
-
-    def _checked(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The arrays that a model that decides as it runs is called with."""
-        arrays, _ = self._feed(self._tensors(feeds))
-        self._check_shapes(arrays)
-        return arrays
-
-    def _call_into(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> list[Array]:
-        """What a model computes that decides as it runs, copied where the caller wants it."""
-        arrays, _ = self._feed(self._tensors(feeds))
-        made = self._call(arrays)
-        targets = self._check_outputs([(array.shape, array.dtype) for array in made], arrays, outputs)
-        for name, target, array in zip(self._made, targets, made, strict=True):
-            if name in outputs:
-                target[...] = array
-        return [t if name in outputs else a for name, t, a in zip(self._made, targets, made, strict=True)]
-
-    def _make_plan(self, key: Any, arrays: list[Array]) -> Plan:
-        self._check_shapes(arrays)
-        try:
-            return self._module.make(key, arrays, self.threads)
-        except AssumptionError as error:
-            shapes = ", ".join(f"{name} {array.shape}" for (name, _), array in zip(self._inputs, arrays, strict=True))
-            raise AssumptionError(f"{error}; the inputs are {shapes}") from None
-
-    def _check_outputs(
-        self,
-        kinds: Sequence[tuple[tuple[int, ...], np.dtype[Any]]],
-        arrays: list[Array],
-        outputs: Mapping[str, Array],
-    ) -> list[Array]:
+    def _check_outputs(self, kinds: Kinds, arrays: Sequence[Array], outputs: Mapping[str, Array]) -> list[Array | None]:
         unknown = next((name for name in outputs if name not in self._made), None)
         if unknown is not None:
             raise InputError(f"{unknown!r} is no output of the model; its outputs are {_list(self._made)}")
-        targets: list[Array] = []
+        targets: list[Array | None] = []
         for name, (shape, dtype) in zip(self._made, kinds, strict=True):
-            if name in outputs:
-                target = check_target(name, outputs[name], shape, dtype)
-                if any(np.may_share_memory(target, other) for other in (*arrays, *targets)):
-                    raise InputError(f"output {name!r}: its memory overlaps that of an input or another output")
-            else:
-                target = np.empty(shape, dtype)
+            if name not in outputs:
+                targets.append(None)
+                continue
+            target = check_target(name, outputs[name], shape, dtype)
+            taken = (*arrays, *(other for other in targets if other is not None))
+            if any(np.may_share_memory(target, other) for other in taken):
+                raise InputError(f"output {name!r}: its memory overlaps that of an input or another output")
             targets.append(target)
         return targets
 

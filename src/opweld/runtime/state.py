@@ -12,8 +12,9 @@ import numpy as np
 from opweld.errors import InputError, StateError
 from opweld.interface import StateInfo, shape_text
 from opweld.runtime import dtypes
-from opweld.runtime.bind import Array, Module, runtime_error
+from opweld.runtime.bind import Module, runtime_error
 from opweld.runtime.library import MESSAGE_BYTES, OK, STATE_BUSY, STATE_LOST, Tensor, address
+from opweld.runtime.plan import Array
 
 Capacity: TypeAlias = "int | Mapping[str, int] | None"
 """How long what grows may become: one number for all, or by name."""

@@ -11,8 +11,8 @@ import numpy as np
 from opweld.errors import InputError, RunError
 from opweld.interface import Argument, Constant, Form, Listed, Mapped, Tensor, Text, tensors_of
 from opweld.runtime import dtypes
-from opweld.runtime.bind import Array
 from opweld.runtime.feed import prepare
+from opweld.runtime.plan import Array
 
 
 class Numbers:

@@ -12,10 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from opweld.runtime import dtypes
-from opweld.runtime.bind import Array, Module, PlanDescription, Visit, describe
+from opweld.runtime.bind import Module, describe
 from opweld.runtime.library import KERNEL_ERROR, Tensor
+from opweld.runtime.plan import Array, Entered, PlanDescription, Seen, Visit
 from opweld.runtime.profile import TIMING_FIELDS, Clocked
-from opweld.runtime.watch import Entered, Seen, watch_function, watcher
+from opweld.runtime.watch import watch_function, watcher
 
 _RUNNER: Final = ctypes.CFUNCTYPE(
     ctypes.c_int32,

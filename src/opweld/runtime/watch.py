@@ -9,15 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from opweld.errors import ArtifactError
-from opweld.runtime.bind import Array, Module, Plan, runtime_error
+from opweld.runtime.bind import Module, Plan, runtime_error
 from opweld.runtime.library import MESSAGE_BYTES, OK, address
-
-Seen = Callable[[int, "Sequence[int]"], None]
-"""Told of a step when all of its phase are done: its number, and where its buffers are, in their order. Later phases
-use that memory again."""
-
-Entered = Callable[[str, "Sequence[Array]"], None]
-"""Told of a segment before it runs: the variant that was taken, and what the segment reads, in its order."""
+from opweld.runtime.plan import Array, Seen
 
 _WATCH: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 

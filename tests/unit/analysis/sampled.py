@@ -10,7 +10,7 @@ from opweld.analysis.sample import Samples
 from opweld.given import Given, GivenRegion
 from opweld.ledger import Ledger
 from opweld.record import FileNode, KernelEntry, Record, VariantEntry
-from opweld.runtime.bind import PlanDescription, Step
+from opweld.runtime.plan import PlanDescription, Step
 
 STEPS = (
     Step("k1_contraction", "product, add", 0, 2, 4000, 80_000, 900),

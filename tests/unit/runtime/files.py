@@ -1,12 +1,16 @@
-"""What the C backend writes of an artifact, put together by hand."""
+"""What the C backend writes of an artifact, put together by hand, and what a session has open of one."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from opweld.build.artifact import HEADERS, MODULE, RUNTIME, SOURCES
+from opweld.runtime.bind import Plan
+from opweld.runtime.native import Native
+from opweld.runtime.session import Session
 
 
 def files_in(
@@ -26,3 +30,14 @@ def files_in(
     shutil.copyfile(module_so, files / MODULE)
     shutil.copyfile(runtime_so, files / RUNTIME)
     return files
+
+
+def native(session: Session) -> Native:
+    """What a session of the C runtime has open."""
+    assert isinstance(session._opened, Native)
+    return session._opened
+
+
+def plan_of(session: Session, feeds: Mapping[str, Any]) -> Plan:
+    """The plan that a run takes, remembered or made."""
+    return native(session)._plan(session._feed(feeds)[0])

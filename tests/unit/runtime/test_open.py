@@ -26,6 +26,7 @@ from opweld.runtime.session import Session
 from opweld.target import Target
 from tests.patience import PATIENCE_S
 from tests.unit.runtime.fake_model import MANIFEST, WEIGHTS, Build, check, feeds_of
+from tests.unit.runtime.files import native, plan_of
 
 
 def test_module_for_another_processor(write_artifact: Build, tmp_path: Path) -> None:
@@ -203,16 +204,16 @@ def test_messages_are_cut(module: Module) -> None:
 def test_values_that_differ_from_the_plan(folder: Path) -> None:
     session = Session(folder)
     feeds = feeds_of(8)
-    plan = session._bind(feeds)[1]
+    plan = plan_of(session, feeds)
     with pytest.raises(InputError, match="input 'start': other values than the plan was made for"):
-        session._execute(plan, list((feeds | {"start": np.array(1)}).values()), session.run(feeds))
+        native(session)._execute(plan, list((feeds | {"start": np.array(1)}).values()), session.run(feeds))
 
 
 def test_plan_of_another_model(folder: Path) -> None:
     feeds = feeds_of(8)
     one, two = Session(folder), Session(folder)
     with pytest.raises(InputError, match="belongs to another model"):
-        one._execute(two._bind(feeds)[1], list(feeds.values()), two.run(feeds))
+        native(one)._execute(plan_of(two, feeds), list(feeds.values()), two.run(feeds))
 
 
 def test_a_limit_on_address_space_is_respected(folder: Path) -> None:

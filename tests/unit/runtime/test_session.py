@@ -19,6 +19,7 @@ from opweld.runtime.bind import PLAN_CAPACITY
 from opweld.runtime.session import Session
 from tests.counted import calls
 from tests.unit.runtime.fake_model import check, feeds_of
+from tests.unit.runtime.files import native, plan_of
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 98, 100, 1000, 4096])
@@ -57,26 +58,26 @@ def test_no_variant_names_every_guard_and_the_shapes(session: Session) -> None:
 def test_by_value_input_takes_part_in_the_choice(session: Session) -> None:
     with pytest.raises(AssumptionError, match=r"0 <= start <= x\.shape\[0\]"):
         session.run(feeds_of(8) | {"start": np.array(9)})
-    one, two = (session._bind(feeds_of(8) | {"start": np.array(start)})[1] for start in (1, 2))
+    one, two = (plan_of(session, feeds_of(8) | {"start": np.array(start)}) for start in (1, 2))
     assert one is not two
 
 
 def test_plans_are_remembered(session: Session) -> None:
     feeds = feeds_of(64)
-    plan = session._bind(feeds)[1]
-    assert session._bind(feeds_of(64, seed=1))[1] is plan
-    assert session._bind(feeds_of(66))[1] is not plan
+    plan = plan_of(session, feeds)
+    assert plan_of(session, feeds_of(64, seed=1)) is plan
+    assert plan_of(session, feeds_of(66)) is not plan
 
 
 def test_plans_are_bounded(folder: Path) -> None:
     session = Session(folder)
-    first = session._bind(feeds_of(2))[1]
+    first = plan_of(session, feeds_of(2))
     for n in range(4, 2 * 300, 2):
         check(session.run(feeds_of(n)), feeds_of(n))
-        assert session._bind(feeds_of(4))[1] is not first
-    assert len(session._module._plans) == PLAN_CAPACITY
+        assert plan_of(session, feeds_of(4)) is not first
+    assert len(native(session)._module._plans) == PLAN_CAPACITY
     check(session.run(feeds_of(2)), feeds_of(2))
-    assert session._bind(feeds_of(2))[1] is not first
+    assert plan_of(session, feeds_of(2)) is not first
 
 
 def test_arena_is_reused(session: Session) -> None:
@@ -280,7 +281,7 @@ def test_sessions_close(folder: Path) -> None:
     gc.collect()
     before = mapped()
     session = Session(folder)
-    plan = session._bind(feeds_of(8))[1]
+    plan = plan_of(session, feeds_of(8))
     session.run(feeds_of(8))
     assert mapped() > 0
     del session

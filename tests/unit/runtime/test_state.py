@@ -17,6 +17,7 @@ import opweld
 from opweld.errors import AssumptionError, InputError, OptionError, OpweldError, StateError, UnsupportedError
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
+from tests.unit.runtime.files import native
 from tests.unit.runtime.kept_models import Kept, cache, counter, failing_counter, ring
 
 Array = np.ndarray[Any, Any]
@@ -191,7 +192,7 @@ def test_what_is_replaced_is_lost_when_a_run_fails() -> None:
 def test_one_run_at_a_time_uses_a_state() -> None:
     model = compiled(counter())
     state, x = model.new_state(), np.ones(4, np.float32)
-    module, session = model.session._module, model.session
+    module, session = native(model.session)._module, model.session
     state.begin(module, [x], 1, 1)
     for other in (lambda: model.run({"x": x}, state), state.reset, lambda: state.load({})):
         with pytest.raises(StateError) as caught:

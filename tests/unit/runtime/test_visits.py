@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import opweld
 from opweld.errors import RunError
-from opweld.runtime.bind import Array
+from opweld.runtime.plan import Array
 from opweld.runtime.session import Session
 
 

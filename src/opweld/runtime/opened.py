@@ -1,0 +1,101 @@
+"""An open artifact as a session sees it: arrays in, arrays out; each backend has its own. Imports NumPy only."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from opweld.build.artifact import Manifest
+from opweld.errors import UnsupportedError
+from opweld.runtime import dtypes
+from opweld.runtime.feed import check_shape
+from opweld.runtime.plan import Array, Entered, PlanDescription, Seen
+from opweld.runtime.profile import Clocked
+from opweld.runtime.state import Capacity, State
+
+Kinds: TypeAlias = "Sequence[tuple[tuple[int, ...], np.dtype[Any]]]"
+"""Shape and dtype of each output."""
+
+Choose: TypeAlias = Callable[[Kinds, Sequence[Array]], "list[Array | None]"]
+"""The arrays that outputs of these kinds are to be written to, for these inputs; None for a new one."""
+
+
+class Opened(ABC):
+    """An artifact that a backend's runtime has open. Any number of threads may call it at the same time.
+
+    All methods take one array an input, in the model's order, of its dtype, C-contiguous. Feeds by name, strings,
+    sequences and what callers own are the session's; which variant runs, where values live and how kernels are started
+    are the runtime's.
+
+    Attributes:
+        folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all processors.
+        dtypes: of the inputs. ranks: of the inputs; -1 for any.
+        decides: whether the model decides as it runs: a size, a branch or the end of a loop hangs on data.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, threads: int) -> None:
+        self.folder, self.manifest, self.threads = folder, manifest, threads
+        self.dtypes: tuple[np.dtype[Any], ...] = tuple(dtypes.numpy_dtype(info.dtype) for info in manifest.inputs)
+        self.ranks = tuple(-1 if info.shape is None else len(info.shape) for info in manifest.inputs)
+        self.decides = False
+
+    @abstractmethod
+    def run(self, arrays: list[Array], shapes: list[Any]) -> list[Array]:
+        """The outputs, as new arrays. `shapes` are those of `arrays`, not checked yet; a list that may be changed.
+
+        Raises InputError for a shape that the model does not declare, AssumptionError when no variant takes these,
+        OpweldError naming the node when a kernel meets a bad index."""
+        ...
+
+    def run_into(self, arrays: list[Array], choose: Choose) -> list[Array]:
+        """The outputs, those that `choose` has arrays for in these."""
+        made = self.run(arrays, [array.shape for array in arrays])
+        targets = choose([(array.shape, array.dtype) for array in made], arrays)
+        for target, array in zip(targets, made, strict=True):
+            if target is not None:
+                target[...] = array
+        return [array if target is None else target for target, array in zip(targets, made, strict=True)]
+
+    def check(self, arrays: list[Array]) -> None:
+        """Raises what `run` would for shapes that do not fit."""
+        self.run(arrays, [array.shape for array in arrays])
+
+    @abstractmethod
+    def fits(self, arrays: list[Array]) -> bool:
+        """Whether some variant takes these shapes; of a model that decides as it runs, of its first segment."""
+        ...
+
+    def new_state(self, capacity: Capacity, dims: Mapping[str, int] | None) -> State:
+        """Values that live between runs, see `Session.new_state`. Raises UnsupportedError where none can."""
+        self._refuse("keeps nothing between runs")
+
+    def run_state(self, arrays: list[Array], state: State) -> list[Array]:
+        """The outputs of a run that finds what the one before it kept, see `Session.run`."""
+        self._refuse("keeps nothing between runs")
+
+    def plan(self, arrays: list[Array]) -> PlanDescription:
+        """What `run` does for these: output shapes, memory, steps. Raises UnsupportedError where that is not told."""
+        self._refuse("does not tell which steps a run has")
+
+    def clocked(self, arrays: list[Array]) -> tuple[list[Array], Clocked]:
+        """The outputs, and what clocks said of every step. Raises UnsupportedError where there are none."""
+        self._refuse("does not tell what its steps take")
+
+    def watch(self, arrays: list[Array], seen: Seen, entered: Entered | None) -> list[Array]:
+        """The outputs, while `seen` is shown the memory of steps; see `Session.watch`. Raises UnsupportedError where
+        it cannot be."""
+        self._refuse("does not show its memory")
+
+    def check_shapes(self, arrays: Sequence[Array]) -> None:
+        """Raises InputError for a shape that the model does not declare."""
+        for info, rank, array in zip(self.manifest.inputs, self.ranks, arrays, strict=True):
+            check_shape(info.name, array.shape, rank, info.shape)
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise UnsupportedError(
+            f"what the backend {self.manifest.backend!r} compiles {what}; compile the model for another target"
+        )
