@@ -36,6 +36,7 @@ ORDER = (
     ("ledger",),
     ("record",),
     ("explanation",),
+    ("collector",),
     ("tensor",),
     ("programs",),
     ("ops",),

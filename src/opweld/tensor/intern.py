@@ -17,6 +17,8 @@ from collections.abc import Generator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from opweld.collector import collected_seldom
+
 if TYPE_CHECKING:
     from opweld.tensor.atoms import Atom, Axis
     from opweld.tensor.expr import Expr
@@ -50,10 +52,11 @@ current: ContextVar[Tables] = ContextVar("current", default=Tables())  # noqa: B
 
 @contextlib.contextmanager
 def compilation() -> Generator[None]:
-    """New tables for everything that is made inside."""
+    """New tables for everything that is made inside, which the garbage collector seldom looks through."""
     token = current.set(Tables())
     try:
-        yield
+        with collected_seldom():
+            yield
     finally:
         current.reset(token)
 

@@ -1,0 +1,48 @@
+"""Python's garbage collector while a model is compiled."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator
+
+import pytest
+
+from opweld.collector import SELDOM, collected_seldom
+from opweld.tensor.intern import compilation
+
+
+@pytest.fixture(autouse=True)
+def thresholds() -> Generator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
+
+
+def test_a_compilation_sets_back_what_there_was() -> None:
+    with compilation():
+        assert gc.get_threshold() == SELDOM
+        with compilation():
+            assert gc.get_threshold() == SELDOM
+        assert gc.get_threshold() == SELDOM, "the outer one goes on"
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+def test_an_error_sets_it_back_too() -> None:
+    with pytest.raises(ValueError, match="inside"), compilation():
+        raise ValueError("inside")
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+@pytest.mark.parametrize("own", [(0, 10, 10), (SELDOM[0] * 2, 5, 5)])
+def test_an_application_that_looks_less_often_is_left_alone(own: tuple[int, int, int]) -> None:
+    gc.set_threshold(*own)
+    with collected_seldom():
+        assert gc.get_threshold() == own
+    assert gc.get_threshold() == own
+
+
+def test_what_an_application_sets_meanwhile_stays() -> None:
+    with collected_seldom():
+        gc.set_threshold(1000, 1, 1)
+    assert gc.get_threshold() == (1000, 1, 1)
