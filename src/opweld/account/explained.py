@@ -53,9 +53,7 @@ class Explanation(Shown):
 
     def of_rule(self, name: str, decisions: Collection[Decision] | None = None) -> list[Decision]:
         """The decisions of a rule or stage, among all or these. Raises OptionError for none of the name."""
-        rules = list(dict.fromkeys((*COMPILED, *self.account.ledger.counts())))  # packages may add some
-        if name not in {*rules, *map(stage_of, rules)}:
-            raise OptionError(f"--rule {name!r}: no such rule or stage; the rules are {', '.join(rules)}")
+        check_rule(name, dict.fromkeys((*COMPILED, *self.account.ledger.counts())))  # packages may add some
         chosen = self.decisions if decisions is None else decisions
         return [d for d in chosen if name in (d.rule, d.stage)]
 
@@ -82,3 +80,9 @@ class Explanation(Shown):
     def shown(self) -> Sequence[Piece]:
         """The summary."""
         return [self.summary()]
+
+
+def check_rule(name: str, rules: Collection[str]) -> None:
+    """Raises OptionError for what is neither one of `rules` nor a stage of them."""
+    if name not in {*rules, *map(stage_of, rules)}:
+        raise OptionError(f"--rule {name!r}: no such rule or stage; the rules are {', '.join(rules)}")

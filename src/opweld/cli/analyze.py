@@ -54,11 +54,13 @@ def analyze(
     from opweld.analysis.foreseen import most_threads, planned
     from opweld.analysis.machine import Machine
     from opweld.cli.open import file_bytes, read_decisions, target_of
+    from opweld.verify.asked import check_asked
 
-    arguments.distinct(model, csv=csv, json=json)
+    arguments.check_files(model, csv=csv, json=json)
     if sort not in SORTS:
         raise OptionError(f"--sort {sort!r}: expected one of {', '.join(SORTS)}")
     dims = arguments.sizes(dim)
+    check_asked(model, {}, dims)
     account, folder = read_decisions(model, options, dims)
     machine = Machine.remembered()
     sizes, plan = planned(folder, account, dims, options.threads)

@@ -58,8 +58,10 @@ RUNNING = ("target", "dims")
 """Options without effect where a model is run here: sizes are those of what it is fed."""
 
 
-def distinct(model: Path, **files: Path | None) -> None:
-    """Raises OptionError where two files that are to be written are one, or one is the model."""
+def check_files(model: Path, **files: Path | None) -> None:
+    """Refuses files that cannot be written, before there is something to write.
+
+    Raises OptionError where two are one, one is the model or a folder, or lies in a folder that is not there."""
     taken: dict[str, str] = {}
     for name, file in files.items():
         if file is None:
@@ -69,6 +71,10 @@ def distinct(model: Path, **files: Path | None) -> None:
             raise OptionError(f"--{name} and --{taken[place]} are the same: {file}")
         if place == str(model.resolve()):
             raise OptionError(f"--{name} {file} is the model itself; give it another name")
+        if place != "-" and file.is_dir():
+            raise OptionError(f"--{name} {file}: cannot write there: it is a folder; name a file")
+        if place != "-" and not file.absolute().parent.is_dir():
+            raise OptionError(f"--{name} {file}: cannot write there: no such folder")
         taken[place] = name
 
 

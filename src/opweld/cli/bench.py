@@ -52,6 +52,7 @@ def bench(
     from opweld.cli.contest import Row, contest
     from opweld.cli.open import Opened
     from opweld.cli.peers import PEERS, check_installed
+    from opweld.verify.asked import check_asked
 
     peers = [] if vs == "none" else _names(vs, "--vs")
     for peer in peers:
@@ -65,6 +66,9 @@ def bench(
     variants = {level: replace(options, level=level) for level in chosen}
     rows: list[Row] = []
     sizes, given = arguments.sizes(dim), arguments.pairs(values, "--input")
+    for model in models:  # all of them before the first is compiled
+        arguments.check_files(model, json=json)
+        check_asked(model, given, sizes, seed)
     for model in models:
 
         def feeds(opened: Opened) -> dict[str, Any]:

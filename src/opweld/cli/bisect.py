@@ -61,6 +61,8 @@ def bisect(
     good and bad: 2 + log2(n) runs. What is wrong without any decision is no decision's fault, and it says so. Exit
     status 0 when the model is good, 1 when it is not.
     """
+    from opweld.verify.asked import check_asked
+
     if runtime not in RUNTIMES:
         raise OptionError(f"--for {runtime!r}: expected {' or '.join(RUNTIMES)}")
     if latency is not None and (optimized or rtol is not None or atol is not None):
@@ -72,7 +74,9 @@ def bisect(
     from opweld.verify.check import check_tolerances
 
     check_tolerances(rtol=rtol, atol=atol)
+    arguments.check_files(model, json=json)
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
+    check_asked(model, given, dims, seed)
     with show.progress() as progress, Apart() as apart:
         attempt = (
             _rewriting(model, options, given, dims, seed, runtime, rtol, atol)

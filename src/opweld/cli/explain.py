@@ -52,9 +52,14 @@ def explain(
     behind schedules as --ids does. The schedules are also in the artifact, as schedules.txt; see --schedules. What
     --json writes is described by docs/explain.schema.json.
     """
-    from opweld.account.explained import Explanation
+    from opweld.account.explained import Explanation, check_rule
     from opweld.cli.open import read_decisions
 
+    arguments.check_files(model, json=json)
+    if rule is not None and not model.is_dir():
+        from opweld.pipeline import decided
+
+        check_rule(rule, decided(options))  # before the model is compiled
     found = Explanation(read_decisions(model, options)[0], str(model))
     decisions = found.decisions if node is None else found.about(node)
     if rule is not None:

@@ -47,6 +47,7 @@ def lock(
     from opweld.verify.lock import changes, fusions_of, parse_lock, parse_nodes, print_lock
     from opweld.verify.structure import renamed, structure_of
 
+    arguments.check_files(model, output=output)
     written = "" if check is None else _read(check)
     before = None if check is None else parse_lock(written, str(check))
     compiled = list(read_decisions(model, options)[0].ledger)

@@ -65,8 +65,7 @@ def optimize(
     from opweld.rewrite.optimize import optimize_as_asked
     from opweld.rewrite.write import save
 
-    if output.exists() and model.exists() and output.samefile(model):
-        raise OptionError(f"{str(output)!r} is the model itself; give the result another name")
+    arguments.check_files(model, output=output, json=json)
     if runtime not in RUNTIMES:
         raise OptionError(f"--for {runtime!r}: expected {' or '.join(RUNTIMES)}")
     if functions and not keep_regions:

@@ -102,13 +102,15 @@ def profile(
     from opweld.analysis.resources import Resources
     from opweld.analysis.trace import trace_json
     from opweld.cli.open import open_model
+    from opweld.verify.asked import check_asked
 
-    arguments.distinct(model, csv=csv, json=json, trace=trace)
+    arguments.check_files(model, csv=csv, json=json, trace=trace)
     if sort not in SORTS:
         raise OptionError(f"--sort {sort!r}: expected one of {', '.join(SORTS)}")
-    dims = arguments.sizes(dim)
+    given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
+    check_asked(model, given, dims, seed)
     opened = open_model(model, options, dims)
-    feeds = opened.feeds(arguments.pairs(values, "--input"), dims, seed)
+    feeds = opened.feeds(given, dims, seed)
     account = account_of(opened.session.folder)
     machine = Machine.remembered()
     made = taken(opened.session, feeds, account, machine, runs)

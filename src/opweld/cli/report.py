@@ -77,16 +77,16 @@ def report(
     from opweld.cli.traced import traced
     from opweld.report.document import Document
     from opweld.report.page import page
+    from opweld.verify.asked import check_asked
     from opweld.verify.intermediates import Tracing
 
-    arguments.distinct(model, output=output)
-    if not output.absolute().parent.is_dir():
-        raise OptionError(f"--output {output}: cannot write there: no such folder")
+    arguments.check_files(model, output=output)
     peers = _peers(vs)
     if peers and (no_run or model.is_dir()):
         why = "--no-run runs nothing" if no_run else f"{str(model)!r} is an artifact, which other runtimes cannot read"
         raise OptionError(f"--vs {vs}: {why}")
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
+    check_asked(model, given, dims, seed)
     tracing = None if no_run or no_numerics or model.is_dir() else Tracing()
     folder = artifact_of(model, options, dims, tracing)
     manifest = artifact.read(folder)

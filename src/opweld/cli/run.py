@@ -39,10 +39,13 @@ def run(
     The table gives each output's shape, range and number of NaNs.
     """
     from opweld.cli.open import open_model
+    from opweld.verify.asked import check_asked
 
-    dims = arguments.sizes(dim)
+    arguments.check_files(model, json=json)
+    given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
+    check_asked(model, given, dims, seed)
     opened = open_model(model, options, dims, verify=verify_files)
-    feeds = opened.feeds(arguments.pairs(values, "--input"), dims, seed)
+    feeds = opened.feeds(given, dims, seed)
     outputs = opened.run(feeds)
     files = {} if output is None else write_outputs(outputs, output)
     summaries = summaries_of(outputs, files)

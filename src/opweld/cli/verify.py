@@ -58,6 +58,7 @@ def verify(
     --atol say otherwise. Exit status 1 when an output is outside. Noise is a poor input for a detector: give real ones.
     """
     from opweld.cli.open import open_model
+    from opweld.verify.asked import check_asked
     from opweld.verify.check import check_outputs, check_tolerances
 
     check_tolerances(rtol=rtol, atol=atol)
@@ -67,7 +68,9 @@ def verify(
         from opweld.frontend.onnx import read_model
 
         read_model(against)  # what cannot be read is said before anything runs
+    arguments.check_files(model, json=json)
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
+    check_asked(model, given, dims, seed)
     if intermediates or first_bad:
         if model.is_dir() or against is not None:
             raise OptionError("--intermediates and --first-bad compile the model to see where its values are: name it")

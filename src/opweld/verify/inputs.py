@@ -250,6 +250,12 @@ def _make(
         ) from error
 
 
+def given_array(value: Declared, text: str, dims: Mapping[str, int]) -> Array:
+    """What a text says of an input, as for `make_inputs`: the array of a file, or one of the shape that it names, of
+    zeros. Raises InputError or OptionError naming the input."""
+    return _make(value, text, {**dims}, None)
+
+
 def _is_shape(text: str) -> bool:
     parts = text.split("x")
     return len(parts) > 1 and all(part.isascii() and part.isdigit() for part in parts)

@@ -366,7 +366,7 @@ def test_analyze_counts_a_model_and_its_artifact_alike(model: Path, tmp_path: Pa
     nodes = opweld("analyze", model, "--nodes", "--formulas", "--sort", "bytes").stdout
     assert "32*batch + 128 + 16*batch" in nodes and "k1_contraction" in nodes
     for arguments, message in (
-        (("--dim", "rows=2"), "--dim rows: the model has no symbolic dim of that name, only batch"),
+        (("--dim", "rows=2"), "--dim 'rows': the inputs' symbolic dims are batch"),
         (("--sort", "size"), "--sort 'size': expected one of time, flops"),
         (("--csv", tmp_path), "cannot write there"),
     ):
