@@ -2,6 +2,7 @@
 
     python -m benchmarks.decode                               Llama of 160M at 128, 1,024 and 4,096 tokens of cache
     python -m benchmarks.decode 512 --vs onnxruntime          other lengths, one peer
+    python -m benchmarks.decode 128 1024 --state              tokens in a row: the cache as a state, and fed back
 
 The model is written as exporters write it: RMSNorm from Pow, ReduceMean and Sqrt, rotary embeddings, keys and values
 appended by Concat, grouped in heads, softmax, SwiGLU. Each step reads every weight and the cache once, which no cache
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+import opweld
 from benchmarks.paired import REPOSITORY, Contestant, contest
 from benchmarks.sized_models import IR_VERSION, OPSET, Builder
 from opweld.analysis.ceilings import measure as measure_machine
@@ -100,18 +104,26 @@ class Decoder(Builder):
         product = self.node("Mul", [gate, self.node("MatMul", [y, self.weight(width, inner)])])
         return self.node("Add", [x, self.node("MatMul", [product, self.weight(inner, width)])])
 
-    def step(self) -> onnx.ModelProto:
-        """token [1, 1], cos and sin of its position, keys and values so far -> logits, keys and values with it."""
+    @property
+    def states(self) -> dict[str, str]:
+        """The caches, and what they become."""
+        return dict(zip(self.cached, self.appended, strict=True))
+
+    def step(self, length: int | str | None = None) -> onnx.ModelProto:
+        """token [1, 1], cos and sin of its position, keys and values so far -> logits, keys and values with it.
+        `length`: of those so far, or the name of the dim; that of the decoder where None."""
         shape = self.shape
         x = self.node("Gather", [self.weight(shape.words, shape.width), "token"])
         for number in range(shape.layers):
             x = self.layer(x, number, "cosine", "sine")
         logits = self.node("MatMul", [self.norm(x), self.weight(shape.width, shape.words)])
-        float32, kept = TensorProto.FLOAT, [1, shape.heads, self.length, shape.head]
+        length = self.length if length is None else length
+        float32, kept = TensorProto.FLOAT, [1, shape.heads, length, shape.head]
         inputs = [helper.make_tensor_value_info("token", TensorProto.INT64, [1, 1])]
         inputs += [helper.make_tensor_value_info(name, float32, [1, 1, 1, shape.head]) for name in ("cosine", "sine")]
         inputs += [helper.make_tensor_value_info(name, float32, kept) for name in self.cached]
-        grown = [1, shape.heads, self.length + 1, shape.head]
+        after = length + 1 if isinstance(length, int) else f"{length}_with_it"
+        grown = [1, shape.heads, after, shape.head]
         outputs = [helper.make_tensor_value_info(logits, float32, [1, 1, shape.words])]
         outputs += [helper.make_tensor_value_info(name, float32, grown) for name in self.appended]
         graph = helper.make_graph(self.nodes, "decode", inputs, outputs, self.weights)
@@ -163,6 +175,37 @@ def measure(length: int, peers: Sequence[str], threads: int, rounds: int, bandwi
     return f"{length:>6} tokens, {decoder.bytes / 1e6:.0f} MB  {'   '.join(cells)}"
 
 
+def measure_states(length: int, steps: int, threads: int) -> str:
+    """A line of the table: ms a token in a row behind `length` others, with the cache as a state, fed back, and of one
+    length, which is what the kernels take."""
+    shape = Shape()
+    decoder = Decoder(shape, length)
+    model = decoder.step("past")
+    fed = feeds_of(shape, length)
+    caches = {name: fed.pop(name) for name in decoder.cached}
+    kept = opweld.compile(model, states=decoder.states, threads=threads, dim_hints={"past": length})
+    plain = opweld.compile(model, threads=threads, dim_hints={"past": length})
+    state = kept.new_state(capacity=length + 3 * steps)
+    state.load(caches)
+    times: dict[str, list[float]] = {"state": [], "fed back": [], "one length": []}
+    for _ in range(steps):
+        begin = time.perf_counter()
+        kept.run(fed, state)
+        middle = time.perf_counter()
+        made = plain.run({**fed, **caches})
+        end = time.perf_counter()
+        times["state"].append(middle - begin)
+        times["fed back"].append(end - middle)
+        grown = {name: made[output] for name, output in decoder.states.items()}
+        del made
+        begin = time.perf_counter()
+        plain.run({**fed, **caches})
+        times["one length"].append(time.perf_counter() - begin)
+        caches = grown
+    cells = (f"{name} {1e3 * statistics.median(taken):.2f} ms" for name, taken in times.items())
+    return f"{length:>6} tokens, {state.plans} plan  {'   '.join(cells)}"
+
+
 def main() -> int:
     """Measures and prints a line for each length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -170,7 +213,13 @@ def main() -> int:
     parser.add_argument("--vs", default="onnxruntime,openvino", metavar="NAMES")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7, help="blocks of a contestant")
+    parser.add_argument("--state", action="store_true", help="tokens in a row, with the cache as a state and without")
+    parser.add_argument("--steps", type=int, default=64, help="tokens in a row")
     options = parser.parse_args()
+    if options.state:
+        for length in options.lengths:
+            print(measure_states(length, options.steps, options.threads), flush=True)
+        return 0
     dram = (Machine.remembered() or measure_machine()).level("DRAM")
     assert dram is not None
     bandwidth = dram.read.at(options.threads)

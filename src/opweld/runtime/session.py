@@ -112,16 +112,29 @@ class Session:
         return dict(zip(self.input_names, put_together(self.structure.inputs, tensors, numbers), strict=True))
 
     def run_into(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> list[Array]:
-        """Like `run_tensors`, but writes into the arrays of `outputs`, by name; nothing is copied. Others are new.
+        """Like `run_tensors`, but writes into the arrays of `outputs`, by name. Others are new.
+
+        Nothing is copied, unless an array overlaps an input, as a cache of keys does that is past and present at once:
+        what such an output is, is computed apart, and copied when the run is over. A model that is compiled with
+        `states` writes it in place.
 
         Raises InputError also when such an array is of an unknown name, of another shape or dtype than the output,
-        read-only, not C-contiguous, or overlaps an input or another output.
+        read-only, not C-contiguous, or overlaps another output.
         """
 
         def choose(kinds: Kinds, arrays: Sequence[Array]) -> list[Array | None]:
-            return self._check_outputs(kinds, arrays, outputs)
+            return [
+                None if target is None or any(np.may_share_memory(target, array) for array in arrays) else target
+                for target in self._check_outputs(kinds, outputs)
+            ]
 
-        return self._opened.run_into(self._arrays(feeds), choose)
+        made = self._opened.run_into(self._arrays(feeds), choose)
+        for number, name in enumerate(self._made):
+            target = outputs.get(name)
+            if target is not None and made[number] is not target:
+                target[...] = made[number]
+                made[number] = target
+        return made
 
     def plan(self, feeds: Mapping[str, Array]) -> PlanDescription:
         """What `run(feeds)` does: output shapes, memory, steps. Runs nothing, but a model that decides as it runs, of
@@ -227,7 +240,7 @@ class Session:
             if name not in known:
                 raise InputError(f"{name!r} is no input of the model; its inputs are {_list(self.input_names)}")
 
-    def _check_outputs(self, kinds: Kinds, arrays: Sequence[Array], outputs: Mapping[str, Array]) -> list[Array | None]:
+    def _check_outputs(self, kinds: Kinds, outputs: Mapping[str, Array]) -> list[Array | None]:
         unknown = next((name for name in outputs if name not in self._made), None)
         if unknown is not None:
             raise InputError(f"{unknown!r} is no output of the model; its outputs are {_list(self._made)}")
@@ -237,9 +250,8 @@ class Session:
                 targets.append(None)
                 continue
             target = check_target(name, outputs[name], shape, dtype)
-            taken = (*arrays, *(other for other in targets if other is not None))
-            if any(np.may_share_memory(target, other) for other in taken):
-                raise InputError(f"output {name!r}: its memory overlaps that of an input or another output")
+            if any(np.may_share_memory(target, other) for other in targets if other is not None):
+                raise InputError(f"output {name!r}: its memory overlaps that of another output")
             targets.append(target)
         return targets
 

@@ -13,7 +13,7 @@ from opweld.errors import UnsupportedError
 from opweld.interface import plain_name
 from opweld.tensor.dim import Dim, Symbol, as_dim, nonnegative
 from opweld.tensor.dtype import DType
-from opweld.tensor.flow import Flow, Segment
+from opweld.tensor.flow import Ending, Flow, Segment
 from opweld.tensor.program import Guard, Input, Persistent, SymbolSource, TensorProgram
 
 LENGTHS = "state lengths"
@@ -35,14 +35,28 @@ def with_states(flow: Flow, pairs: Mapping[str, str]) -> Flow:
             "fix sizes with dims, or pass the values as inputs and outputs"
         )
     segment = next(iter(flow.segments))
-    programs = tuple(_declared(program, pairs) for program in segment.programs)
-    if len({tuple((s.input, s.axis) for s in program.states) for program in programs}) > 1:
-        raise UnsupportedError(
-            "states: what grows in one variant of the model does not in another; fix sizes with dims"
-        )
+    programs: list[TensorProgram] = []
+    endings: list[Ending] = []
+    refused: list[UnsupportedError] = []
+    for program, ending in zip(segment.programs, segment.endings, strict=True):
+        try:
+            made = _declared(program, pairs)
+        except UnsupportedError as error:
+            refused.append(error)
+            continue
+        # Variants in which something else grows, as where a cache has no room, are for those who feed it.
+        if not programs or _axes(made) == _axes(programs[0]):
+            programs.append(made)
+            endings.append(ending)
+    if not programs:
+        raise refused[0]
     fed = [name for name in flow.inputs if name not in pairs]
     grows = [LENGTHS] if any(state.axis is not None for state in programs[0].states) else []
-    return Flow((*fed, *pairs, *grows), flow.outputs, (Segment(programs, segment.endings),))
+    return Flow((*fed, *pairs, *grows), flow.outputs, (Segment(tuple(programs), tuple(endings)),))
+
+
+def _axes(program: TensorProgram) -> list[int | None]:
+    return [state.axis for state in program.states]
 
 
 def lengths_of(flow: Flow) -> str:

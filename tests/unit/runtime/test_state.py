@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import opweld
+from benchmarks.decode import Decoder, Shape, feeds_of
 from opweld.errors import AssumptionError, InputError, OptionError, OpweldError, StateError, UnsupportedError
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
@@ -276,3 +277,27 @@ def test_what_cannot_be_a_state_is_refused() -> None:
     for nodes, length in ((turned, "n"), (fixed, 4)):
         with pytest.raises(UnsupportedError):
             opweld.compile(model_of(nodes, {"x": [1], "past": [length]}, ["all"]), states={"past": "all"})
+
+
+def test_a_decoder_keeps_its_cache_as_a_state() -> None:
+    shape = Shape(layers=2, heads=3, head=16, inner=96, words=200)
+    decoder = Decoder(shape, 1)
+    model = decoder.step("past")
+    kept, plain = opweld.compile(model, states=decoder.states), opweld.compile(model)
+    fed = feeds_of(shape, 1)
+    caches = {name: fed.pop(name) for name in decoder.cached}
+    state = kept.new_state(capacity=64)
+    state.load(caches)
+    places = [state.memory(name).ctypes.data for name in state.names]
+    for token in range(40):
+        fed["token"][:] = token
+        made = plain.run({**fed, **caches})
+        (logits,) = kept.run(fed, state).values()
+        np.testing.assert_allclose(logits, made[next(iter(made))], rtol=1e-4, atol=1e-4)
+        caches = {name: made[output] for name, output in decoder.states.items()}
+    assert state.lengths == dict.fromkeys(decoder.cached, 41)
+    assert state.plans == 1
+    assert [state.memory(name).ctypes.data for name in state.names] == places
+    assert len(native(plain.session)._module._plans) == 40
+    for name, fed_back in caches.items():
+        np.testing.assert_allclose(state[name], fed_back, rtol=1e-5, atol=1e-5)

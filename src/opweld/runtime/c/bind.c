@@ -45,8 +45,8 @@ static void key_put(opw_key *key, const void *data, size_t bytes) {
 }
 
 /* The key: threads, then rank and dims of each input, and its bytes where it is by value. */
-int32_t opw_key_make(const opw_module *module, const opw_tensor *inputs, int32_t n, int32_t threads, opw_key *key,
-                     char *message, size_t capacity) {
+int32_t opw_key_make(const opw_module *module, const opw_tensor *inputs, int32_t n, bool by_value, int32_t threads,
+                     opw_key *key, char *message, size_t capacity) {
     int64_t value_bytes;
     size_t room = sizeof threads;
     for (int32_t i = 0; i < n; i++) {
@@ -65,7 +65,7 @@ int32_t opw_key_make(const opw_module *module, const opw_tensor *inputs, int32_t
         key_put(key, &inputs[i].rank, sizeof inputs[i].rank);
         key_put(key, inputs[i].shape, (size_t)inputs[i].rank * sizeof(int64_t));
         check_input(&module->inputs[i], &inputs[i], &value_bytes, NULL, 0);
-        if (!value_bytes) continue;
+        if (!value_bytes || !by_value) continue;
         key->values[i] = key->data + key->bytes;
         key_put(key, inputs[i].data, (size_t)value_bytes);
     }
@@ -140,7 +140,7 @@ int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, co
     }
     opw_key key = {0};
     opw_plan *plan = NULL, *evicted = NULL;
-    int32_t status = opw_key_make(model->module, inputs, model->module->n_inputs, threads, &key, message, capacity);
+    int32_t status = opw_key_make(model->module, inputs, model->module->n_inputs, true, threads, &key, message, capacity);
     if (status != OPW_OK) goto done;
     opw_lock();
     plan = find(model, &key);

@@ -142,7 +142,7 @@ bool opw_has_lengths(const opw_module *module);
 /* check.c: does the module keep the contract? */
 bool opw_check_module(const opw_module *module, char *message, size_t capacity);
 
-/* bind.c: what a plan is remembered under: threads, and the shapes and by-value data of the first `n` inputs. */
+/* bind.c: what a plan is remembered under: threads, and the shapes of the first `n` inputs, and their by-value data. */
 typedef struct {
     size_t bytes;
     char *data;
@@ -150,8 +150,8 @@ typedef struct {
     uint64_t hash;
 } opw_key;
 
-int32_t opw_key_make(const opw_module *module, const opw_tensor *inputs, int32_t n, int32_t threads, opw_key *key,
-                     char *message, size_t capacity);
+int32_t opw_key_make(const opw_module *module, const opw_tensor *inputs, int32_t n, bool by_value, int32_t threads,
+                     opw_key *key, char *message, size_t capacity);
 bool opw_key_is(const opw_key *key, const opw_plan *plan);
 void opw_key_give(opw_key *key, opw_plan *plan); /* the plan owns it from now on */
 void opw_key_free(opw_key *key);

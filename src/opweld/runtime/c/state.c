@@ -250,7 +250,9 @@ int32_t opw_state_begin(opw_state *state, const opw_tensor *inputs, int32_t thre
         status = OPW_STATE_LOST;
     } else {
         const opw_module *module = state->model->module;
-        status = opw_key_make(module, inputs, opw_input_count(state->model), threads, &key, message, capacity);
+        int32_t fed = opw_input_count(state->model);
+        /* Plans are evaluated anew, so that they are good for any values, as a position that is fed. */
+        status = opw_key_make(module, inputs, fed, false, threads, &key, message, capacity);
     }
     if (status == OPW_OK) {
         gather(state, inputs);
