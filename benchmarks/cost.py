@@ -85,6 +85,7 @@ def predictions(model: str) -> list[tuple[str, str, Mapping[str, float], float]]
     """(kernel, schedule, seconds by cause, seconds) of each kernel, at the sizes of the model's first example."""
     from opweld.backends.c import realise_program
     from opweld.frontend import explore, onnx
+    from opweld.frontend.graph import graph_of
     from opweld.ledger import Ledger
     from opweld.lower import to_tensors
     from opweld.schedule.expected import Expected, expected_sizes
@@ -97,7 +98,7 @@ def predictions(model: str) -> list[tuple[str, str, Mapping[str, float], float]]
     from opweld.tile.predict import predict
 
     target, feeds = Target.native(), inputs.example(model)
-    variant = explore.variants(onnx.load(fetch.path(model)))[0]
+    variant = explore.variants(graph_of(onnx.load(fetch.path(model))))[0]
     program, ledger = simplify_program(to_tensors(variant)), Ledger()
     ledger.variant(program.name, labels(program))
     made = realise_program(program, target, expected_sizes(program), ledger, plain)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import OpweldError, UnsupportedError
 from opweld.frontend.segment import Variant
 from opweld.ops.elements import to_array
@@ -111,8 +111,8 @@ class _Lowering:
                 continue
             needed.add(node)
             stack.extend(parent for parent in node.inputs if parent is not None)
-            for body in _bodies(node):
-                stack.extend(_captured(body, set(ir.traversal.RecursiveGraphIterator(body))))
+            for body in node.bodies:
+                stack.extend(_captured(body, set(body.all_nodes)))
         return needed
 
     def _input(self, value: ir.Value) -> Input:
@@ -190,7 +190,7 @@ class _Lowering:
 
     def body(self, graph: ir.Graph, inputs: Mapping[ir.Value, str]) -> list[Item]:
         """See `Lowering.body`."""
-        inside = set(ir.traversal.RecursiveGraphIterator(graph))
+        inside = set(graph.all_nodes)
         self._names.update(inputs)
         needed = self._needed(graph.outputs)
         for value in _captured(graph, inside):
@@ -242,7 +242,7 @@ class _Lowering:
     def _single(self, value: ir.Value, at: tuple[Dim, ...]) -> Expr | None:
         fact = self.variant.facts[value]
         places = tuple(i.constant for i in at)
-        if value in self._names and value.is_graph_input():
+        if value in self._names and value.is_input:
             return None
         if fact.elements is not None and all(place is not None for place in places):
             return _element(fact.elements[places], fact.dtype)
@@ -281,22 +281,18 @@ class _Lowering:
         body = _element(flat_elements[-1], fact.dtype)
         for position in range(len(flat_elements) - 2, -1, -1):
             body = select(at_least_zero(position - flat), _element(flat_elements[position], fact.dtype), body)
-        producer = value.producer()
+        producer = value.producer
         name = self.unique("elements")
         self.items.append(Tensor(name, fact.dtype, axes, body, ((producer.name or "") if producer else "",)))
         return name
 
 
-def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
-    return (attribute.value for attribute in node.attributes.values() if attribute.type is ir.AttributeType.GRAPH)
-
-
 def _captured(graph: ir.Graph, inside: set[ir.Node]) -> list[ir.Value]:
     """The computed values and inputs that a body reads of its surroundings."""
-    own = {value for node in inside for body in _bodies(node) for value in body.inputs} | set(graph.inputs)
+    own = {value for node in inside for body in node.bodies for value in body.inputs} | set(graph.inputs)
     read = [value for node in inside for value in node.inputs if value is not None]
     return [
-        value for value in dict.fromkeys((*read, *graph.outputs)) if value not in own and value.producer() not in inside
+        value for value in dict.fromkeys((*read, *graph.outputs)) if value not in own and value.producer not in inside
     ]
 
 

@@ -4,6 +4,7 @@ They are registered as opweld's own are, see `ops/registry.py`: what they infer,
 
 from opweld import ops as ops  # opweld's own operators come first
 from opweld.errors import ModelError, UnsupportedError
+from opweld.ir import Graph, Node, Value
 from opweld.ops.arithmetic import add, div, larger, mul, number, root, smaller, square, sub, where, widen
 from opweld.ops.emitted import Emitted, Indices, define, emit
 from opweld.ops.fact import Fact
@@ -40,12 +41,15 @@ __all__ = [
     "Emitted",
     "Expr",
     "Fact",
+    "Graph",
     "Indices",
     "Inference",
     "Lowering",
     "ModelError",
+    "Node",
     "Rows",
     "UnsupportedError",
+    "Value",
     "add",
     "as_dim",
     "attribute",

@@ -34,6 +34,7 @@ def probe(seed: int, name: str, data: bytes, say: Callable[[str], None]) -> Find
     from opweld import lower
     from opweld.frontend import explore
     from opweld.frontend import onnx as frontend
+    from opweld.frontend.graph import graph_of
     from opweld.ledger import Ledger
     from opweld.tensor.simplify import simplify_flow
 
@@ -47,7 +48,7 @@ def probe(seed: int, name: str, data: bytes, say: Callable[[str], None]) -> Find
             model = frontend.load(path)
             stage = "exploring"
             say(f"{name}: {stage}")
-            segments = explore.segments(model)
+            segments = explore.segments(graph_of(model))
             stage = "lowering"
             say(f"{name}: {stage}")
             simplify_flow(lower.to_flow(segments), Ledger())

@@ -5,6 +5,7 @@ import pytest
 
 from opweld.errors import ModelError, OpweldError, printable
 from opweld.frontend.explore import variants
+from opweld.frontend.graph import graph_of
 from opweld.frontend.onnx import load
 from opweld.ops.operands import describe
 from opweld.ops.registry import required_attribute
@@ -27,7 +28,7 @@ def test_names_of_a_model_are_escaped() -> None:
     for evil in (node("Add\x1b[2J", ["x"], "y"), node("Frobnicate", ["x"], "y")):
         evil.name, evil.domain = HOSTILE[:-1], "" if "\x1b" in evil.op_type else "d\x1b[31m"
         with pytest.raises(OpweldError) as raised:
-            variants(load(model_of([evil], {"x": [3]}, ["y"])))
+            variants(graph_of(load(model_of([evil], {"x": [3]}, ["y"]))))
         assert str(raised.value).isprintable() and "\\x1b" in str(raised.value)
 
 
@@ -36,7 +37,7 @@ def test_an_operator_does_not_end_a_line(domain: str) -> None:
     evil = node("Add\nerror: \x0b\x85\u2028all is lost", ["x"], "y")
     evil.domain = domain
     with pytest.raises(OpweldError) as raised:
-        variants(load(model_of([evil], {"x": [3]}, ["y"])))
+        variants(graph_of(load(model_of([evil], {"x": [3]}, ["y"]))))
     assert str(raised.value).isprintable() and r"Add\nerror: \x0b\x85\u2028all" in str(raised.value)
 
 

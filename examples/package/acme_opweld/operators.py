@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
 from opweld.operators import (
@@ -16,6 +15,7 @@ from opweld.operators import (
     Indices,
     Inference,
     Lowering,
+    Node,
     UnsupportedError,
     add,
     computes,
@@ -39,7 +39,7 @@ DOMAIN = "com.acme"
 
 
 @infers("Snake", domain=DOMAIN)
-def infer_snake(scope: Inference, node: ir.Node) -> list[Fact]:
+def infer_snake(scope: Inference, node: Node) -> list[Fact]:
     """The fact of x [N, C, ...]; alpha is [C]. See Ziyin et al., Neural Networks Fail to Learn Periodic Functions."""
     x = require_rank(require_float(scope.fact(required(node, 0)), node), 2, node)
     alpha = require_rank(scope.fact(required(node, 1)), 1, node, 1)
@@ -48,7 +48,7 @@ def infer_snake(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 @lowers("Snake", domain=DOMAIN)
-def lower_snake(scope: Lowering, node: ir.Node) -> None:
+def lower_snake(scope: Lowering, node: Node) -> None:
     """x + sin(alpha * x)^2 / alpha"""
 
     def body(at: Indices) -> Expr:
@@ -78,7 +78,7 @@ def median(x: NDArray[Any], y: NDArray[Any], n: int) -> None:
 
 
 @infers("Median", domain=DOMAIN)
-def infer_median(scope: Inference, node: ir.Node) -> list[Fact]:
+def infer_median(scope: Inference, node: Node) -> list[Fact]:
     """x [..., N] of float32 -> [...]"""
     x = require_rank(scope.fact(required(node, 0)), 1, node)
     if x.dtype is not DType.F32:
@@ -88,7 +88,7 @@ def infer_median(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 @lowers("Median", domain=DOMAIN)
-def lower_median(scope: Lowering, node: ir.Node) -> None:
+def lower_median(scope: Lowering, node: Node) -> None:
     """No expression says which element is in the middle: a kernel does."""
     x, y = required(node, 0), node.outputs[0]
     *rows, n = scope.fact(x).shape

@@ -5,29 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.frontend.interface import interface_of, name_of
-from opweld.frontend.onnx import Loaded
 from opweld.frontend.program import Description, Shape
 from opweld.frontend.segment import Variant
-from opweld.frontend.told import told_shapes
-from opweld.interface import Argument, ModelMetadata, Tensor, TensorInfo, Text
+from opweld.frontend.told import Library, told_shapes
+from opweld.interface import Argument, ModelMetadata, Structure, Tensor, TensorInfo, Text
 from opweld.tensor.dim import Dim
 
 
 def describe(
-    loaded: Loaded, segments: Sequence[Sequence[Variant]], dims: Mapping[str, int] | None = None
+    segments: Sequence[Sequence[Variant]],
+    dims: Mapping[str, int],
+    metadata: ModelMetadata,
+    structure: Structure | None = None,
+    library: Library | None = None,
 ) -> Description:
-    """The description of a loaded model, of which `dims` were fixed.
+    """The description of a graph that was explored, of which `dims` were fixed.
 
     Inputs are as declared but for these dims. Element types of outputs are those that are computed, as models may leave
     them out, or err in them; so are sizes. A size that varies has the name that is declared, else that of the dim of an
-    input that it equals, as onnxruntime infers it. Programs are told what `told.py` says; but where dims were
-    fixed, they asked for sizes."""
-    model = loaded.model
-    graph = model.graph
-    fed = interface_of(graph, dims or {}).facts
+    input that it equals, as onnxruntime infers it. Programs are told what `told.py` says, which asks a library; but
+    where dims were fixed, they asked for sizes. `structure`: how callers see what is no tensor of numbers."""
+    graph = segments[0][0].graph
+    fed = interface_of(graph, dims).facts
     ends = [variant for own in segments for variant in own if variant.ending.next is None]
     inputs = tuple(
         TensorInfo(value.name or "", str(fed[value].dtype.numpy), _fixed(value, fed[value].shape))
@@ -37,45 +38,28 @@ def describe(
         TensorInfo(
             value.name or "",
             str(ends[0].facts[ends[0].resolve(value)].dtype.numpy),
-            _merged(_declared(value), _inferred(value, ends, graph.inputs)),
+            _merged(value.shape, _inferred(value, ends, graph.inputs)),
         )
         for value in graph.outputs
     )
-    metadata = ModelMetadata(
-        producer=model.producer_name or "",
-        graph=graph.name or "",
-        domain=model.domain or "",
-        description=model.doc_string or "",
-        graph_description=graph.doc_string or "",
-        version=model.model_version or 0,
-        custom=dict(model.metadata_props),
-    )
     told = tuple(info.shape for info in outputs)
-    if not dims:
-        declared = [_declared(value) for value in graph.outputs]
-        told = told_shapes([info.name for info in outputs], declared, told, loaded.library)
-    structure = loaded.structure
+    if library is not None and not dims:
+        declared = [value.shape for value in graph.outputs]
+        told = told_shapes([info.name for info in outputs], declared, told, library)
     if structure is not None:
         structure = replace(
             structure,
             inputs=_with_shapes(structure.inputs, inputs),
             outputs=_with_shapes(structure.outputs, [replace(o, shape=s) for o, s in zip(outputs, told, strict=True)]),
         )
-    return Description(inputs, outputs, told, metadata, sum(1 for _ in graph.all_nodes()), structure)
-
-
-def _declared(value: ir.Value) -> Shape | None:
-    if value.shape is None:
-        return None
-    return tuple(dim if isinstance(dim, int) else (dim.value or "") for dim in value.shape)
+    return Description(inputs, outputs, told, metadata, sum(1 for _ in graph.all_nodes), structure)
 
 
 def _fixed(value: ir.Value, fed: Sequence[Dim]) -> Shape | None:
     """What is declared of an input, with the sizes that were fixed."""
-    declared = _declared(value)
-    if declared is None:
+    if value.shape is None:
         return None
-    return tuple(name if dim.constant is None else dim.constant for name, dim in zip(declared, fed, strict=True))
+    return tuple(name if dim.constant is None else dim.constant for name, dim in zip(value.shape, fed, strict=True))
 
 
 def _inferred(value: ir.Value, ends: Sequence[Variant], inputs: Sequence[ir.Value]) -> Shape | None:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.frontend.infer import Trace
 from opweld.frontend.interface import Interface
 from opweld.frontend.segment import Variant

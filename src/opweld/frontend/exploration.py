@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.assume import Assumptions
 from opweld.frontend.environment import Found, Stated

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, UnspecifiedError, UnsupportedError
 from opweld.frontend.assume import Assumptions
 from opweld.frontend.environment import Element, Found, Place, finished
@@ -30,16 +29,16 @@ MAX_SEGMENTS = 64
 
 
 def segments(
-    model: ir.Model, dims: Mapping[str, int] | None = None, states: Collection[str] = ()
+    graph: ir.Graph, dims: Mapping[str, int] | None = None, states: Collection[str] = ()
 ) -> list[list[Variant]]:
-    """The segments of a loaded model, the first one first; of each all variants, the likeliest first. `states`: inputs
+    """The segments of a graph, the first one first; of each all variants, the likeliest first. `states`: inputs
     that are values which live between runs.
 
     `dims` fixes dynamic dims by name. A condition on sizes or on small integer values forks: both outcomes are tried,
     those that contradict the model are dropped. Raises ModelError or UnsupportedError of the first outcome when none is
     left.
     """
-    explored = _Model(model.graph, dims or {}, states)
+    explored = _Model(graph, dims or {}, states)
     try:
         return explored.run()
     except UnknownElementsError as error:
@@ -50,9 +49,9 @@ def segments(
         raise UnspecifiedError(f"{error} Fixed sizes of its inputs may tell: {remedies}", "dims") from error
 
 
-def variants(model: ir.Model, dims: Mapping[str, int] | None = None) -> list[Variant]:
-    """All variants of a model that is one segment; UnsupportedError for one that is several."""
-    found = segments(model, dims)
+def variants(graph: ir.Graph, dims: Mapping[str, int] | None = None) -> list[Variant]:
+    """All variants of a graph that is one segment; UnsupportedError for one that is several."""
+    found = segments(graph, dims)
     if len(found) > 1:
         raise UnsupportedError(f"the model decides as it runs: it has {len(found)} segments")
     return found[0]

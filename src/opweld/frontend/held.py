@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnspecifiedError, UnsupportedError
+from opweld.frontend.nodes import bodies
 from opweld.ops.operands import describe
 
 Array = np.ndarray[Any, Any]
@@ -280,14 +281,3 @@ class Scope:
                 value.name = f"{prefix}_{value.name}"
             self.visit(inner)
         return [self.result(output) for output in outputs]
-
-
-def bodies(node: ir.Node) -> list[ir.Graph]:
-    """The graphs inside a node."""
-    found: list[ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.type is ir.AttributeType.GRAPH:
-            found.append(attribute.value)
-        elif attribute.type is ir.AttributeType.GRAPHS:
-            found += attribute.value
-    return found

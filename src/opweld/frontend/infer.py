@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError, OpweldError, UnsupportedError
 from opweld.frontend.assume import Assumptions, primitive
 from opweld.frontend.segment import resolved
@@ -374,7 +374,7 @@ class Trace:
             return  # an If, whose body stands in its place
         present = [(value, fact) for value, fact in zip(node.outputs, facts, strict=False)]
         for value in node.outputs[len(facts) :]:
-            if value.uses() or value.is_graph_output():
+            if value.is_read:
                 raise UnsupportedError(f"{describe(node)}: output {value.name!r} is not supported yet")
         numbers = self._evaluate(node, facts)
         for position, (value, fact) in enumerate(present):
@@ -389,9 +389,8 @@ class Trace:
         inputs = [None if value is None else self._numbers(value) for value in node.inputs]
         if not any(array is not None for array in inputs):
             return None
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
         operands = [None if value is None else self.fact(value) for value in node.inputs]
-        return evaluate_elements(node.op_type, inputs, attributes, operands, facts)
+        return evaluate_elements(node.op_type, inputs, node.attributes, operands, facts)
 
     def _numbers(self, value: ir.Value) -> Elements | None:
         value = self.resolved(value)

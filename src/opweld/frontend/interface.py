@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, OptionError
 from opweld.frontend.assume import Assumptions
 from opweld.frontend.values import dtype_of
@@ -130,9 +129,9 @@ def kept_dims(graph: ir.Graph, states: Collection[str]) -> frozenset[str]:
     return frozenset(named[True] - named[False])
 
 
-def name_of(declared: int | ir.SymbolicDim) -> str | None:
+def name_of(declared: int | str) -> str | None:
     """The name of a dim that varies; None where it has none."""
-    label = "" if isinstance(declared, int) else (declared.value or "").strip()
+    label = "" if isinstance(declared, int) else declared.strip()
     return None if label in ANONYMOUS else label
 
 

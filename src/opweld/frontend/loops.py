@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.frontend.values import constant_fact
 from opweld.ops.fact import Fact
@@ -116,10 +116,10 @@ class _Maker:
         self.facts: dict[ir.Value, Fact] = {}
 
     def value(self, name: str) -> ir.Value:
-        return ir.Value(name=self._name(f"{self.node.name}/{name}"))
+        return ir.Value(self._name(f"{self.node.name}/{name}"))
 
     def known(self, value: ir.Value, array: np.ndarray[Any, Any]) -> ir.Value:
-        value.const_value = ir.Tensor(array)
+        value.stored = ir.Stored.of(array)
         self.facts[value] = constant_fact(value)
         return value
 
@@ -139,7 +139,7 @@ class _Nodes:
 
     def emit(self, op_type: str, *inputs: ir.Value) -> ir.Value:
         output = self._maker.value(f"{self._name}{len(self.made)}")
-        self.made.append(ir.Node("", op_type, inputs, outputs=[output], name=self._maker.node.name))
+        self.made.append(ir.Node(op_type, inputs, [output], name=self._maker.node.name))
         return self.made[-1].outputs[0]
 
     def whether(self, iteration: ir.Value, trips: ir.Value | None, condition: ir.Value | None) -> ir.Value:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from opweld import ir
 
 
 class Names:
     """Gives every value of a graph and of the bodies in it a name of its own; those of the graph keep theirs."""
 
     def __init__(self, graph: ir.Graph) -> None:
-        own = [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+        own = [*graph.inputs, *graph.stored, *(value for node in graph for value in node.outputs)]
         self._taken = {value.name for value in own if value.name}
-        for body in graph.subgraphs():
+        for body in graph.subgraphs:
             self._rename(body)
 
     def copied(self, body: ir.Graph) -> ir.Graph:
         """A copy of a body, whose values have names of their own."""
-        made = body.clone(allow_outer_scope_values=True)
-        for graph in (made, *made.subgraphs()):
+        made = body.copied()
+        for graph in (made, *made.subgraphs):
             self._rename(graph)
         return made
 
     def _rename(self, body: ir.Graph) -> None:
-        kept = set(body.initializers.values())
+        kept = set(body.stored)
         for value in (*body.inputs, *(value for node in body for value in node.outputs)):
             if value.name and value not in kept:
                 value.name = self.fresh(value.name)

@@ -21,13 +21,14 @@ from opweld.frontend.check import MAX_RANK, check_header, check_nodes, check_ten
 from opweld.frontend.contributed import MICROSOFT, move_misplaced
 from opweld.frontend.definitions import declared_types, expand_operators
 from opweld.frontend.external import external_extent
+from opweld.frontend.inferred import library_of
 from opweld.frontend.opset import MARK, Stripped, convert, inline_functions, operators_of
 from opweld.frontend.order import sort_nodes
 from opweld.frontend.recorded import recorded_nodes, stored_parameters
 from opweld.frontend.sequences import form_of, resolve_sequences
 from opweld.frontend.specialise import declared, specialise
 from opweld.frontend.texts import Numbered, has_texts, number_texts
-from opweld.frontend.told import Library, library_of
+from opweld.frontend.told import Library
 from opweld.interface import Argument, ModelMetadata, Specialisation, Structure, Tensor, Text
 from opweld.ops.registry import OPSET
 from opweld.record import FileNode
@@ -43,7 +44,7 @@ class Loaded:
     """A valid model at opset `OPSET`, ready for inference, and what is told of its file.
 
     Attributes:
-        model: the graph, functions inlined. opset: the one that the file has.
+        model: the graph, functions inlined. opset: the one that the file has. metadata: what it says about itself.
         structure: how callers see inputs and outputs, where some are no tensors of numbers; else None.
         nodes: those of the file. parameters: elements and bytes of its parameters by name; see `recorded.py`.
         library: asks ONNX's own inference for the shapes of the outputs; see `told.py`.
@@ -52,6 +53,7 @@ class Loaded:
 
     model: ir.Model
     opset: int
+    metadata: ModelMetadata
     structure: Structure | None
     nodes: tuple[FileNode, ...]
     parameters: Mapping[str, tuple[int, int]]
@@ -92,7 +94,12 @@ def declaration_of(model: str | Path | bytes | onnx.ModelProto) -> tuple[Structu
     _check_interface(graph)
     stored = {tensor.name for tensor in graph.initializer}
     inputs = declared([value for value in graph.input if value.name not in stored])
-    metadata = ModelMetadata(
+    return Structure(inputs, declared(list(graph.output))), _metadata(proto)
+
+
+def _metadata(proto: onnx.ModelProto) -> ModelMetadata:
+    graph = proto.graph
+    return ModelMetadata(
         producer=proto.producer_name,
         graph=graph.name,
         domain=proto.domain,
@@ -101,7 +108,6 @@ def declaration_of(model: str | Path | bytes | onnx.ModelProto) -> tuple[Structu
         version=proto.model_version,
         custom={entry.key: entry.value for entry in proto.metadata_props},
     )
-    return Structure(inputs, declared(list(graph.output))), metadata
 
 
 def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation) -> Loaded:
@@ -136,6 +142,7 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
     return Loaded(
         model=model,
         opset=opset,
+        metadata=_metadata(proto),
         structure=forms,
         nodes=recorded_nodes(proto, model, parameters),
         parameters=parameters,

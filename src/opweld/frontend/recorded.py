@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator
 
 import onnx
 import onnx_ir as ir
 
 from opweld.frontend.order import bodies_of
-from opweld.frontend.segment import Variant
 from opweld.record import FileNode
 
 TRACE = "pkg.torch.onnx.stack_trace"
@@ -77,24 +75,6 @@ _BITS = {
     if kind.is_floating_point() or (kind.name.startswith(("INT", "UINT")) and kind.itemsize <= 1)
 }
 """Bits of an element, of the types that parameters are of."""
-
-
-def explored_nodes(nodes: Iterable[FileNode], segments: Sequence[Sequence[Variant]]) -> tuple[FileNode, ...]:
-    """The nodes with what inference found: which of them variants hold, and whose results are known before a run."""
-    reached: set[str] = set()
-    computed: set[str] = set()
-    for variant in (variant for own in segments for variant in own):
-        for node in variant.nodes:
-            reached.add(node.name or "")
-            facts = [variant.facts.get(variant.resolve(value)) for value in node.outputs if value.name]
-            if not all(fact is not None and (fact.elements is not None or fact.constant is not None) for fact in facts):
-                computed.add(node.name or "")
-    made: list[FileNode] = []
-    for node in nodes:
-        held = reached.intersection(node.called)
-        known = node.operator == "Constant" or (bool(held) and not held & computed)
-        made.append(replace(node, reached=bool(held), known=known))
-    return tuple(made)
 
 
 def source_of(node: onnx.NodeProto) -> str:

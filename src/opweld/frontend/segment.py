@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.fact import Fact
 from opweld.tensor.flow import LAST, Ending
 from opweld.tensor.program import Guard, SymbolSource

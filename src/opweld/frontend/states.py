@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import OptionError, UnsupportedError
 from opweld.frontend.program import Program
 from opweld.interface import StateInfo

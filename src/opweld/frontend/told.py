@@ -6,41 +6,12 @@ where there are three. Programs compare with what the file says, and other runti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TypeAlias
 
-import onnx
-
-from opweld.frontend import isolated
-from opweld.frontend.opset import Stripped
 from opweld.frontend.program import Shape
 
 Library: TypeAlias = Callable[[], Mapping[str, Shape | None]]
 """Asks ONNX's own inference for the shapes of a model's outputs, merged with those that are declared."""
-
-_UNNAMED = "unk__"
-"""How the names begin that the library gives to dims without one."""
-
-
-def library_of(model: onnx.ModelProto) -> Library:
-    """How to ask about `model`, which is read when it is asked."""
-    return partial(_infer, model)
-
-
-def _infer(model: onnx.ModelProto) -> Mapping[str, Shape | None]:
-    try:
-        inferred = isolated.infer_shapes(Stripped(model).proto)
-    except isolated.LibraryError:  # it knows less operators than there are
-        return {}
-    return {value.name: _shape(value) for value in inferred.graph.output}
-
-
-def _shape(value: onnx.ValueInfoProto) -> Shape | None:
-    kind = value.type.tensor_type
-    if not value.type.HasField("tensor_type") or not kind.HasField("shape"):
-        return None
-    names = (d.dim_value if d.HasField("dim_value") else d.dim_param for d in kind.shape.dim)
-    return tuple("" if isinstance(name, str) and name.startswith(_UNNAMED) else name for name in names)
 
 
 def told_shapes(

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import onnx
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
-from opweld.frontend.check import NEWEST_OPSET
 from opweld.ops.operands import describe
 from opweld.tensor.dtype import DType
-
-_NAMES = {dtype: onnx.TensorProto.DataType.Name(dtype.onnx).lower() for dtype in DType}
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ def check_types(node: ir.Node, dtypes: Sequence[DType | None]) -> None:
             continue
         variable, name = signature.inputs[place], signature.names[place]
         allowed = signature.allowed.get(variable, frozenset((variable,)))
-        if f"tensor({_NAMES[dtype]})" not in allowed:
+        if _type(dtype) not in allowed:
             raise ModelError(f"{describe(node)}: input {name!r} must not be {dtype!r}")
         last = signature.repeats and place == len(signature.inputs) - 1
         if variable not in signature.allowed or (last and not signature.same):
@@ -57,7 +52,19 @@ def check_types(node: ir.Node, dtypes: Sequence[DType | None]) -> None:
 
 
 @cache
+def _type(dtype: DType) -> str:
+    """As schemas call it."""
+    import onnx
+
+    return f"tensor({onnx.TensorProto.DataType.Name(dtype.onnx).lower()})"
+
+
+@cache
 def _signature(op_type: str) -> _Signature | None:
+    import onnx
+
+    from opweld.frontend.check import NEWEST_OPSET
+
     try:
         schema: Any = onnx.defs.get_schema(op_type, NEWEST_OPSET, "")
     except onnx.defs.SchemaError:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import numpy as np
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.elements import from_array, static_shape
 from opweld.ops.fact import Fact
@@ -21,15 +18,13 @@ VALUE_LIMIT = 16
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
     """What a node reads, and what its bodies read of what is outside of them."""
     yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        graphs = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else ()
-        for graph in attribute.value if attribute.type == ir.AttributeType.GRAPHS else graphs:
-            yield from captured(graph)
+    for body in node.bodies:
+        yield from captured(body)
 
 
 def captured(graph: ir.Graph) -> Iterator[ir.Value]:
     """What the nodes of a body read that the body does not define."""
-    own = {*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)}
+    own = {*graph.inputs, *graph.stored, *(value for node in graph for value in node.outputs)}
     for node in graph:
         yield from (value for value in values_read(node) if value not in own)
     yield from (value for value in graph.outputs if value not in own)
@@ -49,36 +44,30 @@ def is_unknown(fact: Fact) -> bool:
 
 def initial_facts(graph: ir.Graph) -> dict[ir.Value, Fact]:
     """The facts of a graph's initializers."""
-    return {value: constant_fact(value) for value in graph.initializers.values()}
+    return {value: constant_fact(value) for value in graph.stored}
 
 
 def constant_fact(value: ir.Value) -> Fact:
     """The fact of an initializer, read only when somebody asks; small integer ones are tracked at once."""
-    tensor = value.const_value
-    if tensor is None:
-        raise ModelError(f"initializer {value.name!r} has no data")
-    dtype = dtype_of(value.name, tensor.dtype)
-    shape = tuple(as_dim(int(extent)) for extent in tensor.shape)  # type: ignore[arg-type]
-
-    def read() -> np.ndarray[Any, Any]:
-        return tensor.numpy()
-
-    fact = Fact(dtype, shape, None, read)
+    stored = value.stored
+    assert stored is not None, value
+    dtype = dtype_of(value.name, stored.dtype)
+    shape = tuple(map(as_dim, stored.shape))
+    fact = Fact(dtype, shape, None, stored.read)
     if dtype.is_float or dtype.is_code or static_shape(fact) is None:
         return fact
-    return Fact(dtype, shape, from_array(read(), dtype), read)
+    return Fact(dtype, shape, from_array(stored.read(), dtype), stored.read)
 
 
-def dtype_of(name: str | None, onnx: ir.DataType | None) -> DType:
+def dtype_of(name: str, declared: DType | str | None) -> DType:
     """The element type of a value; UnsupportedError names the value when opweld has none."""
-    if onnx is None:
+    if declared is None:
         raise ModelError(f"value {name!r} has no declared element type")
-    try:
-        return DType.of_onnx(int(onnx))
-    except ValueError:
+    if isinstance(declared, str):
         raise UnsupportedError(
-            f"value {name!r} has element type {onnx.name}, which is not supported. Cast it before export."
-        ) from None
+            f"value {name!r} has element type {declared}, which is not supported. Cast it before export."
+        )
+    return declared
 
 
 def free_symbols(facts: Mapping[ir.Value, Fact]) -> frozenset[Symbol]:

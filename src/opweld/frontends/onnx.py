@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from opweld.ledger import Ledger
     from opweld.options import Options
     from opweld.stages import Stage
-    from opweld.tensor.flow import Flow
     from opweld.verify.check import Check
 
 MAX_MODEL_BYTES = (1 << 31) - 1
@@ -76,40 +75,28 @@ class OnnxSource(Source):
 
     def read(self, options: Options, ledger: Ledger, stage: Stage) -> Program:
         """See `Source.read`."""
-        from opweld.frontend import explore, onnx
-        from opweld.frontend.description import describe
-        from opweld.frontend.program import Program, costs_of
-        from opweld.frontend.recorded import explored_nodes
-        from opweld.frontend.states import input_names
-        from opweld.lower import to_flow
+        from opweld.frontend import onnx
+        from opweld.frontend.graph import graph_of
+        from opweld.frontends.graph import graph_program
         from opweld.rewrite.optimize import hoist
 
         loaded = stage("load", onnx.load_file, self.model, options.specialisation)
-        graph = stage("rewrite", hoist, loaded.model, ledger, options.rules)
-        states = input_names(loaded.model.graph, options.states)
-        found = stage("explore", explore.segments, graph, options.dims, states)
-        flow = stage("lower", to_flow, found)
-        costs = costs_of(flow)
-        if any(decision.fired for decision in ledger):  # rewriting is all that was decided yet
-            costs |= costs_of(stage("costs", self._unwritten, options))
-        return Program(
-            flow=flow,
-            description=describe(loaded, found, options.dims),
-            ledger=ledger,
-            costs=costs,
-            nodes=explored_nodes(loaded.nodes, found),
+        unwritten = graph_of(loaded.model)
+        model = stage("rewrite", hoist, loaded.model, ledger, options.rules)
+        rewritten = any(decision.fired for decision in ledger)  # rewriting is all that was decided yet
+        return graph_program(
+            graph_of(model) if rewritten else unwritten,
+            options,
+            ledger,
+            stage,
+            metadata=loaded.metadata,
+            nodes=loaded.nodes,
             parameters=loaded.parameters,
             external=loaded.external,
+            structure=loaded.structure,
+            library=loaded.library,
+            unwritten=unwritten if rewritten else None,
         )
-
-    def _unwritten(self, options: Options) -> Flow:
-        """The programs of the model with nothing rewritten, for what its nodes cost."""
-        from opweld.frontend import explore, onnx
-        from opweld.frontend.states import input_names
-        from opweld.lower import to_flow
-
-        model = onnx.load(self.model, options.specialisation)
-        return to_flow(explore.segments(model, options.dims, input_names(model.graph, options.states)))
 
     def check(
         self,

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import add, apply, div, larger, mul, smaller, square, sub, where
 from opweld.ops.operands import describe

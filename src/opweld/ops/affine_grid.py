@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import accumulator, add, count, div, larger, mul, sub, widen
 from opweld.ops.emitted import Indices, define

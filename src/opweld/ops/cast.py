@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import add, apply, larger, smaller, where
 from opweld.ops.element_algebra import track

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops import ratio
 from opweld.ops.elements import make, static_shape
@@ -48,9 +48,9 @@ def _constant_array(node: ir.Node) -> np.ndarray[Any, Any]:
     }  # fmt: skip
     for name, value in node.attributes.items():
         if name == "value":
-            return value.as_tensor().numpy()
+            return value
         if name in dtypes:
-            return np.asarray(value.value, dtypes[name])
+            return np.asarray(value, dtypes[name])
     raise UnsupportedError(f"{describe(node)}: only constants of numbers are supported")
 
 
@@ -78,10 +78,10 @@ def lower_constant_of_shape(scope: Lowering, node: ir.Node) -> None:
 
 
 def _fill(node: ir.Node) -> tuple[DType, Scalar]:
-    tensor = attribute(node, "value", None)
-    if tensor is None:
+    value = attribute(node, "value", None)
+    if value is None:
         return DType.F32, 0.0
-    array = np.asarray(tensor.numpy())
+    array = np.asarray(value)
     if array.size != 1:
         raise ModelError(f"{describe(node)}: the value must have one element, got shape {list(array.shape)}")
     return DType.of_numpy(array.dtype), array.reshape(-1)[0].item()

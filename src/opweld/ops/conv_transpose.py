@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.conv import (
     check_bias,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from functools import reduce
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.arithmetic import accumulator, add, count, larger, mul, number, smaller, sub, where, widen
 from opweld.ops.emitted import Emitted, Indices, define, emit
 from opweld.ops.grid_sample import taps_around

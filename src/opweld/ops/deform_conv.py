@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import accumulator, add, count, mul
 from opweld.ops.conv import check_bias, convolution_axes, convolution_shape, group_of, grouped_channel, with_bias

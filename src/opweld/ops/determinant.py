@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.arithmetic import accumulator, apply, div, mul, sub, where
 from opweld.ops.emitted import Indices, define
 from opweld.ops.fact import Fact

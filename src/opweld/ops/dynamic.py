@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import div, larger, number, smaller, sub, where
 from opweld.ops.emitted import Body, Emitted, Indices, define, emit

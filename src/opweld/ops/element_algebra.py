@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TypeAlias
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.fact import Elements, Fact
 from opweld.ops.operands import describe, elements_of, map_elements
 from opweld.ops.registry import Inference, attribute

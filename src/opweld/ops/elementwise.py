@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.activation import UNARY_OPERATORS, formula_of, leaky_relu
 from opweld.ops.arithmetic import div, larger, number, smaller, square

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.registry import Lowering, fresh_axes
 from opweld.tensor.dim import ZERO, Dim, DimLike, as_dim
 from opweld.tensor.dtype import DType

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
+from opweld import ir
 from opweld.ops.fact import Fact
 from opweld.ops.registry import Lowering
 from opweld.tensor.dim import product

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import onnx_ir as ir
+import numpy as np
 
+from opweld import ir
 from opweld.ops.emitted import define
 from opweld.ops.fact import Fact
 from opweld.ops.known import required_dims
@@ -34,7 +35,7 @@ class Expansion:
     ) -> list[ir.Value]:
         """Adds a node; returns its outputs."""
         values = [self._value() for _ in range(outputs)]
-        self._nodes.append(ir.node(op_type, inputs, attributes, domain=domain, outputs=values, name=self._node.name))
+        self._nodes.append(ir.Node(op_type, inputs, values, attributes, domain=domain, name=self._node.name))
         return values
 
     def own(self, op_type: str, *inputs: ir.Value | None, outputs: int = 1, **attributes: Any) -> list[ir.Value]:
@@ -48,20 +49,17 @@ class Expansion:
     def constant(self, array: Any) -> ir.Value:
         """Adds a constant."""
         value = self._value()
-        value.const_value = ir.tensor(array)
+        value.stored = ir.Stored.of(np.asarray(array))
         self._constants.append(value)
         return value
 
     def infer(self, scope: Inference, *outputs: ir.Value) -> list[Fact]:
         """Infers the nodes in place of the one they stand for."""
-        name = self._node.name
-        return scope.inline(
-            self._node, ir.Graph([], outputs, nodes=self._nodes, initializers=self._constants, name=name)
-        )
+        return scope.inline(self._node, ir.Graph([], outputs, self._nodes, self._constants, self._node.name))
 
     def _value(self) -> ir.Value:
         self._count += 1
-        return ir.Value(name=f"{self._name}/{self._count}")
+        return ir.Value(f"{self._name}/{self._count}")
 
 
 @infers("Take", domain=DOMAIN)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.expansion import Expansion
 from opweld.ops.fact import Elements, Fact
@@ -24,8 +24,7 @@ def by_fed_axes(scope: Inference, node: ir.Node, position: int, rank: int) -> li
     made = Expansion(node)
     inputs = list(node.inputs)
     inputs[position] = made.constant(axes)
-    options = {name: option.value for name, option in node.attributes.items()}
-    return made.infer(scope, *made.emit(node.op_type, *inputs, outputs=len(node.outputs), **options))
+    return made.infer(scope, *made.emit(node.op_type, *inputs, outputs=len(node.outputs), **node.attributes))
 
 
 def _settled(scope: Inference, node: ir.Node, elements: Elements, rank: int) -> list[int]:

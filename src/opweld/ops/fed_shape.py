@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.arithmetic import apply, larger, mul, where
 from opweld.ops.emitted import define_each
 from opweld.ops.expansion import DOMAIN

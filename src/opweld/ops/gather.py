@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.elements import known_integers_of
 from opweld.ops.emitted import Indices, define
@@ -132,7 +132,7 @@ def _hot_as_cast(scope: Inference, node: ir.Node) -> list[Fact]:
     """With a depth that is a float cast to an integer."""
     made = Expansion(node)
     indices, depth, values = (required(node, position) for position in range(3))
-    (whole,) = made.emit("Cast", depth, to=int(ir.DataType.INT64))
+    (whole,) = made.emit("Cast", depth, to=DType.I64.onnx)
     return made.infer(scope, *made.emit("OneHot", indices, whole, values, axis=attribute(node, "axis", -1)))
 
 

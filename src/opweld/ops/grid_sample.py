@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Sequence
 from functools import reduce
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import add, count, div, larger, mul, number, smaller, sub, where
 from opweld.ops.emitted import Emitted, Indices, define, emit

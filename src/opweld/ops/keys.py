@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.emitted import Emitted, Indices, emit
 from opweld.ops.registry import Lowering
 from opweld.tensor.dim import Dim

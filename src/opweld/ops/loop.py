@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.emitted import Body, Emitted, emit
 from opweld.ops.registry import Lowering, fresh_axes
 from opweld.tensor.dim import ZERO, Axis, Dim

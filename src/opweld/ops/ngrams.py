@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import mul, smaller
 from opweld.ops.emitted import Indices, define

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import add, apply, div, mul, root, square, sub, where, widen
 from opweld.ops.emitted import Body, Emitted, Indices, define, emit

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError, in_line
 from opweld.ops.fact import ELEMENT_LIMIT, Elements, Fact
 from opweld.ops.registry import Inference, Lowering, UnknownElementsError
@@ -15,7 +15,21 @@ from opweld.tensor.dim import Dim, as_dim
 from opweld.tensor.dtype import DType
 
 
-def describe(node: ir.Node) -> str:
+class Named(Protocol):
+    """A node as messages name it: of a graph, or of a file that is being read."""
+
+    @property
+    def name(self) -> str | None:
+        """Its name."""
+        ...
+
+    @property
+    def op_type(self) -> str:
+        """Its operator."""
+        ...
+
+
+def describe(node: Named) -> str:
     """The node as error messages name it."""
     return f"node {node.name!r} ({in_line(node.op_type)})"
 

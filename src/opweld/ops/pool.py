@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import add, apply, count, div, larger, mul, root, smaller, square, widen
 from opweld.ops.conv import convolution_axes, spatial_axes

@@ -11,8 +11,7 @@ import math
 import struct
 import zlib
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import accumulator, add, div, larger, mul, sub, where
 from opweld.ops.emitted import Indices, define, emit

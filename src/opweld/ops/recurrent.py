@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.activation import Formula, recurrent_activation
 from opweld.ops.arithmetic import accumulator, add, apply, larger, mul, smaller, sub, where, widen

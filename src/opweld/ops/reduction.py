@@ -7,8 +7,8 @@ from functools import reduce as fold
 from typing import TypeAlias
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.ops.arithmetic import add, count, div, root, square, sub, where
 from opweld.ops.emitted import Body, Indices, define
 from opweld.ops.fact import Elements, Fact

@@ -1,4 +1,4 @@
-"""Operators: what each one infers and how it is written as tensors, found by ONNX name.
+"""Operators: what each one infers and how it is written as tensors, found by domain and name: that of ONNX, or another.
 
 An operator family is one file of this package. It defines, side by side,
 
@@ -8,7 +8,7 @@ An operator family is one file of this package. It defines, side by side,
     @lowers("Add", "Sub", ...)
     def lower_binary(scope: Lowering, node: ir.Node) -> None: ...
 
-Graphs arrive at opset `OPSET`, functions inlined. Facts are complete when lowering starts.
+Nodes of ONNX arrive at opset `OPSET`, functions inlined. Facts are complete when lowering starts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from functools import wraps
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-import onnx_ir as ir
 
-from opweld import extensions
+from opweld import extensions, ir
 from opweld.errors import ModelError, OperatorError, OpweldError, UnsupportedError, in_line
 from opweld.ops.fact import Fact
 from opweld.ops.ratio import Ratio
@@ -274,7 +273,7 @@ def _find(table: Mapping[tuple[str, str], _Function], node: ir.Node) -> _Functio
 def attribute(node: ir.Node, name: str, default: Any) -> Any:
     """The value of an attribute, or the default when it is absent."""
     found = node.attributes.get(name)
-    return default if found is None else found.value
+    return default if found is None else found
 
 
 def required_attribute(node: ir.Node, name: str) -> Any:
@@ -282,7 +281,7 @@ def required_attribute(node: ir.Node, name: str) -> Any:
     found = node.attributes.get(name)
     if found is None:
         raise ModelError(f"node {node.name!r} ({in_line(node.op_type)}): attribute {name!r} is missing")
-    return found.value
+    return found
 
 
 def fresh_axes(shape: Sequence[Dim], prefix: str = "i") -> tuple[Axis, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import accumulator, add, div, mul, where, widen
 from opweld.ops.crop import CROP, lower_crop
@@ -159,8 +160,8 @@ def _by_computed_scales(scope: Inference, node: ir.Node, scales: ir.Value) -> li
     """The fractions that scales stand for are computed first; sizes and places follow from them as ever."""
     made = Expansion(node)
     ratio = made.own("IntendedRatio", scales, outputs=2)
-    options = {name: option.value for name, option in node.attributes.items()}
-    options |= {"coordinate_transformation_mode": _coordinates(node), "nearest_mode": _rounding(node)}
+    own = {"coordinate_transformation_mode": _coordinates(node), "nearest_mode": _rounding(node)}
+    options: dict[str, Any] = {**node.attributes, **own}
     return made.infer(scope, *made.own("Rescale", required(node, 0), *ratio, **options))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import accumulator, add, apply, count, div, larger, mul, smaller, sub, where
 from opweld.ops.emitted import Body, Emitted, Indices, define, emit

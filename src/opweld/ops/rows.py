@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.arithmetic import add, count, div, square, sub, widen
 from opweld.ops.emitted import Body, Emitted, Indices, emit
 from opweld.ops.registry import Lowering, fresh_axes

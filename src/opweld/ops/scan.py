@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.emitted import Body, Emitted, Indices, define
 from opweld.ops.fact import Fact

@@ -5,8 +5,7 @@ Each says at which place in memory every update begins; updates may meet, in ord
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.emitted import Emitted, Indices, emit
 from opweld.ops.fact import Fact

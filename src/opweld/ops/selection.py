@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.emitted import Emitted, Indices, define, emit
 from opweld.ops.expansion import DOMAIN, Expansion

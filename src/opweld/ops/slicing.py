@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import reduce as fold
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.emitted import Indices, define, define_each
 from opweld.ops.expansion import DOMAIN, Expansion

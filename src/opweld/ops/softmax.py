@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.arithmetic import add, div, larger, sub, where
 from opweld.ops.emitted import Body, define
 from opweld.ops.fact import Fact

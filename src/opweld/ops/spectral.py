@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import accumulator, add, apply, count, div, mul, sub, where
 from opweld.ops.emitted import Emitted, Indices, define, emit

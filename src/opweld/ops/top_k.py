@@ -5,8 +5,7 @@ A tie goes to the lower index, and NaN counts as larger than any number.
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.emitted import Emitted, Indices, define
 from opweld.ops.fact import Fact

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-import onnx_ir as ir
+import onnx_ir
 
+from opweld import ir
 from opweld.errors import OpweldError
 from opweld.frontend.assume import Assumptions
+from opweld.frontend.graph import graph_of
 from opweld.frontend.infer import Again, Fork, Trace
 from opweld.frontend.interface import interface_of
 from opweld.frontend.values import initial_facts, values_read
@@ -132,31 +134,33 @@ class Facts:
     bodies: Mapping[tuple[str, str], Facts] = field(default_factory=dict[tuple[str, str], "Facts"])
 
 
-def certain_facts(model: ir.Model) -> Facts:
+def certain_facts(model: onnx_ir.Model) -> Facts:
     """The facts of a loaded model (see `frontend.onnx.load`)."""
-    interface = interface_of(model.graph, {})
+    graph = graph_of(model)
+    interface = interface_of(graph, {})
 
     def refuse(assumptions: Assumptions, demand: Again | Fork) -> NoReturn:
         raise AssertionError(f"a node settled with {type(demand).__name__}")
 
     trace = _Certain(Assumptions(), refuse)
-    trace.run(list(model.graph), {**initial_facts(model.graph), **interface.facts})
-    return _facts(trace, model.graph)
+    trace.run(graph, {**initial_facts(graph), **interface.facts})
+    return _facts(trace, graph)
 
 
 def _facts(trace: _Certain, graph: ir.Graph) -> Facts:
     made = (value for node in graph for value in node.outputs)
-    known = {value.name: trace.certain(value) for value in (*graph.inputs, *graph.initializers.values(), *made)}
+    known = {value.name: trace.certain(value) for value in (*graph.inputs, *graph.stored, *made)}
     bodies: dict[tuple[str, str], Facts] = {}
     for owner in graph:
-        for name, body in bodies_of(owner):
-            trace.enter(body)
-            bodies[owner.outputs[0].name or "", name] = _facts(trace, body)
+        for name, body in owner.attributes.items():
+            if isinstance(body, ir.Graph):
+                trace.enter(body)
+                bodies[owner.outputs[0].name, name] = _facts(trace, body)
     return Facts({name: fact for name, fact in known.items() if name and fact is not None}, bodies)
 
 
-def bodies_of(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+def bodies_of(node: onnx_ir.Node) -> Iterator[tuple[str, onnx_ir.Graph]]:
     """The bodies of a node, by the names of its attributes."""
     for name, attribute in node.attributes.items():
-        if attribute.type == ir.AttributeType.GRAPH:
+        if attribute.type == onnx_ir.AttributeType.GRAPH:
             yield name, attribute.as_graph()

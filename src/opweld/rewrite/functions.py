@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 import onnx_ir as ir
 from onnx_ir.passes.common import TopologicalSortPass
 
-from opweld.frontend.values import values_read
+from opweld.frontend.nodes import values_read
 from opweld.rewrite.facts import bodies_of
 
 SMALL = 512

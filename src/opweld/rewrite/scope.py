@@ -14,7 +14,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from opweld.frontend.aligned import BINARY, OPSET_OF_NUMPY
-from opweld.frontend.values import values_read
+from opweld.frontend.nodes import values_read
 from opweld.ledger import Ledger
 from opweld.ops.elements import known_integers_of
 from opweld.ops.fact import Fact

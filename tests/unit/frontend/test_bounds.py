@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from opweld.frontend.explore import variants
+from opweld.frontend.graph import graph_of
 from opweld.frontend.onnx import load
 from opweld.lower import to_tensors
 from opweld.tensor.bounds import nonnegative
@@ -20,7 +21,7 @@ from tests.unit.ops.one_node import flow_of
 
 
 def lowered(model: Any) -> TensorProgram:
-    (variant,) = variants(load(model))
+    (variant,) = variants(graph_of(load(model)))
     return to_tensors(variant)
 
 

@@ -7,9 +7,16 @@ from onnx import helper
 
 from opweld.frontend.description import describe
 from opweld.frontend.explore import segments
-from opweld.frontend.onnx import load_file
+from opweld.frontend.graph import graph_of
+from opweld.frontend.onnx import Loaded, load_file
+from opweld.frontend.program import Description
 from opweld.interface import TensorInfo
 from tests.unit.frontend.models import model_of, node
+
+
+def description(loaded: Loaded, dims: dict[str, int] | None = None) -> Description:
+    found = segments(graph_of(loaded.model), dims)
+    return describe(found, dims or {}, loaded.metadata, loaded.structure, loaded.library)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +28,7 @@ def test_outputs_have_the_element_type_that_is_computed(declared: int | None) ->
     if declared is not None:
         model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", declared, [2]))
     loaded = load_file(model)
-    found = describe(loaded, segments(loaded.model))
+    found = description(loaded)
     assert found.inputs == (TensorInfo("x", "float32", ("n", 3)),)
     assert found.outputs == (TensorInfo("y", "int64", (2,)),)
 
@@ -34,7 +41,7 @@ def test_outputs_of_bodies_and_inputs_passed_through_are_described() -> None:
     branch = helper.make_node("If", ["c"], ["y"], then_branch=body("Relu"), else_branch=body("Neg"))
     model = model_of([branch], {"x": ["n"]}, ["y", "x"], {"c": np.array(True)})
     loaded = load_file(model)
-    found = describe(loaded, segments(loaded.model))
+    found = description(loaded)
     assert [info.dtype for info in found.outputs] == ["float32", "float32"]
     assert found.nodes == 3
 
@@ -52,6 +59,6 @@ def test_a_name_holds_where_every_end_of_the_model_has_it() -> None:
     model = model_of([branch], {"x": ["n", "m"]}, ["y"])
     model.graph.input.append(helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
     loaded = load_file(model)
-    assert describe(loaded, segments(loaded.model)).outputs[0].shape == ("", "m")
+    assert description(loaded).outputs[0].shape == ("", "m")
     fixed = load_file(model)
-    assert describe(fixed, segments(fixed.model, {"m": 4}), {"m": 4}).outputs[0].shape == ("", 4)
+    assert description(fixed, {"m": 4}).outputs[0].shape == ("", 4)

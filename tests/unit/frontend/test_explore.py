@@ -8,6 +8,7 @@ from onnx import TensorProto
 
 from opweld.errors import AssumptionError, ModelError, OptionError, UnsupportedError
 from opweld.frontend.explore import variants
+from opweld.frontend.graph import graph_of
 from opweld.frontend.onnx import load
 from opweld.frontend.segment import Variant
 from opweld.ops.registry import inference_of
@@ -18,7 +19,7 @@ from tests.unit.ops.one_node import flow_of, normal, programs_of, run
 
 
 def variants_of(model: Any, dims: dict[str, int] | None = None) -> list[Variant]:
-    return variants(load(model), dims)
+    return variants(graph_of(load(model)), dims)
 
 
 def shape_of(variant: Variant, name: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto
 
 from opweld.errors import ModelError
+from opweld.frontend.graph import graph_of
 from opweld.frontend.onnx import load
 from tests.unit.frontend.models import model_of, node
 from tests.unit.ops.one_node import normal, run
@@ -120,6 +121,6 @@ def test_a_model_with_external_weights_runs(tmp_path: Path) -> None:
     from opweld import lower
     from opweld.frontend.explore import variants
 
-    programs = [lower.to_tensors(variant) for variant in variants(load(path))]
+    programs = [lower.to_tensors(variant) for variant in variants(graph_of(load(path)))]
     x = normal(2, 8)
     np.testing.assert_allclose(run(programs, {"x": x})["y"], x @ normal(8, 8), rtol=1e-5, atol=1e-5)

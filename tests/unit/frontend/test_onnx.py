@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from opweld.errors import ModelError, OpweldError, UnsupportedError
+from opweld.frontend.graph import graph_of
 from opweld.frontend.onnx import load, load_file
 from opweld.ops.registry import OPSET
 from tests.unit.frontend.models import model_of, node
@@ -154,7 +155,7 @@ def test_a_truncated_file_is_refused_or_complete() -> None:
 def programs_of_bytes(data: bytes) -> None:
     from opweld.frontend.explore import variants
 
-    variants(load(data))
+    variants(graph_of(load(data)))
 
 
 def test_flipped_bytes_never_crash() -> None:

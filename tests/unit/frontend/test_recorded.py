@@ -11,7 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from opweld.frontend import onnx as frontend
 from opweld.frontend.explore import segments
-from opweld.frontend.recorded import TRACE, explored_nodes, recorded_nodes, source_of, stored_parameters
+from opweld.frontend.graph import graph_of
+from opweld.frontend.reached import explored_nodes
+from opweld.frontend.recorded import TRACE, recorded_nodes, source_of, stored_parameters
 from opweld.record import FileNode
 
 FRAME = '  File "{}", line {}, in forward\n    return x\n'
@@ -29,7 +31,7 @@ def model(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> onnx.Mod
 def recorded(proto: onnx.ModelProto) -> dict[str, FileNode]:
     loaded = frontend.load(proto)
     nodes = recorded_nodes(proto, loaded, stored_parameters(proto))
-    return {node.name: node for node in explored_nodes(nodes, segments(loaded, {}))}
+    return {node.name: node for node in explored_nodes(nodes, segments(graph_of(loaded), {}))}
 
 
 def test_nodes_are_as_the_file_has_them_and_say_what_is_known_before_a_run() -> None:

@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from opweld import lower
 from opweld.frontend import explore
 from opweld.frontend import onnx as onnx_frontend
+from opweld.frontend.graph import graph_of
 from opweld.tensor.flow import LAST, Flow, Segment, interpret_flow
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.verify import verify
@@ -62,7 +63,7 @@ def make_model(
 
 def flow_of(model: onnx.ModelProto) -> Flow:
     """The segments of a model as verified tensor programs."""
-    flow = lower.to_flow(explore.segments(onnx_frontend.load(model)))
+    flow = lower.to_flow(explore.segments(graph_of(onnx_frontend.load(model))))
     for segment in flow.segments:
         for program in segment.programs:
             verify(program)

@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from opweld.errors import AssumptionError, ModelError
 from opweld.frontend.explore import segments, variants
+from opweld.frontend.graph import graph_of
 from opweld.frontend.onnx import load
 from opweld.tensor.flow import interpret_flow
 from opweld.tensor.program import TensorProgram
@@ -67,7 +68,7 @@ def test_a_condition_on_a_size_makes_two_variants() -> None:
 
 def test_a_condition_on_a_fixed_size_is_decided() -> None:
     for count, op in ((3, "Add"), (4, "Mul")):
-        (variant,) = variants(load(conditional(BY_SIZE, {"x": (TensorProto.FLOAT, [count])})))
+        (variant,) = variants(graph_of(load(conditional(BY_SIZE, {"x": (TensorProto.FLOAT, [count])}))))
         assert op in [node.op_type for node in variant.nodes]
         assert "If" not in [node.op_type for node in variant.nodes]
         assert not variant.guards
@@ -163,5 +164,5 @@ def test_a_condition_on_what_is_fed_is_a_variant_however_it_is_moved() -> None:
         s = Gather(r, zero) w = Constant<value = int64 {16000}>() c = Equal(s, w)
         y = If(c) <then_branch = t () => (float[n] u) { u = Neg(x) }, else_branch = e () => (float[n] v) { v = Abs(x) }>
     }"""
-    found = segments(load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')))
+    found = segments(graph_of(load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}'))))
     assert [len(own) for own in found] == [2]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.activation import Formula, gelu, gelu_tanh, hard_sigmoid, leaky_relu, relu, swish
 from opweld.ops.arithmetic import add, larger, mul, smaller, widen

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import add, apply, where
 from opweld.ops.attention import Adjust, Heads, attend, emit_heads, joined, merged

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import add, mul, widen
 from opweld.ops.conv import check_bias, convolution_operands, convolution_shape, convolved

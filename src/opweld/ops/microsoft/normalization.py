@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.ops.arithmetic import add, widen
 from opweld.ops.emitted import Body, Emitted, Indices, define, emit
 from opweld.ops.fact import Fact

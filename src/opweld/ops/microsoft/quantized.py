@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import onnx_ir as ir
-
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.activation import leaky_relu
 from opweld.ops.arithmetic import add, div, mul, sub

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.ops.arithmetic import mul
 from opweld.ops.dynamic import steps_of
 from opweld.ops.emitted import define, emit
@@ -15,6 +15,7 @@ from opweld.ops.fact import Fact
 from opweld.ops.microsoft.domain import MICROSOFT
 from opweld.ops.operands import given, required
 from opweld.ops.registry import Inference, Lowering, infers, lowers
+from opweld.tensor.dtype import DType
 
 
 @infers("DynamicQuantizeLSTM", domain=MICROSOFT)
@@ -26,17 +27,16 @@ def infer_dynamic_lstm(scope: Inference, node: ir.Node) -> list[Fact]:
     w = _weights(scope, made, node, 1, 8)
     r = _weights(scope, made, node, 2, 10)
     rest = (given(node, position) for position in range(3, 8))
-    options = {name: found.value for name, found in node.attributes.items()}
-    return made.infer(scope, *made.own("LSTM", x, w, r, *rest, outputs=len(node.outputs), **options))
+    return made.infer(scope, *made.own("LSTM", x, w, r, *rest, outputs=len(node.outputs), **node.attributes))
 
 
 def _weights(scope: Inference, made: Expansion, node: ir.Node, position: int, scaling: int) -> ir.Value:
     """Weights as LSTM takes them: float32, the rows of the gates before what they multiply."""
     axes = made.constant(np.array([1] if scope.fact(required(node, scaling)).rank == 2 else [1, 2], np.int64))
-    (wide,) = made.emit("Cast", required(node, position), to=int(ir.DataType.FLOAT))
+    (wide,) = made.emit("Cast", required(node, position), to=DType.F32.onnx)
     zero = given(node, scaling + 1)
     if zero is not None:
-        (offset,) = made.emit("Unsqueeze", *made.emit("Cast", zero, to=int(ir.DataType.FLOAT)), axes)
+        (offset,) = made.emit("Unsqueeze", *made.emit("Cast", zero, to=DType.F32.onnx), axes)
         (wide,) = made.emit("Sub", wide, offset)
     (scale,) = made.emit("Unsqueeze", required(node, scaling), axes)
     return made.emit("Transpose", *made.emit("Mul", wide, scale), perm=[0, 2, 1])[0]

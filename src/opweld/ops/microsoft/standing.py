@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.ops.expansion import Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.microsoft.domain import MICROSOFT
 from opweld.ops.operands import given, require_rank, required
 from opweld.ops.registry import Inference, attribute, infers
+from opweld.tensor.dtype import DType
 
 
 class _Form(Expansion):
@@ -50,7 +51,7 @@ class _Form(Expansion):
 
     def attributes(self, *without: str) -> dict[str, Any]:
         """The operator's own, for the one that it stands for."""
-        return {name: attr.value for name, attr in self._written.attributes.items() if name not in without}
+        return {name: found for name, found in self._written.attributes.items() if name not in without}
 
 
 # -------------------------------------------------------------------------------------------------------- channels last
@@ -131,7 +132,7 @@ def infer_qgemm(scope: Inference, node: ir.Node) -> list[Fact]:
     (unit,) = form.emit("Mul", required(node, 1), required(node, 4))
     if alpha != 1:
         (unit,) = form.emit("Mul", unit, form.constant(np.float32(alpha)))
-    (real,) = form.emit("Mul", form.emit("Cast", total, to=int(ir.DataType.FLOAT))[0], unit)
+    (real,) = form.emit("Mul", form.emit("Cast", total, to=DType.F32.onnx)[0], unit)
     return form.infer(scope, real if given(node, 7) is None else form.quantized(real, 7, 8, like=0))
 
 

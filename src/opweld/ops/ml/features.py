@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import apply, div, mul, root, square, sub, where
 from opweld.ops.emitted import Emitted, Indices, define
@@ -209,7 +209,7 @@ def _dictionary(node: ir.Node) -> tuple[Any, Any, Any]:
     keys, values = _list_of(node, "keys"), _list_of(node, "values")
     found = attribute(node, "default_tensor", None)
     if found is not None:
-        return keys, values, found.numpy().reshape(-1)[0]
+        return keys, values, found.reshape(-1)[0]
     kind, default = ("float", -0.0) if values.dtype.kind == "f" else ("int64", -1)
     return keys, values, attribute(node, f"default_{kind}", default)
 
@@ -217,7 +217,7 @@ def _dictionary(node: ir.Node) -> tuple[Any, Any, Any]:
 def _list_of(node: ir.Node, name: str) -> Any:
     tensor = attribute(node, f"{name}_tensor", None)
     if tensor is not None:
-        return np.asarray(tensor.numpy()).reshape(-1)
+        return np.asarray(tensor).reshape(-1)
     integers = attribute(node, f"{name}_int64s", None)
     return (
         np.asarray(attribute(node, f"{name}_floats", None) or (), np.float32)

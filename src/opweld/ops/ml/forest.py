@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.operands import describe
 from opweld.ops.registry import Lowering, attribute
@@ -123,7 +123,7 @@ def numbers_of(node: ir.Node, name: str, default: Sequence[Any] = ()) -> list[An
     found = attribute(node, name, None)
     if tensor is not None and found is not None:
         raise ModelError(f"{describe(node)}: {name} is given twice")
-    return list(tensor.numpy().reshape(-1)) if tensor is not None else list(default if found is None else found)
+    return list(tensor.reshape(-1)) if tensor is not None else list(default if found is None else found)
 
 
 def same_lengths(node: ir.Node, lists: Mapping[str, Sequence[Any]]) -> None:
@@ -210,7 +210,7 @@ def numbered_forest(node: ir.Node, targets: int) -> Forest:
 
 def _tensor(node: ir.Node, name: str) -> list[Any]:
     found = attribute(node, name, None)
-    return [] if found is None else list(found.numpy().reshape(-1))
+    return [] if found is None else list(found.reshape(-1))
 
 
 def _sets(values: Sequence[float]) -> list[list[float]]:

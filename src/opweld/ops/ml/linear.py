@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError
 from opweld.ops.arithmetic import add, apply, sub, where
 from opweld.ops.emitted import Emitted, Indices, define, emit

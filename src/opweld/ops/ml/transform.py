@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import onnx_ir as ir
 
+from opweld import ir
 from opweld.errors import ModelError, UnsupportedError
 from opweld.ops.arithmetic import add, apply, div, mul, root, square, sub, where
 from opweld.ops.emitted import Body, Emitted, Indices, emit
