@@ -147,18 +147,19 @@ def build_artifact(
     stages = backend.stages()
     watched = Watched(environment.dump, environment.debug, stage, stages.forms)
     reported = Reported(watched, progress, stages.beginnings, stages.building)
-    source = source or read(model, options, ledger_of(options) if ledger is None else ledger, reported)
-    ledger = source.ledger
     images, files, folder = workspace / "weights.bin", workspace / "files", workspace / "model.opweld"
-    folder_of_model = source_of(model).folder
-    external = {name: cache.file_digest(folder_of_model / name) for name in source.external}
-    with WeightsFile(images) as weights:
-        made = generate(source, options, target, weights, reported)
-    built = Built(folder, external, made, ledger)
-    if check:
-        built.check()
-    files.mkdir()
-    needed = stages.write(made.model, target, files, reported, reported.built)
+    with stages.preparing(target):
+        source = source or read(model, options, ledger_of(options) if ledger is None else ledger, reported)
+        ledger = source.ledger
+        folder_of_model = source_of(model).folder
+        external = {name: cache.file_digest(folder_of_model / name) for name in source.external}
+        with WeightsFile(images) as weights:
+            made = generate(source, options, target, weights, reported)
+        built = Built(folder, external, made, ledger)
+        if check:
+            built.check()
+        files.mkdir()
+        needed = stages.write(made.model, target, files, reported, reported.built)
     artifact.write(
         folder,
         manifest=_manifest(made, options, target, backend.name, needed),

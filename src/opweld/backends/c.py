@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from opweld.backends.c_forms import FORMS
 from opweld.build.artifact import HEADERS, MODULE, RUNTIME, SOURCES, WEIGHTS
 from opweld.build.toolchain import Objects
+from opweld.build.workspace import temporary_folder
 from opweld.codegen.backend import BuildProgress, Compiled, CompiledModel, Stages
 from opweld.codegen.c.module import render_module
 from opweld.fuse.blocks import join_blocks
@@ -79,6 +83,17 @@ class CStages(Stages[Variant]):
     beginnings = BEGINNINGS
     building = "compiling C"
 
+    def __init__(self) -> None:
+        self._runtime: Future[Path] | None = None
+        """The runtime, on its way."""
+
+    @contextmanager
+    def preparing(self, target: Target) -> Generator[None]:
+        """Compiles the runtime, of which the first model on a machine would have to wait a second."""
+        with temporary_folder() as folder, ThreadPoolExecutor(1) as pool:
+            self._runtime = pool.submit(build_runtime, folder / RUNTIME, target)
+            yield
+
     def compile(
         self,
         program: TensorProgram,
@@ -109,7 +124,10 @@ class CStages(Stages[Variant]):
             _write_texts(folder / SOURCES, {**module_headers(), **sources})
             _write_texts(folder / HEADERS, public_headers())
             objects.link(sources, folder / MODULE, progress)
-        build_runtime(folder / RUNTIME, target)
+        if self._runtime is None:
+            build_runtime(folder / RUNTIME, target)
+        else:
+            shutil.copyfile(self._runtime.result(), folder / RUNTIME)
         return MODULE, RUNTIME, WEIGHTS
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -119,6 +120,11 @@ class Stages(ABC, Generic[Code]):
     forms: Mapping[str, Form] = MappingProxyType({})
     beginnings: Mapping[str, str] = MappingProxyType({})
     building: str = "building"
+
+    def preparing(self, target: Target) -> AbstractContextManager[None]:
+        """Entered before a model is read, left when its artifact is written or will not be: what `write` needs and no
+        model shapes may be made meanwhile."""
+        return nullcontext()
 
     @abstractmethod
     def compile(

@@ -14,8 +14,8 @@ _HEADERS = ("opweld.h", "opweld_abi.h", "runtime.h")
 """What its sources include; the other headers are for generated modules."""
 
 
-def build_runtime(out: Path, target: Target) -> None:
-    """Compiles runtime.so for `target`'s architecture. Raises ToolchainError.
+def build_runtime(out: Path, target: Target) -> Path:
+    """Compiles runtime.so for `target`'s architecture; returns where it is, which is `out`. Raises ToolchainError.
 
     It uses no instruction beyond the oldest processors of that architecture: it is what tells the user that a model was
     compiled for another processor.
@@ -26,3 +26,4 @@ def build_runtime(out: Path, target: Target) -> None:
         flags.append("-mcpu=baseline" if Compiler.find().is_zig else "-march=x86-64")
     headers = {name: text for name, text in c_headers().items() if name in _HEADERS}
     build_shared(c_sources(), out, target=target, headers=headers, flags=flags, keep=True)
+    return out
