@@ -34,6 +34,7 @@ from opweld.target import Target
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir
 
     from opweld.account.explained import Explanation
     from opweld.account.regions import Form, Kept
@@ -50,8 +51,8 @@ Feed: TypeAlias = "Array | Sequence[Array] | None"
 """What an input is fed: an array, a list of arrays for a sequence, None for an optional that holds nothing."""
 Value: TypeAlias = Any
 """What an output is: an array, or a list of arrays, a list of dicts of numbers, None."""
-OnnxModel: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
-"""An ONNX model: the path of a file, its bytes, or the parsed file."""
+OnnxModel: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model"
+"""An ONNX model: the path of a file, its bytes, the parsed file, or a model of onnx_ir."""
 ModelSource: TypeAlias = "OnnxModel | TensorProgram | Flow"
 """A model as callers have it: ONNX, or tensor programs (`opweld.programs`)."""
 Progress = Callable[[str, int, int], None]

@@ -20,7 +20,6 @@ _CLASSES = {
     ("tensorflow", "Module"): ("a TensorFlow module", "convert it with the package tf2onnx"),
     ("xgboost", "Booster"): ("an XGBoost model", _BOOSTED),
     ("lightgbm", "Booster"): ("a LightGBM model", _BOOSTED),
-    ("onnx_ir", "Model"): ("a model of onnx_ir", "pass onnx_ir.to_proto(model)"),
     ("onnx", "GraphProto"): ("a graph", "pass onnx.helper.make_model(graph)"),
     ("onnxruntime", "InferenceSession"): ("a session of ONNX Runtime", "pass the file that it was opened from"),
 }

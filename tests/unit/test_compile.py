@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -50,7 +51,7 @@ def check(model: opweld.Model) -> None:
 
 def test_every_form_of_a_model_is_compiled(proto: onnx.ModelProto, file: Path) -> None:
     data = proto.SerializeToString()
-    for model in (file, str(file), data, bytearray(data), memoryview(data), proto):
+    for model in (file, str(file), data, bytearray(data), memoryview(data), proto, ir.from_proto(proto)):
         check(opweld.compile(model))  # pyright: ignore[reportArgumentType] - bytes of any kind
 
 

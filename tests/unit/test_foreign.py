@@ -36,7 +36,6 @@ def class_of(module: str, name: str) -> Any:
         ("sklearn.base", "BaseEstimator", "skl2onnx"),
         ("keras.src.layers.layer", "Layer", "model.export"),
         ("xgboost.core", "Booster", "onnxmltools"),
-        ("onnx_ir._core", "Model", "onnx_ir.to_proto"),
     ],
 )
 def test_objects_of_other_packages(module: str, name: str, remedy: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +30,17 @@ MAX_MODEL_BYTES = (1 << 31) - 1
 
 
 def onnx_source(model: object) -> OnnxSource | None:
-    """The source that the path of an ONNX file, its bytes, or a ModelProto is. Raises ModelError for an empty path."""
+    """The source that the path of an ONNX file, its bytes, a ModelProto or a model of onnx_ir is. Raises ModelError for
+    an empty path."""
     if isinstance(model, str | os.PathLike):
         if not os.fspath(cast("str | os.PathLike[str]", model)):
             raise ModelError("the path of the model is empty; expected that of an ONNX file")
         return OnnxSource(Path(cast("str | os.PathLike[str]", model)))
     if isinstance(model, bytes | bytearray | memoryview):
         return OnnxSource(bytes(cast("bytes | bytearray", model)))
+    library = sys.modules.get("onnx_ir")  # who has a model of it has imported it
+    if library is not None and isinstance(model, library.Model):
+        return OnnxSource(library.to_proto(model))
     if of_object(model) is None and hasattr(model, "SerializeToString"):
         return OnnxSource(cast("onnx.ModelProto", model))
     return None

@@ -213,6 +213,21 @@ def test_a_flow_of_programs_decides_as_it_runs() -> None:
         np.testing.assert_array_equal(model.run({"x": x})["y"], wanted)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_program_keeps_values_between_runs(own: bool) -> None:
+    """As its text says, or as the caller does."""
+    text = (
+        "program counter\ninput x f32[3]\ninput total f32[3]\n"
+        "tensor sum f32[i0: 3]\n  = add(x[i0], total[i0])\noutput y = sum\noutput next = sum\n"
+    )
+    program = parse_program(text + "state total becomes next\n" * own)
+    model = opweld.compile(program, threads=1, states={} if own else {"total": "next"})
+    assert [info.name for info in model.inputs] == ["x"] and [info.name for info in model.outputs] == ["y"]
+    state, x = model.new_state(), np.arange(3, dtype=np.float32)
+    for count in (1, 2, 3):
+        np.testing.assert_array_equal(model.run({"x": x}, state)["y"], count * x)
+
+
 def test_a_source_is_one_already() -> None:
     source = source_of(parsed())
     assert source_of(source) is source and source.title == "the tensor program 'dense'"
