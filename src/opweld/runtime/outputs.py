@@ -2,7 +2,8 @@
 
 What a large array takes from the operating system comes back as pages that were never touched, each of which costs a
 fault when a kernel first writes to it: half as much as the kernels themselves, where outputs are as large as a cache of
-keys and values. So a session keeps a few buffers that no array refers to any more."""
+keys and values. So a session keeps a few buffers that no array refers to any more. They have a few sizes for each power
+of two, so that an output that is a little longer than the last one, as a cache that is fed back, finds one too."""
 
 from __future__ import annotations
 
@@ -28,15 +29,15 @@ _ALIGNMENT = 64
 class _Buffers:
     """The free buffers of a size, `most` at most."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self) -> None:
+        self.most = 0
         self.free: list[Array] = []
 
 
 class Outputs:
     """Makes the arrays of one session's outputs. Thread-safe.
 
-    Buffers are kept for the shapes of the last run only."""
+    Buffers are kept for the sizes of the last run only."""
 
     def __init__(self) -> None:
         self._last: tuple[Sizes, tuple[int, ...], dict[int, _Buffers]] = ((), (), {})
@@ -46,12 +47,24 @@ class Outputs:
         known, sizes, free = self._last
         if known is not wanted:
             sizes = tuple(math.prod(shape) * dtype.itemsize for shape, dtype in wanted)
-            free = {size: _Buffers(KEPT * sizes.count(size)) for size in sizes if size >= LARGE}
+            rooms = [_room(size) for size in sizes if size >= LARGE]
+            # Who returns a buffer that was lent has the object: it stays, where it is still of use.
+            free = {room: free.get(room) or _Buffers() for room in rooms}
+            for room, buffers in free.items():
+                buffers.most = KEPT * rooms.count(room)
             self._last = wanted, sizes, free
         return [
-            np.empty(shape, dtype) if size < LARGE else _lent(size, free[size]).view(dtype).reshape(shape)
+            np.empty(shape, dtype)
+            if size < LARGE
+            else _lent(_room(size), free[_room(size)])[:size].view(dtype).reshape(shape)
             for (shape, dtype), size in zip(wanted, sizes, strict=True)
         ]
+
+
+def _room(size: int) -> int:
+    """The bytes of the buffer for a large output: at most an eighth more, a multiple of the alignment."""
+    step = 1 << (size.bit_length() - 4)
+    return -(-size // step) * step
 
 
 def _lent(size: int, buffers: _Buffers) -> Array:

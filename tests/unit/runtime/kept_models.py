@@ -87,3 +87,11 @@ def failing_counter() -> onnx.ModelProto:
     ]
     weights, kinds = {"one": np.array(1, np.float32)}, {"index": TensorProto.INT64}
     return model_of(nodes, {"x": ["n"], "index": ["k"], "count": []}, ["y", "next"], weights, kinds=kinds)
+
+
+MODELS: dict[str, tuple[Callable[[], Kept], tuple[int, ...]]] = {
+    "counter": (counter, (3,)),
+    "ring": (ring, (1, 1, 2)),
+    "cache": (cache, (2, 3)),
+}
+"""Each with the shape of x."""

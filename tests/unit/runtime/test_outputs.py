@@ -58,6 +58,18 @@ def test_few_are_kept_and_only_for_the_last_shapes() -> None:
     assert list(outputs._last[2]) == [LARGE]
 
 
+def test_a_little_more_finds_the_same_memory() -> None:
+    """As a cache that is fed back grows row by row."""
+    outputs, places = Outputs(), list[int]()
+    for rows in range(1000, 1100):
+        (made,) = outputs.make((((rows, 64), np.dtype(np.float32)),))
+        assert made.shape == (rows, 64)
+        made[:] = rows
+        places.append(start(made))
+        del made
+    assert len(set(places)) <= 3
+
+
 def test_all_of_one_size_are_kept() -> None:
     """As keys and values of every layer are."""
     outputs, wanted = Outputs(), (((LARGE,), np.dtype(np.uint8)),) * 24

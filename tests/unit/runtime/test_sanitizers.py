@@ -24,6 +24,7 @@ from tests.conftest import REPOSITORY
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
 from tests.unit.ops.one_node import integers, normal
+from tests.unit.runtime.kept_models import MODELS
 
 pytestmark = pytest.mark.slow
 
@@ -164,6 +165,26 @@ def test_nothing_is_found(
             outputs = run(program, folder, feeds, threads, place)
             for actual, wanted in zip(outputs, expected, strict=True):
                 np.testing.assert_allclose(actual, np.asarray(wanted), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_is_found_in_runs_with_states(
+    name: str, compiler: Path, tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, shape = MODELS[name][0](), MODELS[name][1]
+    monkeypatch.setenv("OPWELD_CC", str(compiler))
+    folder = tmp_path / "m.opweld"
+    artifact.copy(compile_model(kept.model.SerializeToString(), Options(states=kept.states)), folder, 0)
+    source, program = Path(__file__).with_name("state.c"), tmp_path / "program"
+    command = [compiler, "-std=gnu11", f"-I{folder / 'include'}", source, folder / "runtime.so"]
+    command += [f"-Wl,-rpath,{folder}", "-o", program]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    variables = os.environ | {"ASAN_OPTIONS": "detect_leaks=1"}
+    arguments = [str(program), str(folder), "19", "40", *map(str, shape)]
+    done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert sum(line.startswith("y ") for line in done.stdout.splitlines()) == 19
 
 
 def test_the_sanitizers_are_awake(compiler: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,13 @@ import pytest
 import opweld
 from benchmarks.decode import Decoder, Shape, feeds_of
 from opweld.errors import AssumptionError, InputError, OptionError, OpweldError, StateError, UnsupportedError
+from opweld.tensor.parse import parse_program
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
 from tests.unit.runtime.files import native
-from tests.unit.runtime.kept_models import Kept, cache, counter, failing_counter, ring
+from tests.unit.runtime.kept_models import MODELS, Kept, cache, counter, failing_counter
 
 Array = np.ndarray[Any, Any]
-
-MODELS: dict[str, tuple[Callable[[], Kept], tuple[int, ...]]] = {
-    "counter": (counter, (3,)),
-    "ring": (ring, (1, 1, 2)),
-    "cache": (cache, (2, 3)),
-}
 
 
 def fed(shape: tuple[int, ...], number: int) -> Array:
@@ -277,6 +271,44 @@ def test_what_cannot_be_a_state_is_refused() -> None:
     for nodes, length in ((turned, "n"), (fixed, 4)):
         with pytest.raises(UnsupportedError):
             opweld.compile(model_of(nodes, {"x": [1], "past": [length]}, ["all"]), states={"past": "all"})
+
+
+PROGRAM = """program kept
+symbol n >= 1 = dim 0 of x
+symbol past >= 0 = value 1 of lengths
+symbol room >= 1 = dim 0 of rows
+guard room - past - n >= 0 because "there is room"
+input lengths i64[2]
+input rows f32[room]
+input count i64[]
+input x f32[n]
+tensor more i64[]
+  = add(count[], 1)
+tensor longer f32[i0: past + n]
+  = select(ge(index(i0 - past), 0:i64), x[i0 - past], rows[i0])
+tensor total f32[]
+  over r0: past + n
+  = sum<r0>(longer[r0])
+output y = total
+output next = more
+output all = longer
+state count becomes next
+state rows becomes all along axis 0 behind past
+"""
+
+
+def test_a_program_names_its_own_states() -> None:
+    model = opweld.compile(parse_program(PROGRAM))
+    assert [info.name for info in model.inputs] == ["x"]
+    state = model.new_state(capacity=9)
+    assert state.names == ("count", "rows")
+    for number in range(1, 5):
+        (y,) = model.run({"x": np.ones(2, np.float32)}, state).values()
+        assert (y, state["count"], state.lengths) == (2 * number, number, {"rows": 2 * number})
+    with pytest.raises(UnsupportedError):
+        opweld.compile(parse_program(PROGRAM.replace("value 1 of", "value 0 of")))
+    with pytest.raises(UnsupportedError):
+        opweld.compile(parse_program(PROGRAM), states={"x": "y"})
 
 
 def test_a_decoder_keeps_its_cache_as_a_state() -> None:
