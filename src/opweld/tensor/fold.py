@@ -90,6 +90,7 @@ def fold_constants(
     What is generated is left where it is cheap or large: it takes less to compute it where it is used than to load it.
     What reads it and constants can be folded still."""
     known = {constant.name: known_constant(constant) for constant in constants}
+    stored = {constant.name: constant.read for constant in constants}
     kept: list[Item] = []
     added: list[Constant] = []
     for item in items:
@@ -105,7 +106,8 @@ def fold_constants(
             kept.append(item)
             continue
         shape = tuple(int(extent) for extent in item.shape)
-        added.append(Constant(item.name, item.dtype, shape, _rounded_reader(item, value), item.origin))
+        stored[item.name] = _moved_reader(item, stored) or _rounded_reader(item, value)
+        added.append(Constant(item.name, item.dtype, shape, stored[item.name], item.origin))
     return tuple(kept), (*constants, *added)
 
 
@@ -180,6 +182,15 @@ def _reduced_axes(body: Expr) -> tuple[Axis, ...]:
 
 def _widened(array: Array) -> Array:
     return array.astype(np.float64) if is_floating(array.dtype) else array
+
+
+def _moved_reader(tensor: Tensor, stored: Mapping[str, Callable[[], Array]]) -> Callable[[], Array] | None:
+    """Elements that are only moved, as weights are before a product: nothing is rounded, so that none is widened."""
+    source = tensor.body.tensor if isinstance(tensor.body, Load) else None
+    read = stored.get(source) if source is not None else None
+    if source is None or read is None:
+        return None
+    return lambda: evaluate_tensor(tensor, {source: read()})
 
 
 def _rounded_reader(tensor: Tensor, value: Known) -> Callable[[], Array]:
