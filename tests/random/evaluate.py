@@ -13,10 +13,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
-from opweld.frontend.corrected import OWN_OPERATORS
-from opweld.frontend.evaluator import widen_model
+from opweld.frontend.evaluator import evaluator, widen_model
 from tests.random.windows import AveragePool, Conv, MaxPool
 
 Array = NDArray[Any]
@@ -52,7 +50,7 @@ class Step:
         model.CopyFrom(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION))
         widen_model(model)
         self._inputs = inputs
-        self._evaluator = ReferenceEvaluator(model, new_ops=[*OWN_OPERATORS, Conv, MaxPool, AveragePool])
+        self._evaluator = evaluator(model, (Conv, MaxPool, AveragePool))
 
     @property
     def rounded(self) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_resize import Resize as _Resize
 
 from opweld.frontend.older import DEFAULTS, ONE_AXIS
 
@@ -86,35 +85,5 @@ class Selu(OpRun):
         return ((np.where(x > 0, x, alpha * np.expm1(x)) * gamma).astype(x.dtype),)
 
 
-class Resize(_Resize):
-    """Cubic weights in float64, where the coefficient of ONNX's own, a float32, makes all of them that; corners aligned
-    with those of the result, where ONNX's own takes the length that a scale says, before it is rounded; and opset 10,
-    which counts places from the corner of an element, and rounds as `ops.resample.ROUNDING_OF_10` says."""
-
-    op_domain = ""
-
-    def _run(self, *inputs: Any, **attributes: Any) -> tuple[Array]:
-        x, (roi, scales, sizes) = inputs[0], (*inputs[1:], None, None, None)[:3]
-        if _opset(self) < 11:
-            if attributes.get("mode") in (None, "nearest"):
-                return (_nearest_of_10(x, inputs[1]),)
-            roi, scales = None, inputs[1]
-            attributes["coordinate_transformation_mode"] = "asymmetric"
-        coefficient = attributes.get("cubic_coeff_a")
-        attributes["cubic_coeff_a"] = None if coefficient is None else float(coefficient)
-        if scales is not None and attributes.get("coordinate_transformation_mode") == "align_corners":
-            scaled = [x.shape[axis] for axis in attributes.get("axes") or range(x.ndim)]
-            scales, sizes = None, (scales * np.array(scaled)).astype(np.int64)
-        return cast("Any", super())._run(x, roi, scales, sizes, **attributes)
-
-
-def _nearest_of_10(x: Array, scales: Array) -> Array:
-    for axis, scale in enumerate(np.asarray(scales, np.float32)):
-        places = np.arange(int(np.floor(x.shape[axis] * scale)), dtype=np.float32) / scale
-        nearest = np.ceil(places) if scale < 1 else np.floor(places)
-        x = np.take(x, np.clip(nearest, 0, x.shape[axis] - 1).astype(np.int64), axis)
-    return x
-
-
-OLDER: tuple[type[OpRun], ...] = (Softmax, LogSoftmax, Hardmax, Selu, Resize)
+OLDER: tuple[type[OpRun], ...] = (Softmax, LogSoftmax, Hardmax, Selu)
 """Instead of ONNX's own."""

@@ -23,12 +23,13 @@ _NARROW = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BF
 _DTYPE_ATTRIBUTES = {("Cast", "to"), ("RandomNormal", "dtype"), ("EyeLike", "dtype"), ("Multinomial", "dtype")}
 
 
-def evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
-    """Evaluates a model in the precision that it is in; see `widen_model`."""
+def evaluator(model: onnx.ModelProto, instead: Iterable[type[OpRun]] = ()) -> ReferenceEvaluator:
+    """Evaluates a model in the precision that it is in; see `widen_model`. `instead`: operators that are taken before
+    all others of their names."""
     used = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in _nodes(owner.node)}
     added = [_operator(*name, compute) for name, compute in references(used).items()]
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=OPSET)
-    return ReferenceEvaluator(model, new_ops=[*own_operators(opset), *added])
+    return ReferenceEvaluator(model, new_ops=[*instead, *own_operators(opset), *added])
 
 
 def _operator(domain: str, name: str, compute: Reference) -> type[OpRun]:
@@ -36,7 +37,8 @@ def _operator(domain: str, name: str, compute: Reference) -> type[OpRun]:
         # Of an operator that ONNX has too, its evaluator adds what ONNX's own takes for attributes that are absent.
         written = {attribute.name for attribute in self.onnx_node.attribute}
         outputs = compute(*inputs, **{name: value for name, value in attributes.items() if name in written})
-        return cast("tuple[Array, ...]", outputs) if isinstance(outputs, tuple) else (np.asarray(outputs),)
+        made = cast("tuple[Array, ...]", outputs) if isinstance(outputs, tuple) else (np.asarray(outputs),)
+        return made[: len(self.onnx_node.output)]
 
     return type(name, (OpRun,), {"op_domain": domain, "_run": run})
 

@@ -17,6 +17,7 @@ from opweld.frontend.graph import graph_of
 from opweld.tensor.flow import LAST, Flow, Segment, interpret_flow
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.verify import verify
+from opweld.verify.reference import float64_outputs
 
 Array = np.ndarray[Any, Any]
 Dims = Sequence[int | str]
@@ -119,6 +120,20 @@ def check(
         for name, wanted in zip(names, expected, strict=True):
             assert_close(actual[name], np.asarray(wanted), tolerance, f"{op_type} {name}")
     return list(flow.segments[0].programs)
+
+
+def float64_of(op_type: str, inputs: Sequence[Array | None], **options: Any) -> Callable[..., Any]:
+    """A reference for `check`: the model in float64, by what `frontend.reference` says that an operator means."""
+    constant = options.get("constant", ())
+    options.setdefault("opset", 19)
+    model = make_model(op_type, inputs, **options)
+
+    def reference(*arrays: Array | None) -> Any:
+        found = float64_outputs(model, feeds_of(arrays, constant))
+        dtype = next(array.dtype for array in arrays if array is not None)
+        return tuple(array.astype(dtype) if array.dtype.kind == "f" else array for array in found)
+
+    return reference
 
 
 def onnxruntime_of(op_type: str, inputs: Sequence[Array | None], **options: Any) -> Callable[..., Any]:

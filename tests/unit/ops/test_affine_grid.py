@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from opweld.errors import ModelError
-from tests.unit.ops.one_node import check, normal, onnxruntime_of
+from tests.unit.ops.one_node import check, float64_of, normal
 
 
 @pytest.mark.parametrize("aligned", [0, 1])
@@ -13,7 +13,7 @@ def test_affine_grid(sizes: tuple[int, ...], aligned: int) -> None:
     """A batch of one too, which ONNX's definition by other operators does not survive."""
     axes = len(sizes) - 2
     arrays = [normal(sizes[0], axes, axes + 1), np.array(sizes)]
-    reference = onnxruntime_of("AffineGrid", arrays, constant=[1], opset=20, align_corners=aligned)
+    reference = float64_of("AffineGrid", arrays, constant=[1], opset=20, align_corners=aligned)
     check("AffineGrid", arrays, constant=[1], opset=20, align_corners=aligned, reference=reference)
 
 

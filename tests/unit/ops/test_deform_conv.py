@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from opweld.errors import ModelError
-from tests.unit.ops.one_node import check, make_model, normal, onnxruntime_of, programs_of
+from tests.unit.ops.one_node import check, float64_of, make_model, normal, programs_of
 
 
 def arrays(batch: int, height: int, width: int, groups: int, offset_groups: int) -> list[Any]:
@@ -27,21 +27,21 @@ def arrays(batch: int, height: int, width: int, groups: int, offset_groups: int)
 def test_deform_conv(groups: int, offset_groups: int, inputs: int) -> None:
     given = arrays(2, 5, 4, groups, offset_groups)[:inputs]
     options: dict[str, Any] = {"group": groups, "offset_group": offset_groups, "pads": [1, 1, 1, 1]}
-    reference = onnxruntime_of("DeformConv", given, **options)
+    reference = float64_of("DeformConv", given, **options)
     check("DeformConv", given, reference=reference, tolerance=1e-5, **options)
 
 
 def test_strides_and_dilations() -> None:
     given = [normal(1, 2, 9, 8), normal(3, 2, 2, 2, seed=1), normal(1, 8, 4, 4, seed=2)]
     options: dict[str, Any] = {"strides": [2, 2], "dilations": [2, 1]}
-    check("DeformConv", given, reference=onnxruntime_of("DeformConv", given, **options), tolerance=1e-5, **options)
+    check("DeformConv", given, reference=float64_of("DeformConv", given, **options), tolerance=1e-5, **options)
 
 
 def test_any_sizes() -> None:
     options: dict[str, Any] = {"pads": [1, 1, 1, 1], "constant": (1, 3)}
     given, other = arrays(2, 5, 4, 1, 1), arrays(1, 3, 7, 1, 1)
     dims = {0: ("n", 4, "h", "w"), 2: ("n", 12, "a", "b"), 4: ("n", 6, "a", "b")}
-    reference = onnxruntime_of("DeformConv", given, dims=dims, **options)
+    reference = float64_of("DeformConv", given, dims=dims, **options)
     check("DeformConv", given, dims=dims, more=[other], reference=reference, tolerance=1e-5, **options)
 
 
@@ -57,7 +57,7 @@ def test_half_precision() -> None:
     given = [a.astype(np.float16) for a in arrays(1, 5, 4, 1, 1)]
     wide = [a.astype(np.float32) for a in given]
     options: dict[str, Any] = {"pads": [1, 1, 1, 1]}
-    reference = onnxruntime_of("DeformConv", wide, **options)
+    reference = float64_of("DeformConv", wide, **options)
     check(
         "DeformConv",
         given,

@@ -10,7 +10,7 @@ import pytest
 from opweld.errors import AssumptionError, ModelError
 from opweld.ops.resample import intended_ratio
 from opweld.tensor.flow import Flow, interpret_flow
-from tests.unit.ops.one_node import check, feeds_of, flow_of, make_model, normal, onnxruntime_of
+from tests.unit.ops.one_node import check, feeds_of, float64_of, flow_of, make_model, normal
 
 MODES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
 
@@ -22,7 +22,7 @@ def scaled(x: Any, *scales: float) -> list[Any]:
 def check_fed(x: Any, *scales: tuple[float, ...], tolerance: float = 1e-5, **options: Any) -> Flow:
     """One compiled flow, and ONNX Runtime, for each of these scales."""
     arrays = [scaled(x, *given) for given in scales]
-    reference = onnxruntime_of("Resize", arrays[0], **options)
+    reference = float64_of("Resize", arrays[0], **options)
     check("Resize", arrays[0], more=arrays[1:], reference=reference, tolerance=tolerance, **options)
     return flow_of(make_model("Resize", arrays[0], **options))
 
@@ -82,7 +82,7 @@ def test_some_axes_of_dynamic_sizes() -> None:
 def test_upsample(mode: str) -> None:
     x = normal(1, 2, 3, 4)
     arrays = [[x, np.array([1, 1, *scales], np.float32)] for scales in ((2, 3), (1, 1.5))]
-    reference = onnxruntime_of("Upsample", arrays[0], opset=9, mode=mode)
+    reference = float64_of("Upsample", arrays[0], opset=9, mode=mode)
     check("Upsample", arrays[0], more=arrays[1:], opset=9, mode=mode, reference=reference)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.tensor.dim import Symbol
-from tests.unit.ops.one_node import check, make_model, normal, onnxruntime_of, programs_of
+from tests.unit.ops.one_node import check, float64_of, make_model, normal, programs_of
 
 MODES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
 ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
@@ -36,7 +36,7 @@ def test_nearest_by_scale(coordinates: str, rounding: str, scale: float) -> None
             "coordinate_transformation_mode": coordinates,
             "nearest_mode": rounding,
         }
-        check("Resize", arrays, reference=onnxruntime_of("Resize", arrays, **options), **options)
+        check("Resize", arrays, reference=float64_of("Resize", arrays, **options), **options)
 
 
 @pytest.mark.parametrize("coordinates", MODES)
@@ -45,7 +45,7 @@ def test_nearest_by_scale(coordinates: str, rounding: str, scale: float) -> None
 def test_by_size(coordinates: str, mode: str, sizes: tuple[int, int]) -> None:
     arrays = sized(normal(1, 2, 4, 5), 1, 2, *sizes)
     options: dict[str, Any] = {"constant": (3,), "mode": mode, "coordinate_transformation_mode": coordinates}
-    check("Resize", arrays, tolerance=1e-5, reference=onnxruntime_of("Resize", arrays, **options), **options)
+    check("Resize", arrays, tolerance=1e-5, reference=float64_of("Resize", arrays, **options), **options)
 
 
 @pytest.mark.parametrize("coordinates", MODES)
@@ -54,7 +54,7 @@ def test_by_size(coordinates: str, mode: str, sizes: tuple[int, int]) -> None:
 def test_interpolation_by_scale(coordinates: str, mode: str, scale: float) -> None:
     arrays = scaled(normal(1, 3, 10, 7), 1, 1, scale, 2.0)
     options: dict[str, Any] = {"constant": (1, 2), "mode": mode, "coordinate_transformation_mode": coordinates}
-    check("Resize", arrays, tolerance=1e-5, reference=onnxruntime_of("Resize", arrays, **options), **options)
+    check("Resize", arrays, tolerance=1e-5, reference=float64_of("Resize", arrays, **options), **options)
 
 
 @pytest.mark.parametrize(("op_type", "opset"), [("Upsample", 9), ("Resize", 10)])
@@ -62,7 +62,7 @@ def test_interpolation_by_scale(coordinates: str, mode: str, scale: float) -> No
 def test_corners_of_old_opsets(op_type: str, opset: int, mode: str) -> None:
     arrays = [normal(1, 2, 5, 4), np.array([1, 1, 1.6, 2.5], np.float32)]
     options: dict[str, Any] = {"constant": (1,), "opset": opset, "mode": mode}
-    check(op_type, arrays, reference=onnxruntime_of(op_type, arrays, **options), **options)
+    check(op_type, arrays, reference=float64_of(op_type, arrays, **options), **options)
 
 
 def test_linear_in_three_axes() -> None:
@@ -182,7 +182,7 @@ def test_weights_of_outside_elements_excluded(coordinates: str) -> None:
     arrays = scaled(normal(1, 1, 4, 5), 1, 1, 0.8, 2.0)
     options: dict[str, Any] = {"exclude_outside": 1, "cubic_coeff_a": -0.5, "mode": "cubic", "constant": (1, 2)}
     options["coordinate_transformation_mode"] = coordinates
-    check("Resize", arrays, tolerance=1e-5, reference=onnxruntime_of("Resize", arrays, **options), **options)
+    check("Resize", arrays, tolerance=1e-5, reference=float64_of("Resize", arrays, **options), **options)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -212,3 +212,14 @@ def test_what_is_not_there_yet_is_refused() -> None:
         programs_of(make_model("Resize", arrays, constant=(3,), coordinate_transformation_mode="tf_crop_and_resize"))
     with pytest.raises(ModelError, match="neither"):
         programs_of(make_model("Resize", [normal(1, 1, 4)]))
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_an_infinity_touches_its_neighbours_alone(mode: str) -> None:
+    """Of the reference too, which mixes elements by weights."""
+    x = normal(1, 1, 9)
+    x[0, 0, 1] = np.inf
+    arrays = sized(x, 1, 1, 27)
+    reference = float64_of("Resize", arrays, constant=(3,), mode=mode)
+    (found,) = reference(*arrays)
+    assert np.isfinite(found[..., 15:]).all() and not np.isfinite(found[..., 4])

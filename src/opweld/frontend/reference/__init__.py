@@ -1,4 +1,5 @@
-"""What operators of `com.microsoft` mean in NumPy: integers exactly, floats in the precision of what they are given.
+"""What operators of `com.microsoft`, and those of ONNX that its own evaluator gets wrong, mean in NumPy: integers
+exactly, floats in the precision of what they are given.
 
 They are what compiled code is compared with, computed from the definitions, with nothing of how they are lowered."""
 
@@ -7,8 +8,10 @@ from opweld.frontend.reference import (
     attention,
     fused,
     normalization,
+    pooling,
     quantized,
     recurrent,
+    resizing,
     rotary,
     sampling,
     weights,
@@ -19,8 +22,10 @@ __all__ = [
     "attention",
     "fused",
     "normalization",
+    "pooling",
     "quantized",
     "recurrent",
+    "resizing",
     "rotary",
     "sampling",
     "weights",

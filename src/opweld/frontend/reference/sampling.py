@@ -13,19 +13,25 @@ SHARPNESS = -0.75
 """Of the cubic that weighs four neighbours."""
 
 
+@computes("GridSample", domain="")
 @computes("GridSample", domain=MICROSOFT)
 def grid_sample(
-    x: Array, grid: Array, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: int = 0
+    x: Array, grid: Array, mode: str = "linear", padding_mode: str = "zeros", align_corners: int = 0
 ) -> Array:
-    """X [N, C, H, W] at grid [N, h, w, 2] of (column, row), -1 to 1 -> [N, C, h, w]"""
-    found = np.zeros((*x.shape[:2], *grid.shape[1:3]), x.dtype)
-    taps = [_taps(grid[..., 1 - axis], x.shape[2 + axis], mode, align_corners) for axis in (0, 1)]
-    batch = np.indices(grid.shape[:3])[0]
-    for (row, high), (column, wide) in itertools.product(*taps):
-        r, inside_r = _padded(row, x.shape[2], padding_mode, align_corners)
-        c, inside_c = _padded(column, x.shape[3], padding_mode, align_corners)
-        weight = high * wide * (inside_r & inside_c)
-        found += np.moveaxis(x[batch, :, r, c] * weight[..., None], -1, 1).astype(x.dtype)
+    """X [N, C, spatial...] at grid [N, places..., n] of (..., row, column), -1 to 1 -> [N, C, places...]"""
+    n, places = x.ndim - 2, grid.shape[1:-1]
+    found = np.zeros((*x.shape[:2], *places), x.dtype)
+    taps = [_taps(grid[..., n - 1 - axis], x.shape[2 + axis], mode, align_corners) for axis in range(n)]
+    batch = np.indices(grid.shape[:-1])[0]
+    for chosen in itertools.product(*taps):
+        weight, inside = np.ones(grid.shape[:-1]), np.ones(grid.shape[:-1], bool)
+        elements: list[Array] = []
+        for axis, (place, part) in enumerate(chosen):
+            element, known = _padded(place, x.shape[2 + axis], padding_mode, align_corners)
+            elements.append(element)
+            weight, inside = weight * part, inside & known
+        under = np.where(inside[..., None], x[(batch, slice(None), *elements)] * weight[..., None], 0)
+        found += np.moveaxis(under, -1, 1).astype(x.dtype)
     return found
 
 
@@ -35,7 +41,7 @@ def _taps(grid: Array, size: int, mode: str, aligned: int) -> list[tuple[Array, 
     if mode == "nearest":
         return [(np.rint(place), np.ones_like(place))]
     first = np.floor(place)
-    if mode == "bilinear":
+    if mode in ("linear", "bilinear"):
         return [(first, first + 1 - place), (first + 1, place - first)]
     return [(first + k, _cubic(np.abs(place - first - k))) for k in (-1, 0, 1, 2)]
 
