@@ -179,7 +179,10 @@ class Session:
 
     def _check_stateless(self) -> None:
         if self._states:
-            raise InputError("the model keeps values between runs: this needs a model without states, compile it so")
+            names = _list(tuple(info.name for info in self._states))
+            raise InputError(
+                f"the model keeps {names} between runs: only run(feeds, state) runs it; compile it without"
+            )
 
     def _tensors(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """What is fed, as compiled code has it."""

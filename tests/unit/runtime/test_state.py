@@ -15,6 +15,7 @@ import pytest
 import opweld
 from benchmarks.decode import Decoder, Shape, feeds_of
 from opweld.errors import AssumptionError, InputError, OptionError, OpweldError, StateError, UnsupportedError
+from opweld.runtime.library import SOURCE_FOLDER
 from opweld.tensor.parse import parse_program
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
@@ -51,15 +52,30 @@ def test_runs_find_what_those_before_them_kept(name: str, level: Any) -> None:
     assert state.plans == 1
 
 
+def built(source: str, folder: Path, headers: Path, place: Path) -> Path:
+    """The program of a C file, linked with an artifact's runtime."""
+    command = [sys.executable, "-m", "ziglang", "cc", "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+    command += [f"-I{headers}", str(Path(__file__).with_name(source)), str(folder / "runtime.so")]
+    command += [f"-Wl,-rpath,{folder}", "-o", str(place / "program")]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert answer.returncode == 0, answer.stderr
+    return place / "program"
+
+
+def test_a_plan_that_a_late_thread_looks_at_is_left_alone(tmp_path: Path) -> None:
+    folder = compiled(cache()).save(tmp_path / "m.opweld")
+    program = built("late_state.c", folder, SOURCE_FOLDER, tmp_path)
+    answer = subprocess.run([str(program), str(folder)], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert answer.returncode == 0, answer.stderr
+    same, another, untouched, plans, length = map(int, answer.stdout.split())
+    assert (same, another, untouched, plans, length) == (1, 1, 1, 1, 5)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_from_c(name: str, tmp_path: Path) -> None:
     kept, shape = MODELS[name][0](), MODELS[name][1]
     folder = compiled(kept).save(tmp_path / "m.opweld")
-    source, program = Path(__file__).with_name("state.c"), tmp_path / "program"
-    command = [sys.executable, "-m", "ziglang", "cc", "-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
-    command += [f"-I{folder / 'include'}", str(source), str(folder / "runtime.so"), f"-Wl,-rpath,{folder}"]
-    answer = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert answer.returncode == 0, answer.stderr
+    program = built("state.c", folder, folder / "include", tmp_path)
     arguments = [str(program), str(folder), "12", "40", *map(str, shape)]
     answer = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S)
     assert answer.returncode == 0, answer.stderr
