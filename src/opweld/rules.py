@@ -28,7 +28,7 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {
-    "simplify.fold": Rule("none", "in every run", "computed now, from constants"),
+    "simplify.fold": Rule("none", "in every run", "computed now, from constants, or by its readers"),
     "fuse.view": Rule("basic", "copy", "index arithmetic in the users"),
     "fuse.prologue": Rule("none", "in memory", "computed by the contraction that multiplies it, in registers"),
     "fuse.chain": Rule("basic", "separate", "computed inside the user"),

@@ -57,3 +57,28 @@ def test_one_is_pinned(model: onnx.ModelProto) -> None:
     first, *_ = folded(opweld.compile(model))
     (pinned,) = [d for d in folded(opweld.compile(model, pins={first.id: "in every run"})) if d.id == first.id]
     assert pinned.pinned and pinned.taken == "in every run"
+
+
+QUANTIZED = """g (float[n, 64] x) => (float[n, 40] y) {
+    w = DequantizeLinear<axis = 1>(q, s, z) p = MatMul(x, w) y = Relu(p) }"""
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("way", ["in every run", "now", "by its readers"])
+def test_quantized_weights_are_right_whoever_computes_them(
+    rows: int, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPWELD_CACHE", str(tmp_path))
+    draw = np.random.default_rng(0)
+    weights: dict[str, Array] = {
+        "q": draw.integers(-127, 128, (64, 40)).astype(np.int8),
+        "s": draw.uniform(0.01, 0.02, 40).astype(np.float32),
+        "z": draw.integers(-9, 9, 40).astype(np.int8),
+    }
+    model, feeds = model_of(QUANTIZED, weights), {"x": normal(rows, 64)}
+    first = folded(opweld.compile(model))
+    (decision,) = [found for found in first if len(found.alternatives) == 3]
+    assert decision.taken == "by its readers"
+    made = opweld.compile(model, pins={decision.id: way})
+    (wanted,) = float64_outputs(model, feeds)
+    np.testing.assert_allclose(made.run(feeds)["y"], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())

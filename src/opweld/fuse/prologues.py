@@ -17,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from opweld.fuse.region import Kind, axes_in, classify, factors, reductions
+from opweld.fuse.region import Kind, axes_in, classify, operand_of, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import CONVERT, LAUNCH, Product, best_height, contraction, core_of, level_rate, most_rows
 from opweld.schedule.expected import LENGTH, Expected
@@ -33,9 +33,12 @@ from opweld.tensor.expr import (
     Expr,
     Load,
     Reduce,
+    binary,
     cast,
+    free_atoms,
     load,
     loads,
+    reduce,
     substitute_loads,
     transform,
     walk,
@@ -82,7 +85,7 @@ class _Placing:
     def done(self) -> TensorProgram:
         """The program as decided."""
         items = [(item, self._item(item)) for item in self._program.items]
-        if not self._names:
+        if all(new is old for old, new in items):
             return self._program
         found: list[Item] = [tensor for value in self._program.inputs for tensor in self._after.get(value.name, ())]
         for old, new in items:
@@ -98,53 +101,73 @@ class _Placing:
     def _item(self, item: Item) -> Item:
         """The item with loads in place of those factors that are computed in memory."""
         found = reductions(item.body) if isinstance(item, Tensor) else []
-        if not isinstance(item, Tensor) or len(found) != 1 or not isinstance(found[0].body, Binary):
+        if not isinstance(item, Tensor) or len(found) != 1 or found[0].kind != "sum":
             return item
-        pair, values = factors(found[0]), (found[0].body.x, found[0].body.y)
-        if pair is None or all(isinstance(value, Load) for value in values):
+        product = found[0].body
+        if not isinstance(product, Binary) or product.op != "mul" or not product.dtype.is_float:
             return item
-        if classify(item, self._constants) is not Kind.CONTRACTION:
+        narrow = [value for value in (product.x, product.y) if not isinstance(value, Load)]
+        if not narrow:
             return item
-        moved: dict[Expr, Expr] = {}
+        kind = classify(item, self._constants)
+        replaced: dict[Expr, Expr] = {}
+        scales: list[Expr] = []
         answers: dict[str, bool] = {}
-        for value, operand in zip(values, pair, strict=True):
-            body = None if isinstance(value, Load) else self._of_its_operand(value, operand)
-            if body is None:
+        for value in dict.fromkeys(narrow):
+            operand = operand_of(value)
+            body = None if operand is None else self._of_its_operand(value, operand)
+            if operand is None or body is None or (kind is not Kind.CONTRACTION and not self._is_costly(value)):
                 continue
             if operand.tensor not in answers:  # what is multiplied by itself is so in one way
-                answers[operand.tensor] = self._in_registers(item, found[0], _Factor(value, operand))
+                failed = {} if kind is Kind.CONTRACTION else {"kind": kind.value}
+                answers[operand.tensor] = self._in_registers(item, found[0], _Factor(value, operand), failed)
             if not answers[operand.tensor]:
-                moved[value] = _read(self._name(body, operand, item), value, operand)
-        return replace(item, body=transform(item.body, moved.get)) if moved else item
+                replaced[value] = _read(self._name(body, operand, item), value, operand)
+            elif self._is_known(value) and (parts := _without_scale(value, found[0])) is not None:
+                replaced[value] = parts[0]
+                scales.append(parts[1])
+        if not replaced:
+            return item
+        total = reduce("sum", found[0].axes, transform(product, replaced.get))
+        for scale in scales:
+            total = binary("mul", total, scale)
+        return replace(item, body=transform(item.body, lambda node: total if node is found[0] else None))
+
+    def _is_known(self, value: Expr) -> bool:
+        return all(node.tensor in self._constants for node in loads(value))
+
+    def _is_costly(self, value: Expr) -> bool:
+        """Whether a factor of constants is more than a number of another type: it is computed when compiling, then."""
+        return self._is_known(value) and not (isinstance(value, Cast) and isinstance(value.x, Load))
 
     # ------------------------------------------------------------------------------------------------- the decision
 
-    def _in_registers(self, tensor: Tensor, reduce: Reduce, factor: _Factor) -> bool:
-        known = all(node.tensor in self._constants for node in loads(factor.value))
+    def _in_registers(self, tensor: Tensor, summed: Reduce, factor: _Factor, failed: Mapping[str, int | str]) -> bool:
+        known = self._is_known(factor.value)
         shape = self._signatures[factor.operand.tensor][1]
         elements = self._expected.product(shape)
         narrow = elements * factor.operand.dtype.bytes
         wide = elements * factor.value.dtype.bytes
-        registers, memory = (self._weights_cost if known else self._values_cost)(tensor, reduce, factor, elements)
-        reason = (
-            f"{narrow:,} bytes in memory in place of {wide:,}"
-            if registers <= memory
-            else "each register tile that multiplies an element would compute it anew"
-        )
+        registers, memory = (self._weights_cost if known else self._values_cost)(tensor, summed, factor, elements)
+        pays = registers <= memory and not failed
+        reason = f"{narrow:,} bytes in memory in place of {wide:,}"
+        if not pays:
+            reason = "each register tile that multiplies an element would compute it anew"
         choice = self._ledger.decide(
             rule=RULE,
             site=tensor.origin,
             subject=(tensor.name, factor.operand.tensor),
             alternatives=(
                 Alternative("in memory", bytes=wide, seconds=memory),
-                Alternative("in registers", bytes=narrow, seconds=registers),
+                Alternative("in registers", bytes=narrow, seconds=None if failed else registers),
             ),
-            prefer="in registers" if registers <= memory else "in memory",
+            prefer="in registers" if pays else "in memory",
             reason=reason,
+            failed=failed,
         )
         return choice == "in registers"
 
-    def _weights_cost(self, tensor: Tensor, reduce: Reduce, factor: _Factor, elements: int) -> tuple[float, float]:
+    def _weights_cost(self, tensor: Tensor, summed: Reduce, factor: _Factor, elements: int) -> tuple[float, float]:
         """(in registers, in memory) of a constant, along which the lanes run: its bytes come beside the products."""
         core, target = core_of(self._target), self._target
         axes = axes_in(factor.operand)
@@ -152,17 +175,19 @@ class _Placing:
         known = self._expected.known(product(extents))
         rows = max(LENGTH, self._expected.product(extents)) if known is None else max(1, known)
         vectors = self._expected.product(axis.extent for axis in axes) / target.vector_lanes_f32
-        passes = -(-rows // most_rows(VECTORS, reduce.dtype, target))
-        computed = passes * vectors * self._cycles(factor.value) / core.hertz
+        passes = -(-rows // most_rows(VECTORS, summed.dtype, target))
+        parts = _without_scale(factor.value, summed)
+        computed = passes * vectors * self._cycles(factor.value if parts is None else parts[0]) / core.hertz
         lane = self._expected.product(axis.extent for axis in tensor.axes if axis in axes)
-        reduced = self._expected.product(axis.extent for axis in reduce.axes)
-        shape = Product(lane, rows, reduced, 1, reduce.dtype, target)
+        reduced = self._expected.product(axis.extent for axis in summed.axes)
+        shape = Product(lane, rows, reduced, 1, summed.dtype, target)
         products = contraction(shape, VECTORS, best_height(shape, VECTORS))
         rate = level_rate(self._weights, target)
         fetched = [elements * dtype.bytes / rate for dtype in (factor.operand.dtype, factor.value.dtype)]
-        return max(products.seconds + computed, fetched[0]), max(products.seconds, fetched[1])
+        # A tile of few rows waits for its sums: what it computes meanwhile takes no longer.
+        return max(products.arithmetic + computed, products.seconds, fetched[0]), max(products.seconds, fetched[1])
 
-    def _values_cost(self, tensor: Tensor, reduce: Reduce, factor: _Factor, elements: int) -> tuple[float, float]:
+    def _values_cost(self, tensor: Tensor, summed: Reduce, factor: _Factor, elements: int) -> tuple[float, float]:
         """(in registers, in memory) of a value that is the same in all lanes: each tile of lanes computes it."""
         core, target = core_of(self._target), self._target
         axes = axes_in(factor.operand)
@@ -225,6 +250,16 @@ class _Placing:
         else:
             self._before.setdefault(reader, []).append(tensor)
         return name
+
+
+def _without_scale(value: Expr, summed: Reduce) -> tuple[Expr, Expr] | None:
+    """A factor as one that is multiplied by what is the same for all that is summed: that is multiplied once, after."""
+    if not isinstance(value, Binary) or value.op != "mul" or value.dtype is not summed.dtype:
+        return None
+    for rest, scale in ((value.x, value.y), (value.y, value.x)):
+        if not free_atoms(scale) & set(summed.axes):
+            return rest, scale
+    return None
 
 
 def _read(name: str, value: Expr, operand: Load) -> Expr:

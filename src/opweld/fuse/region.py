@@ -182,11 +182,11 @@ def factors(reduce: Reduce) -> tuple[Load, Load] | None:
     body = reduce.body
     if reduce.kind != "sum" or not isinstance(body, Binary) or body.op != "mul" or not body.dtype.is_float:
         return None
-    x, y = _operand(body.x), _operand(body.y)
+    x, y = operand_of(body.x), operand_of(body.y)
     return None if x is None or y is None else (x, y)
 
 
-def _operand(factor: Expr) -> Load | None:
+def operand_of(factor: Expr) -> Load | None:
     """The load that has all axes of a factor; None where there is none, or where computing it takes long."""
     if isinstance(factor, Load):
         return factor

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache as remember
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,9 +16,24 @@ from opweld.errors import OpweldError
 from opweld.tensor.dim import Axis, Value, as_dim, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
-from opweld.tensor.expr import Const, Expr, Load, Reduce, Unary, at_least_zero, const, index, loads, select, walk
+from opweld.tensor.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Unary,
+    at_least_zero,
+    const,
+    index,
+    loads,
+    select,
+    walk,
+)
 from opweld.tensor.jumps import has_edge, jumps
-from opweld.tensor.program import Constant, Item, Tensor
+from opweld.tensor.operators import is_dear
+from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs
 from opweld.tensor.semantics import Array, apply_cast, is_floating
 
 
@@ -31,6 +46,8 @@ class Folding:
         budget: bytes that it may take.
         refused: the values of what forbids it; empty where nothing does.
         reason: why it is folded, or is not.
+        readers: whether those who read it could compute it as well: it takes a few times the bytes of what it is
+            computed from, as weights do that are stored quantized, and only sums of products multiply by it.
     """
 
     tensor: Tensor
@@ -39,10 +56,21 @@ class Folding:
     budget: int
     reason: str
     refused: Mapping[str, int | str] = field(default_factory=dict[str, "int | str"])
+    readers: bool = False
 
 
-Decide: TypeAlias = Callable[[Folding], bool]
-"""Whether a tensor of constants becomes one; never one that is refused."""
+Answer: TypeAlias = Literal["in every run", "now", "by its readers"]
+"""When a tensor of constants is computed. What its readers compute is in their expressions; `fuse.prologue` decides
+then whether it is in memory after all."""
+
+Decide: TypeAlias = Callable[[Folding], Answer]
+"""When a tensor of constants is computed; in every run where it is refused, by its readers only where they can."""
+
+WIDER = 2
+"""How many times the bytes of its operands a tensor takes that its readers may compute."""
+
+FEW_OPERATIONS = 6
+"""Of an element that its readers may compute."""
 
 EAGER_BYTES = 1 << 20
 """Results up to this size are computed at once and kept; bigger ones each time they are read."""
@@ -82,24 +110,38 @@ def known_constant(constant: Constant) -> Known:
     return Known(lambda: _widened(constant.read()), constant.read, size)
 
 
-def fold_constants(
-    items: tuple[Item, ...], constants: tuple[Constant, ...], decide: Decide
-) -> tuple[tuple[Item, ...], tuple[Constant, ...]]:
-    """Items without those that became constants, and all constants. `decide` is asked about each that would take room.
+@dataclass(frozen=True)
+class Folded:
+    """A program after folding: items without those that became constants, all constants, and the items among the first
+    that their readers compute."""
+
+    items: tuple[Item, ...]
+    constants: tuple[Constant, ...]
+    inlined: Mapping[str, Tensor]
+
+
+def fold_constants(program: TensorProgram, decide: Decide) -> Folded:
+    """The items that depend on constants only as constants. `decide` is asked about each that would take room.
 
     What is generated is left where it is cheap or large: it takes less to compute it where it is used than to load it.
     What reads it and constants can be folded still."""
-    known = {constant.name: known_constant(constant) for constant in constants}
-    stored = {constant.name: constant.read for constant in constants}
+    known = {constant.name: known_constant(constant) for constant in program.constants}
+    stored = {constant.name: constant.read for constant in program.constants}
+    users = _users(program)
     kept: list[Item] = []
     added: list[Constant] = []
-    for item in items:
+    inlined: dict[str, Tensor] = {}
+    for item in program.items:
         if not isinstance(item, Tensor):
             kept.append(item)
             continue
         value = _known_tensor(item, known, decide)
-        if value is not None and value.bytes and not decide(_folding(item, known, "it hangs on nothing that is fed")):
-            value = None
+        if value is not None and value.bytes:
+            asked = _folding(item, known, "it hangs on nothing that is fed")
+            answer = decide(replace(asked, readers=_for_readers(asked, users)))
+            value = value if answer == "now" else None
+            if answer == "by its readers":
+                inlined[item.name] = item
         if value is not None:
             known[item.name] = value
         if value is None or not value.bytes:
@@ -108,7 +150,52 @@ def fold_constants(
         shape = tuple(int(extent) for extent in item.shape)
         stored[item.name] = _moved_reader(item, stored) or _rounded_reader(item, value)
         added.append(Constant(item.name, item.dtype, shape, stored[item.name], item.origin))
-    return tuple(kept), (*constants, *added)
+    return Folded(tuple(kept), (*program.constants, *added), inlined)
+
+
+def _users(program: TensorProgram) -> dict[str, list[Item | None]]:
+    """Who reads each value; None stands for the caller."""
+    users: dict[str, list[Item | None]] = {value: [None] for _, value in program.outputs}
+    for item in program.items:
+        for name in item_inputs(item):
+            users.setdefault(name, []).append(item)
+    return users
+
+
+def _for_readers(asked: Folding, users: Mapping[str, Sequence[Item | None]]) -> bool:
+    """Whether a tensor is cheap to compute, is much larger than its operands, and is a factor wherever it is read."""
+    nodes = [node for node in walk(asked.tensor.body) if not isinstance(node, Load | Const)]
+    cheap = all(isinstance(node, Cast | Unary | Binary) and not _is_dear(node) for node in nodes)
+    if not nodes or not cheap or len(nodes) > FEW_OPERATIONS or asked.after < WIDER * asked.before:
+        return False
+    todo, found = [asked.tensor.name], set[str]()
+    while todo:
+        name = todo.pop()
+        for user in users.get(name, (None,)):
+            if not isinstance(user, Tensor):
+                return False
+            if isinstance(user.body, Load) and not user.body.guards:
+                todo += [user.name] if user.name not in found else []
+                found.add(user.name)
+            elif not _multiplies(user, name):
+                return False
+    return True
+
+
+def _is_dear(node: Expr) -> bool:
+    return isinstance(node, Unary | Binary) and is_dear(node.op)
+
+
+def _multiplies(user: Tensor, name: str) -> bool:
+    """Whether all that a tensor does with a value is to multiply by its elements in one sum of products."""
+    sites = [node for node in loads(user.body) if node.tensor == name]
+    sums = [node for node in walk(user.body) if isinstance(node, Reduce)]
+    if len(sites) != 1 or sites[0].guards or len(sums) != 1 or sums[0].kind != "sum":
+        return False
+    product = sums[0].body
+    if not isinstance(product, Binary) or product.op != "mul" or not product.dtype.is_float:
+        return False
+    return any((side.x if isinstance(side, Cast) else side) is sites[0] for side in (product.x, product.y))
 
 
 def _cheap(body: Expr) -> bool:

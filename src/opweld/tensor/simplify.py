@@ -16,7 +16,16 @@ from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Atom, Axis, Dim
 from opweld.tensor.expr import Const, Expr, Load, Reduce, const, load, reduce, substitute, substitute_loads, transform
 from opweld.tensor.flow import Flow
-from opweld.tensor.fold import Decide, Folding, counted, fold_constants, load_literal, load_position, uniform_literals
+from opweld.tensor.fold import (
+    Answer,
+    Decide,
+    Folding,
+    counted,
+    fold_constants,
+    load_literal,
+    load_position,
+    uniform_literals,
+)
 from opweld.tensor.intern import current
 from opweld.tensor.label import labels
 from opweld.tensor.program import Constant, Extern, Item, Scan, State, Tensor, TensorProgram, item_inputs, item_outputs
@@ -30,9 +39,9 @@ _ROUNDS = 8
 _digests: WeakKeyDictionary[Constant, bytes] = WeakKeyDictionary()
 
 
-def _folded(asked: Folding) -> bool:
+def _folded(asked: Folding) -> Answer:
     """What is decided where nobody keeps a ledger."""
-    return not asked.refused
+    return "in every run" if asked.refused else "now"
 
 
 def simplify_program(program: TensorProgram, decide: Decide = _folded) -> TensorProgram:
@@ -40,11 +49,11 @@ def simplify_program(program: TensorProgram, decide: Decide = _folded) -> Tensor
 
     Args:
         program: a verified program.
-        decide: asked once about each tensor of constants, whether it becomes one.
+        decide: asked once about each tensor of constants, when it is computed.
     """
-    answers: dict[str, bool] = {}
+    answers: dict[str, Answer] = {}
 
-    def decide_once(asked: Folding) -> bool:
+    def decide_once(asked: Folding) -> Answer:
         name = asked.tensor.name
         if name not in answers:
             answers[name] = decide(asked)
@@ -72,18 +81,23 @@ def simplify_flow(flow: Flow, ledger: Ledger) -> Flow:
     return replace(flow, segments=tuple(segments))
 
 
-def _decided(ledger: Ledger, asked: Folding) -> bool:
+def _decided(ledger: Ledger, asked: Folding) -> Answer:
     """The ledger's answer about a tensor of constants."""
+    alternatives = [Alternative("in every run", bytes=asked.before), Alternative("now", bytes=asked.after)]
+    prefer, reason = "in every run" if asked.refused else "now", asked.reason
+    if asked.readers:
+        alternatives.append(Alternative("by its readers", bytes=asked.before))
+        prefer, reason = "by its readers", f"its operands take {asked.before:,} bytes, it takes {asked.after:,}"
     taken = ledger.decide(
         rule="simplify.fold",
         site=[name for name in asked.tensor.origin if name],
         subject=[asked.tensor.name],
-        alternatives=[Alternative("in every run", bytes=asked.before), Alternative("now", bytes=asked.after)],
-        prefer="in every run" if asked.refused else "now",
-        reason=asked.reason,
+        alternatives=alternatives,
+        prefer=prefer,
+        reason=reason,
         failed=asked.refused,
     )
-    return taken == "now"
+    return "now" if taken == "now" else "by its readers" if taken == "by its readers" else "in every run"
 
 
 def _map_bodies(item: Item, change: Callable[[Expr], Expr]) -> Item:
@@ -147,10 +161,21 @@ def _emptied(item: Item) -> Item:
 
 
 def _fold(program: TensorProgram, decide: Decide) -> TensorProgram:
-    items, constants = fold_constants(program.items, program.constants, decide)
-    if len(items) == len(program.items):
+    folded = fold_constants(program, decide)
+    items = folded.items
+
+    def computed(node: Load) -> Expr | None:
+        tensor = folded.inlined.get(node.tensor)
+        if tensor is None:
+            return None
+        mapping: dict[Atom, Dim] = dict(zip(tensor.axes, node.indices, strict=True))
+        return substitute(tensor.body, mapping)
+
+    if folded.inlined:
+        items = tuple(_map_bodies(item, lambda body: substitute_loads(body, computed)) for item in items)
+    if len(items) == len(program.items) and all(new is old for new, old in zip(items, program.items, strict=True)):
         return program
-    return replace(program, items=items, constants=constants)
+    return replace(program, items=items, constants=folded.constants)
 
 
 def _forward_copies(program: TensorProgram) -> TensorProgram:

@@ -8,6 +8,7 @@ from opweld.fuse.region import Kind
 from opweld.ledger import Ledger
 from opweld.target import Target
 from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Binary, Reduce, loads
 from opweld.tensor.parse import parse_program
 from tests.unit.tile.pipeline import Compiled, check_compiled, compile_text, compile_with, with_data
 from tests.unit.tile.programs import dequantized, narrow, narrow_convolution
@@ -66,3 +67,28 @@ def test_a_factor_that_takes_long_is_no_factor_of_a_contraction() -> None:
     compiled = compile_text(text)
     first = next(region for region in compiled.regions.regions if "MatMul" in region.origin)
     assert first.kind is not Kind.CONTRACTION
+
+
+def test_a_scale_that_is_the_same_for_all_that_is_summed_multiplies_the_sum() -> None:
+    program = with_data(parse_program(dequantized(1, 7, 35)))
+    pins = dict.fromkeys(decisions(compile_with(program, Ledger())), "in registers")
+    ((tensor,),) = [region.tensors for region in compile_with(program, Ledger(pins=pins)).regions.regions]
+    assert isinstance(tensor.body, Binary) and isinstance(tensor.body.x, Reduce)
+    assert [node.tensor for node in loads(tensor.body.y)] == ["scale"]
+
+
+def test_what_a_window_multiplies_by_is_computed_when_compiling() -> None:
+    text = """program depthwise
+input x f32[9, 12]
+constant q i8[9, 3]
+constant scale f32[9]
+tensor result f32[i0: 9, i1: 10] from "Conv"
+  over r0: 3
+  = sum<r0>(mul(x[i0, i1 + r0], mul(f32(q[i0, r0]), scale[i0])))
+output y = result
+"""
+    program = with_data(parse_program(text))
+    compiled = compile_with(program, Ledger())
+    (decision,) = [d for d in compiled.ledger if d.rule == RULE]
+    assert decision.taken == "in memory" and decision.failed == {"kind": "window"}
+    check_compiled(program, compiled, {})
