@@ -68,7 +68,7 @@ def join_blocks(regions: Regions, expected: Expected, target: Target, ledger: Le
             continue
         middle = by_output[site.tensor]
         begins: dict[str, int | str] = {"contraction": "it begins another block"} if last in gone else {}
-        failed = begins or refusal(last, site, middle, users, kept)
+        failed = begins or refusal(last, site.tensor, middle, users, kept)
         ways = [] if failed else _joinings(last, site, middle, by_output, users, kept)
         found = ways[0] if ways else None
         weights = _other(last, site) if _other(last, site).tensor in constants else None
@@ -109,16 +109,16 @@ def users_of(regions: Regions) -> dict[str, list[Region]]:
 
 
 def refusal(
-    last: Region, site: Load, middle: Region, users: dict[str, list[Region]], kept: set[str]
+    last: Region, name: str, middle: Region, users: dict[str, list[Region]], kept: set[str]
 ) -> dict[str, int | str]:
-    """What keeps a contraction apart from the region whose result it loads at `site`: somebody else wants it, too."""
-    if middle.outputs != (site.tensor,):
+    """What keeps a region apart from the one whose result it reads: somebody else wants it, too."""
+    if middle.outputs != (name,):
         return {"outputs": len(middle.outputs)}
-    if site.tensor in kept:
+    if name in kept:
         return {"output": "the caller reads it from memory"}
-    if len(users[site.tensor]) != 1:
-        return {"users": len(users[site.tensor])}
-    if sum(node.tensor == site.tensor for node in loads(last.members[0].tensor.body)) != 1:
+    if len(users[name]) != 1:
+        return {"users": len(users[name])}
+    if last.kind is not Kind.ROWWISE and sum(node.tensor == name for node in loads(last.members[0].tensor.body)) != 1:
         return {"loads": "several"}
     return {}
 
@@ -222,7 +222,7 @@ def _joinings(
     return [
         Joining(first, middle, last, first_rows, last_rows, row)
         for row in reversed(range(len(space.rows)))
-        if all(_runs_in_one_factor(region, rows, row) for region, rows in parts) and _linear(middle, space, row)
+        if all(_runs_in_one_factor(region, rows, row) for region, rows in parts) and linear(middle.tensors, space, row)
     ]
 
 
@@ -264,24 +264,25 @@ def _first(
         region = by_output.get(name)
         if region is None or region.kind is not Kind.CONTRACTION or name in kept or len(users[name]) != 1:
             continue
-        places = _places_in_rows(middle, space, name)
-        rows = None if places is None else _rows_of_first(region, places)
+        places = places_in_rows(middle.tensors, space, name)
+        rows = None if places is None else rows_of_first(region, places)
         if places is not None and rows is not None:
             space.places[name] = places
             return region, rows
     return None, {}
 
 
-def _places_in_rows(middle: Region, space: RowSpace, name: str) -> tuple[Place, ...] | None:
+def places_in_rows(tensors: tuple[Tensor, ...], space: RowSpace, name: str) -> tuple[Place, ...] | None:
     """Where in the row each index of a value is, if every load of it is at the current place in the row."""
     found: tuple[Place, ...] | None = None
-    for tensor in middle.tensors:
+    for tensor in tensors:
         sites = [node for node in loads(tensor.body) if node.tensor == name]
         if not sites:
             continue
-        known = _known_places(tensor, space)
+        known = space.places_in(tensor)
         for node in sites:
-            places = tuple(None if dim.constant == 0 else known.get(dim.atom) for dim in node.indices)
+            atoms = [dim.atom for dim in node.indices]
+            places = tuple(known.get(atom) if isinstance(atom, Axis) else None for atom in atoms)
             complete = all(p is not None or dim.constant == 0 for p, dim in zip(places, node.indices, strict=True))
             if node.guards or not complete or (found is not None and found != places):
                 return None
@@ -293,17 +294,7 @@ def _places_in_rows(middle: Region, space: RowSpace, name: str) -> tuple[Place, 
     return found if set(own) == everything and len(own) == len(everything) else None
 
 
-def _known_places(tensor: Tensor, space: RowSpace) -> dict[object, Place]:
-    """Where in the row each own and reduced axis of a member is."""
-    known: dict[object, Place] = dict(zip(tensor.axes, space.places[tensor.name], strict=True))
-    reduced = [axis for node in reductions(tensor.body) for axis in node.axes]
-    if tensor is space.anchor:
-        return known | {axis: ("column", n) for n, axis in enumerate(reduced)}
-    columns = space.columns_of(tensor) or {}
-    return known | {axis: columns[axis] for axis in reduced if axis in columns}
-
-
-def _rows_of_first(region: Region, places: tuple[Place, ...]) -> dict[Axis, int] | None:
+def rows_of_first(region: Region, places: tuple[Place, ...]) -> dict[Axis, int] | None:
     """Which row each axis of the first contraction is; None where an axis stands for several."""
     rows: dict[Axis, int] = {}
     member = region.members[0]
@@ -338,9 +329,9 @@ def _runs_in_one_factor(region: Region, rows: dict[Axis, int], row: int) -> bool
     return all(dim.coefficient(axis) is not None for dim in dims)
 
 
-def _linear(middle: Region, space: RowSpace, row: int) -> bool:
+def linear(tensors: tuple[Tensor, ...], space: RowSpace, row: int) -> bool:
     """Whether all that the rows read lies along a straight line over this row."""
-    for tensor in middle.tensors:
+    for tensor in tensors:
         places = space.places[tensor.name]
         axis = next((a for a, place in zip(tensor.axes, places, strict=True) if place == ("row", row)), None)
         dims = [dim for node in walk(tensor.body) for dim in dims_of(node)]

@@ -1,85 +1,96 @@
-"""Pairs: a contraction joins the contraction or window whose results it sums over.
+"""Pairs: two members that one kernel computes, the first one into scratch for some rows at a time.
 
     inner = window(x, taps);  result = inner weights              a depthwise convolution and the 1 x 1 behind it
     inner = gelu(x weights);  result = inner other weights        the two products of an MLP
+    inner = silu(x);          result = inner weights              what is done with the rows of a product before it
+    inner = x weights;        result = layer_norm(inner)          and after it, where that needs whole rows
+    inner = x * weights;      result = max_pool(inner)            a convolution and the window over its result
 
 Apart, what lies between is written and read as a whole. Together, an iteration computes some rows of both, and what
-lies between stays in the cache. That pays where it is large beside the weights, which every iteration reads again.
+lies between stays in the cache. That pays where it is large beside the weights, which every iteration reads again, and
+beside the rows under a window that neighbouring iterations both compute. Every pair that is legal has a price; only
+those of the first two forms were measured, and the others are taken where a pin or a measurement says so.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
-from opweld.fuse.blocks import refusal, users_of
-from opweld.fuse.region import Block, Kind, Member, Region, Regions, axes_in, factors, has_lanes, reductions, slides
+from opweld.fuse.blocks import linear, places_in_rows, refusal, rows_of_first, users_of
+from opweld.fuse.pair_prices import Prices, single
+from opweld.fuse.region import (
+    Block,
+    Kind,
+    Member,
+    Reach,
+    Region,
+    Regions,
+    axes_in,
+    factors,
+    has_lanes,
+    reductions,
+    slides,
+)
 from opweld.fuse.rows import RowSpace
 from opweld.ledger import Alternative, Ledger
-from opweld.schedule.cost import (
-    GATHER,
-    ITERATION,
-    LAUNCH,
-    Product,
-    best_height,
-    contraction,
-    core_of,
-    level_rate,
-    padded,
-    traffic,
-)
-from opweld.schedule.expected import LENGTH, Expected
+from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.dim import Axis, Dim, product
-from opweld.tensor.dtype import DType
+from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.expr import Load, dims_of, loads, walk
 from opweld.tensor.program import TensorProgram
 
-HEIGHTS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96, 128)
-"""Rows of a pair that are worth a thought."""
 SURE = 0.97
 """A pair that is predicted to take a larger part of the time of two kernels may as well take longer."""
-FEW = 8
-"""Rows that there may be where nobody knows how many."""
+TILES = (Kind.CONTRACTION, Kind.WINDOW)
+BEFORE = {Kind.CONTRACTION: (*TILES, Kind.MAP), Kind.WINDOW: TILES, Kind.ROWWISE: TILES}
+"""What the first member may be, by what the last one is."""
 
 
 def join_pairs(regions: Regions, expected: Expected, target: Target, ledger: Ledger) -> Regions:
     """The regions with pairs joined where that is predicted to be faster, each a decision in the ledger.
 
-    The contraction that is computed last chooses first."""
+    What is computed last chooses first."""
     by_output = {name: region for region in regions.regions for name in region.outputs}
     users = users_of(regions)
     kept = {value for _, value in regions.program.outputs}
     gone: set[Region] = set()
     made: dict[Region, Region] = {}
     for last in reversed(regions.regions):
-        site = _operand(last, by_output)
-        if site is None:
-            continue
-        first = by_output[site.tensor]
-        begins: dict[str, int | str] = {"contraction": "it begins another block"} if last in gone else {}
-        failed = begins or refusal(last, site, first, users, kept)
-        found = None if failed else _pair(first, site, last)
-        if isinstance(found, str):
-            failed["rows"] = found
-        pair = found if isinstance(found, Region) else None
-        if _decide(first, last, pair, failed, regions.program, expected, target, ledger) and pair is not None:
-            gone |= {first, last}
-            made[last] = pair
+        for name in _operands(last, by_output):
+            first = by_output[name]
+            begins: dict[str, int | str] = {"contraction": "it begins another block"} if last in gone else {}
+            failed = begins or refusal(last, name, first, users, kept)
+            found = None if failed else _pair(first, name, last)
+            if isinstance(found, str):
+                failed["rows"] = found
+            pair = found if isinstance(found, Region) else None
+            if pair is None and not _measured(first, last):
+                continue  # under the rule by which they could have met alone, there is a decision that says no
+            if _decide(first, last, pair, failed, regions.program, expected, target, ledger) and pair is not None:
+                gone |= {first, last}
+                made[last] = pair
+                break
     result = tuple(made.get(region, region) for region in regions.regions if region in made or region not in gone)
     return replace(regions, regions=result)
 
 
-def _operand(last: Region, by_output: dict[str, Region]) -> Load | None:
-    """The factor of a contraction that another one, or a window, makes."""
-    if last.kind is not Kind.CONTRACTION:
-        return None
-    for node in factors(reductions(last.members[0].tensor.body)[0]) or ():
-        first = by_output.get(node.tensor)
-        if first is not None and first.kind in (Kind.CONTRACTION, Kind.WINDOW) and first.outputs == (node.tensor,):
-            return node
-    return None
+def _measured(first: Region, last: Region) -> bool:
+    """Whether kernels of a form were measured, so that a prediction decides."""
+    return first.kind in TILES and last.kind is Kind.CONTRACTION
+
+
+def _operands(last: Region, by_output: dict[str, Region]) -> Iterator[str]:
+    """The values that a region reads whose makers could be computed with it: register tiles before elementwise work."""
+    kinds = BEFORE.get(last.kind, ()) if last.kind is not None else ()
+    read = last.inputs
+    if last.kind is Kind.CONTRACTION:
+        read = tuple(node.tensor for node in factors(reductions(last.members[0].tensor.body)[0]) or ())
+    for allowed in (TILES, (Kind.MAP,)):
+        for name in dict.fromkeys(read):
+            first = by_output.get(name)
+            if first is not None and first.kind in allowed and first.kind in kinds:
+                yield name
 
 
 def _decide(
@@ -102,7 +113,10 @@ def _decide(
             Alternative("block", bytes=0, seconds=together),
         ]
         reason = "what lies between stays in the cache, and weights are read for each block of rows"
-        wanted = "block" if together < SURE * prices.apart else "separate"
+        if not _measured(first, last):
+            reason += "; no kernel of this form was measured"
+        elif together < SURE * prices.apart:
+            wanted = "block"
     choice = ledger.decide(
         rule="fuse.block",
         site=tuple(dict.fromkeys((*first.origin, *last.origin))),
@@ -118,8 +132,106 @@ def _decide(
 # ------------------------------------------------------------------------------------------------------------ matching
 
 
-def _pair(first: Region, site: Load, last: Region) -> Region | str:
+def _pair(first: Region, name: str, last: Region) -> Region | str:
     """Both as one block, or what does not fit."""
+    if last.kind is Kind.ROWWISE:
+        return _with_rows(first, name, last)
+    (site,) = (node for node in loads(last.members[0].tensor.body) if node.tensor == name)
+    return _under_window(first, site, last) if last.kind is Kind.WINDOW else _summed_over(first, site, last)
+
+
+def _with_rows(first: Region, name: str, last: Region) -> Region | str:
+    """What makes the rows, and what is done with whole rows: passes over them, in scratch."""
+    (member,), (middle,) = first.members, last.members
+    assert middle.space is not None
+    space = replace(middle.space, places=dict(middle.space.places))
+    places = places_in_rows(middle.tensors, space, name)
+    rows = None if places is None else rows_of_first(first, places)
+    if places is None or rows is None:
+        return f"{last.outputs[0]} does not read whole rows of {name} at its own place in them"
+    space.places[name] = places
+    for row in reversed(range(len(space.rows))):
+        axis = next((axis for axis, number in rows.items() if number == row), None)
+        if axis is None or not _straight(member, axis) or not linear(middle.tensors, space, row):
+            continue
+        if has_lanes(member, rows):
+            members = (member, replace(middle, space=space))
+            return Region(members, last.outputs, block=Block(space, row, (rows, {})))
+    return f"no axis of the rows of {name} can be cut into blocks"
+
+
+def _under_window(first: Region, site: Load, last: Region) -> Region | str:
+    """What is computed under a window that slides over it: blocks of the outermost axis along which it slides."""
+    member, tensor = first.members[0], last.members[0].tensor
+    taps = set(reductions(tensor.body)[0].axes)
+    shared: dict[Axis, Axis] = {}
+    sliding: list[tuple[Axis, Axis, Reach]] = []
+    for dim, own in zip(site.indices, member.place, strict=True):
+        made = own.atom
+        if single(own):
+            continue
+        if not isinstance(made, Axis) or made in shared.values():
+            return f"{site.tensor} is made at {own}"
+        axis = dim.atom
+        if isinstance(axis, Axis) and axis in tensor.axes and axis.extent is made.extent and axis not in shared:
+            shared[axis] = made
+            continue
+        found = _slide(dim, tensor.axes, taps)
+        if found is None:
+            return f"{last.outputs[0]} reads {site.tensor} at {dim}, which is no window"
+        sliding.append((found[0], made, found[1]))
+    if not sliding or {axis for axis in member.tensor.axes if axis.extent.constant != 1} != {
+        *shared.values(),
+        *(made for _, made, _ in sliding),
+    }:
+        return f"{last.outputs[0]} slides over no axis of {site.tensor}"
+    axis, made, reach = sliding[0]
+    # Lanes run along what all rows share: channels. What has rows of its own, as a batch, is grid.
+    pair = factors(reductions(member.tensor.body)[0]) if first.kind is Kind.CONTRACTION else None
+    moving = [node for node in pair or () if made in axes_in(node)]
+    if pair is not None and len(moving) != 1:
+        return f"along the rows of {site.tensor} lie both of its factors"
+    rows = [(own, other) for own, other in shared.items() if pair is not None and other in axes_in(moving[0])]
+    if not (_straight(last.members[0], axis) and _straight(member, made)):
+        return "addresses are no straight lines along the rows"
+    rows.append((axis, made))
+    own_rows = tuple({found[part]: n for n, found in enumerate(rows)} for part in (1, 0))
+    for one, axes in zip((member, last.members[0]), own_rows, strict=True):
+        if not has_lanes(one, axes):
+            return f"{one.tensor.name} has no axis for lanes beside its rows"
+    columns = [other for other in member.tensor.axes if other not in own_rows[0] and other.extent.constant != 1]
+    space = RowSpace(tuple(own.extent for own, _ in rows), tuple(other.extent for other in columns))
+    numbers = {other: ("row", n) for n, (_, other) in enumerate(rows)}
+    numbers |= {other: ("column", n) for n, other in enumerate(columns)}
+    space.places[site.tensor] = tuple(
+        numbers[dim.atom] if isinstance(dim.atom, Axis) and not single(dim) else None for dim in member.place
+    )
+    block = Block(space, len(rows) - 1, own_rows, reach)
+    return Region((member, last.members[0]), last.outputs, block=block)
+
+
+def _slide(dim: Dim, own: tuple[Axis, ...], taps: set[Axis]) -> tuple[Axis, Reach] | None:
+    """The axis of a window along which an index slides, step * axis + dilation * tap - before, and the rows under some
+    of its windows."""
+    inside = [atom for atom in dim.atoms if isinstance(atom, Axis)]
+    axes, tap = [axis for axis in inside if axis in own], [axis for axis in inside if axis in taps]
+    if len(axes) != 1 or len(tap) > 1 or len(inside) != len(axes) + len(tap):
+        return None
+    step, before = dim.coefficient(axes[0]), dim.without(axes[0])
+    length, extent = 1, None
+    if tap and step is not None:
+        dilation, extent = before.coefficient(tap[0]), tap[0].extent.constant
+        before = before.without(tap[0])
+        if dilation is None or dilation.constant is None or dilation.constant < 1 or extent is None:
+            return None
+        length = dilation.constant * (extent - 1) + 1
+    if step is None or step.constant is None or step.constant < 1 or before.constant is None or before.constant > 0:
+        return None
+    return axes[0], Reach(step.constant, length - step.constant, -before.constant)
+
+
+def _summed_over(first: Region, site: Load, last: Region) -> Region | str:
+    """What a contraction sums over, and the contraction."""
     member, tensor = first.members[0], last.members[0].tensor
     reduce = reductions(tensor.body)[0]
     if first.kind is Kind.CONTRACTION and slides(reductions(member.tensor.body)[0], set(member.tensor.axes)):
@@ -130,7 +242,7 @@ def _pair(first: Region, site: Load, last: Region) -> Region | str:
     read = list(zip(site.indices, member.place, strict=True))
     for dim, own in read:
         axis, made = dim.atom, own.atom
-        if _single(dim) and _single(own):
+        if single(dim) and single(own):
             continue
         if not isinstance(axis, Axis) or not isinstance(made, Axis):
             return f"{last.outputs[0]} reads {site.tensor} at {dim}, which is made at {own}"
@@ -152,7 +264,7 @@ def _pair(first: Region, site: Load, last: Region) -> Region | str:
     held = common[-1:] if len(common) > 1 and first.kind is Kind.WINDOW else []
     rows = common[: len(common) - len(held)]
     row = len(rows) - 1
-    if not all(_straight(region, axis) for region, axis in ((last, rows[row][0]), (first, rows[row][1]))):
+    if not all(_straight(one, axis) for one, axis in ((last.members[0], rows[row][0]), (member, rows[row][1]))):
         return "addresses are no straight lines along the rows"
     own_rows = tuple({pair[part]: n for n, pair in enumerate(rows)} for part in (1, 0))
     for one, axes in zip((member, last.members[0]), own_rows, strict=True):
@@ -167,167 +279,7 @@ def _pair(first: Region, site: Load, last: Region) -> Region | str:
     return Region((member, last.members[0]), last.outputs, block=Block(space, row, own_rows))
 
 
-def _single(dim: Dim) -> bool:
-    """Whether an index is 0, as those of axes of extent one are."""
-    return dim.constant == 0 or (isinstance(dim.atom, Axis) and dim.atom.extent.constant == 1)
-
-
-def _straight(region: Region, axis: Axis) -> bool:
+def _straight(member: Member, axis: Axis) -> bool:
     """Whether addresses are straight lines along an axis."""
-    member = region.members[0]
     dims = [*member.place, *(dim for node in walk(member.tensor.body) for dim in dims_of(node))]
     return all(dim.coefficient(axis) is not None for dim in dims)
-
-
-# -------------------------------------------------------------------------------------------------------------- prices
-
-
-@dataclass(frozen=True)
-class Prices:
-    """What a pair takes. Of a size that nobody knows few may come, and cores then want work, or many: that counts in
-    which the pair does worse."""
-
-    cases: tuple[Pair, ...]
-
-    @staticmethod
-    def of(region: Region, program: TensorProgram, expected: Expected, target: Target) -> Prices:
-        """Of a block of two."""
-        few, many = (Pair.of(region, program, expected, target, unknown) for unknown in (FEW, LENGTH))
-        return Prices((many,) if few == many else (many, few))
-
-    @property
-    def heights(self) -> list[int]:
-        """Rows of a block that are worth a thought."""
-        most = min(case.rows for case in self.cases)
-        return [height for height in HEIGHTS if height <= most]
-
-    @property
-    def apart(self) -> float:
-        """Seconds of two kernels."""
-        return self.cases[0].apart()
-
-    @property
-    def moved(self) -> int:
-        """Bytes that two kernels write and read between them."""
-        (case, *_) = self.cases
-        return 2 * case.dtype.bytes * case.all_rows * case.columns
-
-    def seconds(self, height: int) -> float:
-        """Of blocks of so many rows."""
-        return self.apart * max(case.seconds(height) / case.apart() for case in self.cases)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A pair in numbers.
-
-    Attributes:
-        rows: that blocks are made of. certain: whether that is known. outside: how many times all of them are there.
-        held: elements of each row that the contraction does not sum over. columns: those that it sums over.
-        reduced: what the first one sums over. results: what comes out for each row. slides: the first one is a window.
-        turned: the result is the caller's, where neighbours belong to different rows: lanes run along them, and what
-            lies between is gathered.
-        again: bytes that every block reads, weights mostly. weights: bytes of all of the model, which passed through
-            the caches since these were read.
-    """
-
-    rows: int
-    certain: bool
-    outside: int
-    held: int
-    columns: int
-    reduced: int
-    results: int
-    slides: bool
-    turned: bool
-    again: int
-    weights: int
-    dtype: DType
-    target: Target
-
-    @staticmethod
-    def of(region: Region, program: TensorProgram, expected: Expected, target: Target, unknown: int) -> Pair:
-        """Of a block of two, for expected sizes; `unknown` for each that nobody knows."""
-        block, (first, last) = region.block, region.members
-        assert block is not None
-        summed = reductions(last.tensor.body)[0].axes
-        columns = expected.product(axis.extent for axis in summed)
-        (site,) = (node for node in loads(last.tensor.body) if node.tensor == first.tensor.name)
-        shared = {dim.atom for dim in site.indices}
-        held = [axis.extent for axis in last.tensor.axes if axis in shared and axis not in block.rows[1]]
-        outside = expected.product(size for n, size in enumerate(block.space.rows) if n != block.row)
-        weights = sum(constant.dtype.bytes * math.prod(constant.shape) for constant in program.constants)
-        return Pair(
-            _size(block.space.rows[block.row : block.row + 1], expected, unknown),
-            expected.known(block.space.rows[block.row]) is not None,
-            outside,
-            _size(held, expected, unknown),
-            columns,
-            expected.product(axis.extent for axis in reductions(first.tensor.body)[0].axes),
-            expected.product(axis.extent for axis in last.tensor.axes if axis not in shared),
-            first.kind is Kind.WINDOW,
-            _turned(last, shared, region.outputs[0] in {value for _, value in program.outputs}),
-            sum(_read_again(m, rows, expected) for m, rows in zip(region.members, block.rows, strict=True)),
-            weights,
-            last.tensor.dtype,
-            target,
-        )
-
-    @property
-    def all_rows(self) -> int:
-        """Rows of the contraction."""
-        return self.rows * self.outside * self.held
-
-    def seconds(self, height: int) -> float:
-        """Of blocks of so many rows, on all cores."""
-        rows, cores = height * self.held, self.target.cores
-        blocks = -(-self.rows // height) * self.outside
-        size = self.dtype.bytes * rows * self.columns
-        between = 0.0 if 2 * size <= self.target.l1_bytes else 2 * size / level_rate(2 * size, self.target)
-        each = max(self._arithmetic(rows), traffic(self.again, self.target)) + between
-        if self.turned:
-            each += GATHER * rows * self.columns / core_of(self.target).hertz
-        # Of a number of blocks that nobody knows, cores wait for half of the last turn.
-        turns = -(-blocks // cores) if self.certain else (blocks + (cores - 1) / 2) / cores
-        # Each core brings all weights, once.
-        far = self.again / level_rate(max(self.weights, self.again), self.target)
-        return LAUNCH + turns * (each + ITERATION / core_of(self.target).hertz) + far
-
-    def apart(self) -> float:
-        """Of two kernels."""
-        cores = self.target.cores
-        size = self.dtype.bytes * self.all_rows * self.columns
-        far = self.again / level_rate(max(self.weights, self.again), self.target)
-        return 2 * LAUNCH + (self._arithmetic(self.all_rows) + 2 * traffic(size, self.target) + far) / cores
-
-    def _arithmetic(self, rows: int) -> float:
-        """Seconds of both for so many rows on one core."""
-        after = Product(self.results, rows, self.columns, 1, self.dtype, self.target)
-        seconds = contraction(after, 2, best_height(after, 2)).seconds
-        if not self.slides:
-            before = Product(self.columns, rows, self.reduced, 1, self.dtype, self.target)
-            return seconds + contraction(before, 2, best_height(before, 2)).seconds
-        core, lanes = core_of(self.target), self.target.vector_lanes_f32
-        vectors = rows * padded(self.columns, lanes) / lanes
-        return seconds + vectors * (self.reduced / core.products + 1 / core.stores) / core.hertz
-
-
-def _read_again(member: Member, rows: Container[Axis], expected: Expected) -> int:
-    """Bytes of the factors of a contraction that all rows share: what is of one row is read with it."""
-    pair = factors(reductions(member.tensor.body)[0])
-    if member.kind is not Kind.CONTRACTION or pair is None:
-        return 0
-    shared = [node for node in pair if not any(axis in rows for axis in axes_in(node))]
-    return sum(node.dtype.bytes * expected.product(axis.extent for axis in axes_in(node)) for node in shared)
-
-
-def _turned(last: Member, shared: Container[object], fixed: bool) -> bool:
-    """Whether neighbours of a result that lies as the caller wants it belong to different rows."""
-    long = [dim for dim in last.place if not _single(dim)]
-    return fixed and bool(long) and any(axis in shared for axis in long[-1].atoms)
-
-
-def _size(extents: Sequence[Dim], expected: Expected, unknown: int) -> int:
-    """The product of sizes; `unknown` where nobody knows it."""
-    known = expected.known(product(extents))
-    return unknown if known is None else max(1, known)

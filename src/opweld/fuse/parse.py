@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opweld.fuse.region import Block, Kind, Member, Region, Regions
+from opweld.fuse.region import Block, Kind, Member, Reach, Region, Regions
 from opweld.fuse.rows import RowSpace
 from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.parse import Data, Parser
@@ -49,6 +49,7 @@ class RegionsParser(Parser):
         if head is None:
             self.axes = {}
         row = self._block_row()
+        reach = Reach() if row is None else self._reach()
         shared = self._space() if row is not None and self._accept("space") else None
         members: list[Member] = []
         rows: list[dict[Axis, int]] = []
@@ -66,7 +67,7 @@ class RegionsParser(Parser):
             space = next((member.space for member in members if member.space is not None), shared)
             if space is None:
                 self._fail("a member with a space")
-            block = Block(space, row, tuple(rows))
+            block = Block(space, row, tuple(rows), reach)
         return Region(tuple(members), outputs, scan, block, extern)
 
     def _names(self) -> tuple[str, ...]:
@@ -87,6 +88,15 @@ class RegionsParser(Parser):
             return None
         self._expect("row")
         return self._integer()
+
+    def _reach(self) -> Reach:
+        if not self._accept("reach"):
+            return Reach()
+        self._expect("(")
+        numbers = list(self._list(")", self._integer))
+        if len(numbers) != 3:
+            self._fail("three integers")
+        return Reach(*numbers)
 
     def _member(self) -> Member:
         if not self._next_is(*_KINDS):
@@ -117,6 +127,9 @@ class RegionsParser(Parser):
         if not isinstance(item, Tensor):
             self.position -= 1
             self._fail("a tensor of the program")
+        # What is told of it names its axes by their position.
+        time = {known: axis for known, axis in self.axes.items() if known.startswith("t")}
+        self.axes = time | {f"i{position}": axis for position, axis in enumerate(item.axes)}
         return item
 
     def _of_tensor(self, tensor: Tensor) -> None:

@@ -69,6 +69,20 @@ class Member:
         return self.kind in (Kind.CONTRACTION, Kind.WINDOW)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """The rows of its first member that some rows of a block need: `step` for each of them and `over` more, from
+    step * first row - before on. A window that slides over the rows needs those under it; all others need their own."""
+
+    step: int = 1
+    over: int = 0
+    before: int = 0
+
+    def rows(self, height: int) -> int:
+        """How many so many rows of the block need."""
+        return self.step * height + self.over
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """What the members of a block share.
@@ -76,12 +90,14 @@ class Block:
     Attributes:
         space: rows and columns; each member has all rows, and is computed for some rows at a time.
         row: the position of the row axis of which an iteration computes several; the other rows are grid.
-        dims: what each axis of a member that is a row of the space is: its position among the rows, by axis.
+        rows: what each axis of a member that is a row of the space is: its position among the rows, by axis.
+        reach: the rows of the first member that some rows of the others need.
     """
 
     space: RowSpace
     row: int
     rows: tuple[dict[Axis, int], ...]
+    reach: Reach = Reach()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +133,11 @@ class Region:
     def of_tiles(self) -> bool:
         """Whether it is a block whose members are all computed by register tiles."""
         return self.block is not None and all(member.reduces_tiles for member in self.members)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is a block of two, of which the first is computed element by element, see `pairs.py`."""
+        return self.block is not None and len(self.members) == 2 and self.members[0].kind is not Kind.ROWWISE
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -210,8 +231,8 @@ def has_lanes(member: Member, rows: Container[Axis]) -> bool:
     """Whether lanes can run along an axis of a contraction that is none of these rows: one that a single factor has, so
     that an element of the other serves all of them. Those of a window run along any."""
     own = [axis for axis in member.tensor.axes if axis.extent.constant != 1 and axis not in rows]
-    pair = factors(reductions(member.tensor.body)[0])
-    if member.kind is not Kind.CONTRACTION or pair is None:
+    pair = factors(reductions(member.tensor.body)[0]) if member.kind is Kind.CONTRACTION else None
+    if pair is None:
         return bool(own)
     return any(axis in addressed(a) and axis not in axes_in(b) for axis in own for a, b in (pair, pair[::-1]))
 

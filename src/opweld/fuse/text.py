@@ -28,7 +28,7 @@ programs; an extern is that of the program which gives the region's first output
 from __future__ import annotations
 
 from opweld.fuse.parse import parse_regions
-from opweld.fuse.region import Block, Member, Region, Regions
+from opweld.fuse.region import Block, Member, Reach, Region, Regions
 from opweld.fuse.rows import RowSpace
 from opweld.tensor.dim import Atom
 from opweld.tensor.program import Tensor, TensorProgram
@@ -60,7 +60,9 @@ class RegionPrinter:
         if region.scan is not None:
             lines += ["  " + line for line in scan_head(region.scan)]
         if region.block is not None:
-            lines.append(f"  block row {region.block.row}")
+            reach = region.block.reach
+            told = "" if reach == Reach() else f" reach ({reach.step}, {reach.over}, {reach.before})"
+            lines.append(f"  block row {region.block.row}{told}")
             if all(member.space is None for member in region.members):
                 lines += ["  " + line for line in _space(region.block.space)]
         for number, member in enumerate(region.members):

@@ -6,8 +6,10 @@
     last       a contraction of the rows in scratch
 
 softmax(q k^T) v is such a block: no value of the size of the scores ever leaves the cache. A value in scratch has the
-address that it would have in memory, less where the block begins. A pair (`fuse/pairs.py`) has no rows in the middle:
-its first member is a contraction or a window, and what that leaves lies as its lanes want it.
+address that it would have in memory, less where the block begins. Of a pair (`fuse/pairs.py`) the first member is a
+contraction, a window or elementwise, and the last one any that reads it. What one register tile leaves for another lies
+as its lanes want it. Under a window that slides over the rows, the first member computes those that the block needs, so
+that neighbouring blocks both compute some.
 """
 
 from __future__ import annotations
@@ -17,19 +19,19 @@ from dataclasses import dataclass
 
 from opweld.fuse.live import Live, Values, live_columns
 from opweld.fuse.online import softmax_of
-from opweld.fuse.pairs import Prices
-from opweld.fuse.region import Block, Kind, Region, reductions
+from opweld.fuse.pair_prices import Prices
+from opweld.fuse.region import Block, Kind, Reach, Region, reductions
 from opweld.fuse.region import Member as RegionMember
 from opweld.place.lanes import Lanes, lane_position
 from opweld.place.storage import Storage, Term, apart
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import Product, best_height, contraction, core_of, level_rate, traffic
 from opweld.target import Target
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, floordiv, maximum, minimum
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
 from opweld.tensor.program import Tensor, TensorProgram
-from opweld.tile.member import Made, Member, ReductionMember, RowMember
+from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
 from opweld.tile.tile import Loop, Scratch, Statement
@@ -66,7 +68,7 @@ def choose_block(region: Region, values: Values, program: TensorProgram, choice:
     in the cache; so do fewer columns, each block of which reads the results once more."""
     block = region.block
     assert block is not None
-    if region.of_tiles:
+    if region.is_pair:
         return _choose_pair(region, program, choice)
     shape = _Shape.of(region, choice)
     extent = block.space.rows[block.row]
@@ -220,6 +222,19 @@ class Frame:
         bound = None if whole else minimum(height, extent - start)
         return Frame(tuple(axis for axis in grid if axis.extent is not ONE), inner, start, bound, rows)
 
+    def under(self, block: Block, height: int, extent: Dim) -> Frame:
+        """The rows of the first member, of which there are `extent`, that `height` rows of the others need."""
+        reach = block.reach
+        if reach == Reach():
+            return self
+        inner = Axis("f", reach.rows(height))
+        start = self.start * reach.step - reach.before
+        if reach.before:
+            start = maximum(0, start)
+        row = start + (ZERO if inner.extent is ONE else inner.dim)
+        rows = tuple(row if n == block.row else own for n, own in enumerate(self.rows))
+        return Frame(self.grid, inner, start, minimum(inner.extent, extent - start), rows)
+
     @property
     def limits(self) -> dict[Axis, Dim]:
         """As a nest over the rows of a block has them."""
@@ -236,19 +251,28 @@ class Frame:
             body = (Loop(axis, body, upper=self.bound if axis is self.inner else None),)
         return body
 
+    def each_row(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        """For every row of the block, as those that are no nests over its rows do not loop themselves."""
+        return body if self.inner.extent is ONE else (Loop(self.inner, body, upper=self.bound),)
+
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """The members of a block, and how their statements become one kernel."""
+    """The members of a block, and how their statements become one kernel. `first`: the rows of the first one."""
 
     frame: Frame
+    first: Frame
     members: tuple[Member, ...]
     scratch: tuple[Scratch, ...]
 
     def compose(self, made: Sequence[Made]) -> Made:
         """One iteration of the grid: each member for the rows of its block."""
-        body = tuple(statement for item in made for statement in self.frame.looped(item))
-        return Made(self.frame.grid, body, (*self.scratch, *(piece for item in made for piece in item.scratch)))
+        body: list[Statement] = []
+        for number, (member, item) in enumerate(zip(self.members, made, strict=True)):
+            frame = self.frame if number else self.first
+            own = frame.looped(item)
+            body += frame.each_row(own) if isinstance(member, MapMember) else own
+        return Made(self.frame.grid, tuple(body), (*self.scratch, *(piece for item in made for piece in item.scratch)))
 
 
 def block_of(
@@ -262,33 +286,46 @@ def block_of(
     block = region.block
     assert block is not None
     frame = Frame.of(block, height)
+    under = frame.under(block, height, _made(region))
     local, scratch = dict(storages), list[Scratch]()
     for tensor in _between(region):
         last = lane_position(region.members[0], lanes[tensor.name]) if region.of_tiles else None
-        storage = window(tensor, block, height, block.space.columns, frame.start, last=last)
+        here = under if tensor is region.members[0].tensors[-1] else frame
+        rows = int(here.inner.extent)
+        storage = window(tensor, block, rows, block.space.columns, here.start, last=last)
         local[tensor.name] = storage
         scratch.append(Scratch(storage.root, tensor.dtype, storage.elements))
 
-    def reduction(member: RegionMember, own: Mapping[Axis, int]) -> Member:
-        at = frame.at(own)
-        tensor, lane = member.tensor, lanes[member.tensor.name]
-        axes = (frame.inner, *(axis for axis in tensor.axes if axis not in own))
-        place = tuple(dim.substitute(at) for dim in member.place)
+    def one(member: RegionMember, own: Mapping[Axis, int], here: Frame) -> Member:
+        at, tensor = here.at(own), member.tensor
+        others = tuple(axis for axis in tensor.axes if axis not in own)
+        place, body = tuple(dim.substitute(at) for dim in member.place), substitute(tensor.body, at)
         storage = local[tensor.name]
-        nest = nest_of(axes, place, substitute(tensor.body, at), storage, local, shapes, lane.axis, frame.limits)
-        names, paired = (tensor.name,), region.of_tiles
-        return ReductionMember(nest, storage.root, member.kind, lane.vectors, names, paired=paired)
+        if member.kind is Kind.MAP:
+            nest = nest_of(others, place, body, storage, local, shapes)
+            return MapMember(nest, storage.root, (tensor.name,), serial=True)
+        lane = lanes[tensor.name]
+        nest = nest_of((here.inner, *others), place, body, storage, local, shapes, lane.axis, here.limits)
+        return ReductionMember(nest, storage.root, member.kind, lane.vectors, (tensor.name,), paired=region.of_tiles)
 
     members: list[Member] = []
     for member, own in zip(region.members, block.rows, strict=True):
         if member.kind is not Kind.ROWWISE:
-            members.append(reduction(member, own))
+            members.append(one(member, own, frame if members else under))
             continue
         outputs = tuple(tensor.name for tensor in member.tensors if tensor.name in local)
         rows = Rows.of(block.space, dict(enumerate(frame.rows)), (frame.inner,))
         work = RowWork(member.tensors, outputs, rows, local, shapes)
         members.append(RowMember(work, (member.tensors[-1].name,), columns_only=True))
-    return RowBlock(frame, tuple(members), tuple(scratch))
+    return RowBlock(frame, under, tuple(members), tuple(scratch))
+
+
+def _made(region: Region) -> Dim:
+    """How many rows the first member has along the row that blocks are made of."""
+    block = region.block
+    assert block is not None
+    own = next((axis for axis, row in block.rows[0].items() if row == block.row), None)
+    return block.space.rows[block.row] if own is None else own.extent
 
 
 def _between(region: Region) -> list[Tensor]:

@@ -29,7 +29,7 @@ from opweld.tile.members.block import Cut, Frame, whole_columns, window
 from opweld.tile.members.online import SoftmaxMember, States
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.nest import nest_of
-from opweld.tile.tile import Loop, Scratch, Statement
+from opweld.tile.tile import Loop, Scratch
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,21 +49,16 @@ class OnlineBlock:
     def compose(self, made: Sequence[Made]) -> Made:
         """One iteration of the grid."""
         *parts, begin, finish = map(self.frame.looped, made)
-        body = [*self._each_row(self.states.begin()), *self._each_row(begin)]
+        body = [*self.frame.each_row(self.states.begin()), *self.frame.each_row(begin)]
         if self.columns is not None:
             whole = tuple(statement for part in parts[:3] for statement in part)
             upper = None if self.end is self.columns.extent else self.end
             body += whole if _once(self.first, self.end) else [Loop(self.columns, whole, self.first, upper)]
             parts = parts[3:]
         body += [statement for part in parts for statement in part]
-        body += self._each_row(finish)
+        body += self.frame.each_row(finish)
         scratch = (*self.scratch, *(piece for item in made for piece in item.scratch))
         return Made(self.frame.grid, tuple(body), scratch)
-
-    def _each_row(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """For every row of the block, as those that are no nests over its rows do not loop themselves."""
-        frame = self.frame
-        return body if frame.inner.extent is ONE else (Loop(frame.inner, body, upper=frame.bound),)
 
 
 def _once(first: Dim, end: Dim) -> bool:
