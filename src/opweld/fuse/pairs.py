@@ -8,8 +8,9 @@
 
 Apart, what lies between is written and read as a whole. Together, an iteration computes some rows of both, and what
 lies between stays in the cache. That pays where it is large beside the weights, which every iteration reads again, and
-beside the rows under a window that neighbouring iterations both compute. Every pair that is legal has a price; only
-those of the first two forms were measured, and the others are taken where a pin or a measurement says so.
+beside the rows under a window that neighbouring iterations both compute. Every pair that is legal has a price. Those of
+the first two forms are taken where it is lower; the others where a pin or a measurement says so, since on shapes of
+transformers and of the first layers of networks for pictures they took as long as two kernels, whatever their price.
 """
 
 from __future__ import annotations
@@ -54,18 +55,25 @@ def join_pairs(regions: Regions, expected: Expected, target: Target, ledger: Led
     by_output = {name: region for region in regions.regions for name in region.outputs}
     users = users_of(regions)
     kept = {value for _, value in regions.program.outputs}
+    position = {region: number for number, region in enumerate(regions.regions)}
     gone: set[Region] = set()
     made: dict[Region, Region] = {}
     for last in reversed(regions.regions):
         for name in _operands(last, by_output):
             first = by_output[name]
             begins: dict[str, int | str] = {"contraction": "it begins another block"} if last in gone else {}
-            failed = begins or refusal(last, name, first, users, kept)
-            found = None if failed else _pair(first, name, last)
+            stored = last.kind is Kind.ROWWISE and (name in kept or len(users[name]) > 1)
+            if stored:
+                # The result is there when the rows are: who else reads it does so later.
+                before = any(position[user] < position[last] for user in users[name])
+                failed = begins or ({"order": "something else reads it before"} if before else {})
+            else:
+                failed = begins or refusal(last, name, first, users, kept)
+            found = None if failed else _pair(first, name, last, stored)
             if isinstance(found, str):
                 failed["rows"] = found
             pair = found if isinstance(found, Region) else None
-            if pair is None and not _measured(first, last):
+            if pair is None and not _priced(first, last):
                 continue  # under the rule by which they could have met alone, there is a decision that says no
             if _decide(first, last, pair, failed, regions.program, expected, target, ledger) and pair is not None:
                 gone |= {first, last}
@@ -75,8 +83,8 @@ def join_pairs(regions: Regions, expected: Expected, target: Target, ledger: Led
     return replace(regions, regions=result)
 
 
-def _measured(first: Region, last: Region) -> bool:
-    """Whether kernels of a form were measured, so that a prediction decides."""
+def _priced(first: Region, last: Region) -> bool:
+    """Whether what is predicted of a form was measured to hold, so that it decides."""
     return first.kind in TILES and last.kind is Kind.CONTRACTION
 
 
@@ -113,8 +121,8 @@ def _decide(
             Alternative("block", bytes=0, seconds=together),
         ]
         reason = "what lies between stays in the cache, and weights are read for each block of rows"
-        if not _measured(first, last):
-            reason += "; no kernel of this form was measured"
+        if not _priced(first, last):
+            reason += "; measured, kernels of this form took as long"
         elif together < SURE * prices.apart:
             wanted = "block"
     choice = ledger.decide(
@@ -132,16 +140,17 @@ def _decide(
 # ------------------------------------------------------------------------------------------------------------ matching
 
 
-def _pair(first: Region, name: str, last: Region) -> Region | str:
-    """Both as one block, or what does not fit."""
+def _pair(first: Region, name: str, last: Region, stored: bool = False) -> Region | str:
+    """Both as one block, or what does not fit. stored: somebody else reads the first result from memory."""
     if last.kind is Kind.ROWWISE:
-        return _with_rows(first, name, last)
+        return _with_rows(first, name, last, stored)
     (site,) = (node for node in loads(last.members[0].tensor.body) if node.tensor == name)
     return _under_window(first, site, last) if last.kind is Kind.WINDOW else _summed_over(first, site, last)
 
 
-def _with_rows(first: Region, name: str, last: Region) -> Region | str:
-    """What makes the rows, and what is done with whole rows: passes over them, in scratch."""
+def _with_rows(first: Region, name: str, last: Region, stored: bool) -> Region | str:
+    """What makes the rows, and what is done with whole rows: passes over them in scratch, or while they are in the
+    cache, where they are stored for others too, as a residual is."""
     (member,), (middle,) = first.members, last.members
     assert middle.space is not None
     space = replace(middle.space, places=dict(middle.space.places))
@@ -156,7 +165,8 @@ def _with_rows(first: Region, name: str, last: Region) -> Region | str:
             continue
         if has_lanes(member, rows):
             members = (member, replace(middle, space=space))
-            return Region(members, last.outputs, block=Block(space, row, (rows, {})))
+            outputs = (*last.outputs, name) if stored else last.outputs
+            return Region(members, outputs, block=Block(space, row, (rows, {})))
     return f"no axis of the rows of {name} can be cut into blocks"
 
 

@@ -125,6 +125,28 @@ def test_a_product_and_what_needs_its_whole_rows(after: str, target: str, m: int
     check_compiled(with_data(parse_program(text)), made, {})
 
 
+@pytest.mark.parametrize("rows", [None, 1, 16])
+def test_a_residual_that_others_read_is_stored_on_the_way(rows: int | None) -> None:
+    text = normed("layer norm", 37, 19, 45)
+    text += 'tensor again f32[i0: 37, i1: 45] from "Neg"\n  = neg(added[i0, i1])\noutput r = again\n'
+    for changed, names in ((text + "output a = added\n", {"result", "added"}), (text, {"result", "added"})):
+        made = pair(changed, "x86-64-v4", rows)
+        assert {frozenset(region.outputs) for region in made.regions.regions if region.block} == {frozenset(names)}
+        check_compiled(with_data(parse_program(changed)), made, {})
+
+
+def test_what_is_read_before_the_rows_are_there_is_no_pair() -> None:
+    """The rows need it themselves."""
+    text = normed("layer norm", 37, 19, 45).replace("constant b", "constant v f32[45, 45]\nconstant b")
+    turned = """tensor turned f32[i0: 37, i1: 45] from "MatMul_1"
+  over r0: 45
+  = sum<r0>(mul(added[i0, r0], v[r0, i1]))
+tensor total"""
+    text = text.replace("tensor total", turned, 1).replace("mul(deviation[i0, i1], r", "mul(turned[i0, i1], r")
+    _, decisions = joined(text + "output u = turned\n")
+    assert [d.subject for d in decisions if not d.failed and d.subject.endswith("> result")] == ["turned > result"]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("m", "rows"), [(45, None), (45, 1), (45, 6), (16, 16)])
 def test_elementwise_work_before_a_product(target: str, m: int, rows: int | None) -> None:
@@ -174,7 +196,7 @@ def test_a_window_over_a_convolution_elsewhere(target: str) -> None:
     "text", [normed("softmax", 37, 19, 45), pooled("max", 3, 2, 1, 9, 13), SILU.format(m=9, k=4, n=5, head="")]
 )
 def test_a_pair_is_priced_pinned_and_text(text: str) -> None:
-    """Nobody measured these forms, so that they are there to pin."""
+    """These forms were measured no faster, so that they are there to pin."""
     regions, decisions = joined(text)
     assert all(len(region.members) == 1 for region in regions.regions)
     (decision,) = (found for found in decisions if not found.failed)

@@ -329,11 +329,11 @@ def _made(region: Region) -> Dim:
 
 
 def _between(region: Region) -> list[Tensor]:
-    """The values that one member makes and another reads."""
+    """The values that one member makes and another reads, and nobody else: in scratch."""
     found: list[Tensor] = []
     for number, member in enumerate(region.members):
         later = Region(region.members[number + 1 :], ()).inputs
-        found += [tensor for tensor in member.tensors if tensor.name in later]
+        found += [tensor for tensor in member.tensors if tensor.name in later and tensor.name not in region.outputs]
     return found
 
 
