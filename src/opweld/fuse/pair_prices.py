@@ -75,18 +75,19 @@ class Prices:
 
 @dataclass(frozen=True)
 class Part:
-    """One member in numbers: for each row, `beside` times `lanes` results, each of so many elements. `kind`: how they
-    are computed."""
+    """One member in numbers: for each row, `beside` times `lanes` results, each of so many elements of a type. `kind`:
+    how they are computed."""
 
     kind: Kind
-    lanes: int
-    beside: int
-    reduced: int
+    dtype: DType
+    lanes: int = 1
+    beside: int = 1
+    reduced: int = 1
 
-    def seconds(self, rows: int, dtype: DType, target: Target) -> float:
+    def seconds(self, rows: int, target: Target) -> float:
         """Of so many rows on one core; 0 of what is the same apart."""
         if self.kind is Kind.CONTRACTION:
-            shape = Product(self.lanes, rows * self.beside, self.reduced, 1, dtype, target)
+            shape = Product(self.lanes, rows * self.beside, self.reduced, 1, self.dtype, target)
             return contraction(shape, 2, best_height(shape, 2)).seconds
         if self.kind is not Kind.WINDOW:
             return 0.0
@@ -183,7 +184,7 @@ class Pair:
     def _arithmetic(self, first: int, last: int) -> float:
         """Seconds of so many rows of each on one core."""
         counts = zip(self.parts, (first, last), strict=True)
-        return sum(part.seconds(rows, self.dtype, self.target) for part, rows in counts)
+        return sum(part.seconds(rows, self.target) for part, rows in counts)
 
 
 def _part(
@@ -191,7 +192,7 @@ def _part(
 ) -> Part:
     """A member in numbers. Lanes run along what the rows share; of a window along what its reader sums over, if any."""
     if member.kind not in (Kind.CONTRACTION, Kind.WINDOW):
-        return Part(member.kind, 1, 1, 1)
+        return Part(member.kind, member.tensors[-1].dtype)
     node = reductions(member.tensor.body)[0]
     own = [axis for axis in member.tensor.axes if axis not in rows and axis.extent.constant != 1]
     pair = factors(node) if member.kind is Kind.CONTRACTION else None
@@ -204,6 +205,7 @@ def _part(
     reduced = expected.product(axis.extent for axis in node.axes)
     return Part(
         member.kind,
+        node.dtype,
         expected.product(axis.extent for axis in lanes),
         _size(beside, expected, unknown),
         reduced,
