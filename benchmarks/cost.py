@@ -94,8 +94,8 @@ def predictions(model: str) -> list[tuple[str, str, Mapping[str, float], float]]
     from opweld.tensor.interpret import bind_symbols
     from opweld.tensor.label import labels
     from opweld.tensor.simplify import simplify_program
-    from opweld.tile.kernels import weights_of
     from opweld.tile.predict import predict
+    from opweld.tile.traffic import weights_of
 
     target, feeds = Target.native(), inputs.example(model)
     variant = explore.variants(graph_of(onnx.load(fetch.path(model))))[0]

@@ -33,7 +33,7 @@ PROGRAMS = programs.PROGRAMS | {
     "long": programs.elementwise((3, 1100), "max(x[i0, i1], 0.0)"),
     "deep": programs.dense(12, 2048, 48),
     "wide": programs.separable(4, 32, 5, 7),
-    "crowded": programs.layers(16, 8, 1024, 8),
+    "crowded": programs.layers(12, 8, 1024, 8),
 }
 
 UNMET: dict[str, str] = {

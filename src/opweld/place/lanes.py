@@ -156,12 +156,12 @@ def _of_contraction(
             extent = expected(axis.extent)
             # Any size may come where none is known: on average half of the last vector is wasted.
             spare = target.vector_lanes_f32 // 2 if expected.known(axis.extent) is None else 0
-            longest = max((expected(a.extent) for a in rows), default=1)
+            count = _rows(across, rows, expected)
             shape = Product(
                 extent + spare,
-                longest,
+                count,
                 expected.product(a.extent for a in node.axes),
-                max(1, elements // max(1, extent * longest)),
+                max(1, elements // max(1, extent * count)),
                 node.dtype,
                 target,
             )
@@ -177,12 +177,20 @@ def _of_contraction(
                 why = f"one factor alone runs along it, and is {'gathered' if once else 'copied'} so"
             if stored is not None and stored is not axis:
                 seconds += scattered(elements, extent, target) / core_of(target).hertz
-            columns = shape.reduced if _by_columns(across, rows, memory) else 1
+            columns = _walks(across, rows, node, memory, expected)
             held = across.dtype.bytes * expected.product(memory.shapes[across.tensor])
             seconds += misses(columns, held, target)
             found.append(Candidate(axis, seconds, why, along, across))
     # Of equals the last axis: readers, as softmax, mostly walk along it.
     return sorted(found, key=lambda c: -own.index(c.axis))
+
+
+def _rows(across: Load, rows: Sequence[Axis], expected: Expected) -> int:
+    """The rows that a tile walks over: of all axes where the operand is read at each of them as it is, for those become
+    one axis of the nest; else of the longest."""
+    if all(any(index is axis.dim for index in across.indices) for axis in rows):
+        return expected.product(axis.extent for axis in rows)
+    return max((expected(axis.extent) for axis in rows), default=1)
 
 
 def _once(rows: Sequence[Axis], vectors: int, node: Reduce, expected: Expected, target: Target) -> bool:
@@ -196,11 +204,14 @@ def scattered(elements: int, extent: int, target: Target) -> float:
     return SCATTER * elements / max(1, extent) * padded(max(1, extent), target.vector_lanes_f32)
 
 
-def _by_columns(across: Load, rows: Sequence[Axis], memory: Memory) -> bool:
-    """Whether neighbours in memory belong to different rows of an operand that is read row by row."""
+def _walks(across: Load, rows: Sequence[Axis], node: Reduce, memory: Memory, expected: Expected) -> int:
+    """In how many places of memory the elements of a row lie, where its neighbours belong to other rows: what is summed
+    along memory is one walk."""
     order = memory.orders.get(across.tensor, tuple(range(len(across.indices))))
     long = [p for p in order if memory.shapes[across.tensor][p].constant != 1]
-    return bool(long) and any(across.indices[long[-1]].depends_on(row) for row in rows)
+    if not long or not any(across.indices[long[-1]].depends_on(row) for row in rows):
+        return 1
+    return expected.product(axis.extent for axis in node.axes if not across.indices[long[-1]].depends_on(axis))
 
 
 def _of_window(

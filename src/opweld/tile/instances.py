@@ -19,13 +19,19 @@ def instances(tiles: Sequence[Tile], lanes: int) -> Iterator[dict[Atom, Dim]]:
     A lane tile's axis becomes `lanes` times the number of the vector, plus itself."""
     choices: list[list[Dim]] = []
     for tile in tiles:
-        count = _largest(tile)
+        count = copies(tile, lanes)
         if tile.role == "row":
             choices.append([as_dim(row) for row in range(count)])
         else:
-            choices.append([vector * lanes + tile.axis.dim for vector in range(-(-count // lanes))])
+            choices.append([vector * lanes + tile.axis.dim for vector in range(count)])
     for values in itertools.product(*choices):
         yield dict(zip((tile.axis for tile in tiles), values, strict=True))
+
+
+def copies(tile: Tile, lanes: int) -> int:
+    """The rows, or vectors, of the largest piece of a tile."""
+    count = _largest(tile)
+    return count if tile.role == "row" else -(-count // lanes)
 
 
 def _largest(tile: Tile) -> int:

@@ -7,6 +7,7 @@ computed, those of the padding last.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,8 +26,7 @@ from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import LoopSchedule, MemberSchedule, Schedule
 from opweld.target import Target
 from opweld.tensor.cost import Count, bytes_loaded, flops, size_in_bytes
-from opweld.tensor.dim import ZERO, Axis, Dim, Symbol, as_dim, symbols_of
-from opweld.tensor.dtype import DType
+from opweld.tensor.dim import ZERO, Axis, Dim, as_dim
 from opweld.tensor.expr import substitute
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.program import Extern, Tensor, TensorProgram
@@ -35,22 +35,19 @@ from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMemb
 from opweld.tile.members.block import Cut, block_of, choose_block
 from opweld.tile.members.halo import sides_of
 from opweld.tile.members.online_block import online_block_of
-from opweld.tile.members.recurrence import Compose, recurrence_of
+from opweld.tile.members.recurrence import recurrence_of
 from opweld.tile.members.rowwise import Rows, RowWork
 from opweld.tile.members.winograd import Winograd
 from opweld.tile.nest import nest_of
 from opweld.tile.predict import Prediction, predict, work_of
+from opweld.tile.pricing import Pricing
 from opweld.tile.tile import (
-    Buffer,
     Invoke,
     Kernel,
     Scratch,
-    Statement,
-    dims_of_statement,
-    memory_of,
-    walk_statements,
 )
-from opweld.tile.traffic import Weights
+from opweld.tile.traffic import weights_of
+from opweld.tile.work import Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,32 +68,6 @@ class Scheduled:
     region: str = ""
 
 
-def weights_of(placed: Placed) -> Weights:
-    """The constants that kernels read, as predictions of time want them."""
-    roots = {placed.storages[name].root: placed.storages[name] for name in placed.constants}
-    sizes = (int(storage.elements) * storage.dtype.bytes for storage in roots.values())
-    return Weights(frozenset(roots), sum(sizes))
-
-
-@dataclass(frozen=True, eq=False)
-class Work:
-    """One kernel to be: its members in order, how their statements become one kernel, and the bytes it must move, of
-    which it writes `written`.
-
-    `subject` names it in decisions: a value that it is about, and what tells it from other kernels of its region.
-    `first`: it is launched before the others, although its members come last in the schedule."""
-
-    kind: str
-    subject: tuple[str, ...]
-    members: tuple[Member, ...]
-    compose: Compose
-    count: Count
-    bytes: Dim
-    written: Dim
-    serial: bool = False
-    first: bool = False
-
-
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A region, its kernels to be, and the schedule that was chosen for all of their members."""
@@ -110,6 +81,7 @@ def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger)
     """The schedule of every region, in order; what loops do is added by `realise`."""
     plans: list[Plan] = []
     works, values = _Works(placed), values_of(placed.regions)
+    pricing = Pricing(placed, expected, target)
     for region in placed.regions:
         name = region.outputs[0]
         choice = Choice(ledger, region.origin, (name,), expected, target, (name, ""))
@@ -117,7 +89,7 @@ def schedule(placed: Placed, expected: Expected, target: Target, ledger: Ledger)
         made = tuple(works.of(region, cut))
         members: list[MemberSchedule] = []
         for work in made:
-            about = replace(choice, subject=work.subject)
+            about = replace(choice, subject=work.subject, price=pricing.of(work))
             for member in work.members:
                 members.append(member.choose(about.part(f"member {len(members)}")))
         plans.append(Plan(region, made, Schedule(tuple(members), cut.rows, cut.columns, cut.masked)))
@@ -145,9 +117,10 @@ def realise(
         if len(plan.schedule.members) != expects:
             raise OptionError(f"schedule: {plan.schedule} does not fit a region of {expects} members")
         schedules = iter(plan.schedule.members)
-        made = [(w, w.compose([m.realise(next(schedules), target) for m in w.members])) for w in plan.works]
-        for work, parts in sorted(made, key=lambda entry: not entry[0].first):
-            kernel = _kernel(len(result), plan.region, work.kind, parts, dtypes)
+        own = [(work, tuple(itertools.islice(schedules, len(work.members)))) for work in plan.works]
+        for work, members in sorted(own, key=lambda entry: not entry[0].first):
+            name = f"k{len(result) + 1}_{work.kind}"
+            kernel = work.kernel(name, members, target, dtypes, plan.region.origin)
             asking = _Asking(ledger, plan.region, work.subject, len(loops))
             kernel = tune_loops(kernel, target, asking, expected)
             prediction = predict(kernel, target, expected, weights)
@@ -326,33 +299,5 @@ class _Works:
         return made
 
 
-# ------------------------------------------------------------------------------------------------------------- kernels
-
-
-def _kernel(
-    number: int,
-    region: Region,
-    kind: str,
-    made: Made,
-    dtypes: Mapping[str, DType],
-) -> Kernel:
-    local = {block.name for block in made.scratch}
-    read, written = memory_of(made.body)
-    names = [n for n in dict.fromkeys((*read, *written)) if n not in local]
-    buffers = tuple(
-        Buffer(n, dtypes[n], "update" if n in read and n in written else "write" if n in written else "read")
-        for n in names
-    )
-    sizes = _symbols((*(a.extent for a in made.grid), *(b.elements for b in made.scratch)), made.body)
-    return Kernel(f"k{number + 1}_{kind}", buffers, sizes, made.grid, made.body, made.scratch, region.origin)
-
-
 def _flops(tensors: Iterable[Tensor]) -> Count:
     return sum((flops(tensor) for tensor in tensors), Count())
-
-
-def _symbols(dims: Iterable[Dim], body: tuple[Statement, ...]) -> tuple[Symbol, ...]:
-    found: set[Symbol] = set()
-    for dim in (*dims, *(d for s in walk_statements(body) for d in dims_of_statement(s))):
-        found |= symbols_of(dim)
-    return tuple(sorted(found, key=lambda s: s.name))

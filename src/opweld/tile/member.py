@@ -22,7 +22,7 @@ from opweld.tile.members.map import axis_names, choose_map, schedule_map
 from opweld.tile.members.reduction import choose_reduction, reduction_of, schedule_reduction
 from opweld.tile.members.rowwise import RowWork, choose_rows, schedule_rows
 from opweld.tile.members.winograd import Winograd, choose_winograd, schedule_winograd
-from opweld.tile.nest import Nest
+from opweld.tile.nest import Nest, text_of
 from opweld.tile.tile import Loop, Scratch, Statement
 
 
@@ -74,6 +74,12 @@ class MapMember:
         """See `Member`."""
         return choose_map(self.nest, choice.about(*self.names), self.serial)
 
+    def identity(self) -> tuple[object, tuple[str, ...]]:
+        """What members have in common for which a schedule means the same, whatever their memory is called; and the
+        memory, in order of appearance."""
+        text, memory = text_of(self.nest, self.buffer)
+        return (text, self.serial), memory
+
     def realise(self, schedule: MemberSchedule, target: Target) -> Made:
         """See `Member`."""
         if not isinstance(schedule, MapSchedule):
@@ -100,6 +106,12 @@ class ReductionMember:
         """See `Member`."""
         about, recurrent = choice.about(*self.names), self.time is not None
         return choose_reduction(self.nest, self.kind, self.vectors, about, recurrent, self.paired, self.alone)
+
+    def identity(self) -> tuple[object, tuple[str, ...]]:
+        """What members have in common for which a schedule means the same, whatever their memory is called; and the
+        memory, in order of appearance."""
+        text, memory = text_of(self.nest, self.buffer)
+        return (text, self.kind, self.vectors), memory
 
     def realise(self, schedule: MemberSchedule, target: Target) -> Made:
         """See `Member`."""

@@ -20,10 +20,12 @@ from opweld.tensor.expr import (
     Reduce,
     dims_of,
     load,
+    loads,
     substitute,
     substitute_loads,
     walk,
 )
+from opweld.tensor.text import Names
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,3 +128,14 @@ def _joinable(axes: Sequence[Axis], dims: Sequence[Dim]) -> tuple[Axis, Axis] | 
 def _walks_as_one(dim: Dim, outer: Axis, inner: Axis) -> bool:
     a, b = dim.coefficient(outer), dim.coefficient(inner)
     return a is not None and b is not None and a is b * inner.extent
+
+
+def text_of(nest: Nest, buffer: str) -> tuple[str, tuple[str, ...]]:
+    """The nest as text in which memory has numbers in place of names; and the memory, in order of appearance."""
+    memory = dict.fromkeys((buffer, *(node.tensor for node in loads(nest.body))))
+    numbers = {name: f"b{number}" for number, name in enumerate(memory)}
+    body = substitute_loads(nest.body, lambda n: load(numbers[n.tensor], n.dtype, n.indices, n.guards, n.fill))
+    names = Names({axis: axis.name for axis in nest.axes})
+    lines = [", ".join(names.axes(nest.axes)), *names.body_lines(body), names.dim(nest.store)]
+    lines += [f"{axis.name} below {names.dim(limit)}" for axis, limit in nest.limits.items()]
+    return "\n".join([*lines, nest.lane.name if nest.lane else ""]), tuple(memory)

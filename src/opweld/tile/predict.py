@@ -29,6 +29,7 @@ from opweld.schedule.cost import (
     UNKNOWN,
     Cost,
     core_of,
+    repetition,
 )
 from opweld.schedule.expected import Expected
 from opweld.target import Target
@@ -264,16 +265,19 @@ class _Use:
         self._frame = frame
         self._masks: dict[Expr, int] = {}
         self._addresses: dict[object, set[int]] = {}
+        self._weights: dict[object, float] = {}
         self._sums: Counter[str] = Counter()
         self._plain = self._slow = self._loads = self._stores = self._waiting = 0.0
 
     def cycles(self) -> Cycles:
         """Of the piece, once."""
         core = self._walker.core
-        loads = self._loads + sum(map(len, self._addresses.values()))
+        shared = ((len(found), self._weights[key]) for key, found in self._addresses.items())
+        loads = self._loads + sum(count * weight for count, weight in shared)
         busy = max(self._plain / core.products + self._slow, loads / core.loads, self._stores / core.stores)
         chain = max(self._sums.values(), default=0) * core.latency
-        return Cycles(busy, max(0.0, chain - busy) + self._waiting)
+        waiting = repetition(busy, chain) - busy if chain else 0.0
+        return Cycles(busy, waiting + self._waiting)
 
     def statement(self, statement: Statement) -> None:
         """Adds what one statement needs."""
@@ -366,9 +370,10 @@ class _Use:
     def _share(self, node: Load, mask: int, copies: int) -> None:
         """Counts the addresses: rows that read overlapping windows share their loads."""
         frame, offset = self._frame, node.indices[0]
+        weight = 1.0 if mask & LANE or frame.lane is None else self._walker.core.broadcast
         step = None if frame.row is None or not mask & ROW else offset.coefficient(frame.row)
         if step is None or frame.row is None:
-            self._loads += copies
+            self._loads += copies * weight
             return
         start = offset.without(frame.row)
         constant = next((value for monomial, value in start.terms if not monomial), 0)
@@ -377,6 +382,7 @@ class _Use:
         for part in range(each):
             key = (node.tensor, start - constant, node.guards, part)
             found = self._addresses.setdefault(key, set())
+            self._weights[key] = weight
             found.update(constant + stride * row for row in range(frame.rows))
 
 

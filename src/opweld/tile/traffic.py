@@ -13,7 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opweld.schedule.cost import LINE, core_of, level_rate
+from opweld.place.placed import Placed
+from opweld.schedule.cost import LINE, core_of
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim
@@ -29,6 +30,13 @@ class Weights:
 
     names: frozenset[str] = field(default_factory=frozenset[str])
     bytes: int = 0
+
+
+def weights_of(placed: Placed) -> Weights:
+    """The constants that kernels read, as predictions of time want them."""
+    roots = {placed.storages[name].root: placed.storages[name] for name in placed.constants}
+    sizes = (int(storage.elements) * storage.dtype.bytes for storage in roots.values())
+    return Weights(frozenset(roots), sum(sizes))
 
 
 @dataclass(frozen=True)
@@ -103,16 +111,19 @@ def traffic_of(
         # Accesses that walk alike are neighbours in memory, but for what was sliced: those are few.
         groups.setdefault(access.chain, {})[walk] = walk
     walks = [list(group.values()) for group in groups.values()]
-    near, far = (_missed(walks, grid, USABLE * size) for size in (target.l1_bytes, target.l2_bytes))
+    levels = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
+    near, far, farthest = (_missed(walks, grid, USABLE * size) for size in levels)
     whole = _footprint(walks, 0)
     core = core_of(target)
     moved = sum(near.values()) / core.l2_bytes / core.hertz
-    l3 = dram = beyond = 0.0
+    l3 = dram = 0.0
     for buffer, missed in far.items():
         held = max(weights.bytes, whole) if buffer in weights.names else whole
+        # What passes through the last level once is still there when it is read again, if that is soon enough.
+        distant = min(missed, farthest[buffer]) if held > target.l3_bytes else 0.0
         if held > USABLE * target.l2_bytes:
-            beyond += missed / level_rate(max(held, target.l2_bytes + 1), target)
-            l3, dram = (l3 + missed, dram) if held <= target.l3_bytes else (l3, dram + missed)
+            l3, dram = l3 + missed - distant, dram + distant
+    beyond = (l3 / core.l3_bytes + dram / core.dram_bytes) / core.hertz
     return Traffic(max(moved, beyond), sum(near.values()), l3, dram)
 
 

@@ -7,6 +7,7 @@ they unroll.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim, Value, as_dim, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Const, Expr, Load, Select, Unary, dims_of, loads, substitute, walk
-from opweld.tile.instances import instances
+from opweld.tile.instances import copies, instances
 from opweld.tile.tile import Accumulate, Loop, Tile
 
 BODIES = 4
@@ -49,22 +50,23 @@ def unroll_choices(loop: Loop, tiles: Sequence[Tile], target: Target) -> Unrolli
     if trips is not None and trips < _FEWEST_TRIPS:
         return Unrolling(1, f"{trips} trips are few")
     lanes = target.vector_lanes_f32
-    products = 0
-    accumulators: set[Hashable] = set()
+    everywhere = math.prod(copies(tile, lanes) for tile in tiles)
+    summed = [item for item in items if item.kind == "sum" and _has_product(item.value)]
+    products, accumulators = len(summed) * everywhere, len({item.name for item in summed}) * everywhere
+    # Where a step of a tile adds a constant to all addresses, its copies share pointers.
+    reads = [node for item in items for node in loads(item.value) if node.indices]
+    apart = [tile for tile in tiles if not all(_shifts(node, tile.axis) for node in reads)]
     pointers: set[Hashable] = set()
-    for mapping in instances(tiles, lanes):
+    for mapping in instances(apart, lanes):
         for item in items:
-            value = substitute(item.value, mapping)
-            if item.kind == "sum" and _has_product(item.value):
-                products += 1
-                accumulators.add((item.name, tuple(mapping.values())))
+            value = substitute(item.value, mapping) if mapping else item.value
             pointers |= {_pointer(node, loop.axis, lane) for node in loads(value) if node.indices}
     if products < _FEWEST_PRODUCTS:
         return Unrolling(1, f"{products} multiply-adds a body are few")
     if len(pointers) > _MOST_POINTERS:
         return Unrolling(1, f"{len(pointers)} pointers do not stay in integer registers, {_MOST_POINTERS} do")
-    if len(accumulators) > min(target.registers(item.value.dtype) for item in items) - _SPARE_REGISTERS:
-        return Unrolling(1, f"{len(accumulators)} accumulators leave fewer than {_SPARE_REGISTERS} registers")
+    if accumulators > min(target.registers(item.value.dtype) for item in items) - _SPARE_REGISTERS:
+        return Unrolling(1, f"{accumulators} accumulators leave fewer than {_SPARE_REGISTERS} registers")
     return Unrolling(BODIES, f"{products} multiply-adds a body, {len(pointers)} pointers")
 
 
@@ -101,6 +103,12 @@ def _has_product(value: Expr) -> bool:
     if isinstance(value, Binary) and value.op in ("add", "sub"):
         return _has_product(value.x) or _has_product(value.y)
     return isinstance(value, Unary) and value.op == "neg" and _has_product(value.x)
+
+
+def _shifts(node: Load, axis: Axis) -> bool:
+    """Whether a step along the axis adds a constant to the address, and nothing else."""
+    stride = node.indices[0].coefficient(axis)
+    return stride is not None and stride.constant is not None and not any(g.depends_on(axis) for g in node.guards)
 
 
 def _pointer(node: Load, axis: Axis, lane: Axis | None) -> Hashable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from opweld.schedule.cost import LAUNCH, Cost
@@ -10,10 +12,9 @@ from opweld.target import Target
 from opweld.tensor.cost import Count
 from opweld.tensor.dim import Symbol, as_dim, floordiv, symbols_of
 from opweld.tensor.polynomial import TooLargeError
-from opweld.tile.kernels import weights_of
 from opweld.tile.parse import parse_kernel
 from opweld.tile.predict import predict, work_of
-from opweld.tile.traffic import Weights
+from opweld.tile.traffic import Weights, weights_of
 from tests.unit.tile.pipeline import compile_text
 from tests.unit.tile.programs import convolution, dense, elementwise, softmax, symbols
 from tests.unit.tile.test_schedules import PROGRAMS
@@ -250,3 +251,49 @@ def test_sizes_that_cannot_be_divided_again_cost_what_they_do_where_expected() -
     count = Count(flops=size * 3 + 1)
     work = work_of(Cost(arithmetic=3e-6), count, as_dim(1), NOTHING)
     assert work.evaluate({n: 1}) == pytest.approx(3000, rel=0.01)
+
+
+def test_units_that_are_busy_as_long_as_sums_take_cannot_hide_them() -> None:
+    """Tiles of 8, 10 and 12 sums: fewer wait longer, 12 do not (measured with AVX2)."""
+    eight, ten, twelve = (gemm(rows, 2, 768, grid=60 // rows) for rows in (4, 5, 6))
+    assert eight.dependency > ten.dependency > twelve.dependency == 0
+
+
+def test_an_element_for_all_lanes_takes_longer_where_no_product_loads_it() -> None:
+    text = """kernel
+read b0 f32
+read b1 f32
+write b2 f32
+grid g0: 64
+lane l0: {lanes} at 0
+  row r0: {rows} at 0
+    acc a0 f32<l0, r0> = 0.0
+    loop k0: 768
+      sum a0 = mul(b0[768*r0 + k0], b1[{lanes}*k0 + l0])
+    store b2[{lanes}*g0 + r0 + l0] = a0
+"""
+
+    def each(target: Target, rows: int, vectors: int) -> float:
+        kernel = parse_kernel(text.format(rows=rows, lanes=vectors * target.vector_lanes_f32))
+        return predict(kernel, target, NOTHING).cost.arithmetic / (rows * vectors)
+
+    narrow, wide = (Target.of(name) for name in ("x86-64-v3", "x86-64-v4"))
+    assert each(narrow, 12, 1) > 1.25 * each(narrow, 6, 2)
+    assert each(wide, 12, 1) < 1.1 * each(wide, 6, 2)
+
+
+def test_what_the_last_level_keeps_comes_from_memory_once() -> None:
+    """16 MB of one operand are passed over again and again, 4 MB at a time, which the last level holds."""
+    text = """kernel
+read b0 f32
+read b1 f32
+write b2 f32
+grid g0: 4, g1: 64
+loop k0: 65536
+  lane l0: 16 at 0
+    store b2[g1 + l0] = mul(b0[1048576*g0 + 16*k0 + l0], b1[16*g1 + l0])
+"""
+    moved = predict(parse_kernel(text), TARGET, NOTHING, Weights(frozenset(), 0)).traffic
+    beyond = predict(parse_kernel(text), replace(TARGET, l3_bytes=2 << 20), NOTHING).traffic
+    assert moved.l3 > 30 * moved.dram
+    assert beyond.dram > 30 * beyond.l3

@@ -12,7 +12,7 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.region import Kind
@@ -46,6 +46,9 @@ HELD = 4
 CROWDED = 1.2
 """What a tile takes that leaves them no room, by what its arithmetic takes: sums pass through the stack (measured)."""
 
+HIGHER = 1e-3
+"""What a row more is worth where tiles are predicted to take the same, as a part of it."""
+
 WINDOW_ROWS = 4
 """Rows that a window's tile should have: neighbours share loads, and more rows need more registers than they save
 loads."""
@@ -67,12 +70,23 @@ def choose_reduction(
 
     paired: it shares its kernel with another one. alone: cores share its grid, which is all of the kernel."""
     node = reduction_of(nest)
-    row = _choose_row(nest, node, kind, vectors, choice)
-    height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice, paired)
     lane = axis_name(nest, nest.lane)
-    order = _choose_order(nest, node, kind, row, vectors, choice, recurrent)
+    row = _choose_row(nest, node, kind, vectors, choice)
+    wanted, why = _wanted_order(nest, node, kind, row, vectors, choice, recurrent)
+    spanned = kind is Kind.CONTRACTION and alone and row is not None and nest.lane is not None
+
+    def made(height: int) -> ReductionSchedule:
+        """The whole of it, of tiles of some rows."""
+        span = 0
+        if spanned and wanted == "rows" and row is not None and nest.lane is not None:
+            prices = _spans(nest, node, nest.lane, row, height, vectors, choice)
+            span = int(min(prices, key=prices.__getitem__))
+        return ReductionSchedule(lane, vectors, axis_name(nest, row), height, wanted, span)
+
+    height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice, paired, made)
+    order = _choose_order(nest, wanted, why, choice, recurrent)
     span = 0
-    if kind is Kind.CONTRACTION and order == "rows" and alone and row and nest.lane:
+    if spanned and order == "rows" and row is not None and nest.lane is not None:
         span = _choose_span(nest, node, nest.lane, row, height, vectors, choice)
     taps = "loop"
     if kind is Kind.WINDOW and node.axes:
@@ -83,8 +97,8 @@ def choose_reduction(
         if taken > WRITTEN:
             wanted, reason = "loop", f"{inner} taps need more registers than they save loads"
         taps = choice.preferred("schedule.taps", ("loop", "written"), wanted, reason, failed)
-    made = WindowSchedule if kind is Kind.WINDOW else ReductionSchedule
-    return made(lane, vectors, axis_name(nest, row), height, order, span, taps)
+    form = WindowSchedule if kind is Kind.WINDOW else ReductionSchedule
+    return form(lane, vectors, axis_name(nest, row), height, order, span, taps)
 
 
 def reduction_of(nest: Nest) -> Reduce:
@@ -135,7 +149,17 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
     return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=row.extent.constant is None)
 
 
-def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int, choice: Choice, paired: bool) -> int:
+def _choose_height(
+    nest: Nest,
+    node: Reduce,
+    kind: Kind,
+    row: Axis,
+    vectors: int,
+    choice: Choice,
+    paired: bool,
+    made: Callable[[int], ReductionSchedule],
+) -> int:
+    """Rows of the register tile; `made` is the schedule that tiles of some rows would have."""
     highest, extent = most_rows(vectors, node.dtype, choice.target), row.extent.constant
     most = highest if extent is None else min(highest, extent)
     above = f"a tile of {vectors} vectors has at most {highest} rows"
@@ -146,25 +170,27 @@ def _choose_height(nest: Nest, node: Reduce, kind: Kind, row: Axis, vectors: int
         return int(choice.preferred("schedule.height", heights, str(min(most, WINDOW_ROWS)), reason, failed))
     shape = _product(nest, node, row, choice)
     crowded = choice.target.registers(node.dtype) - HELD
-    prices: dict[str, float] = {}
+    bounds: dict[str, float] = {}
     for height in range(1, most + 1):
-        # Of equals the highest tile: it reads the operand along the lanes the least often.
-        prices[str(height)] = contraction(shape, vectors, height).seconds * (1 - 1e-4 * height)
+        bounds[str(height)] = contraction(shape, vectors, height).seconds
         if paired and height > 1 and (height + 1) * vectors + 1 > crowded:
-            prices[str(height)] *= CROWDED
+            bounds[str(height)] *= CROWDED
+    # Of equals the highest tile: it reads the operand along the lanes the least often.
+    prices = choice.predicted(bounds, lambda name: made(int(name)), lambda name: 1 - HIGHER * int(name))
     reason = "accumulators fill the registers, and few tiles are partial"
     return int(choice.cheapest("schedule.height", prices, reason, failed))
 
 
-def _choose_order(
+def _wanted_order(
     nest: Nest, node: Reduce, kind: Kind, row: Axis | None, vectors: int, choice: Choice, recurrent: bool
-) -> str:
-    """Measured: where the weights of a contraction fit, cores that pass over them for each row tile share no results.
+) -> tuple[str, str]:
+    """(order, reason). Measured: where the weights of a contraction fit, cores that pass over them for each row tile
+    share no results.
 
     A window walks over its operand, and finds again what the row tile before it read: rows come last, unless they are
     so long that cores should cut them. What cores share, two windows at a cut, comes from each other's caches."""
     if nest.lane is None:
-        return "rows"
+        return "rows", "nothing runs along lanes"
     beside = [axis for axis in nest.axes if axis not in (nest.lane, row) and _with_lane(node, axis, nest.lane)]
     own = [a for a in beside if not _without_lane(node, a, nest.lane)] if kind is Kind.CONTRACTION else []
     width = vectors * choice.target.vector_lanes_f32
@@ -177,15 +203,29 @@ def _choose_order(
         along, across = choice.expected(row.extent), choice.expected.product(axis.extent for axis in beside)
         wanted = "lanes" if along > LONGER * across else "rows"
         reason = f"{along} along the rows, {across} across: cores cut the longer, and share little of what they read"
+    return wanted, reason
+
+
+def _choose_order(nest: Nest, wanted: str, reason: str, choice: Choice, recurrent: bool) -> str:
+    if nest.lane is None:
+        return "rows"
     again = "no recurrence walks through the operand again"
     failed = {name: again for name in ORDERS if name not in orders(recurrent)}
     return choice.preferred("schedule.order", ORDERS, wanted, reason, failed)
 
 
 def _choose_span(nest: Nest, node: Reduce, lane: Axis, row: Axis, height: int, vectors: int, choice: Choice) -> int:
-    """Rows that do not fit the second-level cache beside weights come anew for each block of these. Of some of them at
-    a time, the weights come anew; they are foreseen, as rows are not. What cores wait for is priced, in seconds of one.
-    """
+    prices = _spans(nest, node, lane, row, height, vectors, choice)
+    reason = "what an iteration reads again and again stays in the second-level cache"
+    return int(choice.cheapest("schedule.span", prices, reason))
+
+
+def _spans(
+    nest: Nest, node: Reduce, lane: Axis, row: Axis, height: int, vectors: int, choice: Choice
+) -> dict[str, float]:
+    """Seconds by span. Rows that do not fit the second-level cache beside weights come anew for each block of these. Of
+    some of them at a time, the weights come anew; they are foreseen, as rows are not. What cores wait for is priced, in
+    seconds of one."""
     target, expected = choice.target, choice.expected
     each = node.dtype.bytes
     grid = _Grid.of(nest, node, lane, row, height, vectors * target.vector_lanes_f32)
@@ -208,8 +248,7 @@ def _choose_span(nest: Nest, node: Reduce, lane: Axis, row: Axis, height: int, v
         # The last part is smaller; what others have begun before it ends, no core takes from them.
         waiting = arithmetic * ((blocks * span / total) - 1) / 2
         prices["0" if blocks == 1 else str(span)] = passes(operand, panel, columns, blocks, target) + waiting
-    reason = "what an iteration reads again and again stays in the second-level cache"
-    return int(choice.cheapest("schedule.span", prices, reason))
+    return prices
 
 
 def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:

@@ -1,0 +1,58 @@
+"""What a kernel is predicted to take for each schedule that it may have: it is made as the schedule says, and read by
+`tile.predict`. Kernels that are alike, as those of a model's layers, are asked once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opweld.place.placed import Placed
+from opweld.schedule.expected import Expected
+from opweld.schedule.schedule import MemberSchedule
+from opweld.target import Target
+from opweld.tile.loops import tune_loops
+from opweld.tile.member import MapMember, ReductionMember
+from opweld.tile.predict import predict
+from opweld.tile.traffic import weights_of
+from opweld.tile.work import Work
+
+Price = Callable[[MemberSchedule], float]
+"""Seconds of a kernel on one core when its only member is computed so."""
+
+
+class Pricing:
+    """The predictions of one program."""
+
+    def __init__(self, placed: Placed, expected: Expected, target: Target) -> None:
+        self._dtypes = {storage.root: storage.dtype for storage in placed.storages.values()}
+        self._weights = weights_of(placed)
+        self._expected = expected
+        self._target = target
+        self._known: dict[object, dict[MemberSchedule, float]] = {}
+
+    def of(self, work: Work) -> Price | None:
+        """The predictions for a kernel of one member, a nest; None for others."""
+        member = work.members[0] if len(work.members) == 1 else None
+        if not isinstance(member, ReductionMember | MapMember):
+            return None
+        alike: dict[MemberSchedule, float] | None = None
+
+        def price(schedule: MemberSchedule) -> float:
+            nonlocal alike
+            if alike is None:
+                alike = self._known.setdefault(self._identity(work.kind, member), {})
+            if schedule not in alike:
+                alike[schedule] = self._predicted(work, schedule)
+            return alike[schedule]
+
+        return price
+
+    def _identity(self, kind: str, member: ReductionMember | MapMember) -> object:
+        """What kernels have in common that take the same for the same schedule."""
+        text, memory = member.identity()
+        return kind, text, tuple((self._dtypes[name], name in self._weights.names) for name in memory)
+
+    def _predicted(self, work: Work, schedule: MemberSchedule) -> float:
+        kernel = work.kernel(work.kind, [schedule], self._target, self._dtypes)
+        kernel = tune_loops(kernel, self._target, expected=self._expected)
+        return predict(kernel, self._target, self._expected, self._weights).cost.seconds

@@ -1,0 +1,63 @@
+"""Kernels to be: members, how their statements become one kernel, and the kernel that a schedule makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from opweld.schedule.schedule import MemberSchedule
+from opweld.target import Target
+from opweld.tensor.cost import Count
+from opweld.tensor.dim import Dim, Symbol, symbols_of
+from opweld.tensor.dtype import DType
+from opweld.tile.member import Member
+from opweld.tile.members.recurrence import Compose
+from opweld.tile.tile import Buffer, Kernel, Statement, dims_of_statement, memory_of, walk_statements
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One kernel to be: its members in order, how their statements become one kernel, and the bytes it must move, of
+    which it writes `written`.
+
+    `subject` names it in decisions: a value that it is about, and what tells it from other kernels of its region.
+    `first`: it is launched before the others, although its members come last in the schedule."""
+
+    kind: str
+    subject: tuple[str, ...]
+    members: tuple[Member, ...]
+    compose: Compose
+    count: Count
+    bytes: Dim
+    written: Dim
+    serial: bool = False
+    first: bool = False
+
+    def kernel(
+        self,
+        name: str,
+        schedules: Sequence[MemberSchedule],
+        target: Target,
+        dtypes: Mapping[str, DType],
+        origin: tuple[str, ...] = (),
+    ) -> Kernel:
+        """What the schedules make of the members, one for each; its loops are as they come.
+
+        dtypes: of all memory. Raises OptionError for schedules of other members."""
+        made = self.compose([m.realise(s, target) for m, s in zip(self.members, schedules, strict=True)])
+        local = {block.name for block in made.scratch}
+        read, written = memory_of(made.body)
+        names = [n for n in dict.fromkeys((*read, *written)) if n not in local]
+        buffers = tuple(
+            Buffer(n, dtypes[n], "update" if n in read and n in written else "write" if n in written else "read")
+            for n in names
+        )
+        sizes = _symbols((*(a.extent for a in made.grid), *(b.elements for b in made.scratch)), made.body)
+        return Kernel(name, buffers, sizes, made.grid, made.body, made.scratch, origin)
+
+
+def _symbols(dims: Iterable[Dim], body: tuple[Statement, ...]) -> tuple[Symbol, ...]:
+    found: set[Symbol] = set()
+    for dim in (*dims, *(d for s in walk_statements(body) for d in dims_of_statement(s))):
+        found |= symbols_of(dim)
+    return tuple(sorted(found, key=lambda s: s.name))
