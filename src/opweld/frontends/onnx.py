@@ -62,12 +62,12 @@ class OnnxSource(Source):
     model: Path | bytes | onnx.ModelProto
 
     @property
-    def title(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def title(self) -> str:
         """The path, where there is one."""
         return str(self.model) if isinstance(self.model, Path) else "a model"
 
     @property
-    def folder(self) -> Path:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def folder(self) -> Path:
         """The folder of the file."""
         return self.model.parent if isinstance(self.model, Path) else Path()
 

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 
 class Source(ABC):
-    """A model that one front end reads. It pickles, and does not change.
+    """A model that one front end reads. It pickles, and does not change."""
 
-    `title`: how messages call it. `folder`: where the files lie that it refers to.
-    """
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return "a model"
 
-    title: str = "a model"
-    folder: Path = Path()
+    @property
+    def folder(self) -> Path:
+        """Where the files lie that it refers to."""
+        return Path()
 
     @abstractmethod
     def digest(self, cache: Cache) -> str:

@@ -91,7 +91,7 @@ class TensorSource(Source):
         )
 
     @property
-    def title(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def title(self) -> str:
         """The name of the program."""
         return f"the tensor program {self.name!r}"
 

@@ -47,8 +47,6 @@ def traced(*, operator: str = "Softmax", axis: Any = -1) -> Graph:
 class Traced(Source):
     """A model of a made-up format."""
 
-    title = "the traced model"
-
     def __init__(self, made: Graph) -> None:
         self.graph = made
 

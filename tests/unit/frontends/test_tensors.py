@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,23 @@ def test_a_flow_of_programs_decides_as_it_runs() -> None:
         while wanted.sum() < 100:
             wanted += wanted
         np.testing.assert_array_equal(model.run({"x": x})["y"], wanted)
+
+
+def test_a_flow_that_does_not_fit_together_is_refused() -> None:
+    flow = counting()
+    first, rest = flow.segments
+    wrong = {
+        "needs a segment": replace(flow, segments=()),
+        "two outputs": replace(flow, outputs=(("y", "v"), ("y", "v"))),
+        "1 programs and 2 endings": replace(flow, segments=(replace(first, endings=(LAST, LAST)), rest)),
+        "followed by segment 7": replace(flow, segments=(replace(first, endings=(Ending(7),)), rest)),
+        "'x', which is no input": replace(flow, inputs=("z",)),
+        "the input 'z'": replace(flow, inputs=("x", "z")),
+        "output 'y' of the flow is 'nothing'": replace(flow, outputs=(("y", "nothing"),)),
+    }
+    for told, made in wrong.items():
+        with pytest.raises(ModelError, match=re.escape(told)):
+            source_of(made)
 
 
 @pytest.mark.parametrize("own", [True, False])
