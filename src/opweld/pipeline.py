@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opweld import __version__
+from opweld import __version__, extensions
 from opweld.account.account import Account
 from opweld.backends import backend_of
 from opweld.build import artifact
@@ -23,7 +23,6 @@ from opweld.ledger import Ledger, Measured
 from opweld.naming import check_names
 from opweld.options import Environment, Options
 from opweld.record import NodeEntry, Record, SymbolEntry, VariantEntry
-from opweld.rewrite.added import added, kinds
 from opweld.rules import COMPILED, Rule
 from opweld.schedule.expected import Expected, check_hints, expected_sizes
 from opweld.schedule.file import parse_schedules, print_schedules
@@ -123,6 +122,10 @@ def ledger_of(
 
 def decided(options: Options) -> Mapping[str, Rule]:
     """The kinds of decisions that there can be in a compilation, by name."""
+    if not options.rules and not extensions.count(extensions.RULES):
+        return COMPILED
+    from opweld.rewrite.added import added, kinds  # what rewrites graphs is not loaded for models that are none
+
     return {**COMPILED, **kinds(added(options.rules))}
 
 

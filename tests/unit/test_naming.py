@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import opweld
-from opweld import pipeline
 from opweld.errors import OptionError
+from opweld.frontend import onnx
 from opweld.naming import check_names
 from opweld.rules import COMPILED
 from tests.unit.frontend.models import model_of, node
@@ -44,7 +44,7 @@ def test_before_the_work(options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*arguments: object) -> None:
         raise AssertionError("begun")
 
-    monkeypatch.setattr(pipeline.onnx, "load", work)
+    monkeypatch.setattr(onnx, "load_file", work)
     with pytest.raises(OptionError):
         opweld.compile(RELU, **options)
     with pytest.raises(OptionError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +38,7 @@ from opweld.programs import (
     parse_program,
     reduce,
 )
+from tests.patience import PATIENCE_S
 
 Array = np.ndarray[Any, Any]
 
@@ -244,6 +247,18 @@ def test_a_program_keeps_values_between_runs(own: bool) -> None:
     state, x = model.new_state(), np.arange(3, dtype=np.float32)
     for count in (1, 2, 3):
         np.testing.assert_array_equal(model.run({"x": x}, state)["y"], count * x)
+
+
+def test_programs_compile_where_there_is_no_onnx() -> None:
+    code = "import sys\nfor name in ('onnx', 'onnx_ir'):\n    sys.modules[name] = None\n"
+    code += f"import numpy as np, opweld\nfrom opweld.programs import parse_program\nTEXT = {TEXT!r}\n"
+    code += "program = parse_program(TEXT, {'weights': np.ones((24, 5), np.float32)})\n"
+    code += "print(opweld.compile(program, threads=1).run({'x': np.ones((2, 24), np.float32)})['y'].tolist())"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout == f"{[[24.0] * 5] * 2}\n"
 
 
 def test_a_source_is_one_already() -> None:
