@@ -177,7 +177,7 @@ class _Placing:
         vectors = self._expected.product(axis.extent for axis in axes) / target.vector_lanes_f32
         passes = -(-rows // most_rows(VECTORS, summed.dtype, target))
         parts = _without_scale(factor.value, summed)
-        computed = passes * vectors * self._cycles(factor.value if parts is None else parts[0]) / core.hertz
+        computed = passes * vectors * self._cycles(factor.value if parts is None else parts[0], summed) / core.hertz
         lane = self._expected.product(axis.extent for axis in tensor.axes if axis in axes)
         reduced = self._expected.product(axis.extent for axis in summed.axes)
         shape = Product(lane, rows, reduced, 1, summed.dtype, target)
@@ -193,7 +193,7 @@ class _Placing:
         axes = axes_in(factor.operand)
         columns = self._expected.product(axis.extent for axis in tensor.axes if axis not in axes)
         tiles = -(-max(1, columns) // (VECTORS * target.vector_lanes_f32))
-        each = self._cycles(factor.value)
+        each = self._cycles(factor.value, summed)
         computed = self._expected.product(axis.extent for axis in axes) * tiles * each / core.hertz
         wider = factor.value.dtype.bytes - factor.operand.dtype.bytes
         moved = 2 * max(0, wider) * elements / level_rate(elements * factor.value.dtype.bytes, target)
@@ -201,10 +201,11 @@ class _Placing:
         made = 0.0 if factor.operand.tensor in self._producers else LAUNCH
         return computed, once + moved + made
 
-    def _cycles(self, value: Expr) -> float:
-        """Of a vector of a factor, beside its load."""
-        others = [node for node in walk(value) if not isinstance(node, Load | Const)]
-        return sum(CONVERT if isinstance(node, Cast) else 1 / core_of(self._target).products for node in others)
+    def _cycles(self, value: Expr, summed: Reduce) -> float:
+        """Of a vector of a factor, beside its load; what is the same for all that is summed is computed before."""
+        axes = set(summed.axes)
+        nodes = [node for node in walk(value) if not isinstance(node, Load | Const) and free_atoms(node) & axes]
+        return sum(CONVERT if isinstance(node, Cast) else 1 / core_of(self._target).products for node in nodes)
 
     # ---------------------------------------------------------------------------------------------------- in memory
 

@@ -61,8 +61,8 @@ GATHER, SCATTER = 1.0, 1.5
 """Cycles to load, to store one element of a vector on its own."""
 COPY = 2.0
 """Cycles to copy an element to where lanes want it."""
-CONVERT = 1.0
-"""Cycles to convert a vector to another type."""
+CONVERT = 0.5
+"""Cycles to convert a vector to another type, beside loads and products."""
 COLLAPSE = 30
 """Cycles to reduce a vector to one element: four shuffles, each followed by a sum."""
 GUARD = 1.0

@@ -54,6 +54,12 @@ def test_few_rows_read_weights_as_they_are_stored() -> None:
     assert [answers[weights] for answers in taken] == ["in registers", "in memory"]
 
 
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_one_row_reads_quantized_weights_as_they_are_stored(target: str) -> None:
+    (taken,) = decisions(compile_text(dequantized(1, 768, 3072), TARGETS[target])).values()
+    assert taken == "in registers", "its zero points are converted once, before the sum"
+
+
 def test_all_readers_of_a_value_that_is_kept_wider_read_that_one() -> None:
     compiled = compile_text(narrow(64, 64, 64))
     (widened,) = [t for region in compiled.regions.regions for t in region.tensors if t.name.endswith("_f32")]
