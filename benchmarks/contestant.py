@@ -77,7 +77,7 @@ def _answers(run: Callable[[], object], end: float) -> int:
 
 def _requests(model: Path, feeds: dict[str, Any], threads: int, clients: int) -> list[Callable[[], object]]:
     """OpenVINO as its users serve several clients: one model, tuned for throughput, a request for each."""
-    from opweld.cli.peers import openvino
+    from opweld.experiments.peers import openvino
 
     compiled = openvino(model, feeds, threads, "THROUGHPUT")
     requests = [compiled.create_infer_request() for _ in range(clients)]
@@ -103,7 +103,7 @@ def _opener(
         return lambda: partial(opweld.compile(str(model), threads=threads, disable=disable).run, feeds)
     if runtime == "inductor":
         return _inductor(model, feeds, threads)
-    from opweld.cli.peers import prepare
+    from opweld.experiments.peers import prepare
 
     with contextlib.suppress(ImportError):
         import_module(runtime)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.zoo import fetch, inputs
 from opweld.cli import show
-from opweld.cli.contest import Row, contest
 from opweld.cli.open import open_model
 from opweld.errors import OpweldError
+from opweld.experiments.contest import Row, contest
 from opweld.options import Options, available_cores
 from opweld.table import Column, of_names
 from opweld.verify.check import check_outputs

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from opweld.compile import load as load
     from opweld.compile import optimize as optimize
     from opweld.errors import OpweldError as OpweldError
+    from opweld.experiments.bisect import bisect as bisect
+    from opweld.experiments.contest import bench as bench
+    from opweld.experiments.traced import trace as trace
+    from opweld.experiments.verified import verify as verify
     from opweld.inspection import analyze as analyze
     from opweld.inspection import explain as explain
     from opweld.onnxruntime import *  # noqa: F403
@@ -60,10 +64,14 @@ _HOMES = {
     "Model": "opweld.compile",
     "OpweldError": "opweld.errors",
     "analyze": "opweld.inspection",
+    "bench": "opweld.experiments.contest",
+    "bisect": "opweld.experiments.bisect",
     "compile": "opweld.compile",
     "explain": "opweld.inspection",
     "load": "opweld.compile",
     "optimize": "opweld.compile",
+    "trace": "opweld.experiments.traced",
+    "verify": "opweld.experiments.verified",
     **dict.fromkeys(_ONNXRUNTIME, "opweld.onnxruntime"),
 }
 """Where each public name lives."""

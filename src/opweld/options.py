@@ -245,6 +245,11 @@ class Options:
                 values[entry.name] = told.kind.check(told.flag, value)
         return cls(**values)
 
+    def keywords(self) -> CompileOptions:
+        """The keyword arguments that these options are made of."""
+        values = _values(self)
+        return cast(CompileOptions, {entry.name: values[entry.name] for entry in entries(self)})
+
     def digest(self) -> str:
         """A hash of all that changes what is compiled, but for rules, of which `extensions.digest` makes one."""
         values = _values(self)
@@ -276,8 +281,7 @@ class Options:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = _values(self)
-        return (_options, ({entry.name: values[entry.name] for entry in entries(self)},))
+        return (_options, (self.keywords(),))
 
 
 def _values(options: Options) -> dict[str, Any]:

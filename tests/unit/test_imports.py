@@ -65,13 +65,14 @@ ORDER = (
     ("inspection",),
     ("compile",),
     ("report",),
+    ("experiments",),
     ("onnxruntime",),
     ("backend", "cli", "capi", "shim", "run", "__main__"),
 )
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
 # Who may know ONNX: what reads and writes it, and what compares with it. Others see a Program, or the graph of `ir.py`.
-ONNX_READERS = ("frontend", "rewrite", "verify", "backend", "cli")
+ONNX_READERS = ("frontend", "rewrite", "verify", "experiments", "backend", "cli")
 ONNX_WRITERS = {Path("account/regions.py")}
 LIBRARIES = ("onnx", "onnx_ir", "torch")
 

@@ -97,7 +97,7 @@ def with_options(
     def take(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(**given: Any) -> None:
-            texts = {name: given.pop(name) for name in names}
+            texts = {name: given.pop(name, None) for name in names}
             command(**given, options=table.of_texts(texts))
 
         own = inspect.signature(command, eval_str=True).parameters.values()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+import opweld
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.ledger import printable
@@ -49,9 +49,8 @@ def bench(
     difference to that runtime's outputs, as a part of each output's scale. Nine of ten runs took at most p90: where
     that is far from the median, or the system took processors away, which is said before the table, measure again.
     """
-    from opweld.cli.contest import Row, contest
-    from opweld.cli.open import Opened
-    from opweld.cli.peers import PEERS, check_installed
+    from opweld.experiments.contest import Row
+    from opweld.experiments.peers import PEERS, check_installed
     from opweld.verify.asked import check_asked
 
     peers = [] if vs == "none" else _names(vs, "--vs")
@@ -63,18 +62,24 @@ def bench(
         if level not in LEVELS:
             raise OptionError(f"--levels {level!r}: expected some of {', '.join(LEVELS)}")
     check_installed(peers)
-    variants = {level: replace(options, level=level) for level in chosen}
-    rows: list[Row] = []
     sizes, given = arguments.sizes(dim), arguments.pairs(values, "--input")
     for model in models:  # all of them before the first is compiled
         arguments.check_files(model, json=json)
         check_asked(model, given, sizes, seed)
-    for model in models:
-
-        def feeds(opened: Opened) -> dict[str, Any]:
-            return opened.feeds(given, sizes, seed)
-
-        rows += contest(model, model.stem, variants, peers, feeds, rounds, sizes, given)
+    rows: list[Row] = []
+    with show.progress() as progress:
+        for model in models:
+            rows += opweld.bench(
+                model,
+                given,
+                sizes=sizes,
+                seed=seed,
+                vs=peers,
+                levels=chosen,
+                rounds=rounds,
+                progress=progress,
+                **options.keywords(),
+            )
     if json is not None:
         show.write_json({"rows": [row.to_json() for row in rows]}, json)
     if json is None or str(json) != "-":

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import opweld
 from opweld.cli import arguments, show
-from opweld.cli.optimize import RUNTIMES
-from opweld.errors import OptionError, RunError
 from opweld.ledger import Decision, printable
 from opweld.options import Options
 
 if TYPE_CHECKING:
-    from opweld.verify.apart import Apart
-    from opweld.verify.bisect import Attempt, Attempting, Bisection, Trial
+    from opweld.verify.bisect import Bisection, Trial
 
 
 @arguments.with_options(without=(*arguments.RUNNING, "tune", "schedules"))
@@ -61,29 +58,22 @@ def bisect(
     good and bad: 2 + log2(n) runs. What is wrong without any decision is no decision's fault, and it says so. Exit
     status 0 when the model is good, 1 when it is not.
     """
-    from opweld.verify.asked import check_asked
-
-    if runtime not in RUNTIMES:
-        raise OptionError(f"--for {runtime!r}: expected {' or '.join(RUNTIMES)}")
-    if latency is not None and (optimized or rtol is not None or atol is not None):
-        raise OptionError("--latency stands alone: it compares times of compiled models, and no answers")
-    if latency is not None and not latency >= 1:
-        raise OptionError(f"--latency {latency}: expected 1 or more, which is the model without any decision")
-    from opweld.verify.apart import Apart
-    from opweld.verify.bisect import bisect as search
-    from opweld.verify.check import check_tolerances
-
-    check_tolerances(rtol=rtol, atol=atol)
     arguments.check_files(model, json=json)
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
-    check_asked(model, given, dims, seed)
-    with show.progress() as progress, Apart() as apart:
-        attempt = (
-            _rewriting(model, options, given, dims, seed, runtime, rtol, atol)
-            if optimized
-            else _compiling(model, options, given, dims, seed, latency, rtol, atol, apart)
+    with show.progress() as progress:
+        found = opweld.bisect(
+            model,
+            given,
+            sizes=dims,
+            seed=seed,
+            rtol=rtol,
+            atol=atol,
+            latency=latency,
+            optimized=optimized,
+            runtime=runtime,
+            progress=progress,
+            **options.keywords(),
         )
-        found = search(_shown(attempt, progress))
     measure = "time" if latency is not None else "error"
     if json is not None:
         show.write_json({"model": str(model), "measure": measure, **_data(found)}, json)
@@ -91,69 +81,6 @@ def bisect(
         show.text("\n".join(_report(found, str(model), measure, "optimize" if optimized else "compile")))
     if not found.whole.good:
         raise typer.Exit(1)
-
-
-def _compiling(
-    model: Path,
-    options: Options,
-    given: dict[str, str],
-    dims: dict[str, int],
-    seed: int,
-    latency: float | None,
-    rtol: float | None,
-    atol: float | None,
-    apart: Apart,
-) -> Attempting:
-    from opweld.cli.attempts import ByError, ByTime, CompiledAttempts
-    from opweld.cli.open import Opened
-    from opweld.runtime.fitted import FittedSessions
-    from opweld.runtime.session import Session
-
-    def feeds(session: Session) -> dict[str, Any]:
-        return Opened(session, FittedSessions(session, None)).feeds(given, dims, seed)
-
-    judge = ByError(model, apart, rtol=rtol, atol=atol) if latency is None else ByTime(latency)
-    attempts = CompiledAttempts(model, options, judge, feeds)
-    if latency is not None:
-        bare = attempts(frozenset(), "").trial  # what all others are timed against
-        if not bare.good:
-            raise RunError(f"without any decision the model does not run: {bare.problem}")
-    return attempts
-
-
-def _rewriting(
-    model: Path,
-    options: Options,
-    given: dict[str, str],
-    dims: dict[str, int],
-    seed: int,
-    runtime: str,
-    rtol: float | None,
-    atol: float | None,
-) -> Attempting:
-    from opweld.cli.attempts import OptimizedAttempts, declared_inputs
-    from opweld.verify.inputs import make_inputs
-
-    feeds = make_inputs(declared_inputs(model), given=given, dims=dims, seed=seed)
-    return OptimizedAttempts(model, options, feeds, contributed=runtime == "onnxruntime", rtol=rtol, atol=atol)
-
-
-def _shown(attempt: Attempting, progress: show.Progress | None) -> Attempting:
-    """The same, with a word before each run to who watches."""
-    runs, most = 0, 0
-
-    def shown(granted: Collection[str] | None, without: str) -> Attempt:
-        nonlocal runs, most
-        if progress is not None:
-            words = "all granted" if granted is None else f"{len(granted)} granted"
-            progress(f"run {runs + 1}: {words}", runs, most)
-        made = attempt(granted, without)
-        runs += 1
-        count = sum(decision.fired for decision in made.ledger)
-        most = most or 3 + math.ceil(math.log2(max(count, 1)))
-        return made
-
-    return shown
 
 
 def _report(found: Bisection, model: str, measure: str, command: str) -> list[str]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from opweld.account.regions import Kept
     from opweld.rewrite.optimize import Optimized
 
-RUNTIMES = ("any", "onnxruntime")
-
 
 @arguments.with_options(rewriting=True)
 def optimize(
@@ -62,6 +60,7 @@ def optimize(
     """
     from opweld.cli.open import file_bytes
     from opweld.compile import keep_regions_of
+    from opweld.experiments.bisect import RUNTIMES
     from opweld.rewrite.optimize import optimize_as_asked
     from opweld.rewrite.write import save
 

@@ -17,8 +17,8 @@ from opweld.options import Options
 
 if TYPE_CHECKING:
     from opweld.analysis.machine import Machine
-    from opweld.cli.open import Opened
-    from opweld.cli.traced import Trace
+    from opweld.experiments.opened import Opened
+    from opweld.experiments.traced import Trace
     from opweld.verify.compare import Comparison
     from opweld.verify.intermediates import Intermediate, Traced
 
@@ -154,7 +154,7 @@ def _measured() -> Machine:
 
 
 def _peers(vs: str) -> list[str]:
-    from opweld.cli.peers import PEERS
+    from opweld.experiments.peers import PEERS
 
     names = [] if vs == "none" else [name.strip() for name in vs.split(",")]
     if len(set(names)) != len(names) or not PEERS.keys() >= set(names):
@@ -166,7 +166,7 @@ def _latencies(
     model: Path, options: Options, peers: list[str], given: Mapping[str, str], dims: Mapping[str, int], seed: int
 ) -> list[dict[str, Any]]:
     """Of opweld and of other runtimes, taken in turn."""
-    from opweld.cli.contest import contest
+    from opweld.experiments.contest import contest
 
     level = {"all": options}
     rows = contest(model, model.stem, level, peers, lambda opened: opened.feeds(given, dims, seed), 7, dims)
@@ -185,7 +185,7 @@ def _numerics(
     """Errors of the outputs and of the values that are in memory, and why some are not there.
 
     `traces`: where the session keeps values; what is `compiled_again` tells them where there are none."""
-    from opweld.cli.traced import compared
+    from opweld.experiments.traced import compared
     from opweld.verify.check import FLOAT64, check_outputs
     from opweld.verify.intermediates import read_values
     from opweld.verify.reference import float64_values

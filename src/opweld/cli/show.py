@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import os
 import sys
 import threading
@@ -105,6 +106,19 @@ def quiet(wanted: bool = True) -> Generator[None]:
         yield
     finally:
         _quiet.reset(token)
+
+
+class _Fed(logging.Handler):
+    """Says on standard error what was made up."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), file=sys.stderr)
+
+
+_fed = logging.getLogger("opweld.fed")
+_fed.addHandler(_Fed())
+_fed.setLevel(logging.INFO)
+_fed.propagate = False
 
 
 @contextmanager

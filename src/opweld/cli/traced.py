@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import onnx
 import typer
 
-from opweld.build.cache import Cache
-from opweld.build.workspace import temporary_folder
+import opweld
 from opweld.cli import show
-from opweld.cli.open import Opened
-from opweld.errors import RunError, UnsupportedError
+from opweld.errors import RunError
+from opweld.experiments.traced import Trace
 from opweld.ledger import printable
 from opweld.options import Options
-from opweld.pipeline import build_artifact
-from opweld.runtime.fitted import FittedSessions
-from opweld.runtime.session import Session
 from opweld.table import Column, of_names, of_words
-from opweld.target import Target
-from opweld.tensor.intern import compilation
 from opweld.verify.intermediates import (
     Intermediate,
-    Kept,
-    Tracing,
-    compare_values,
     first_spoilt,
-    first_undefined,
-    read_values,
 )
-from opweld.verify.reference import float64_values, onnxruntime_values, own_values
-
-
-@dataclass(frozen=True)
-class Trace:
-    """What a model keeps in memory, compared.
-
-    Attributes:
-        values: in the order of the graph.
-        undefined: the first value that has NaNs in float64 too: its name, its node, and how many; None where none has.
-        notes: what could not be had, in sentences.
-    """
-
-    values: tuple[Intermediate, ...]
-    undefined: tuple[str, str, int] | None
-    notes: tuple[str, ...]
 
 
 def traced(
@@ -60,50 +31,11 @@ def traced(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> Trace:
-    """Compiles and runs a model, and compares the values that it keeps in memory.
-
-    Raises RunError naming the node when a kernel meets a bad index, UnsupportedError for a model without a reference in
-    float64."""
-    tracing = Tracing()
-    with temporary_folder() as workspace, compilation():
-        with show.progress() as progress:
-            target = Target.of(options.target)
-            built = build_artifact(model, options, target, workspace, Cache.open(), progress, stage=tracing)
-        session = Session(built.folder, threads=options.threads or None)
-        feeds = Opened(session, FittedSessions(session, None)).feeds(given, dims, seed)
-        read = read_values(session, tracing.traced, feeds)
-        fed = session.as_declared(feeds)
-    with show.working("computing in float64"):
-        return compared(model, read, fed, float64_values(model, fed), rtol=rtol, atol=atol)
-
-
-def compared(
-    model: Path,
-    read: Sequence[tuple[Kept, Any]],
-    fed: Mapping[str, Any],
-    right: Mapping[str, Any],
-    *,
-    rtol: float | None = None,
-    atol: float | None = None,
-) -> Trace:
-    """What a compiled model kept of `fed`, beside the values of the graph in float64 and ONNX Runtime's."""
-    notes: list[str] = []
-    peer: Mapping[str, Any] = {}
-    try:
-        peer = onnxruntime_values(model, fed, [kept.name for kept, _ in read if kept.name in right])
-    except UnsupportedError as error:
-        notes.append(str(error))
-    graph = onnx.load(model, load_external_data=False).graph
-
-    def own() -> Mapping[str, Any]:
-        try:
-            return own_values(model, fed)
-        except UnsupportedError as error:
-            notes.append(str(error))
-            return {}
-
-    values = compare_values(graph, read, right, peer, own, rtol=rtol, atol=atol)
-    return Trace(tuple(values), first_undefined(graph, right), tuple(notes))
+    """See `opweld.trace`, with a progress bar."""
+    with show.progress() as progress:
+        return opweld.trace(
+            model, given, sizes=dims, seed=seed, rtol=rtol, atol=atol, progress=progress, **options.keywords()
+        )
 
 
 def report_values(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import opweld
 from opweld.cli import arguments, show
 from opweld.errors import OptionError
 from opweld.ledger import printable
@@ -57,20 +58,8 @@ def verify(
     Tolerated is the larger of 1e-5 of an output's scale and four times ONNX Runtime's own error, unless --rtol or
     --atol say otherwise. Exit status 1 when an output is outside. Noise is a poor input for a detector: give real ones.
     """
-    from opweld.cli.open import open_model
-    from opweld.verify.asked import check_asked
-    from opweld.verify.check import check_outputs, check_tolerances
-
-    check_tolerances(rtol=rtol, atol=atol)
-    if model.is_dir() and against is None:
-        raise OptionError(f"{str(model)!r} is an artifact, which holds no graph: name the model with --against")
-    if against is not None:
-        from opweld.frontend.onnx import read_model
-
-        read_model(against)  # what cannot be read is said before anything runs
     arguments.check_files(model, json=json)
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)
-    check_asked(model, given, dims, seed)
     if intermediates or first_bad:
         if model.is_dir() or against is not None:
             raise OptionError("--intermediates and --first-bad compile the model to see where its values are: name it")
@@ -81,17 +70,19 @@ def verify(
         else:
             report_values(model, options, given, dims, seed, json, rtol=rtol, atol=atol)
         return
-    opened = open_model(model, options, dims)
-    feeds = opened.feeds(given, dims, seed)
-    outputs = opened.run(feeds)
-    with show.working("computing in float64"):
-        check = check_outputs(
-            against or model,
-            opened.session.as_declared(feeds),
-            list(outputs),
-            list(outputs.values()),
+    if model.is_dir() and against is None:
+        raise OptionError(f"{str(model)!r} is an artifact, which holds no graph: name the model with --against")
+    with show.progress() as progress:
+        check = opweld.verify(
+            model,
+            given,
+            sizes=dims,
+            seed=seed,
             rtol=rtol,
             atol=atol,
+            against=against,
+            progress=progress,
+            **options.keywords(),
         )
     if json is not None:
         show.write_json({"model": str(model), **_data(check)}, json)

@@ -13,15 +13,15 @@ from opweld.frontend.onnx import declaration_of
 from opweld.interface import ANONYMOUS, Argument, TensorInfo
 from opweld.runtime import dtypes
 from opweld.runtime.feed import check_shape
-from opweld.verify.inputs import given_array
+from opweld.verify.inputs import Given, given_array
 
 
-def check_asked(model: Path, given: Mapping[str, str], dims: Mapping[str, int], seed: int = 0) -> None:
+def check_asked(model: Path, given: Mapping[str, Given], dims: Mapping[str, int], seed: int = 0) -> None:
     """Refuses inputs and sizes that an ONNX file has not; says nothing of an artifact, which is opened at once.
 
     Args:
         model: the path of either.
-        given: texts by input name, as for `make_inputs`.
+        given: by input name, arrays or texts, as for `make_inputs`.
         dims: sizes of symbolic dims by name.
         seed: of made-up inputs.
 
@@ -50,7 +50,7 @@ def check_asked(model: Path, given: Mapping[str, str], dims: Mapping[str, int], 
             raise OptionError(f"--dim {name!r}: the inputs' symbolic dims are {', '.join(sorted(known)) or 'none'}")
 
 
-def _check_value(value: Argument, text: str, dims: Mapping[str, int]) -> None:
+def _check_value(value: Argument, text: Given, dims: Mapping[str, int]) -> None:
     code = onnx.TensorProto.DataType.Value(value.type.removeprefix("tensor(").removesuffix(")").upper())
     if code in dtypes.NAMES:
         array = given_array(TensorInfo(value.name, dtypes.NAMES[code], value.shape), text, dims)

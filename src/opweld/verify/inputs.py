@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from opweld.runtime import dtypes
 from opweld.verify.expected import Expectation, Place
 
 Array = NDArray[Any]
+
+Given: TypeAlias = "str | Array"
+"""What an input is to be: an array, or a text that says it."""
 
 _MAX_ELEMENTS = 1 << 30
 
@@ -54,13 +57,14 @@ class Declared(Protocol):
 
 
 def make_inputs(
-    declared: Sequence[Declared], *, given: Mapping[str, str], dims: Mapping[str, int], seed: int = 0
+    declared: Sequence[Declared], *, given: Mapping[str, Given], dims: Mapping[str, int], seed: int = 0
 ) -> dict[str, Array]:
     """Arrays for all inputs of a model.
 
     Args:
         declared: the model's inputs.
-        given: texts by input name: a `.npy` file, a number that fills the input, or a shape such as `1x3x224x224`.
+        given: by input name, an array, or a text: a `.npy` file, a number that fills the input, or a shape such as
+            `1x3x224x224`.
         dims: sizes of symbolic dims by name; others get a usual size.
         seed: of the random values: floats normally distributed, integers 0 or 1, which every vocabulary has.
 
@@ -81,7 +85,7 @@ def make_inputs(
 
 def _arrays(
     declared: Sequence[Declared],
-    given: Mapping[str, str],
+    given: Mapping[str, Given],
     dims: Mapping[str | Place, int],
     random: np.random.Generator | None,
     numbers: Mapping[Place, int] | None = None,
@@ -111,7 +115,7 @@ def fitting_inputs(
     declared: Sequence[Declared],
     binds: Callable[[Mapping[str, Array]], object],
     *,
-    given: Mapping[str, str],
+    given: Mapping[str, Given],
     dims: Mapping[str, int],
     seed: int = 0,
     expected: Expectation | None = None,
@@ -140,7 +144,7 @@ def fitting_inputs(
 
 
 def _attempts(
-    declared: Sequence[Declared], given: Mapping[str, str], dims: Mapping[str, int], expected: Expectation
+    declared: Sequence[Declared], given: Mapping[str, Given], dims: Mapping[str, int], expected: Expectation
 ) -> Iterator[tuple[Mapping[str | Place, int], Mapping[Place, int]]]:
     """Sizes of dims beside those that are given, and numbers, in the order in which they are worth a try."""
     following, free = _following(declared, given, dims, expected)
@@ -157,7 +161,7 @@ def _attempts(
 
 
 def _following(
-    declared: Sequence[Declared], given: Mapping[str, str], dims: Mapping[str, int], expected: Expectation
+    declared: Sequence[Declared], given: Mapping[str, Given], dims: Mapping[str, int], expected: Expectation
 ) -> tuple[list[Place], dict[str | Place, int]]:
     """The dims without a name that follow from others, and the sizes that are expected of those that do not."""
     following: list[Place] = []
@@ -175,7 +179,7 @@ def _following(
     return following, free
 
 
-def _usual(declared: Sequence[Declared], given: Mapping[str, str], dims: Mapping[str, int]) -> dict[Place, int]:
+def _usual(declared: Sequence[Declared], given: Mapping[str, Given], dims: Mapping[str, int]) -> dict[Place, int]:
     """The usual sizes of all dims."""
     shapes = {
         value.name: tuple(
@@ -188,7 +192,7 @@ def _usual(declared: Sequence[Declared], given: Mapping[str, str], dims: Mapping
     return {(name, axis): size for name, shape in shapes.items() for axis, size in enumerate(shape)}
 
 
-def described(feeds: Mapping[str, Array], given: Mapping[str, str]) -> str:
+def described(feeds: Mapping[str, Array], given: Mapping[str, Given]) -> str:
     """What is fed, for people: shapes of what was made up at random, numbers as they are; what was given is named."""
     told: list[str] = []
     for name, array in feeds.items():
@@ -203,7 +207,7 @@ def described(feeds: Mapping[str, Array], given: Mapping[str, str]) -> str:
 
 
 def _tries(
-    declared: Sequence[Declared], given: Mapping[str, str], dims: Mapping[str, int]
+    declared: Sequence[Declared], given: Mapping[str, Given], dims: Mapping[str, int]
 ) -> Iterator[dict[str | Place, int]]:
     """Sizes of one symbolic dim, then of two."""
     open_dims = [
@@ -221,9 +225,11 @@ def _tries(
 
 
 def _make(
-    value: Declared, text: str | None, dims: Mapping[str | Place, int], random: np.random.Generator | None
+    value: Declared, text: Given | None, dims: Mapping[str | Place, int], random: np.random.Generator | None
 ) -> Array:
     """The array of an input; zeros without `random`."""
+    if isinstance(text, np.ndarray):
+        return text
     if text is not None and text.endswith(".npy"):
         return _load(value.name, Path(text))
     if value.shape is None:
@@ -250,7 +256,7 @@ def _make(
         ) from error
 
 
-def given_array(value: Declared, text: str, dims: Mapping[str, int]) -> Array:
+def given_array(value: Declared, text: Given, dims: Mapping[str, int]) -> Array:
     """What a text says of an input, as for `make_inputs`: the array of a file, or one of the shape that it names, of
     zeros. Raises InputError or OptionError naming the input."""
     return _make(value, text, {**dims}, None)

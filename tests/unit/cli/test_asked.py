@@ -39,7 +39,8 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module, name in ((cached, "_compiled"), (accounts, "_found"), (reference, "float64_outputs")):
         monkeypatch.setattr(module, name, compiles)
-    monkeypatch.setattr("opweld.pipeline.build_artifact", compiles)
+    for where in ("pipeline", "experiments.attempts", "experiments.traced"):
+        monkeypatch.setattr(f"opweld.{where}.build_artifact", compiles)
     monkeypatch.setattr("opweld.rewrite.optimize.optimize_as_asked", compiles)
 
 

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from opweld.analysis.disturbance import Disturbance
-from opweld.cli import contest as contests
 from opweld.cli.bench import print_rows
-from opweld.cli.contest import Row, contest
 from opweld.cli.main import app
-from opweld.cli.measure import Timing
 from opweld.errors import OptionError
+from opweld.experiments import contest as contests
+from opweld.experiments.contest import Row, contest
+from opweld.experiments.measure import Timing
 from opweld.options import Options
 
 QUIET = Disturbance(steal=0.0, others=0.0, switches=0.0, spread=1.0)

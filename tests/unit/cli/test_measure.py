@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from opweld.analysis import alternate as blocks
-from opweld.cli.measure import Timing, alternate
+from opweld.experiments.measure import Timing, alternate
 
 
 @pytest.fixture(autouse=True)

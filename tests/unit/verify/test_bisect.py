@@ -14,12 +14,12 @@ import pytest
 import typer
 from onnx import TensorProto, helper, numpy_helper
 
-from opweld.cli import attempts
-from opweld.cli.attempts import ByError, ByTime, CompiledAttempts, OptimizedAttempts
 from opweld.cli.bisect import bisect as command
-from opweld.cli.measure import Timing
 from opweld.codegen.c import vectorise
 from opweld.codegen.c.vector import integer, plus
+from opweld.experiments import attempts
+from opweld.experiments.attempts import ByError, ByTime, CompiledAttempts, OptimizedAttempts
+from opweld.experiments.measure import Timing
 from opweld.fuse import epilogues
 from opweld.ledger import Alternative, Decision, Ledger
 from opweld.options import Options
@@ -220,7 +220,7 @@ def test_a_fault_of_a_rule(model: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert found.without is not None and found.without.good
     np.save(model.with_suffix(".npy"), FEEDS["x"])
     with pytest.raises(typer.Exit):
-        command(model, values=[f"x={model.with_suffix('.npy')}"], rtol=1e-4, disable=list(APART.disable))
+        command(model=model, values=[f"x={model.with_suffix('.npy')}"], rtol=1e-4, disable=list(APART.disable))
     said = capsys.readouterr().out
     assert f"{decision.id} fuse.epilogue fused at product2, bias2\n" in said
     assert said.splitlines()[-1].startswith("good with all but this one")

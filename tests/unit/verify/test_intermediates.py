@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from opweld.cli import traced as cli_traced
 from opweld.cli.traced import report_first_bad, traced
+from opweld.experiments import traced as experiment
 from opweld.options import Options
 from opweld.tensor.expr import binary, const, loads
 from opweld.tile.member import Made, ReductionMember
@@ -283,8 +283,8 @@ def test_a_peer_that_is_off_by_more_than_rounding_excuses_nothing(
         return own_values(model, fed)
 
     monkeypatch.setattr(intermediates, "compare", off)
-    monkeypatch.setattr(cli_traced, "onnxruntime_values", saturated)
-    monkeypatch.setattr(cli_traced, "own_values", own)
+    monkeypatch.setattr(experiment, "onnxruntime_values", saturated)
+    monkeypatch.setattr(experiment, "own_values", own)
     assert all(value.comparison.passed for value in values(model, batch=3).values())
     wrong[0] = True
     found = values(model, batch=3)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from numpy.typing import NDArray
 
 from opweld.analysis.disturbance import Disturbance, Watch
-from opweld.cli import show
-from opweld.cli.measure import Timing, alternate
-from opweld.cli.open import Opened, open_model
-from opweld.cli.peers import Run, check_installed, prepare
 from opweld.errors import OptionError
-from opweld.options import Options, available_cores
+from opweld.experiments.measure import Timing, alternate
+from opweld.experiments.opened import Opened, open_model
+from opweld.experiments.peers import PEERS, Run, check_installed, prepare
+from opweld.option import documented
+from opweld.options import CompileOptions, Options, available_cores
+from opweld.verify.asked import check_asked
 from opweld.verify.compare import compare
+from opweld.verify.inputs import Given
 
 Array = NDArray[Any]
+
+
+if TYPE_CHECKING:
+    from opweld.compile import Progress
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,53 @@ class Row:
         return asdict(self) | {"timings": timings, "disturbance": self.disturbance.to_json(), "ratio": self.ratio}
 
 
+@documented(Options)
+def bench(
+    model: str | os.PathLike[str],
+    feeds: Mapping[str, Given] | None = None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    vs: Sequence[str] = ("onnxruntime",),
+    levels: Sequence[str] | None = None,
+    rounds: int = 7,
+    progress: Progress | None = None,
+    **options: Unpack[CompileOptions],
+) -> list[Row]:
+    """Times a model beside other runtimes on the same inputs and threads, in alternating blocks: what `opweld bench`
+    prints.
+
+    Args:
+        model: the path of an ONNX file.
+        feeds: by input, an array, or a text as `opweld run --input` takes it; what is not given is made up.
+        sizes: of symbolic dims of inputs that are made up.
+        seed: of inputs that are made up.
+        vs: runtimes to compare with, of onnxruntime and openvino.
+        levels: to compare, a row each; that of the options where None.
+        rounds: blocks of runs that each contestant gets.
+        progress: called with (what is being done, steps done, steps in all).
+        options: see docs/options.md.
+
+    Returns a row a level: medians in seconds, errors as parts of the scale, bytes. Raises what `compile` raises, and
+    OptionError for a runtime that is not installed, an input or size that the model does not have: before anything is
+    compiled."""
+    path, given, dims = Path(model), feeds or {}, sizes or {}
+    chosen = Options.of(**options)
+    for peer in vs:
+        if peer not in PEERS:
+            raise OptionError(f"vs {peer!r}: expected some of {', '.join(PEERS)}")
+    if rounds < 1:
+        raise OptionError(f"rounds is {rounds}, expected a whole number of at least 1")
+    check_installed(vs)
+    variants = {level: replace(chosen, level=level) for level in levels or (chosen.level,)}
+    check_asked(path, given, dims, seed)
+
+    def make(opened: Opened) -> Mapping[str, Array]:
+        return opened.feeds(given, dims, seed)
+
+    return contest(path, path.stem, variants, vs, make, rounds, dims, given, progress)
+
+
 def contest(
     model: Path,
     name: str,
@@ -72,6 +126,7 @@ def contest(
     rounds: int,
     dims: Mapping[str, int] | None = None,
     given: Collection[str] = (),
+    progress: Progress | None = None,
 ) -> list[Row]:
     """Compiles `model` once per variant (options by level), times variants and peers in turn; answers their rows.
 
@@ -80,7 +135,7 @@ def contest(
     check_installed(peers)
     if model.is_dir():
         raise OptionError(f"{model} is a folder: bench takes ONNX files, which the other runtimes can read too")
-    opened = {level: open_model(model, options, dims) for level, options in variants.items()}
+    opened = {level: open_model(model, options, dims, progress=progress) for level, options in variants.items()}
     first = next(iter(opened.values()))
     threads = next(iter(variants.values())).threads or available_cores()
     feeds = make_feeds(first)
@@ -90,10 +145,9 @@ def contest(
         runs[peer] = prepare(peer, model, feeds, threads)
         answers[peer] = runs[peer]()
     watch = Watch()
-    with show.progress() as progress:
-        timings = alternate(
-            runs, rounds=rounds, progress=progress and (lambda done, total: progress(f"timing {name}", done, total))
-        )
+    timings = alternate(
+        runs, rounds=rounds, progress=progress and (lambda done, total: progress(f"timing {name}", done, total))
+    )
     disturbance = watch.seen(min(timing.spread for timing in timings.values()))
     rows: list[Row] = []
     for level, one in opened.items():

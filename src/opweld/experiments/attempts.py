@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
-from opweld.cli.measure import alternate
 from opweld.errors import OptionError
+from opweld.experiments.measure import alternate
 from opweld.interface import TensorInfo
 from opweld.ledger import Ledger
 from opweld.options import Options
