@@ -60,7 +60,7 @@ def compile_model(
     the model: then they run several times."""
     source = source_of(model)
     if options.rules:
-        from opweld.rewrite.added import added
+        from opweld.rewrite.hoist import added
 
         added(options.rules)  # what is none is said before anything is compiled
     if options.disable or options.pins:

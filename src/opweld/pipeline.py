@@ -124,7 +124,7 @@ def decided(options: Options) -> Mapping[str, Rule]:
     """The kinds of decisions that there can be in a compilation, by name."""
     if not options.rules and not extensions.count(extensions.RULES):
         return COMPILED
-    from opweld.rewrite.added import added, kinds  # what rewrites graphs is not loaded for models that are none
+    from opweld.rewrite.hoist import added, kinds  # what rewrites graphs is not loaded for models that are none
 
     return {**COMPILED, **kinds(added(options.rules))}
 

@@ -162,6 +162,38 @@ def test_what_runs_artifacts_is_light(path: Path) -> None:
         assert name.split(".")[0] in allowed, f"{path}:{line} imports {name}"
 
 
+# `opweld optimize` is a product of its own: who is part of it may know all of `rewrite`, the compiler one module.
+REWRITING = ("rewrite", "account/regions.py", "compile.py", "experiments/attempts.py", "cli/optimize.py", "cli/lock.py")
+DOORS = {"opweld.rewrite", "opweld.rewrite.hoist"}
+
+# What rewriting may know of the compiler: the values of a graph and of its dims, and how operators are read.
+KNOWN_TO_REWRITING = {"errors", "shortage", "extensions", "rules", "naming", "options", "ledger", "ir", "tensor",
+                      "ops", "frontend", "rewrite"}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [p for p in files() if not str(p).startswith(REWRITING)], ids=str)
+def test_the_compiler_knows_one_module_of_rewriting(path: Path) -> None:
+    for line, name in imports(path):
+        inner = name.startswith("opweld.rewrite") and name not in DOORS
+        assert not inner, f"{path}:{line} imports {name}; what compiling needs of rewriting is in rewrite/hoist.py"
+
+
+@pytest.mark.parametrize("path", [p for p in files() if stage_of(p) == "rewrite"], ids=str)
+def test_rewriting_knows_values_of_the_compiler(path: Path) -> None:
+    for line, name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "opweld" and len(parts) > 1:
+            assert parts[1] in KNOWN_TO_REWRITING, f"{path}:{line} imports {name}"
+            assert not any(part.startswith("_") for part in parts), f"{path}:{line} imports {name}"
+
+
+def test_compiling_loads_no_rule_that_it_does_not_apply() -> None:
+    code = PRELUDE + "import opweld.pipeline, opweld.frontends.onnx, opweld.rewrite.hoist as hoist, opweld.rules\n"
+    code += "assert {rule.name for rule in hoist.OWN} == set(opweld.rules.HOISTED)\n"
+    code += "print('opweld.rewrite.optimize' in sys.modules, 'opweld.rewrite.rules.attention' in sys.modules)"
+    assert python(code) == "False False\n"
+
+
 def python(code: str) -> str:
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=PATIENCE_S

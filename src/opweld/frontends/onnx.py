@@ -83,7 +83,7 @@ class OnnxSource(Source):
         from opweld.frontend import onnx
         from opweld.frontend.graph import graph_of
         from opweld.frontends.graph import graph_program
-        from opweld.rewrite.optimize import hoist
+        from opweld.rewrite.hoist import hoist
 
         loaded = stage("load", onnx.load_file, self.model, options.specialisation)
         unwritten = graph_of(loaded.model)

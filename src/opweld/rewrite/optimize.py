@@ -13,7 +13,6 @@ import onnx_ir as ir
 from onnx_ir.passes.common import (
     InlinePass,
     LiftConstantsToInitializersPass,
-    NameFixPass,
     RemoveInitializersFromInputsPass,
     RemoveUnusedOpsetsPass,
     TopologicalSortPass,
@@ -25,7 +24,7 @@ from opweld.ledger import Ledger
 from opweld.naming import check_names
 from opweld.options import Options
 from opweld.rewrite.added import Added, added, kinds
-from opweld.rewrite.engine import rewrite, run
+from opweld.rewrite.apply import apply, name_apart
 from opweld.rewrite.facts import Facts, certain_facts
 from opweld.rewrite.file import without_large
 from opweld.rewrite.passes.branches import take_branches
@@ -34,7 +33,7 @@ from opweld.rewrite.passes.declare import declare_sums
 from opweld.rewrite.passes.fold import fold
 from opweld.rewrite.passes.home import bring_home
 from opweld.rewrite.passes.merge import merge_nodes, merge_tensors
-from opweld.rewrite.rule import Pass, Rule
+from opweld.rewrite.rule import Rule
 from opweld.rewrite.rules.activations import Gelu, HardSigmoid, HardSwish, Mish, Sigmoid, Swish, TanhGelu
 from opweld.rewrite.rules.association import Association
 from opweld.rewrite.rules.attention import Attention
@@ -63,8 +62,7 @@ from opweld.rewrite.rules.softmax import LogSoftmax, Softmax
 from opweld.rewrite.rules.states import Zeros
 from opweld.rewrite.rules.target import Target
 from opweld.rewrite.scope import Scope, qualified
-from opweld.rewrite.sound import check_sound
-from opweld.rules import HOISTED, REWRITES
+from opweld.rules import REWRITES
 from opweld.tensor.intern import compilation
 
 log = logging.getLogger("opweld")
@@ -117,27 +115,6 @@ class Optimized:
     before: Mapping[str, int]
     after: Mapping[str, int]
     notes: Sequence[str] = field(default_factory=list[str])
-
-
-def hoist(model: ir.Model, ledger: Ledger, rules: Iterable[object] = ()) -> ir.Model:
-    """A loaded model rewritten in place for compiling, by the rules of `HOISTED`, these, and those of packages."""
-    users, own = added(rules), [rule for rule in RULES if rule.name in HOISTED]
-    if all(isinstance(rule, Rule) for rule in users) and not any(_occurring(model, (*users, *own))):
-        return model  # nothing is inferred that no rule asks for
-    scope = Scope(model, certain_facts(model))
-    if _apply(scope, ledger, users, own):
-        TopologicalSortPass()(model)
-        _name(model)
-    return model
-
-
-def _occurring(model: ir.Model, rules: Iterable[Added]) -> Iterator[ir.Node]:
-    """The nodes that rules may have something to say about."""
-    asked: dict[str, list[Rule]] = {}
-    for rule in (rule for rule in rules if isinstance(rule, Rule)):
-        for operator in rule.operators:
-            asked.setdefault(operator, []).append(rule)
-    return (node for node in model.graph if any(rule.occurs(node) for rule in asked.get(qualified(node), ())))
 
 
 def optimize_model(
@@ -222,7 +199,7 @@ def _rewritten(
     merge_tensors(scope, ledger)  # of different bodies
     ledger.check_names()
     TopologicalSortPass()(model)
-    _name(model)
+    name_apart(model)
     RemoveUnusedOpsetsPass()(model)
     for value in model.graph.initializers.values():
         if not value.is_graph_output():
@@ -242,40 +219,16 @@ def _rewrite(scope: Scope, ledger: Ledger, growth: int, users: Sequence[Added]) 
         fold(scope, ledger, growth)
         _merge(scope, ledger)
         known = take_branches(scope, bodies, ledger)
-    _apply(scope, ledger, users, RULES, LATER)
+    apply(scope, ledger, users, RULES, LATER, lambda: merge_nodes(scope, ledger))
     for owner, body in bodies:
         if owner.graph is scope.graph:
             _rewrite(body, ledger, growth, users)
-
-
-def _apply(
-    scope: Scope, ledger: Ledger, users: Sequence[Added], own: Sequence[Rule], later: Sequence[Sequence[Rule]] = ()
-) -> bool:
-    """Users' passes and rules, and opweld's own; whether they changed anything. Users' rules are asked first: they are
-    about what opweld does not know."""
-    changed = [run(entry, scope, ledger) for entry in users if isinstance(entry, Pass)]
-    first = [*(entry for entry in users if isinstance(entry, Rule)), *own]
-    changed.append(rewrite(scope, first, ledger, later, lambda: bool(later) and merge_nodes(scope, ledger)))
-    applied = {entry.name for entry in users} & {decision.rule for decision in ledger if decision.fired}
-    if applied:
-        check_sound(scope.graph, sorted(applied))
-    return any(changed)
 
 
 def _merge(scope: Scope, ledger: Ledger) -> None:
     if not scope.path:
         merge_tensors(scope, ledger)
     merge_nodes(scope, ledger)
-
-
-def _name(model: ir.Model) -> None:
-    """Names that are there twice, as that of a node that stands for two, are told apart; what had none has none."""
-    nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
-    unnamed = [node for node in nodes if not node.name]
-    absent = [value for node in nodes for value in node.outputs if not value.name]
-    NameFixPass()(model)
-    for named in (*unnamed, *absent):
-        named.name = ""
 
 
 def _correct(scope: Scope) -> None:

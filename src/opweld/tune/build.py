@@ -18,11 +18,11 @@ from opweld.frontend.program import Program
 from opweld.ledger import Decision, Measured
 from opweld.options import Environment, Options
 from opweld.pipeline import Built, build_artifact, ledger_of, read
-from opweld.rewrite.added import added
+from opweld.rewrite.hoist import candidates_of
 from opweld.stages import Reported, Watched
 from opweld.target import Target
 from opweld.tensor.intern import compilation
-from opweld.tune.candidates import candidates_of, prove
+from opweld.tune.candidates import prove
 from opweld.tune.effort import EFFORTS
 from opweld.tune.trial import Trial
 from opweld.tune.tune import feeds_of, tune
@@ -60,7 +60,7 @@ def build_measured(
     with compilation():
         trials = _Trials(model, options, target, workspace, cache, progress)
         base = trials.of(trials.read({}))
-        candidates = candidates_of(trials.built[base.folder].ledger, added(options.rules)) if runs_here else []
+        candidates = candidates_of(trials.built[base.folder].ledger, options.rules) if runs_here else []
         if not candidates:
             trials.check(base)
         base = _proved(trials, base, candidates)

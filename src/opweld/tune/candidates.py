@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,9 @@ import numpy.typing as npt
 from opweld.analysis.alternate import Blocks
 from opweld.analysis.profile import entry_called
 from opweld.errors import InputError
-from opweld.ledger import MEASURED, Decision, Ledger, Measured
+from opweld.ledger import MEASURED, Decision, Measured
 from opweld.record import KernelEntry, VariantEntry
-from opweld.rewrite.added import Added
-from opweld.rewrite.engine import BASELINE, TAKEN
-from opweld.rewrite.rule import Rule
+from opweld.rewrite.hoist import BASELINE, TAKEN
 from opweld.tune.effort import Effort
 from opweld.tune.trial import Gain, Times, Trial, gain, times_of
 from opweld.tune.tried import Side, Tried, try_out
@@ -36,12 +34,6 @@ SLOWER = 0.995
 """A run may not become slower, but for noise: what a kernel asks of memory may cost its neighbours."""
 
 _log = logging.getLogger("opweld")
-
-
-def candidates_of(ledger: Ledger, rules: Iterable[Added]) -> list[Decision]:
-    """What waits to be measured: nothing pins it, disables it or is above its level."""
-    waiting = {rule.name for rule in rules if isinstance(rule, Rule) and rule.measured}
-    return [d for d in ledger if d.rule in waiting and TAKEN in d.legal and not d.fired and ledger.free(d)]
 
 
 def prove(

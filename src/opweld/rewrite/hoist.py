@@ -1,0 +1,56 @@
+"""What compiling needs of rewriting, and the only module of it that the compiler imports.
+
+Rewriting is a product of its own, `opweld optimize`: ONNX in, ONNX out, by dozens of rules. Compiling applies two of
+them, and those that users add, which may want to be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx_ir as ir
+from onnx_ir.passes.common import TopologicalSortPass
+
+from opweld.ledger import Decision, Ledger
+from opweld.rewrite.added import Added, added, kinds
+from opweld.rewrite.apply import apply, name_apart
+from opweld.rewrite.engine import BASELINE, TAKEN
+from opweld.rewrite.facts import certain_facts
+from opweld.rewrite.rule import Rule
+from opweld.rewrite.rules.consecutive import Consecutive
+from opweld.rewrite.rules.selection import Select
+from opweld.rewrite.scope import Scope, qualified
+
+__all__ = ["BASELINE", "OWN", "TAKEN", "added", "candidates_of", "hoist", "kinds"]
+
+OWN: tuple[Rule, ...] = (Consecutive(), Select())
+"""The rules of opweld's own that compiling applies; `rules.HOISTED` has their names."""
+
+
+def hoist(model: ir.Model, ledger: Ledger, rules: Iterable[object] = ()) -> ir.Model:
+    """A loaded model rewritten in place for compiling, by those of `OWN`, these, and those of packages."""
+    users, own = added(rules), OWN
+    if all(isinstance(rule, Rule) for rule in users) and not any(_occurring(model, (*users, *own))):
+        return model  # nothing is inferred that no rule asks for
+    scope = Scope(model, certain_facts(model))
+    if apply(scope, ledger, users, own):
+        TopologicalSortPass()(model)
+        name_apart(model)
+    return model
+
+
+def candidates_of(ledger: Ledger, rules: Iterable[object]) -> list[Decision]:
+    """The decisions of users' rules that wait to be measured: nothing pins them, disables them or is above their level.
+
+    `rules`: those that were given, as for `hoist`."""
+    waiting = {rule.name for rule in added(rules) if isinstance(rule, Rule) and rule.measured}
+    return [d for d in ledger if d.rule in waiting and TAKEN in d.legal and not d.fired and ledger.free(d)]
+
+
+def _occurring(model: ir.Model, rules: Iterable[Added]) -> Iterator[ir.Node]:
+    """The nodes that rules may have something to say about."""
+    asked: dict[str, list[Rule]] = {}
+    for rule in (rule for rule in rules if isinstance(rule, Rule)):
+        for operator in rule.operators:
+            asked.setdefault(operator, []).append(rule)
+    return (node for node in model.graph if any(rule.occurs(node) for rule in asked.get(qualified(node), ())))
