@@ -85,7 +85,16 @@ def join_pairs(regions: Regions, expected: Expected, target: Target, ledger: Led
 
 def _priced(first: Region, last: Region) -> bool:
     """Whether what is predicted of a form was measured to hold, so that it decides."""
-    return first.kind in TILES and last.kind is Kind.CONTRACTION
+    if last.kind is not Kind.CONTRACTION or first.kind not in TILES:
+        return False
+    return first.kind is Kind.WINDOW or not _slides(first)
+
+
+def _slides(first: Region) -> bool:
+    """Whether neighbours in the result of a region share what they read."""
+    tensor = first.members[0].tensor
+    found = reductions(tensor.body)
+    return bool(found) and slides(found[0], set(tensor.axes))
 
 
 def _operands(last: Region, by_output: dict[str, Region]) -> Iterator[str]:
@@ -244,8 +253,6 @@ def _summed_over(first: Region, site: Load, last: Region) -> Region | str:
     """What a contraction sums over, and the contraction."""
     member, tensor = first.members[0], last.members[0].tensor
     reduce = reductions(tensor.body)[0]
-    if first.kind is Kind.CONTRACTION and slides(reductions(member.tensor.body)[0], set(member.tensor.axes)):
-        return f"neighbours in {site.tensor} share what they read"
     common: list[tuple[Axis, Axis]] = []
     columns: list[Axis] = []
     seen: set[Axis] = set()
@@ -271,7 +278,7 @@ def _summed_over(first: Region, site: Load, last: Region) -> Region | str:
     if not common:
         return f"{site.tensor} has one row"
     # What slides is computed for whole lines at a time: neighbours on a line share what they read.
-    held = common[-1:] if len(common) > 1 and first.kind is Kind.WINDOW else []
+    held = common[-1:] if len(common) > 1 and _slides(first) else []
     rows = common[: len(common) - len(held)]
     row = len(rows) - 1
     if not all(_straight(one, axis) for one, axis in ((last.members[0], rows[row][0]), (member, rows[row][1]))):

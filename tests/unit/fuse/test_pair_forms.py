@@ -186,6 +186,14 @@ def test_a_convolution_and_the_window_over_it(
     check_compiled(with_data(parse_program(text)), made, {})
 
 
+@pytest.mark.parametrize("rows", [None, 1, 2, 4])
+def test_a_convolution_and_the_one_by_one_behind_it(rows: int | None) -> None:
+    """Neighbours share what they read: whole lines are computed at a time, and blocks read some lines again."""
+    text = programs.bottleneck(4, 6, 9, 7)
+    made = pair(text, "x86-64-v4", rows)
+    check_compiled(with_data(parse_program(text)), made, {})
+
+
 @pytest.mark.parametrize("target", ["x86-64-v3", "aarch64"])
 def test_a_window_over_a_convolution_elsewhere(target: str) -> None:
     text = pooled("max", 3, 2, 1, 14, 14, 37)

@@ -191,10 +191,6 @@ def test_prices_are_the_same_when_operands_are_packed() -> None:
             {"output": "the caller reads it from memory"},
         ),
         (
-            programs.bottleneck(16, 24, 9, 9),
-            {"rows": "neighbours in added share what they read"},
-        ),
-        (
             programs.layers(40, 16, 48, 20)
             .replace("hidden[i0, r0], v[r0, i1]", "hidden[i0, r0 + 8], v[r0, i1]")
             .replace("over r0: 48", "over r0: 40")
@@ -204,7 +200,7 @@ def test_prices_are_the_same_when_operands_are_packed() -> None:
         (programs.layers(1, 7, 5, 3), {"rows": "hidden has one row"}),
         (HEADS, {"rows": "along the columns of scores lie both of its factors, and lanes along none"}),
     ],
-    ids=["output", "convolution", "part", "one row", "no lanes"],
+    ids=["output", "part", "one row", "no lanes"],
 )
 def test_what_is_no_pair_says_why(text: str, why: dict[str, str]) -> None:
     regions, decisions = joined(text)
