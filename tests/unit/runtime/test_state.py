@@ -90,9 +90,11 @@ def test_the_same_from_c(name: str, tmp_path: Path) -> None:
     assert told == [next(iter(kept.states)), "stays", "plans", "1", "length", length]
 
 
-def test_a_new_length_is_no_new_plan_and_moves_nothing() -> None:
+@pytest.mark.parametrize("level", ["none", "all"])
+def test_a_new_length_is_no_new_plan_and_moves_nothing(level: Any) -> None:
+    """At level none, intermediate values grow with it."""
     kept = cache()
-    model = compiled(kept)
+    model = compiled(kept, level=level, threads=2)
     state = model.new_state(capacity=200)
     place, rows = state.memory("keys").ctypes.data, [fed((7, 3), 0)]
     np.testing.assert_allclose(model.run({"x": rows[0]}, state)["y"], kept.answer(rows), rtol=1e-5)
