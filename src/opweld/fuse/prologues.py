@@ -168,12 +168,23 @@ class _Placing:
         return choice == "in registers"
 
     def _weights_cost(self, tensor: Tensor, summed: Reduce, factor: _Factor, elements: int) -> tuple[float, float]:
-        """(in registers, in memory) of a constant, along which the lanes run: its bytes come beside the products."""
-        core, target = core_of(self._target), self._target
+        """(in registers, in memory) of a constant, along which the lanes run. Of rows whose number nobody knows, the
+        geometric mean of as many as are expected and of many: what is gained at either counts alike."""
         axes = axes_in(factor.operand)
         extents = [axis.extent for axis in tensor.axes if axis not in axes]
-        known = self._expected.known(product(extents))
-        rows = max(LENGTH, self._expected.product(extents)) if known is None else max(1, known)
+        rows = max(1, self._expected.product(extents))
+        ways = self._weights_at(rows, tensor, summed, factor, elements)
+        if self._expected.known(product(extents)) is not None or rows >= LENGTH:
+            return ways
+        many = self._weights_at(LENGTH, tensor, summed, factor, elements)
+        return math.sqrt(ways[0] * many[0]), math.sqrt(ways[1] * many[1])
+
+    def _weights_at(
+        self, rows: int, tensor: Tensor, summed: Reduce, factor: _Factor, elements: int
+    ) -> tuple[float, float]:
+        """The same of so many rows: the bytes of the constant come beside the products."""
+        core, target = core_of(self._target), self._target
+        axes = axes_in(factor.operand)
         vectors = self._expected.product(axis.extent for axis in axes) / target.vector_lanes_f32
         passes = -(-rows // most_rows(VECTORS, summed.dtype, target))
         parts = _without_scale(factor.value, summed)

@@ -11,7 +11,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Reduce, loads
 from opweld.tensor.parse import parse_program
 from tests.unit.tile.pipeline import Compiled, check_compiled, compile_text, compile_with, with_data
-from tests.unit.tile.programs import dequantized, narrow, narrow_convolution
+from tests.unit.tile.programs import dequantized, narrow, narrow_convolution, symbols
 
 RULE = "fuse.prologue"
 PROGRAMS = {
@@ -56,8 +56,13 @@ def test_few_rows_read_weights_as_they_are_stored() -> None:
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 def test_one_row_reads_quantized_weights_as_they_are_stored(target: str) -> None:
-    (taken,) = decisions(compile_text(dequantized(1, 768, 3072), TARGETS[target])).values()
+    (taken,) = decisions(compile_text(dequantized(1, 2048, 4096), TARGETS[target])).values()
     assert taken == "in registers", "its zero points are converted once, before the sum"
+
+
+def test_a_batch_that_nobody_knows_may_be_one() -> None:
+    compiled = compile_text(narrow("N", 2048, 2048, head=symbols(N="0 of x")))
+    assert "in registers" in {d.taken for d in compiled.ledger if d.rule == RULE and "constant" in d.subject}
 
 
 def test_all_readers_of_a_value_that_is_kept_wider_read_that_one() -> None:
