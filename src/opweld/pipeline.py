@@ -29,7 +29,9 @@ from opweld.schedule.file import parse_schedules, print_schedules
 from opweld.schedule.schedule import Schedule
 from opweld.stages import Reported, Stage, Watched, plain
 from opweld.target import Target
+from opweld.tensor.dim import Dim, Symbol, atoms_of
 from opweld.tensor.flow import Flow, dead_after
+from opweld.tensor.indexed import indexed_by_inputs
 from opweld.tensor.label import labels
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.simplify import simplify_flow
@@ -97,7 +99,18 @@ def _entry(nodes: Sequence[NodeEntry], program: TensorProgram, expected: Expecte
         symbols={s.symbol.name: SymbolEntry(s.input, s.position, s.by_value, s.divisor) for s in program.symbols},
         kernels=made.kernels,
         buffers=made.buffers,
+        indexed={
+            name: tuple(dict.fromkeys(_one_size(extent) for extent in extents if _one_size(extent)))
+            for name, extents in indexed_by_inputs(program).items()
+        },
     )
+
+
+def _one_size(dim: Dim) -> int | str:
+    """A number, or the name of the one symbol that a size is; "" for any other."""
+    if dim.constant is not None:
+        return dim.constant
+    return next((atom.name for atom in atoms_of(dim) if isinstance(atom, Symbol) and dim is atom.dim), "")
 
 
 def ledger_of(

@@ -143,7 +143,8 @@ class VariantEntry:
     """A compiled variant of a segment, the sizes that it was expected to run at, and its kernels in order.
 
     `next` is the segment that follows it; none after the last. `symbols` tell where sizes come from. `nodes` are those
-    that it was lowered from, `buffers` what lies in the arena."""
+    that it was lowered from, `buffers` what lies in the arena. `indexed`: by integer input, the sizes of the axes
+    that its elements choose along, of those that are a number or one of `symbols`."""
 
     name: str
     segment: int
@@ -153,6 +154,7 @@ class VariantEntry:
     symbols: Mapping[str, SymbolEntry] = field(default_factory=dict[str, SymbolEntry])
     nodes: tuple[NodeEntry, ...] = ()
     buffers: tuple[BufferEntry, ...] = ()
+    indexed: Mapping[str, tuple[Size, ...]] = field(default_factory=dict[str, "tuple[Size, ...]"])
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from opweld.build.artifact import MANIFEST
 from opweld.cli.outputs import show_outputs, summaries_of, write_outputs
 from opweld.cli.show import printing
 from opweld.cli.values import sizes
-from opweld.errors import OptionError, OpweldError
+from opweld.errors import OptionError, OpweldError, RunError
 from opweld.option import pairs
 from opweld.runtime.session import Session
 from opweld.verify.expected import expectation_of
-from opweld.verify.inputs import fitting_inputs
+from opweld.verify.inputs import fitting_inputs, made_up_hint
 
 _EXAMPLES = """\
 examples:
@@ -67,7 +67,11 @@ def _run(given: argparse.Namespace) -> None:
         declared, session.check, given=texts, dims=dims, seed=given.seed, expected=expectation_of(session.folder)
     )
     names = [info.name for info in session.manifest.outputs]
-    outputs = dict(zip(names, session.run_tensors(feeds), strict=True))
+    try:
+        outputs = dict(zip(names, session.run_tensors(feeds), strict=True))
+    except RunError as error:
+        made_up = [name for name in feeds if name not in texts]
+        raise RunError(f"{error}; {made_up_hint(made_up)}, with --input" if made_up else str(error)) from error
     files = {} if given.output is None else write_outputs(outputs, given.output)
     show_outputs(summaries_of(outputs, files), rest="")
 

@@ -24,8 +24,11 @@ from opweld.cli.report import report
 from opweld.cli.run import run
 from opweld.cli.show import printing
 from opweld.cli.verify import verify
-from opweld.errors import OptionError, OpweldError
+from opweld.errors import OptionError, OpweldError, RunError
+from opweld.experiments.opened import MADE_UP
+from opweld.ledger import printable
 from opweld.options import Environment
+from opweld.verify.inputs import made_up_hint
 
 app = typer.Typer(
     name="opweld",
@@ -104,6 +107,8 @@ def main() -> None:
         if debug:
             raise
         print(f"opweld: {error}", file=sys.stderr)
+        if isinstance(error, RunError) and (names := [printable(name) for name in MADE_UP.get()]):
+            print(f"opweld: {made_up_hint(names)}, --input {names[0]}=FILE.npy", file=sys.stderr)
         sys.exit(2 if isinstance(error, OptionError) else 1)
 
 

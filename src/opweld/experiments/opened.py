@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,10 @@ T = TypeVar("T")
 
 _fed = logging.getLogger("opweld.fed")
 """Tells what was made up, at level INFO."""
+
+
+MADE_UP: ContextVar[tuple[str, ...]] = ContextVar("opweld_made_up", default=())
+"""The inputs of the last feeds that nobody gave, for who says why a run failed."""
 
 
 @dataclass
@@ -65,6 +70,7 @@ class Opened:
             assert refusal is not None
             feeds = make_inputs(self.inputs, given=given, dims=dims, seed=seed)
             self.session = self.fitted.answer(feeds, refusal, partial(_checked, feeds))
+        MADE_UP.set(tuple(name for name in feeds if name not in given))
         if feeds.keys() - given.keys():
             _fed.info("fed: %s", printable(described(feeds, given), 400))
         return feeds

@@ -22,10 +22,15 @@ class Expectation:
         sizes: of dims that are free, each of which may have any size that the guards allow. A dim that is none of them
             follows from others.
         numbers: by input and flat position, of the elements that decide shapes or what runs, such as a sampling rate.
+        indexed: by input, the sizes of the axes that its elements choose along: numbers, or dims of inputs and what
+            these are divided by.
     """
 
     sizes: Mapping[Place, int] = field(default_factory=dict[Place, int])
     numbers: Mapping[Place, int] = field(default_factory=dict[Place, int])
+    indexed: Mapping[str, tuple[int | tuple[Place, int], ...]] = field(
+        default_factory=dict[str, "tuple[int | tuple[Place, int], ...]"]
+    )
 
 
 def expectation_of(folder: Path) -> Expectation:
@@ -40,4 +45,9 @@ def expectation_of(folder: Path) -> Expectation:
     for name, symbol in first.symbols.items():
         found = numbers if symbol.by_value else sizes
         found[symbol.input, symbol.position] = first.sizes[name] * symbol.divisor
-    return Expectation(sizes, numbers)
+    known = {name: ((s.input, s.position), s.divisor) for name, s in first.symbols.items() if not s.by_value}
+    indexed: dict[str, tuple[int | tuple[Place, int], ...]] = {}
+    for name, extents in first.indexed.items():
+        dims = [known[extent] for extent in extents if isinstance(extent, str) and extent in known]
+        indexed[name] = (*(extent for extent in extents if isinstance(extent, int)), *dims)
+    return Expectation(sizes, numbers, indexed)

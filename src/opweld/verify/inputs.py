@@ -8,7 +8,7 @@ tried; then another size of one dim, and of two.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -89,13 +89,25 @@ def _arrays(
     dims: Mapping[str | Place, int],
     random: np.random.Generator | None,
     numbers: Mapping[Place, int] | None = None,
+    indexed: Mapping[str, tuple[int | tuple[Place, int], ...]] | None = None,
 ) -> dict[str, Array]:
     dims = {**_named(declared, dims), **dims}
     made = {value.name: _make(value, given.get(value.name), dims, random) for value in declared}
     for (name, position), number in (numbers or {}).items():
         if name in made and name not in given and position < made[name].size:
             made[name].reshape(-1)[position] = number
+    for name, extents in (indexed or {}).items():
+        if name in made and name not in given and extents:
+            made[name] %= max(1, min(_extent(extent, made) for extent in extents))
     return made
+
+
+def _extent(extent: int | tuple[Place, int], made: Mapping[str, Array]) -> int:
+    """How long an axis is of which an input chooses elements."""
+    if isinstance(extent, int):
+        return extent
+    (name, axis), divisor = extent
+    return made[name].shape[axis] // divisor
 
 
 def _named(declared: Sequence[Declared], dims: Mapping[str | Place, int]) -> dict[str | Place, int]:
@@ -123,8 +135,8 @@ def fitting_inputs(
     """Arrays for all inputs of a model that it takes, and whether their sizes had to be searched for.
 
     `binds` raises AssumptionError for arrays that the model does not take; `expected` is what its likeliest variant
-    expects. The others as in `make_inputs`; what is given is never changed. Raises AssumptionError, that of the usual
-    sizes, where no other sizes are found."""
+    expects, and how far integers may go that choose elements. The others as in `make_inputs`; what is given is never
+    changed. Raises AssumptionError, that of the usual sizes, where no other sizes are found."""
     make_inputs(declared, given=given, dims=dims, seed=seed)  # refuses what is wrong with what is given
     refusal: AssumptionError | None = None
     for number, (sizes, numbers) in enumerate(_attempts(declared, given, dims, expected or Expectation())):
@@ -138,7 +150,9 @@ def fitting_inputs(
             if not number:
                 raise
             continue
-        return _arrays(declared, given, {**dims, **sizes}, np.random.default_rng(seed), numbers), bool(sizes)
+        indexed = None if expected is None else expected.indexed
+        random = np.random.default_rng(seed)
+        return _arrays(declared, given, {**dims, **sizes}, random, numbers, indexed), bool(sizes)
     assert refusal is not None
     raise refusal
 
@@ -204,6 +218,12 @@ def described(feeds: Mapping[str, Array], given: Mapping[str, Given]) -> str:
         else:
             told.append(f"{name} {shape} of random {array.dtype}")
     return ", ".join(told) or "nothing"
+
+
+def made_up_hint(names: Iterable[str]) -> str:
+    """What to say where a run fails for inputs of these names that were made up."""
+    told = ", ".join(repr(name) for name in names)
+    return f"the inputs {told} were made up, and may be none that the model takes: feed real ones"
 
 
 def _tries(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -12,6 +13,7 @@ from opweld.build.artifact import TensorInfo
 from opweld.errors import AssumptionError, InputError, OptionError
 from opweld.verify.expected import Expectation, expectation_of
 from opweld.verify.inputs import described, fitting_inputs, make_inputs
+from tests.unit.cli.test_main import opweld as command
 
 IMAGE = TensorInfo("x", "float32", ("n", 3, "h", "w"))
 WORDS = TensorInfo("ids", "int64", ("n", "length"))
@@ -191,3 +193,50 @@ def test_a_compiled_model_expects_the_number_of_its_first_branch(tmp_path: Path)
     assert expected.numbers == {("rate", 0): 16000}
     feeds, _ = fitting_inputs(model.inputs, model.session.check, given={}, dims={}, expected=expected)
     np.testing.assert_array_equal(model.run(feeds)["y"], feeds["x"] / 2)
+
+
+def graph_network(path: Path, nodes: int | str = "nodes") -> Path:
+    """Messages along edges [2, n], from nodes to nodes."""
+    made = [
+        helper.make_node("Constant", [], ["first"], value_int=0),
+        helper.make_node("Constant", [], ["second"], value_int=1),
+        helper.make_node("Constant", [], ["behind"], value_ints=[1]),
+        helper.make_node("Gather", ["edges", "first"], ["from"], axis=0),
+        helper.make_node("Gather", ["edges", "second"], ["into"], axis=0),
+        helper.make_node("Gather", ["x", "from"], ["messages"], axis=0, name="take"),
+        helper.make_node("Unsqueeze", ["into", "behind"], ["places"]),
+        helper.make_node("Sub", ["x", "x"], ["nothing"]),
+        helper.make_node("ScatterND", ["nothing", "places", "messages"], ["y"], reduction="add", name="put"),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [nodes, 4]),
+        helper.make_tensor_value_info("edges", TensorProto.INT64, [2, "edges"]),
+    ]
+    graph = helper.make_graph(made, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.mark.parametrize("nodes", ["nodes", 1])
+def test_integers_that_choose_elements_stay_within_them(tmp_path: Path, nodes: int | str) -> None:
+    """A graph of one node has edges from it to itself alone."""
+    model = opweld.compile(graph_network(tmp_path / "m.onnx", nodes))
+    expected = expectation_of(model.path)
+    assert expected.indexed["edges"] == (((("x", 0), 1),) if nodes == "nodes" else (1,))
+    feeds, _ = fitting_inputs(model.inputs, model.session.check, given={}, dims={}, expected=expected)
+    assert feeds["x"].shape[0] == 1 and not feeds["edges"].any()
+    assert model.run(feeds)["y"].shape == (1, 4)
+    if nodes == "nodes":
+        feeds, _ = fitting_inputs(model.inputs, model.session.check, given={}, dims={"nodes": 2}, expected=expected)
+        assert set(np.unique(feeds["edges"])) == {0, 1}
+
+
+def test_who_made_up_inputs_says_so_where_they_fail(tmp_path: Path) -> None:
+    path = graph_network(tmp_path / "m.onnx", 1)
+    np.save(tmp_path / "edges.npy", np.full((2, 3), 7))
+    failed = command("run", path, "--input", f"edges={tmp_path / 'edges.npy'}")
+    assert failed.returncode == 1 and "'x' were made up" in failed.stderr and "--input x=FILE.npy" in failed.stderr
+    np.save(tmp_path / "x.npy", np.zeros((1, 4), np.float32))
+    given = [f"{name}={tmp_path / name}.npy" for name in ("edges", "x")]
+    failed = command("run", path, "--input", given[0], "--input", given[1])
+    assert failed.returncode == 1 and "made up" not in failed.stderr
