@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opweld.account.account import Account
+from opweld.backends import target_of
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.cached import compile_model, external_digests, find_model, key_without_compiler, measures
@@ -19,7 +20,6 @@ from opweld.options import Environment, Options
 from opweld.record import Record
 from opweld.schedule.file import parse_schedules
 from opweld.shortage import shortages
-from opweld.target import Target
 
 if TYPE_CHECKING:
     from opweld.compile import Progress
@@ -89,7 +89,7 @@ def _found(cache: Cache, key: str, source: Source, options: Options, progress: P
     from opweld.tensor.intern import compilation
 
     with compilation():
-        texts, named = foresee_texts(source, options, Target.of(options.target), progress)
+        texts, named = foresee_texts(source, options, target_of(options.target), progress)
     external = external_digests(cache, source, named)
 
     def fill(folder: Path) -> None:

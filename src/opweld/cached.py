@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opweld import extensions
-from opweld.backends import backend_of
+from opweld.backends import backend_of, target_of
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
@@ -26,7 +26,7 @@ from opweld.frontends.source import Source
 from opweld.naming import check_names
 from opweld.options import Environment, Options
 from opweld.shortage import shortages
-from opweld.target import Target, processor_name
+from opweld.target import TargetMachine, processor_name
 
 if TYPE_CHECKING:
     from opweld.build.turns import Holder
@@ -68,7 +68,7 @@ def compile_model(
 
         check_names(options.disable, options.pins, decided(options))
     cache = Cache.open()
-    target = Target.of(options.target)
+    target = target_of(options.target)
     key = _key(source, options, target, cache)
     runs_anyhow = Environment.read().watches or not (watched is None or measures(options))
     if not runs_anyhow and (found := _cached(cache, key, source)) is not None:
@@ -89,7 +89,7 @@ def compile_model(
 def _compiled(
     source: Source,
     options: Options,
-    target: Target,
+    target: TargetMachine,
     cache: Cache,
     key: str,
     progress: Progress | None,
@@ -128,7 +128,7 @@ def _linked(source: str, target: str) -> None:
 def _built(
     source: Source,
     options: Options,
-    target: Target,
+    target: TargetMachine,
     workspace: Path,
     cache: Cache,
     progress: Progress | None,
@@ -167,7 +167,7 @@ def find_model(source: Source, options: Options) -> Path | None:
 
 def key_without_compiler(source: Source, options: Options) -> str:
     """What all but the C compiler makes of a model: equal keys, equal decisions."""
-    return _key(source, options, Target.of(options.target), Cache.open(), _ANY_TOOLCHAIN)
+    return _key(source, options, target_of(options.target), Cache.open(), _ANY_TOOLCHAIN)
 
 
 def external_digests(cache: Cache, source: Source, names: Iterable[str]) -> dict[str, str]:
@@ -175,7 +175,7 @@ def external_digests(cache: Cache, source: Source, names: Iterable[str]) -> dict
     return {name: cache.file_digest(source.folder / name) for name in names}
 
 
-def _key(source: Source, options: Options, target: Target, cache: Cache, toolchain: str = "") -> str:
+def _key(source: Source, options: Options, target: TargetMachine, cache: Cache, toolchain: str = "") -> str:
     from opweld import __version__
 
     toolchain = toolchain or backend_of(target).toolchain()

@@ -24,6 +24,14 @@ RULES = "opweld.rules"
 OPERATORS = "opweld.operators"
 """Entry points that are a module, which registers operators when it is imported."""
 
+TARGETS = "opweld.targets"
+"""Entry points that are a backend (`codegen.backend.Backend`), or its class, by name of the machine that it compiles
+for: one for each machine. No target of opweld's own can be taken over."""
+
+RUNTIMES = "opweld.runtimes"
+"""Entry points that open artifacts, by name of the backend: a function, or a class, of what `runtime.opened.Opened`
+takes. What it imports is all that running such an artifact needs."""
+
 TEXTS = ("*.py", "*.c", "*.h")
 """Files of a package that say what it adds: kernels may be in files of their own."""
 
@@ -71,7 +79,7 @@ def note(module: str, **sources: str) -> None:
 def digest(given: Iterable[object] = ()) -> str:
     """A hash of the text of the packages that add something, imported or not, and of rules that are given: what was
     compiled with another text of them is not what would be compiled now."""
-    groups = (RULES, OPERATORS)
+    groups = (RULES, OPERATORS, TARGETS)
     found = {entry.module.partition(".")[0] for group in groups for entry in _entries(group, tuple(sys.path))}
     times = {name: _noted.get(name, "") for name in (*found, *_noted)}
     texts = [f"{name}\0{_text_digest(name, tuple(sys.path), time) or time}" for name, time in sorted(times.items())]

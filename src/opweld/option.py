@@ -141,12 +141,13 @@ def documented(table: Any) -> Callable[[Function], Function]:
 # ---- kinds of values ----
 
 
-def choice(names: Sequence[str], metavar: str) -> Kind:
-    """One of several names."""
+def choice(names: Sequence[str], metavar: str, installed: Callable[[], Sequence[str]] = tuple) -> Kind:
+    """One of several names, or of those that installed packages add: these are looked for when it is none of the
+    former."""
 
     def check(name: str, value: object) -> str:
-        if not isinstance(value, str) or value not in names:
-            raise OptionError(f"{name} is {value!r}, expected one of {', '.join(names)}")
+        if not isinstance(value, str) or not (value in names or value in installed()):
+            raise OptionError(f"{name} is {value!r}, expected one of {', '.join((*names, *installed()))}")
         return value
 
     return Kind(check, metavar)

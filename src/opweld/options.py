@@ -10,9 +10,11 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypedDict, cast, get_args
 
+from opweld import extensions
 from opweld.errors import OptionError
 from opweld.groups import group_processors
 from opweld.interface import Specialisation
@@ -61,7 +63,7 @@ def available_cores() -> int:
 class CompileOptions(TypedDict, total=False):
     """The keyword arguments of every function that compiles, for type checkers: an entry for each of `Options`."""
 
-    target: TargetName
+    target: TargetName | str
     level: LevelName
     threads: SupportsIndex
     dims: Mapping[str, SupportsIndex] | None
@@ -107,7 +109,7 @@ class Options:
 
     target: str = option(
         "native",
-        choice(TARGETS, "NAME"),
+        choice(TARGETS, "NAME", partial(extensions.names, extensions.TARGETS)),
         "the machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64",
         flag="--target",
     )

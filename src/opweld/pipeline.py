@@ -28,7 +28,7 @@ from opweld.schedule.expected import Expected, check_hints, expected_sizes
 from opweld.schedule.file import parse_schedules, print_schedules
 from opweld.schedule.schedule import Schedule
 from opweld.stages import Reported, Stage, Watched, plain
-from opweld.target import Target
+from opweld.target import TargetMachine
 from opweld.tensor.dim import Dim, Symbol, atoms_of
 from opweld.tensor.flow import Flow, dead_after
 from opweld.tensor.indexed import indexed_by_inputs
@@ -52,7 +52,7 @@ def read(model: object, options: Options, ledger: Ledger, stage: Stage = plain) 
 def generate(
     source: Program,
     options: Options,
-    target: Target,
+    target: TargetMachine,
     weights: Weights,
     stage: Stage = plain,
 ) -> Generated:
@@ -145,7 +145,7 @@ def decided(options: Options) -> Mapping[str, Rule]:
 def build_artifact(
     model: object,
     options: Options,
-    target: Target,
+    target: TargetMachine,
     workspace: Path,
     cache: Cache,
     progress: Progress | None = None,
@@ -188,7 +188,7 @@ def build_artifact(
     return built
 
 
-def foresee(model: object, options: Options, target: Target, progress: Progress | None = None) -> Account:
+def foresee(model: object, options: Options, target: TargetMachine, progress: Progress | None = None) -> Account:
     """What compiling would leave, found without a C compiler and without packing weights."""
     ledger = ledger_of(options)
     made, _ = _foreseen(model, options, target, ledger, progress)
@@ -196,7 +196,7 @@ def foresee(model: object, options: Options, target: Target, progress: Progress 
 
 
 def foresee_texts(
-    model: object, options: Options, target: Target, progress: Progress | None = None
+    model: object, options: Options, target: TargetMachine, progress: Progress | None = None
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """The same as the files that an artifact has of it, by name; and the files beside the model that it refers to."""
     ledger = ledger_of(options)
@@ -207,7 +207,7 @@ def foresee_texts(
 
 
 def _foreseen(
-    model: object, options: Options, target: Target, ledger: Ledger, progress: Progress | None
+    model: object, options: Options, target: TargetMachine, ledger: Ledger, progress: Progress | None
 ) -> tuple[Generated, tuple[str, ...]]:
     stages = backend_of(target).stages()
     stage = Reported(plain, progress, stages.beginnings, stages.building)
@@ -296,7 +296,7 @@ def _recorded(
 
 
 def _manifest(
-    made: Generated, options: Options, target: Target, backend: str, needed: tuple[str, ...]
+    made: Generated, options: Options, target: TargetMachine, backend: str, needed: tuple[str, ...]
 ) -> artifact.Manifest:
     description, model = made.description, made.model
     return artifact.Manifest(
@@ -315,7 +315,7 @@ def _manifest(
         ),
         nodes=description.nodes,
         kernels=sum(len(segment.variants[0].kernels) for segment in model.segments),
-        features=" ".join(target.features),
+        features=" ".join(target.capabilities),
         backend=backend,
         needed=needed,
     )

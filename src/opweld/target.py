@@ -1,4 +1,4 @@
-"""Machine facts that the compiler decides by: vectors, caches, cores, features."""
+"""Machines that programs are compiled for: what is common to all, and the facts of processors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import platform
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from opweld.errors import OptionError
 from opweld.options import TARGETS, available_cores
@@ -33,8 +33,31 @@ _ARM_EXTRAS = {"asimddp": "dotprod", "bf16": "bf16", "i8mm": "i8mm"}
 
 
 @dataclass(frozen=True)
-class Target:
-    """A kind of machine.
+class TargetMachine:
+    """A kind of machine that programs are compiled for: what is asked of it whatever it is. A backend has the facts
+    that it decides by in a subclass of its own.
+
+    Attributes:
+        name: as users give it. kind: of machine, "cpu" for a processor.
+    """
+
+    kind: ClassVar[str] = ""
+    name: str
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What the code needs that not every machine of the name has, as the manifest tells it."""
+        return ()
+
+    def digest(self) -> str:
+        """A hash of every fact, for cache keys."""
+        facts = {"kind": self.kind, **dataclasses.asdict(self)}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Target(TargetMachine):
+    """A processor.
 
     Attributes:
         name: `x86-64-v3` (AVX2), `x86-64-v4` (AVX-512) or `aarch64` (NEON).
@@ -47,7 +70,7 @@ class Target:
         maker: who made the processor, where its memory differs from others of the kind: "intel", else "".
     """
 
-    name: str
+    kind: ClassVar[str] = "cpu"
     vector_bytes: int
     vector_registers: int
     cores: int
@@ -81,13 +104,14 @@ class Target:
         """Whose instructions code for it has: x86_64, aarch64."""
         return self.triple.partition("-")[0]
 
-    def digest(self) -> str:
-        """A hash of every fact, for cache keys."""
-        return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The features of the processor."""
+        return self.features
 
     @classmethod
     def of(cls, name: str) -> Target:
-        """The target that a user names: one of `opweld.options.TARGETS`. Raises OptionError on another name."""
+        """The processor that a user names: one of `opweld.options.TARGETS`. Raises OptionError on another name."""
         if name == "native":
             return cls.native()
         if name not in _GENERIC:

@@ -9,7 +9,7 @@ from pathlib import Path
 from opweld.account.account import Account
 from opweld.analysis.costs import fed_sizes
 from opweld.errors import OpweldError
-from opweld.options import Options
+from opweld.options import TARGETS, Options
 from opweld.runtime.plan import PlanDescription
 from opweld.runtime.session import Session
 from opweld.target import Target
@@ -22,7 +22,8 @@ MOST = 1 << 24
 
 def most_threads(options: Options) -> int:
     """How many threads a run would have, where no plan tells."""
-    return options.threads or Target.of(options.target).cores
+    processor = options.target in TARGETS  # what a machine of an installed backend runs side by side, it alone knows
+    return options.threads or (Target.of(options.target).cores if processor else 1)
 
 
 def planned(

@@ -1,12 +1,13 @@
-"""The backends that there are, by the machine they compile for."""
+"""The backends that there are, by the machine they compile for: opweld's own, and those of installed packages."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+from opweld import extensions
 from opweld.codegen.backend import Backend, Stages
 from opweld.errors import OptionError
-from opweld.target import Target
+from opweld.target import Target, TargetMachine
 
 
 class CBackend(Backend):
@@ -14,6 +15,10 @@ class CBackend(Backend):
 
     name = "c"
     targets = ("x86-64-v3", "x86-64-v4", "aarch64")
+
+    def target(self, name: str) -> Target:
+        """A processor."""
+        return Target.of(name)
 
     def stages(self) -> Stages[Any]:
         """See `backends.c`."""
@@ -31,10 +36,33 @@ class CBackend(Backend):
 BACKENDS: tuple[Backend, ...] = (CBackend(),)
 
 
-def backend_of(target: Target) -> Backend:
+def target_of(name: str) -> TargetMachine:
+    """The machine that a user names. Raises OptionError where no backend compiles for one of that name."""
+    if name == "native":
+        return Target.native()
+    return _backend(name).target(name)
+
+
+def backend_of(target: TargetMachine) -> Backend:
     """The backend that compiles for a machine. Raises OptionError where none does."""
+    return _backend(target.name)
+
+
+def _backend(name: str) -> Backend:
     for backend in BACKENDS:
-        if target.name in backend.targets:
+        if name in backend.targets:
             return backend
-    known = ", ".join(name for backend in BACKENDS for name in backend.targets)
-    raise OptionError(f"no backend compiles for {target.name!r}; there are some for {known}")
+    title = f"entry point {name!r} of {extensions.TARGETS}"
+    try:
+        found = extensions.find(extensions.TARGETS, name)
+        made = cast("type[object]", found)() if isinstance(found, type) else found
+    except Exception as error:  # a module of another package raises whatever it does
+        raise OptionError(f"target {name!r}: {title} does not load: {type(error).__name__}: {error}") from error
+    if made is None:
+        known = (*(name for backend in BACKENDS for name in backend.targets), *extensions.names(extensions.TARGETS))
+        raise OptionError(f"no backend compiles for {name!r}; there are some for {', '.join(known)}")
+    if not isinstance(made, Backend):
+        raise OptionError(f"target {name!r}: {title} is {made!r}, no Backend of opweld.codegen.backend")
+    if name not in made.targets:
+        raise OptionError(f"target {name!r}: {title} compiles for {', '.join(made.targets)}; mend its name")
+    return made

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from numpy.typing import NDArray
 
 from opweld.account.account import Account
+from opweld.backends import target_of as machine_of
 from opweld.build.artifact import WEIGHTS, read
 from opweld.cli import show
 from opweld.errors import ArtifactError
 from opweld.experiments import opened
 from opweld.experiments.opened import Opened
 from opweld.options import Options
-from opweld.target import Target
 
 if TYPE_CHECKING:
     from opweld.stages import Stage
@@ -51,7 +51,7 @@ def read_decisions(model: Path, options: Options, dims: Mapping[str, int] | None
 
 def target_of(model: Path, options: Options) -> str:
     """The name of the target that a model is compiled for."""
-    return read(model).target if model.is_dir() else Target.of(options.target).name
+    return read(model).target if model.is_dir() else machine_of(options.target).name
 
 
 def file_bytes(model: Path) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a backend is asked for its toolchain before it is known whe
     from opweld.schedule.expected import Expected
     from opweld.schedule.schedule import Schedule
     from opweld.stages import Form, Stage
-    from opweld.target import Target
+    from opweld.target import TargetMachine
     from opweld.tensor.flow import Ending
     from opweld.tensor.program import Guard, Persistent, PutWeights, TensorProgram
 
@@ -91,11 +91,16 @@ class Backend(ABC):
 
     Attributes:
         name: as the manifest calls it; by that name a session finds what opens the artifact, see `runtime.runtimes`.
-        targets: names of the machines it compiles for, as users give them; facts of one are a `Target`.
+        targets: names of the machines it compiles for, as users give them; facts of one are a `TargetMachine`.
     """
 
     name: str
     targets: tuple[str, ...]
+
+    @abstractmethod
+    def target(self, name: str) -> TargetMachine:
+        """The facts of a machine of `targets`. Raises OptionError where this one cannot be found out."""
+        ...
 
     @abstractmethod
     def stages(self) -> Stages[Any]:
@@ -121,7 +126,7 @@ class Stages(ABC, Generic[Code]):
     beginnings: Mapping[str, str] = MappingProxyType({})
     building: str = "building"
 
-    def preparing(self, target: Target) -> AbstractContextManager[None]:
+    def preparing(self, target: Any) -> AbstractContextManager[None]:
         """Entered before a model is read, left when its artifact is written or will not be: what `write` needs and no
         model shapes may be made meanwhile."""
         return nullcontext()
@@ -131,7 +136,7 @@ class Stages(ABC, Generic[Code]):
         self,
         program: TensorProgram,
         inputs: Sequence[str],
-        target: Target,
+        target: Any,
         expected: Expected,
         ledger: Ledger,
         weights: PutWeights,
@@ -140,6 +145,7 @@ class Stages(ABC, Generic[Code]):
         """A program as code. Every choice is put to the ledger, with a baseline that is always legal.
 
         Args:
+            target: what `Backend.target` gave.
             program: one variant of a segment, simplified.
             inputs: names of what the segment is given, in order: those of the program and maybe others.
             expected: the sizes to choose for; every other size that the guards allow must be right, too.
@@ -148,7 +154,7 @@ class Stages(ABC, Generic[Code]):
 
     @abstractmethod
     def write(
-        self, model: CompiledModel[Code], target: Target, folder: Path, stage: Stage, progress: BuildProgress
+        self, model: CompiledModel[Code], target: Any, folder: Path, stage: Stage, progress: BuildProgress
     ) -> tuple[str, ...]:
         """Writes the files of an artifact that only this backend knows into the empty `folder`; decides nothing.
 

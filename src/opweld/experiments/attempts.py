@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from opweld.backends import target_of
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
 from opweld.errors import OptionError
@@ -26,7 +27,6 @@ from opweld.rewrite.optimize import optimize_model
 from opweld.rewrite.write import save
 from opweld.runtime import dtypes
 from opweld.runtime.session import Session
-from opweld.target import Target
 from opweld.tensor.intern import compilation
 from opweld.verify.apart import Apart
 from opweld.verify.bisect import Attempt, Trial
@@ -128,7 +128,7 @@ class CompiledAttempts:
                 return Attempt(ledger, _failed(error))
 
     def _session(self, ledger: Ledger, workspace: Path) -> Session:
-        target = Target.of(self._options.target)
+        target = target_of(self._options.target)
         built = build_artifact(self._model, self._options, target, workspace, Cache.open(), ledger=ledger)
         return Session(built.folder, threads=self._options.threads or None)
 

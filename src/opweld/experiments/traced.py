@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import onnx
 
+from opweld.backends import target_of
 from opweld.build.cache import Cache
 from opweld.build.workspace import temporary_folder
 from opweld.errors import UnsupportedError
@@ -19,7 +20,6 @@ from opweld.options import CompileOptions, Options
 from opweld.pipeline import build_artifact
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
-from opweld.target import Target
 from opweld.tensor.intern import compilation
 from opweld.verify.asked import check_asked
 from opweld.verify.check import check_tolerances
@@ -85,7 +85,7 @@ def trace(
     check_asked(path, given, dims, seed)
     tracing = Tracing()
     with temporary_folder() as workspace, compilation():
-        target = Target.of(chosen.target)
+        target = target_of(chosen.target)
         built = build_artifact(path, chosen, target, workspace, Cache.open(), progress, stage=tracing)
         session = Session(built.folder, threads=chosen.threads or None)
         fed = Opened(session, FittedSessions(session, None)).feeds(given, dims, seed)

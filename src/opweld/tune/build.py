@@ -20,7 +20,7 @@ from opweld.options import Environment, Options
 from opweld.pipeline import Built, build_artifact, ledger_of, read
 from opweld.rewrite.hoist import candidates_of
 from opweld.stages import Reported, Watched
-from opweld.target import Target
+from opweld.target import Target, TargetMachine
 from opweld.tensor.intern import compilation
 from opweld.tune.candidates import prove
 from opweld.tune.effort import EFFORTS
@@ -43,15 +43,14 @@ class UntunableError(OpweldError):
 
 
 def build_measured(
-    model: object, options: Options, target: Target, workspace: Path, cache: Cache, progress: Progress | None
+    model: object, options: Options, target: TargetMachine, workspace: Path, cache: Cache, progress: Progress | None
 ) -> Built:
     """The artifact of a model: what other packages want measured was tried on this machine (`prove`), and with
     `options.tune` other schedules were (`tune`). What cannot be tried of the former is left out, with a warning.
 
     Raises OptionError where tuning is asked for and this machine cannot run what is compiled for the target,
     UntunableError where it is for a model that cannot be run with inputs that are made up."""
-    here = Target.native()
-    runs_here = target.architecture == here.architecture and set(target.features) <= set(here.features)
+    runs_here = _runs_here(target)
     if options.tune != "off" and not runs_here:
         raise OptionError(
             f"tune={options.tune}: this machine cannot run code for {target.name}, so nothing can be measured; "
@@ -68,6 +67,14 @@ def build_measured(
             base = _tuned(trials, base, options)
         trials.check(base)
         return trials.built[base.folder]
+
+
+def _runs_here(target: TargetMachine) -> bool:
+    """Whether this machine runs what is compiled for the target, and schedules of processors are what it is made of."""
+    if not isinstance(target, Target):
+        return False
+    here = Target.native()
+    return target.architecture == here.architecture and set(target.features) <= set(here.features)
 
 
 def _proved(trials: _Trials, base: Trial, candidates: Sequence[Decision]) -> Trial:
@@ -113,7 +120,13 @@ class _Trials:
         built, sources: what was compiled, and what from, by folder. begun: when, by the monotonic clock."""
 
     def __init__(
-        self, model: object, options: Options, target: Target, workspace: Path, cache: Cache, progress: Progress | None
+        self,
+        model: object,
+        options: Options,
+        target: TargetMachine,
+        workspace: Path,
+        cache: Cache,
+        progress: Progress | None,
     ) -> None:
         self.options = options
         self.progress = progress
