@@ -7,7 +7,8 @@ once for every row and vector that it depends on, and a load once for every addr
     contiguous load or store   one vector, whatever its alignment
     another along the lanes    element by element
     functions                  so many cycles a vector, see `schedule.cost.FUNCTIONS`
-    a tail                     what its rows and vectors cost; a partial vector costs a whole one
+    a tail                     what its rows and vectors cost, in pieces where there may be any number; a partial vector
+                               costs a whole one
 """
 
 from __future__ import annotations
@@ -48,10 +49,12 @@ from opweld.tensor.dim import (
     atoms_of,
     floordiv,
     maximum,
+    symbols_of,
 )
 from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Select, Unary, dims_of, walk
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import is_dear
+from opweld.tile.instances import possible_counts
 from opweld.tile.tile import (
     Accumulate,
     Collapse,
@@ -225,6 +228,17 @@ class _Walker:
         count = whole + (rest > 0)
         if whole:
             yield tile.width, whole / count
+        if not rest:
+            return
+        if tile.limit is None or not symbols_of(tile.limit) or possible_counts(tile.limit - tile.base, tile.width):
+            yield rest, 1 / count
+            return
+        # Code for any number of them computes what is left in pieces.
+        sizes = (4, 2, 1) if tile.role == "row" else (self.lanes,)
+        for size in sizes:
+            pieces, rest = divmod(rest, size)
+            if pieces:
+                yield size, pieces / count
         if rest:
             yield rest, 1 / count
 

@@ -297,3 +297,25 @@ loop k0: 65536
     beyond = predict(parse_kernel(text), replace(TARGET, l3_bytes=2 << 20), NOTHING).traffic
     assert moved.l3 > 30 * moved.dram
     assert beyond.dram > 30 * beyond.l3
+
+
+def test_rows_of_any_number_that_do_not_fill_a_tile_are_computed_in_pieces() -> None:
+    """Of 7 rows that are left, 4, 2 and 1 are computed one after the other where nobody knows that there are 7."""
+    text = """kernel
+{size}read b0 f32
+read b1 f32
+write b2 f32
+grid g0: {tiles}
+lane l0: 32 at 0
+  row r0: 14 at 14*g0 below {rows}
+    acc a0 f32<l0, r0> = 0.0
+    loop k0: 256
+      sum a0 = mul(b0[3584*g0 + 256*r0 + k0], b1[32*k0 + l0])
+    store b2[448*g0 + 32*r0 + l0] = a0
+"""
+    known = cost(text.format(size="", tiles=2, rows=21))
+    unknown = parse_kernel(text.format(size="size n0 >= 1\n", tiles="((n0 + 13) // 14)", rows="n0"))
+    any_number = predict(unknown, TARGET, Expected({unknown.sizes[0]: 21})).cost
+    assert any_number.dependency > known.dependency == 0
+    whole = predict(unknown, TARGET, Expected({unknown.sizes[0]: 28})).cost
+    assert whole.dependency == 0
