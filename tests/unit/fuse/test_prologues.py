@@ -60,6 +60,17 @@ def test_one_row_reads_quantized_weights_as_they_are_stored(target: str) -> None
     assert taken == "in registers", "its zero points are converted once, before the sum"
 
 
+def test_weights_that_fit_the_cache_as_they_are_stored_are_passed_over_for_each_tile_of_rows() -> None:
+    """128 x 256 of int8 are 32 KiB, and four times as much as float32: a quarter of this cache lies between."""
+    program = with_data(parse_program(dequantized(48, 128, 256)))
+    first = compile_with(program, Ledger(), TARGETS["x86-64-v3"])
+    orders: list[set[str]] = []
+    for way in ("in registers", "in memory"):
+        made = compile_with(program, Ledger(pins=dict.fromkeys(decisions(first), way)), TARGETS["x86-64-v3"])
+        orders.append({decision.taken for decision in made.ledger if decision.rule == "schedule.order"})
+    assert orders == [{"lanes"}, {"rows"}]
+
+
 def test_a_batch_that_nobody_knows_may_be_one() -> None:
     compiled = compile_text(narrow("N", 2048, 2048, head=symbols(N="0 of x")))
     assert "in registers" in {d.taken for d in compiled.ledger if d.rule == RULE and "constant" in d.subject}

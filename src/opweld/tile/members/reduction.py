@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from opweld.fuse.region import Kind
+from opweld.fuse.region import Kind, axes_in
 from opweld.schedule.choice import Choice
 from opweld.schedule.cost import ROOM, Product, contraction, most_rows, passes
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
@@ -196,7 +196,7 @@ def _wanted_order(
     width = vectors * choice.target.vector_lanes_f32
     elements = product((*(a.extent for a in (*node.axes, *own)), ceildiv(nest.lane.extent, width) * width))
     room = int(ROOM * choice.target.l2_bytes)
-    moved = choice.expected(elements) * node.dtype.bytes
+    moved = choice.expected(elements) * _bytes_along(node, nest.lane)
     wanted = "lanes" if moved <= room else "turns" if recurrent and moved > 2 * room else "rows"
     reason = f"{moved:,} bytes of operand along the lanes, {room:,} stay in a quarter of the second-level cache"
     if kind is Kind.WINDOW and row is not None:
@@ -204,6 +204,14 @@ def _wanted_order(
         wanted = "lanes" if along > LONGER * across else "rows"
         reason = f"{along} along the rows, {across} across: cores cut the longer, and share little of what they read"
     return wanted, reason
+
+
+def _bytes_along(node: Reduce, lane: Axis) -> int:
+    """Bytes of an element of the operand that runs along the lanes, as it lies in memory: the load with the most axes
+    of those that do."""
+    sites = [site for site in loads(node.body) if any(dim.depends_on(lane) for dim in dims_of(site))]
+    most = max(sites, key=lambda site: len(axes_in(site)), default=None)
+    return node.dtype.bytes if most is None else most.dtype.bytes
 
 
 def _choose_order(nest: Nest, wanted: str, reason: str, choice: Choice, recurrent: bool) -> str:
