@@ -20,6 +20,7 @@ from opweld.options import Environment, Options
 from opweld.record import Record
 from opweld.schedule.file import parse_schedules
 from opweld.shortage import shortages
+from opweld.typed import decoded
 
 if TYPE_CHECKING:
     from opweld.compile import Progress
@@ -75,7 +76,7 @@ def _kept(cache: Cache, key: str, source: Source) -> Account | None:
     if folder is None:
         return None
     try:
-        external = json.loads((folder / _EXTERNAL).read_text(encoding="utf-8"))
+        external = decoded(dict[str, str], (folder / _EXTERNAL).read_text(encoding="utf-8"), _EXTERNAL)
         if external == external_digests(cache, source, external):
             return account_of(folder)
     except (ArtifactError, OSError, ValueError, TypeError):

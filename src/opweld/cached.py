@@ -27,6 +27,7 @@ from opweld.naming import check_names
 from opweld.options import Environment, Options
 from opweld.shortage import shortages
 from opweld.target import TargetMachine, processor_name
+from opweld.typed import decoded
 
 if TYPE_CHECKING:
     from opweld.build.turns import Holder
@@ -216,7 +217,7 @@ def _cached(cache: Cache, key: str, source: Source) -> Path | None:
         return None
     try:
         artifact.read(folder / "model.opweld", verify=True)
-        external = json.loads((folder / "external.json").read_text(encoding="utf-8"))
+        external = decoded(dict[str, str], (folder / "external.json").read_text(encoding="utf-8"), "external.json")
         current = external_digests(cache, source, external)
     except (ArtifactError, OSError, ValueError, TypeError):
         cache.discard("models", key)

@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
-from opweld.errors import ArtifactError, OptionError
+from opweld.errors import OptionError
 from opweld.given import Given
 from opweld.rules import LEVELS, RULES, Rule, allowed, stage_of
+from opweld.typed import decoded, plain
 
 Amount = int | str | None
 """A number of bytes or FLOPs: an integer, an expression over symbolic dims as text, or None where nobody counted."""
@@ -121,49 +122,8 @@ class Decision:
         return base - min(others) if isinstance(base, int) and others else None
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of JSON types; `Decision.from_json` is its inverse."""
-        return {
-            "id": self.id,
-            "rule": self.rule,
-            "site": list(self.site),
-            "alternatives": [
-                {"name": a.name, "bytes": a.bytes, "flops": a.flops, "seconds": a.seconds, "measured": a.measured}
-                for a in self.alternatives
-            ],
-            "taken": self.taken,
-            "preferred": self.preferred,
-            "reason": self.reason,
-            "failed": dict(self.failed),
-            "subject": self.subject,
-            "pinned": self.pinned,
-            "variant": self.variant,
-            "region": self.region,
-            "part": self.part,
-            "level": self.level,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Decision:
-        """The decision that `to_json` wrote. Raises KeyError or TypeError on anything else."""
-        return cls(
-            id=data["id"],
-            rule=data["rule"],
-            site=tuple(data["site"]),
-            alternatives=tuple(
-                Alternative(a["name"], a["bytes"], a["flops"], a["seconds"], a.get("measured"))
-                for a in data["alternatives"]
-            ),
-            taken=data["taken"],
-            preferred=data["preferred"],
-            reason=data["reason"],
-            failed=dict(data["failed"]),
-            subject=data["subject"],
-            pinned=data["pinned"],
-            variant=data["variant"],
-            region=data["region"],
-            part=data["part"],
-            level=data["level"],
-        )
+        """A dict of JSON types, as `typed` reads it."""
+        return plain(self)
 
 
 class Ledger:
@@ -430,13 +390,7 @@ class Ledger:
     @classmethod
     def loads(cls, text: str) -> Ledger:
         """The ledger that `dumps` wrote. Raises ArtifactError when `text` is something else."""
-        try:
-            data: object = json.loads(text)
-            if not isinstance(data, list):
-                raise TypeError(f"it is {type(data).__name__}")
-            return cls.of([Decision.from_json(entry) for entry in cast("list[dict[str, Any]]", data)])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ArtifactError(f"ledger.json is not a list of decisions ({error}); compile the model again") from error
+        return cls.of(decoded(tuple[Decision, ...], text, "ledger.json"))
 
 
 def _timed(alternatives: Sequence[Alternative], measured: Measured) -> Sequence[Alternative]:

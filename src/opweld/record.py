@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TypeAlias, cast
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from opweld.errors import ArtifactError
-from opweld.typed import typed
+from opweld.typed import decoded, plain
 
 
 @dataclass(frozen=True)
@@ -185,19 +185,15 @@ class Record:
 
     def dumps(self) -> str:
         """As text, a node or a variant a line."""
-        lines = ",\n".join(json.dumps(vars(node)) for node in self.nodes)
-        variants = ",\n".join(json.dumps(asdict(variant)) for variant in self.variants)
+        lines = ",\n".join(json.dumps(plain(node)) for node in self.nodes)
+        variants = ",\n".join(json.dumps(plain(variant)) for variant in self.variants)
         head = f'"outputs": {json.dumps(self.outputs)},\n"parameters": {json.dumps(self.parameters)}'
         return f'{{{head},\n"nodes": [\n{lines}\n],\n"variants": [\n{variants}\n]}}\n'
 
     @classmethod
     def loads(cls, text: str) -> Record:
         """The record that `dumps` wrote. Raises ArtifactError when `text` is something else."""
-        try:
-            data = cast(object, json.loads(text))
-        except (ValueError, RecursionError) as error:
-            raise ArtifactError(f"graph.json is no record of a model ({error}); compile the model again") from error
-        found = typed(cls, data, "graph.json")
+        found = decoded(cls, text, "graph.json")
         if not found.variants:
             raise ArtifactError("graph.json is a record of no kernels; compile the model again")
         for variant in found.variants:

@@ -1,13 +1,14 @@
-"""JSON as values of dataclasses: every field of its type, or an error that names it."""
+"""JSON as values of dataclasses, and back: every field of its type, or an error that names it."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -22,6 +23,31 @@ def typed(kind: type[T], data: object, where: str) -> T:
     """`data`, from JSON, as a value of a dataclass whose fields are str, int, float, bool, tuples, mappings, unions or
     dataclasses of these. Raises ArtifactError for anything else; `where` says what it is."""
     return cast(T, _parse(kind, data, where))
+
+
+def decoded(kind: type[T], text: str, where: str) -> T:
+    """JSON text as `typed` takes it. Raises ArtifactError for what is no JSON, or is of another type."""
+    try:
+        data = cast(object, json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{where} is no JSON ({error}); {AGAIN}") from error
+    return typed(kind, data, where)
+
+
+def plain(value: object) -> Any:
+    """A value that `typed` makes, as dicts, lists, texts and numbers, which JSON takes."""
+    if dataclasses.is_dataclass(value):
+        return {name: plain(getattr(value, name)) for name in _names(type(value))}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in cast("Sequence[object]", value)]
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in cast("Mapping[str, object]", value).items()}
+    return value
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(entry.name for entry in dataclasses.fields(kind))
 
 
 def _parse(kind: Any, data: object, where: str) -> Any:

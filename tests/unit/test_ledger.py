@@ -208,7 +208,7 @@ def test_json_round_trip(entries: list[tuple[str, list[str], int | str | None, s
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"id": "a"}]', "3"])
 def test_damaged_json_is_refused(text: str) -> None:
-    with pytest.raises(ArtifactError, match="is not a list of decisions"):
+    with pytest.raises(ArtifactError, match=r"^ledger\.json"):
         Ledger.loads(text)
 
 
@@ -229,3 +229,17 @@ def test_what_is_granted_by_id_comes_true_and_nothing_else() -> None:
     ledger.check_names()  # what a name meant may not come up where something is refused
     unlike = Ledger(granted=[], pins={first: "weld"})
     assert wish(unlike, "a") == "split", "nor be what it was"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "ledger.json should be a list"),
+        ("nonsense", "ledger.json is no JSON"),
+        ('[{"id": 3}]', r"ledger.json\[0\]: id should be str"),
+        ('[{"id": "a"}]', "lacks 'rule'"),
+    ],
+)
+def test_what_is_no_ledger_is_named(text: str, said: str) -> None:
+    with pytest.raises(ArtifactError, match=said):
+        Ledger.loads(text)

@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final, cast
+from typing import Final
 
 from opweld.build.cache import Cache
 from opweld.build.workspace import remove_left
 from opweld.errors import ArtifactError, OpweldError, ShortageError
-from opweld.typed import AGAIN, typed
+from opweld.typed import AGAIN, decoded, plain
 from opweld.shortage import check_shortage, describe
 from opweld.interface import ModelMetadata, StateInfo, Structure, TensorInfo
 
@@ -103,19 +103,22 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of manifest.json."""
-        return json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(plain(self), indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_json(text: str) -> Manifest:
         """Parses `to_json`. Raises ArtifactError naming the field that is wrong."""
-        try:
-            data = cast(object, json.loads(text))
-        except (ValueError, RecursionError) as error:
-            raise ArtifactError(f"{MANIFEST} is no JSON ({error}); {AGAIN}") from error
-        version = cast(dict[str, object], data).get("format") if isinstance(data, dict) else None
+        version = decoded(_Format, text, MANIFEST).format
         if version != FORMAT:
             raise ArtifactError(f"{MANIFEST} has format {version!r}, this opweld reads {FORMAT}; {AGAIN}")
-        return typed(Manifest, cast(object, data), MANIFEST)
+        return decoded(Manifest, text, MANIFEST)
+
+
+@dataclass(frozen=True)
+class _Format:
+    """What a manifest of any format says."""
+
+    format: int | str | None = None
 
 
 # ---- writing ----

@@ -164,8 +164,8 @@ def test_the_summary_comes_first_and_is_short() -> None:
 def test_a_record_is_read_back() -> None:
     assert Record.loads(RECORD.dumps()) == RECORD
     for damaged, words in (
-        ("", "is no record of a model"),
-        ("[" * 100_000, "is no record of a model"),
+        ("", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
         ("[]", r"should be an object, but is '\[\]'; compile the model again"),
         ('{"nodes": [{}]}', r"graph\.json: nodes\[0\] lacks 'name'"),
         ('{"nodes": []}', "is a record of no kernels"),
