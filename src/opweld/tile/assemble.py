@@ -15,6 +15,7 @@ from opweld.tensor.program import PutWeights, TensorProgram
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import Launch, Memory, StateMemory, Variant
 from opweld.tile.phases import arrange
+from opweld.tile.sizes import given_sizes
 
 
 def assemble(
@@ -60,9 +61,9 @@ def assemble(
             memory.append(Memory("arena", size=sizes[root], first=first, last=last, name=root))
     launches = tuple(
         Launch(
-            item.kernel,
-            tuple(number[buffer.name] for buffer in item.kernel.buffers),
-            tuple(symbol.dim for symbol in item.kernel.sizes),
+            kernel,
+            tuple(number[buffer.name] for buffer in kernel.buffers),
+            sizes_of_kernel,
             item.work,
             item.bytes,
             item.count.flops + item.count.special,
@@ -71,6 +72,7 @@ def assemble(
             phase,
         )
         for phase, item in ordered
+        for kernel, sizes_of_kernel in (given_sizes(item.kernel),)
     )
     results = tuple((program.dtype_of(value), program.shape_of(value)) for _, value in given)
     made = tuple(public for public, _ in given)

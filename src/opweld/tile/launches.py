@@ -264,12 +264,12 @@ class _Launches:
 
     def _in_order(self) -> list[Launch]:
         """The launches in the order of the kernels that were scheduled."""
-        left: dict[int, list[Launch]] = {}
+        left: dict[str, list[Launch]] = {}
         for launch in reversed(self.variant.launches):
-            left.setdefault(id(launch.kernel), []).append(launch)
+            left.setdefault(launch.kernel.name, []).append(launch)
         found: list[Launch] = []
         for item in self.scheduled:
-            launches = left.get(id(item.kernel))
+            launches = left.get(item.kernel.name)
             if not launches:
                 self._fail(item, "is not launched")
             found.append(launches.pop())

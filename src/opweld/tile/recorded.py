@@ -22,12 +22,12 @@ def recorded(
     ledger: Ledger,
 ) -> tuple[tuple[KernelEntry, ...], tuple[BufferEntry, ...]]:
     """The kernels of what `assemble` made, at the sizes that are expected, and the memory between them."""
-    made = {id(item.kernel): item for item in scheduled}
+    made = {item.kernel.name: item for item in scheduled}
     roots = {storage.root: storage for storage in storages.values()}
     makers: dict[str, tuple[str, ...]] = {}
     kernels: list[KernelEntry] = []
     for launch in variant.launches:
-        item = made[id(launch.kernel)]
+        item = made[launch.kernel.name]
         cost, traffic = item.prediction.cost, item.prediction.traffic
         memory = [variant.memory[number] for number in launch.memory]
         weights = [(piece.offset, roots[piece.name]) for piece in memory if piece.kind == "constant"]

@@ -83,12 +83,12 @@ def kept_values(placed: Placed, scheduled: Sequence[Scheduled], variant: Variant
     """What a variant keeps of the values of the graph, in the order in which they are complete."""
     values, shapes = placed.program.values, placed.shapes
     numbers = {name: number for number, region in enumerate(placed.regions) for name in region.outputs}
-    subjects = {id(item.kernel): item.subject[0] for item in scheduled}
+    subjects = {item.kernel.name: item.subject[0] for item in scheduled}
     writers: dict[str, list[tuple[int, int]]] = {}
     for step, launch in enumerate(variant.launches):
         for buffer in launch.kernel.buffers:
             if buffer.role != "read":
-                number = numbers[subjects[id(launch.kernel)]]
+                number = numbers[subjects[launch.kernel.name]]
                 writers.setdefault(buffer.name, []).append((number, step))
     found: list[Kept] = []
     for name, number in numbers.items():
