@@ -218,7 +218,7 @@ def _unwritable(folder: Path, error: OSError) -> OpweldError:
     reason = error.strerror or str(error)
     if isinstance(error, shutil.Error):  # copying a folder goes on after a failure, and tells them all
         reason = str(error.args[0][0][2])
-    return ArtifactError(f"cannot write {folder}: {reason}; name another place, or make room there")
+    return ArtifactError(f"cannot write {folder}: {reason}; name another place")
 
 
 def _write_weights(weights: Path | Iterable[bytes | memoryview], target: Path) -> None:
