@@ -13,7 +13,7 @@ from opweld.errors import OpweldError
 from opweld.experiments.contest import Row, contest
 from opweld.options import Options, available_cores
 from opweld.table import Column, of_names
-from opweld.verify.check import check_outputs
+from opweld.verification.check import check_outputs
 
 MODELS = ("ppocrv4-det", "minilm", "silero-vad", "magika")
 PEER = "onnxruntime"

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from opweld.rewrite.optimize import Optimized
     from opweld.tensor.flow import Flow
     from opweld.tensor.program import TensorProgram
-    from opweld.verify.check import Check
+    from opweld.verification.check import Check
 
 Array = np.ndarray[Any, Any]
 Feed: TypeAlias = "Array | Sequence[Array] | None"
@@ -150,9 +150,9 @@ class Model(Shown):
         """
         if self._source is None:
             raise OptionError(f"{self.path} cannot be verified: it was loaded, and holds no model; compile anew")
-        from opweld.verify.check import check_tolerances
-        from opweld.verify.expected import expectation_of
-        from opweld.verify.inputs import fitting_inputs
+        from opweld.verification.check import check_tolerances
+        from opweld.verification.expected import expectation_of
+        from opweld.verification.inputs import fitting_inputs
 
         check_tolerances(rtol=rtol, atol=atol)
         if feeds is None:

@@ -96,7 +96,7 @@ def profile(session: Session, feeds: Mapping[str, Any] | None = None, *, runs: i
     from opweld.accounts import account_of
     from opweld.analysis.machine import Machine
     from opweld.analysis.profiled import profiled
-    from opweld.verify.inputs import fitting_inputs
+    from opweld.verification.inputs import fitting_inputs
 
     if runs is not None and (not isinstance(cast(object, runs), int) or runs < 1):
         raise OptionError(f"runs is {runs!r}, expected a positive whole number")

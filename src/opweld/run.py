@@ -14,8 +14,8 @@ from opweld.cli.values import sizes
 from opweld.errors import OptionError, OpweldError, RunError
 from opweld.option import pairs
 from opweld.runtime.session import Session
-from opweld.verify.expected import expectation_of
-from opweld.verify.inputs import fitting_inputs, made_up_hint
+from opweld.verification.expected import expectation_of
+from opweld.verification.inputs import fitting_inputs, made_up_hint
 
 _EXAMPLES = """\
 examples:

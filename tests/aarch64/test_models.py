@@ -9,7 +9,7 @@ import pytest
 
 import opweld
 from benchmarks.zoo import fetch, inputs
-from opweld.verify.compare import compare
+from opweld.verification.compare import compare
 from tests.aarch64.emulated import Emulator, compiled
 
 pytestmark = pytest.mark.models

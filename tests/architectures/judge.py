@@ -1,9 +1,9 @@
 """Compiles an exported architecture, runs it at each of its sizes, and says what came of it.
 
 An output is right within the larger of 1e-5 of the scale of torch's float64 output and four times the error of torch's
-own float32 (`opweld.verify.compare`). An exporter may write a model that is not the module at other sizes; then ONNX
-Runtime's output is the reference, within 1e-4 of its scale. Where neither opweld nor ONNX Runtime runs a model, at some
-sizes or at all, it is the exporter's fault: the model has no meaning there.
+own float32 (`opweld.verification.compare`). An exporter may write a model that is not the module at other sizes; then
+ONNX Runtime's output is the reference, within 1e-4 of its scale. Where neither opweld nor ONNX Runtime runs a model,
+at some sizes or at all, it is the exporter's fault: the model has no meaning there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import opweld
 from opweld.errors import OpweldError
-from opweld.verify.compare import compare
+from opweld.verification.compare import compare
 from tests.architectures.architecture import Architecture
 from tests.architectures.export import exported
 

@@ -20,7 +20,7 @@ from opweld.ledger import Ledger
 from opweld.options import Options
 from opweld.runtime.session import Session
 from opweld.target import Target
-from opweld.verify.compare import compare
+from opweld.verification.compare import compare
 
 pytestmark = pytest.mark.models
 

@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from opweld.build import artifact
-from opweld.verify.compare import compare, relative_error
-from opweld.verify.reference import onnxruntime_outputs
+from opweld.verification.compare import compare, relative_error
+from opweld.verification.reference import onnxruntime_outputs
 from tests.models.conftest import Served
 from tests.models.float64 import Reference
 

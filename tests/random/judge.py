@@ -16,7 +16,7 @@ from onnx import numpy_helper
 import opweld
 from opweld.errors import AssumptionError, ModelError, OpweldError, ToolchainError, UnsupportedError
 from opweld.options import LevelName
-from opweld.verify.compare import compare
+from opweld.verification.compare import compare
 from tests.random.evaluate import Step, evaluate, widened
 from tests.random.generate import Case
 

@@ -26,7 +26,7 @@ from opweld.errors import UnsupportedError
 from opweld.ledger import Ledger
 from opweld.rewrite.optimize import optimize_model
 from opweld.rules import REWRITES
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.random.generate import case_of
 from tests.random.halves import halved
 from tests.random.judge import Judge

@@ -161,11 +161,11 @@ def test_the_order_of_a_long_sum_is_noise() -> None:
     assert judge.verdict(0, [one_by_one + np.float32(0.05)])[0] == "wrong"
 
 
-def test_a_neighbour_that_is_no_number_may_count_with_weight_zero() -> None:
-    """The middle of 3 elements lies on the second: some mix it with the third, which is NaN, some with the first."""
+def test_a_neighbour_that_is_no_number_counts_with_weight_zero() -> None:
+    """The middle of 3 elements lies on the second, which is mixed with the third: NaN times 0 is NaN."""
     text = """g (float[1, 1, 3] x) => (float[1, 1, 1] y)
         <int64[3] s = {1, 1, 1}> { y = Resize<mode = "linear">(x, , , s) }"""
-    for last, wrong in ((np.nan, False), (3, True)):
+    for last, right in ((np.nan, np.nan), (3, 2)):
         judge = Judge(case(text, x=np.array([[[1, 2, last]]], np.float32)))
-        assert judge.verdict(0, [np.full((1, 1, 1), 2, np.float32)])[0] == "right"
-        assert (judge.verdict(0, [np.full((1, 1, 1), np.nan, np.float32)])[0] == "wrong") == wrong
+        assert judge.verdict(0, [np.full((1, 1, 1), right, np.float32)])[0] == "right"
+        assert judge.verdict(0, [np.full((1, 1, 1), 2.5, np.float32)])[0] == "wrong"

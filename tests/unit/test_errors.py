@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import onnx_ir as ir
 import pytest
 
+from opweld import ir
 from opweld.errors import ModelError, OpweldError, printable
 from opweld.frontend.explore import variants
 from opweld.frontend.graph import graph_of
@@ -42,7 +42,7 @@ def test_an_operator_does_not_end_a_line(domain: str) -> None:
 
 
 def test_a_node_is_described_in_one_line() -> None:
-    broken = ir.Node("", "Concat\n", [], name="a\nb")
+    broken = ir.Node("Concat\n", [], [], {}, name="a\nb")
     assert describe(broken) == r"node 'a\nb' (Concat\n)"
     with pytest.raises(ModelError) as raised:
         required_attribute(broken, "axis")

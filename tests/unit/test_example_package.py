@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 
 import opweld
+from opweld import ir
 from opweld.frontend.coverage import coverage
 from opweld.operators import DType, Fact, Inference, infers, required
 from opweld.ops import registry

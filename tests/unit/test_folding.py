@@ -13,7 +13,7 @@ import opweld
 from opweld.build import artifact
 from opweld.ledger import Decision, Ledger
 from opweld.options import LevelName
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.unit.rewrite.rewritten import Array, model_of, normal
 
 RULE = "simplify.fold"

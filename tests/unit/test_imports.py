@@ -54,7 +54,7 @@ ORDER = (
     ("codegen",),
     ("build",),
     ("runtime",),
-    ("verify",),
+    ("verification",),
     ("analysis",),
     ("backends",),
     ("frontends",),
@@ -72,7 +72,7 @@ ORDER = (
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
 # Who may know ONNX: what reads and writes it, and what compares with it. Others see a Program, or the graph of `ir.py`.
-ONNX_READERS = ("frontend", "rewrite", "verify", "experiments", "backend", "cli")
+ONNX_READERS = ("frontend", "rewrite", "verification", "experiments", "backend", "cli")
 ONNX_WRITERS = {Path("account/regions.py")}
 LIBRARIES = ("onnx", "onnx_ir", "torch")
 
@@ -91,7 +91,7 @@ LIGHT = (
         "build/artifact.py",
         "runtime",
         "onnxruntime",
-        "verify/inputs.py",
+        "verification/inputs.py",
         "table.py",
         "shown.py",
         "whole.py",

@@ -13,8 +13,8 @@ from opweld.options import TARGETS, Options
 from opweld.runtime.plan import PlanDescription
 from opweld.runtime.session import Session
 from opweld.target import Target
-from opweld.verify.expected import expectation_of
-from opweld.verify.inputs import fitting_inputs
+from opweld.verification.expected import expectation_of
+from opweld.verification.inputs import fitting_inputs
 
 MOST = 1 << 24
 """Beyond so many times the elements of a usual run, inputs are not made for a plan."""

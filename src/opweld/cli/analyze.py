@@ -54,7 +54,7 @@ def analyze(
     from opweld.analysis.foreseen import most_threads, planned
     from opweld.analysis.machine import Machine
     from opweld.cli.open import file_bytes, read_decisions, target_of
-    from opweld.verify.asked import check_asked
+    from opweld.verification.asked import check_asked
 
     arguments.check_files(model, csv=csv, json=json)
     if sort not in SORTS:

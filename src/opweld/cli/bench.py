@@ -51,7 +51,7 @@ def bench(
     """
     from opweld.experiments.contest import Row
     from opweld.experiments.peers import PEERS, check_installed
-    from opweld.verify.asked import check_asked
+    from opweld.verification.asked import check_asked
 
     peers = [] if vs == "none" else _names(vs, "--vs")
     for peer in peers:

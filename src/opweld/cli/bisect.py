@@ -14,7 +14,7 @@ from opweld.ledger import Decision, printable
 from opweld.options import Options
 
 if TYPE_CHECKING:
-    from opweld.verify.bisect import Bisection, Trial
+    from opweld.verification.bisect import Bisection, Trial
 
 
 @arguments.with_options(without=(*arguments.RUNNING, "tune", "schedules"))

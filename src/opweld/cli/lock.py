@@ -44,8 +44,8 @@ def lock(
     from opweld.cli.open import read_decisions
     from opweld.frontend import onnx
     from opweld.rewrite.optimize import optimize_as_asked
-    from opweld.verify.lock import changes, fusions_of, parse_lock, parse_nodes, print_lock
-    from opweld.verify.structure import renamed, structure_of
+    from opweld.verification.lock import changes, fusions_of, parse_lock, parse_nodes, print_lock
+    from opweld.verification.structure import renamed, structure_of
 
     arguments.check_files(model, output=output)
     written = "" if check is None else _read(check)

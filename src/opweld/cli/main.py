@@ -28,7 +28,7 @@ from opweld.errors import OptionError, OpweldError, RunError
 from opweld.experiments.opened import MADE_UP
 from opweld.ledger import printable
 from opweld.options import Environment
-from opweld.verify.inputs import made_up_hint
+from opweld.verification.inputs import made_up_hint
 
 app = typer.Typer(
     name="opweld",

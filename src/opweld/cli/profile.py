@@ -102,7 +102,7 @@ def profile(
     from opweld.analysis.resources import Resources
     from opweld.analysis.trace import trace_json
     from opweld.cli.open import open_model
-    from opweld.verify.asked import check_asked
+    from opweld.verification.asked import check_asked
 
     arguments.check_files(model, csv=csv, json=json, trace=trace)
     if sort not in SORTS:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from opweld.analysis.machine import Machine
     from opweld.experiments.opened import Opened
     from opweld.experiments.traced import Trace
-    from opweld.verify.compare import Comparison
-    from opweld.verify.intermediates import Intermediate, Traced
+    from opweld.verification.compare import Comparison
+    from opweld.verification.intermediates import Intermediate, Traced
 
 ARTIFACT = "an artifact holds no graph to compute in float64: report on the ONNX file that it was made from"
 NOT_RUN = "the report was made without a run: leave --no-run out"
@@ -77,8 +77,8 @@ def report(
     from opweld.cli.traced import traced
     from opweld.report.document import Document
     from opweld.report.page import page
-    from opweld.verify.asked import check_asked
-    from opweld.verify.intermediates import Tracing
+    from opweld.verification.asked import check_asked
+    from opweld.verification.intermediates import Tracing
 
     arguments.check_files(model, output=output)
     peers = _peers(vs)
@@ -186,9 +186,9 @@ def _numerics(
 
     `traces`: where the session keeps values; what is `compiled_again` tells them where there are none."""
     from opweld.experiments.traced import compared
-    from opweld.verify.check import FLOAT64, check_outputs
-    from opweld.verify.intermediates import read_values
-    from opweld.verify.reference import float64_values
+    from opweld.verification.check import FLOAT64, check_outputs
+    from opweld.verification.intermediates import read_values
+    from opweld.verification.reference import float64_values
 
     made, fed = opened.run(feeds), opened.session.as_declared(feeds)
     with show.working("computing in float64"):

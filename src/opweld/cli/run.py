@@ -39,7 +39,7 @@ def run(
     The table gives each output's shape, range and number of NaNs.
     """
     from opweld.cli.open import open_model
-    from opweld.verify.asked import check_asked
+    from opweld.verification.asked import check_asked
 
     arguments.check_files(model, json=json)
     given, dims = arguments.pairs(values, "--input"), arguments.sizes(dim)

@@ -15,7 +15,7 @@ from opweld.experiments.traced import Trace
 from opweld.ledger import printable
 from opweld.options import Options
 from opweld.table import Column, of_names, of_words
-from opweld.verify.intermediates import (
+from opweld.verification.intermediates import (
     Intermediate,
     first_spoilt,
 )

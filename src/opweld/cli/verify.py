@@ -14,7 +14,7 @@ from opweld.ledger import printable
 from opweld.options import Options
 
 if TYPE_CHECKING:
-    from opweld.verify.check import Check
+    from opweld.verification.check import Check
 
 
 @arguments.with_options(without=arguments.RUNNING)

@@ -28,10 +28,10 @@ from opweld.rewrite.write import save
 from opweld.runtime import dtypes
 from opweld.runtime.session import Session
 from opweld.tensor.intern import compilation
-from opweld.verify.apart import Apart
-from opweld.verify.bisect import Attempt, Trial
-from opweld.verify.check import Check, Reference, reference_of
-from opweld.verify.reference import float64_outputs, onnxruntime_outputs
+from opweld.verification.apart import Apart
+from opweld.verification.bisect import Attempt, Trial
+from opweld.verification.check import Check, Reference, reference_of
+from opweld.verification.reference import float64_outputs, onnxruntime_outputs
 
 Array = NDArray[Any]
 
@@ -109,8 +109,8 @@ class CompiledAttempts:
         self._feeds: Mapping[str, Array] | None = None
 
     def __call__(self, granted: Collection[str] | None, without: str) -> Attempt:
-        """See `opweld.verify.bisect.Attempting`. Raises what has nothing to do with decisions: a model or option that
-        is refused, inputs that do not fit, no reference."""
+        """See `opweld.verification.bisect.Attempting`. Raises what has nothing to do with decisions: a model or option
+        that is refused, inputs that do not fit, no reference."""
         ledger = ledger_of(_without(self._options, without), granted)
         with temporary_folder() as workspace, compilation():
             try:
@@ -156,7 +156,7 @@ class OptimizedAttempts:
         self._run: Callable[[Path, Mapping[str, Any]], list[Array]] = onnxruntime_outputs if runs else float64_outputs
 
     def __call__(self, granted: Collection[str] | None, without: str) -> Attempt:
-        """See `opweld.verify.bisect.Attempting`."""
+        """See `opweld.verification.bisect.Attempting`."""
         options = _without(self._options, without)
         opened: list[Ledger] = []
 

@@ -15,12 +15,12 @@ from opweld.option import documented
 from opweld.options import CompileOptions, Options
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
-from opweld.verify.apart import Apart
-from opweld.verify.asked import check_asked
-from opweld.verify.bisect import Attempt, Attempting, Bisection
-from opweld.verify.bisect import bisect as search
-from opweld.verify.check import check_tolerances
-from opweld.verify.inputs import Given, make_inputs
+from opweld.verification.apart import Apart
+from opweld.verification.asked import check_asked
+from opweld.verification.bisect import Attempt, Attempting, Bisection
+from opweld.verification.bisect import bisect as search
+from opweld.verification.check import check_tolerances
+from opweld.verification.inputs import Given, make_inputs
 
 if TYPE_CHECKING:
     from opweld.compile import Progress

@@ -17,9 +17,9 @@ from opweld.experiments.opened import Opened, open_model
 from opweld.experiments.peers import PEERS, Run, check_installed, prepare
 from opweld.option import documented
 from opweld.options import CompileOptions, Options, available_cores
-from opweld.verify.asked import check_asked
-from opweld.verify.compare import compare
-from opweld.verify.inputs import Given
+from opweld.verification.asked import check_asked
+from opweld.verification.compare import compare
+from opweld.verification.inputs import Given
 
 Array = NDArray[Any]
 

@@ -18,7 +18,7 @@ from opweld.ledger import printable
 from opweld.options import Options
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
-from opweld.verify.inputs import Given
+from opweld.verification.inputs import Given
 
 if TYPE_CHECKING:
     from opweld.compile import Progress
@@ -53,8 +53,8 @@ class Opened:
         """Inputs that the model takes, as far as they are not given, of the sizes of `hints` where it takes those; the
         logger `opweld.fed` tells what was made up. Where no variant takes what is given, the session becomes one that
         does."""
-        from opweld.verify.expected import expectation_of
-        from opweld.verify.inputs import described, fitting_inputs, make_inputs
+        from opweld.verification.expected import expectation_of
+        from opweld.verification.inputs import described, fitting_inputs, make_inputs
 
         expected = expectation_of(self.session.folder)
         feeds: dict[str, Array] | None = None

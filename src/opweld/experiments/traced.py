@@ -21,10 +21,10 @@ from opweld.pipeline import build_artifact
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.tensor.intern import compilation
-from opweld.verify.asked import check_asked
-from opweld.verify.check import check_tolerances
-from opweld.verify.inputs import Given
-from opweld.verify.intermediates import (
+from opweld.verification.asked import check_asked
+from opweld.verification.check import check_tolerances
+from opweld.verification.inputs import Given
+from opweld.verification.intermediates import (
     Intermediate,
     Kept,
     Tracing,
@@ -32,7 +32,7 @@ from opweld.verify.intermediates import (
     first_undefined,
     read_values,
 )
-from opweld.verify.reference import float64_values, onnxruntime_values, own_values
+from opweld.verification.reference import float64_values, onnxruntime_values, own_values
 
 if TYPE_CHECKING:
     from opweld.compile import Progress

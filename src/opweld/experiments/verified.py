@@ -12,9 +12,9 @@ from opweld.errors import OptionError
 from opweld.experiments.opened import open_model
 from opweld.option import documented
 from opweld.options import CompileOptions, Options
-from opweld.verify.asked import check_asked
-from opweld.verify.check import Check, check_outputs, check_tolerances
-from opweld.verify.inputs import Given
+from opweld.verification.asked import check_asked
+from opweld.verification.check import Check, check_outputs, check_tolerances
+from opweld.verification.inputs import Given
 
 if TYPE_CHECKING:
     from opweld.compile import Progress

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opweld.ledger import Ledger
     from opweld.options import Options
     from opweld.stages import Stage
-    from opweld.verify.check import Check
+    from opweld.verification.check import Check
 
 MAX_MODEL_BYTES = (1 << 31) - 1
 """Protobuf ends here."""
@@ -112,7 +112,7 @@ class OnnxSource(Source):
         atol: float | None,
     ) -> Check:
         """Against ONNX's evaluator in float64, and ONNX Runtime where it is installed."""
-        from opweld.verify.check import check_outputs
+        from opweld.verification.check import check_outputs
 
         if isinstance(self.model, Path):
             return check_outputs(self.model, feeds, names, outputs, rtol=rtol, atol=atol)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from opweld.ledger import Ledger
     from opweld.options import Options
     from opweld.stages import Stage
-    from opweld.verify.check import Check
+    from opweld.verification.check import Check
 
 
 class Source(ABC):

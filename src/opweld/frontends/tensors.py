@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opweld.stages import Stage
     from opweld.tensor.flow import Ending, Flow
     from opweld.tensor.program import TensorProgram
-    from opweld.verify.check import Check
+    from opweld.verification.check import Check
 
 Array = np.ndarray[Any, Any]
 
@@ -160,7 +160,7 @@ class TensorSource(Source):
         """Against the interpreter of tensor programs, in float64."""
         from opweld.tensor.flow import interpret_flow
         from opweld.tensor.intern import compilation
-        from opweld.verify.check import Reference
+        from opweld.verification.check import Reference
 
         with compilation():
             found = interpret_flow(self.flow(), feeds, float64=True)

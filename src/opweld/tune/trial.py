@@ -19,7 +19,7 @@ from opweld.errors import InputError, UnsupportedError
 from opweld.record import VariantEntry
 from opweld.runtime.profile import Clocked
 from opweld.runtime.session import Session
-from opweld.verify.compare import SCALE_TOLERANCE, relative_error
+from opweld.verification.compare import SCALE_TOLERANCE, relative_error
 
 Array = npt.NDArray[Any]
 Numbers = npt.NDArray[np.float64]

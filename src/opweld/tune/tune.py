@@ -25,8 +25,8 @@ from opweld.ledger import MEASURED, Measured
 from opweld.tune.changes import Change, Group, groups_of, structure_of
 from opweld.tune.effort import Effort
 from opweld.tune.trial import Gain, Times, Trial, differs, gain, race, race_seconds
-from opweld.verify.expected import expectation_of
-from opweld.verify.inputs import fitting_inputs
+from opweld.verification.expected import expectation_of
+from opweld.verification.inputs import fitting_inputs
 
 Array = npt.NDArray[Any]
 

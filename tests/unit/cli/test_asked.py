@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from opweld import accounts, cached
 from opweld.cli.main import app
 from opweld.errors import InputError, ModelError, OptionError, OpweldError
-from opweld.verify import reference
+from opweld.verification import reference
 
 RUN_HERE = ("run", "verify", "bench", "profile", "bisect", "report")
 

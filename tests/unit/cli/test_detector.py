@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import opweld
-from opweld.verify.compare import relative_error
+from opweld.verification.compare import relative_error
 from tests.unit.cli.test_main import opweld as command
 
 

@@ -24,7 +24,7 @@ from opweld.options import Options
 from opweld.record import FileNode
 from opweld.stages import Stage
 from opweld.tensor.dtype import DType
-from opweld.verify.check import Check
+from opweld.verification.check import Check
 from tests.unit.packages import registrations
 
 WEIGHTS = np.random.default_rng(3).standard_normal((6, 5)).astype(np.float32)

@@ -17,7 +17,7 @@ from opweld.frontend.graph import graph_of
 from opweld.tensor.flow import LAST, Flow, Segment, interpret_flow
 from opweld.tensor.program import TensorProgram
 from opweld.tensor.verify import verify
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 
 Array = np.ndarray[Any, Any]
 Dims = Sequence[int | str]

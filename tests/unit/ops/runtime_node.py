@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from opweld.tensor.flow import interpret_flow
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.unit.ops.one_node import TOLERANCE, Array, Dims, assert_close, feeds_of, flow_of
 
 MICROSOFT, ML = "com.microsoft", "ai.onnx.ml"

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
 import opweld
-from opweld import extensions
+from opweld import extensions, ir
 from opweld.errors import ModelError, OperatorError, UnsupportedError
 from opweld.operators import Fact, Inference, Lowering, computes, define, infers, lowers, required, unary
 from tests.unit.packages import installed, registrations

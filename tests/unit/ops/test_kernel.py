@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 
 import opweld
-from opweld import extensions
+from opweld import extensions, ir
 from opweld.errors import OpweldError, ToolchainError
 from opweld.operators import DType, Fact, Inference, Lowering, computes, infers, kernel, lowers, required
 from tests.unit.packages import registrations

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from opweld import pipeline
 from opweld.cli.main import app
 from opweld.experiments import traced
-from opweld.verify import reference
+from opweld.verification import reference
 from tests.report.documents import document, document_of
 from tests.unit.frontend.models import model_of, node
 

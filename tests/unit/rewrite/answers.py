@@ -21,7 +21,7 @@ from opweld.frontend.evaluator import evaluator
 from opweld.rewrite.optimize import Optimized
 from opweld.rewrite.passes.merge import OWN_ANSWER
 from opweld.rewrite.write import save
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.unit.rewrite.sizes import feeds_of_sizes
 
 Array = NDArray[Any]

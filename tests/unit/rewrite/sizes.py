@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from opweld.errors import UnsupportedError
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 
 Array = NDArray[Any]
 

@@ -20,7 +20,7 @@ from opweld.rewrite import Pass, Proposal, Refusal, Rule, Scope, operand
 from opweld.rewrite.added import added, kinds
 from opweld.rewrite.optimize import optimize_model
 from opweld.rules import REWRITES
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.unit.packages import installed
 from tests.unit.rewrite.rewritten import Array, model_of, normal
 from tests.unit.rewrite.rewritten import kinds as operators_of

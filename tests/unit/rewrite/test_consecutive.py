@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import opweld
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.unit.rewrite.rewritten import kinds, model_of, normal, refusals, rewritten
 
 RULE = "rewrite.consecutive"

@@ -22,7 +22,7 @@ from opweld.rewrite import spill
 from opweld.rewrite.optimize import optimize_model
 from opweld.rewrite.write import save
 from opweld.rules import REWRITES
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.patience import PATIENCE_S
 from tests.unit.rewrite.rewritten import Array, kinds, model_of, normal
 

@@ -12,7 +12,7 @@ import pytest
 
 from opweld.errors import UnsupportedError
 from opweld.rewrite.optimize import Optimized, optimize_model
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.unit.rewrite.rewritten import Array, computed
 from tests.unit.rewrite.written.ideas import IDEAS, Idea
 from tests.unit.rewrite.written.mutations import Mutant, mutants

@@ -18,7 +18,7 @@ from opweld.rewrite.optimize import LATER, RULES
 from opweld.rewrite.passes import branches, dead, fold, merge
 from opweld.rules import REWRITES
 from opweld.tensor.intern import current
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.unit.rewrite.rewritten import model_of, normal
 
 RUN = CliRunner()
@@ -79,7 +79,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_lost(written: Path, tmp_path: 
     before = written.read_bytes()
     for arguments, words in (
         ([str(written), "-o", str(written)], "is the model itself"),
-        ([str(written), "-o", str(tmp_path / "no" / "folder.onnx")], "cannot be written"),
+        ([str(written), "-o", str(tmp_path / "no" / "folder.onnx")], "no such folder"),
         (
             [str(written), "-o", str(tmp_path / "o.onnx"), "--disable", "rewrite.bais"],
             "nearest first, are rewrite.bias",

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from opweld.ledger import Ledger
 from opweld.rewrite.optimize import optimize_model
 from opweld.rules import REWRITES
-from opweld.verify.reference import float64_outputs
+from opweld.verification.reference import float64_outputs
 from tests.unit.rewrite.rewritten import Array, kinds, normal
 
 

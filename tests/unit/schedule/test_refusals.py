@@ -105,5 +105,5 @@ def test_a_tile_is_no_higher_than_its_registers() -> None:
 
 
 def test_so_is_that_of_a_window() -> None:
-    _, height = decided(programs.max_pool(11, 31, 5), "schedule.height")
+    _, height = decided(programs.max_pool(16, 31, 16), "schedule.height")
     assert (height.taken, height.failed) == ("4", {"7": "a tile of 2 vectors has at most 6 rows"})

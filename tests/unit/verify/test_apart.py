@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import opweld
 from opweld.errors import RunError
-from opweld.verify.apart import Apart
+from opweld.verification.apart import Apart
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from opweld.tensor.dim import Axis, as_dim
 from opweld.tensor.expr import binary, const
 from opweld.tile.member import Made, ReductionMember
 from opweld.tile.tile import Loop, Statement, Store, map_statements
-from opweld.verify.apart import Apart
-from opweld.verify.bisect import Attempt, Bisection, Trial, bisect
+from opweld.verification.apart import Apart
+from opweld.verification.bisect import Attempt, Bisection, Trial, bisect
 
 Save = Callable[[list[onnx.NodeProto], dict[str, tuple[int, ...]]], Path]
 

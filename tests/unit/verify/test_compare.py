@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from opweld.verify.compare import compare, relative_error
+from opweld.verification.compare import compare, relative_error
 
 INF, NAN = math.inf, math.nan
 

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 import opweld
 from opweld.build.artifact import TensorInfo
 from opweld.errors import AssumptionError, InputError, OptionError
-from opweld.verify.expected import Expectation, expectation_of
-from opweld.verify.inputs import described, fitting_inputs, make_inputs
+from opweld.verification.expected import Expectation, expectation_of
+from opweld.verification.inputs import described, fitting_inputs, make_inputs
 from tests.unit.cli.test_main import opweld as command
 
 IMAGE = TensorInfo("x", "float32", ("n", 3, "h", "w"))

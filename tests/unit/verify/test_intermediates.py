@@ -17,10 +17,10 @@ from opweld.options import Options
 from opweld.tensor.expr import binary, const, loads
 from opweld.tile.member import Made, ReductionMember
 from opweld.tile.tile import Statement, Store, map_statements
-from opweld.verify import intermediates
-from opweld.verify.compare import Comparison
-from opweld.verify.intermediates import Intermediate
-from opweld.verify.reference import float64_values, own_values
+from opweld.verification import intermediates
+from opweld.verification.compare import Comparison
+from opweld.verification.intermediates import Intermediate
+from opweld.verification.reference import float64_values, own_values
 
 
 def save(

@@ -18,8 +18,8 @@ from opweld.ledger import Decision, Ledger
 from opweld.options import Options
 from opweld.rewrite.optimize import optimize_model
 from opweld.rules import REWRITES
-from opweld.verify.lock import Change, Fusion, changes, fusions_of, parse_lock, parse_nodes, print_lock
-from opweld.verify.structure import renamed, structure_of
+from opweld.verification.lock import Change, Fusion, changes, fusions_of, parse_lock, parse_nodes, print_lock
+from opweld.verification.structure import renamed, structure_of
 
 
 def save(path: Path, *more: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> Path:

@@ -10,9 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from opweld.errors import UnsupportedError
-from opweld.verify.check import check_outputs
-from opweld.verify.compare import relative_error
-from opweld.verify.reference import float64_outputs, onnxruntime_outputs
+from opweld.verification import check as checks
+from opweld.verification.check import check_outputs
+from opweld.verification.compare import relative_error
+from opweld.verification.reference import float64_outputs, onnxruntime_outputs
 
 
 def model(nodes: list[onnx.NodeProto], path: Path, **weights: Any) -> Path:
@@ -145,7 +146,7 @@ def answering(factor: float, dtype: type = np.float32) -> Any:
 def test_a_runtime_that_disagrees_with_float64_excuses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As ONNX Runtime does of sums of 8-bit products, on processors without an instruction for them."""
     path, feeds, y = exponential(tmp_path)
-    monkeypatch.setattr("opweld.verify.check.onnxruntime_outputs", answering(1.12))
+    monkeypatch.setattr(checks, "onnxruntime_outputs", answering(1.12))
     check = check_outputs(path, feeds, ["y"], [y])
     (found,) = check.comparisons
     assert (check.reference, found.verdict) == ("float64", "right")
@@ -157,8 +158,8 @@ def test_a_runtime_that_disagrees_with_float64_excuses_nothing(tmp_path: Path, m
 def test_who_agrees_with_the_runtime_alone_is_not_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference may be the one that is wrong."""
     path, feeds, y = exponential(tmp_path)
-    monkeypatch.setattr("opweld.verify.check.onnxruntime_outputs", answering(1))
-    monkeypatch.setattr("opweld.verify.check.float64_outputs", answering(2, np.float64))
+    monkeypatch.setattr(checks, "onnxruntime_outputs", answering(1))
+    monkeypatch.setattr(checks, "float64_outputs", answering(2, np.float64))
     check = check_outputs(path, feeds, ["y"], [y])
     assert check.passed and [c.verdict for c in check.comparisons] == ["agrees"]
     assert [c.verdict for c in check_outputs(path, feeds, ["y"], [y * np.float32(1.001)]).comparisons] == ["wrong"]
@@ -169,8 +170,8 @@ def test_where_another_runtime_judges_alone_nothing_is_wrong(tmp_path: Path, mon
         raise UnsupportedError("no float64 reference for this model")
 
     path, feeds, y = exponential(tmp_path)
-    monkeypatch.setattr("opweld.verify.check.onnxruntime_outputs", answering(1))
-    monkeypatch.setattr("opweld.verify.check.float64_outputs", refuse)
+    monkeypatch.setattr(checks, "onnxruntime_outputs", answering(1))
+    monkeypatch.setattr(checks, "float64_outputs", refuse)
     for factor, verdict in ((1, "agrees"), (1.1, "differs")):
         check = check_outputs(path, feeds, ["y"], [y * np.float32(factor)])
         assert check.passed == (factor == 1) and check.reference == "ONNX Runtime, unoptimised"
@@ -192,7 +193,7 @@ def test_rounding_that_decides_is_told_by_the_model_in_its_own_precision(
     y = (np.rint(x / step) * step).astype(np.float32)
     (right,) = float64_outputs(path, feeds)
     assert 1e-4 < relative_error(y, right)[0] < 1e-2
-    monkeypatch.setattr("opweld.verify.check.onnxruntime_outputs", answering(1.5))
+    monkeypatch.setattr(checks, "onnxruntime_outputs", answering(1.5))
     assert [c.verdict for c in check_outputs(path, feeds, ["y"], [y]).comparisons] == ["right"]
 
 

@@ -13,7 +13,7 @@ from opweld.frontend.onnx import declaration_of
 from opweld.interface import ANONYMOUS, Argument, TensorInfo
 from opweld.runtime import dtypes
 from opweld.runtime.feed import check_shape
-from opweld.verify.inputs import Given, given_array
+from opweld.verification.inputs import Given, given_array
 
 
 def check_asked(model: Path, given: Mapping[str, Given], dims: Mapping[str, int], seed: int = 0) -> None:

@@ -15,8 +15,8 @@ from opweld.errors import OptionError, UnsupportedError
 from opweld.ledger import printable
 from opweld.shown import Piece, Shown, Table
 from opweld.table import Column, of_names, of_words
-from opweld.verify.compare import SCALE_TOLERANCE, Array, Comparison, compare, disagree, relative_error
-from opweld.verify.reference import float64_outputs, onnxruntime_outputs, own_outputs
+from opweld.verification.compare import SCALE_TOLERANCE, Array, Comparison, compare, disagree, relative_error
+from opweld.verification.reference import float64_outputs, onnxruntime_outputs, own_outputs
 
 FLOAT64 = "float64"
 """What outputs are compared with where that can be had."""

@@ -24,7 +24,7 @@ from opweld.runtime.session import Session
 from opweld.tensor.dim import Atom, Dim
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import Variant
-from opweld.verify.compare import SCALE_TOLERANCE, Comparison, compare, disagree, relative_error
+from opweld.verification.compare import SCALE_TOLERANCE, Comparison, compare, disagree, relative_error
 
 Array = NDArray[Any]
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from opweld.errors import AssumptionError, InputError, OptionError
 from opweld.runtime import dtypes
-from opweld.verify.expected import Expectation, Place
+from opweld.verification.expected import Expectation, Place
 
 Array = NDArray[Any]
 
