@@ -59,6 +59,17 @@ def test_one_is_pinned(model: onnx.ModelProto) -> None:
     assert pinned.pinned and pinned.taken == "in every run"
 
 
+def test_what_is_moved_by_stored_indices_is_folded() -> None:
+    text = (
+        "g (float[n, 4] x) => (float[n, 4] y) { c = GatherElements<axis = 0>(w, i) s = Transpose(c) y = MatMul(x, s) }"
+    )
+    indices = np.array([[5, 0, 1, 2], [0, 0, 3, 4], [1, 5, 5, 5], [2, 2, 0, 3]])
+    made = opweld.compile(model_of(text, {"w": WEIGHTS["w"], "i": indices}))
+    x = normal(3, 4)
+    right = x @ np.take_along_axis(WEIGHTS["w"], indices, 0).T
+    np.testing.assert_allclose(made.run({"x": x})["y"], right, rtol=0, atol=1e-5)
+
+
 QUANTIZED = """g (float[n, 64] x) => (float[n, 40] y) {
     w = DequantizeLinear<axis = 1>(q, s, z) p = MatMul(x, w) y = Relu(p) }"""
 

@@ -273,11 +273,10 @@ def _widened(array: Array) -> Array:
 
 def _moved_reader(tensor: Tensor, stored: Mapping[str, Callable[[], Array]]) -> Callable[[], Array] | None:
     """Elements that are only moved, as weights are before a product: nothing is rounded, so that none is widened."""
-    source = tensor.body.tensor if isinstance(tensor.body, Load) else None
-    read = stored.get(source) if source is not None else None
-    if source is None or read is None:
+    body, names = tensor.body, _operands(tensor)
+    if not isinstance(body, Load) or not isinstance(body.fill, Const | None) or any(n not in stored for n in names):
         return None
-    return lambda: evaluate_tensor(tensor, {source: read()})
+    return lambda: evaluate_tensor(tensor, {name: stored[name]() for name in names})
 
 
 def _rounded_reader(tensor: Tensor, value: Known) -> Callable[[], Array]:
