@@ -29,20 +29,12 @@ from tests.unit.tile.pipeline import Compiled, check_compiled, compile_with, wit
 
 TARGET = Target.of("x86-64-v3")
 
-COUNTER = """program counter
-input count i64[]
-tensor more i64[] from "Add"
-  = add(count[], 1)
-output next = more
-state count becomes next
-"""
-
 PROGRAMS = programs.PROGRAMS | {
     "long": programs.elementwise((3, 1100), "max(x[i0, i1], 0.0)"),
     "deep": programs.dense(12, 2048, 48),
     "wide": programs.separable(4, 32, 5, 7),
     "crowded": programs.layers(12, 8, 1024, 8),
-    "counter": COUNTER,
+    "counter": programs.COUNTER,
 }
 
 UNMET: dict[str, str] = {

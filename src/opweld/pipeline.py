@@ -159,16 +159,15 @@ def build_artifact(
 
     `ledger`: an empty one, which decides; that of the options where None. `source`: the model, read before in the same
     compilation, with the ledger that decides. `stage` runs the stages, watched. `check`: see `Built.check`."""
-    environment, backend = Environment.read(), backend_of(target)
+    environment, backend, origin = Environment.read(), backend_of(target), source_of(model)
     stages = backend.stages()
     watched = Watched(environment.dump, environment.debug, stage, stages.forms)
     reported = Reported(watched, progress, stages.beginnings, stages.building)
     images, files, folder = workspace / "weights.bin", workspace / "files", workspace / "model.opweld"
     with stages.preparing(target):
-        source = source or read(model, options, ledger_of(options) if ledger is None else ledger, reported)
+        source = source or read(origin, options, ledger_of(options) if ledger is None else ledger, reported)
         ledger = source.ledger
-        folder_of_model = source_of(model).folder
-        external = {name: cache.file_digest(folder_of_model / name) for name in source.external}
+        external = {name: cache.file_digest(origin.folder / name) for name in source.external}
         with WeightsFile(images) as weights:
             made = generate(source, options, target, weights, reported)
         built = Built(folder, external, made, ledger)

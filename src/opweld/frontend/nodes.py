@@ -1,4 +1,4 @@
-"""Nodes of a model that is being loaded, or rewritten: their operands, their attributes, what they read.
+"""Nodes of a model that is being loaded, or rewritten: their attributes, what they read.
 
 What is loaded becomes the graph of `opweld.ir`, whose nodes `ops/` asks the same."""
 
@@ -11,20 +11,6 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError
 from opweld.ops.operands import describe
-
-
-def given(node: ir.Node, position: int) -> ir.Value | None:
-    """The input at the position, or None when it is absent."""
-    value = node.inputs[position] if position < len(node.inputs) else None
-    return None if value is None or value.name == "" else value
-
-
-def required(node: ir.Node, position: int) -> ir.Value:
-    """The input at the position; ModelError when it is absent."""
-    value = given(node, position)
-    if value is None:
-        raise ModelError(f"{describe(node)}: input {position} is missing")
-    return value
 
 
 def attribute(node: ir.Node, name: str, default: Any) -> Any:

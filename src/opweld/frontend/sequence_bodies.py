@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.held import Listed, Pieces, Result, Scope
-from opweld.frontend.nodes import given, required, required_attribute
-from opweld.ops.operands import describe
+from opweld.frontend.nodes import required_attribute
+from opweld.ops.operands import describe, given, required
 
 MAX_ITERATIONS = 10_000
 """Iterations of a loop that is written out."""

@@ -15,9 +15,9 @@ from opweld import interface
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.check import ML
 from opweld.frontend.held import ALSO_TENSORS, DECIDING, Handler, Held, Listed, Mapped, Nothing, Pieces, Result, Scope
-from opweld.frontend.nodes import attribute, given, required
+from opweld.frontend.nodes import attribute
 from opweld.frontend.sequence_bodies import branch, loop, sequence_map
-from opweld.ops.operands import describe
+from opweld.ops.operands import describe, given, required
 
 MAX_PIECES = 10_000
 """Pieces into which a tensor may be split."""

@@ -131,8 +131,8 @@ class TensorSource(Source):
         from opweld.tensor.flow import Flow, Segment
         from opweld.tensor.text import parse_program
 
-        plain = [parse_program(written.text) for own in self.segments for written, _ in own]
-        sizes = symbol_sizes(plain, dims or {})
+        texts = (written.text for own in self.segments for written, _ in own)
+        sizes = symbol_sizes([parse_program(text) for text in texts], dims) if dims else {}
         segments: list[Segment] = []
         for number, own in enumerate(self.segments):
             variants: list[tuple[TensorProgram, Ending]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,18 +29,39 @@ class Named(Protocol):
         ...
 
 
+V = TypeVar("V", bound="NamedValue", covariant=True)
+
+
+class NamedValue(Protocol):
+    """A value, whose name is empty where a file says that an operand is absent."""
+
+    @property
+    def name(self) -> str | None:
+        """Its name."""
+        ...
+
+
+class Reading(Named, Protocol[V]):
+    """A node by what it reads: of a graph, or of a file that is being read."""
+
+    @property
+    def inputs(self) -> Sequence[V | None]:
+        """Its operands; None for one that is absent."""
+        ...
+
+
 def describe(node: Named) -> str:
     """The node as error messages name it."""
     return f"node {node.name!r} ({in_line(node.op_type)})"
 
 
-def given(node: ir.Node, position: int) -> ir.Value | None:
+def given(node: Reading[V], position: int) -> V | None:
     """The input at the position, or None when it is absent."""
     value = node.inputs[position] if position < len(node.inputs) else None
     return None if value is None or value.name == "" else value
 
 
-def required(node: ir.Node, position: int) -> ir.Value:
+def required(node: Reading[V], position: int) -> V:
     """The input at the position; ModelError when it is absent."""
     value = given(node, position)
     if value is None:

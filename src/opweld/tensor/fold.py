@@ -148,7 +148,7 @@ def fold_constants(program: TensorProgram, decide: Decide) -> Folded:
             kept.append(item)
             continue
         shape = tuple(int(extent) for extent in item.shape)
-        stored[item.name] = _moved_reader(item, stored) or _rounded_reader(item, value)
+        stored[item.name] = _reader(item, value, stored)
         added.append(Constant(item.name, item.dtype, shape, stored[item.name], item.origin))
     return Folded(tuple(kept), (*program.constants, *added), inlined)
 
@@ -271,23 +271,24 @@ def _widened(array: Array) -> Array:
     return array.astype(np.float64) if is_floating(array.dtype) else array
 
 
-def _moved_reader(tensor: Tensor, stored: Mapping[str, Callable[[], Array]]) -> Callable[[], Array] | None:
-    """Elements that are only moved, as weights are before a product: nothing is rounded, so that none is widened."""
+def _reader(tensor: Tensor, value: Known, stored: Mapping[str, Callable[[], Array]]) -> Callable[[], Array]:
+    """The data of a tensor that is folded, in its dtype: kept where it is small, else made on demand.
+
+    What is only moved, as weights are before a product, is not widened, since nothing is rounded: `stored` has what
+    constants are."""
     body, names = tensor.body, _operands(tensor)
-    if not isinstance(body, Load) or not isinstance(body.fill, Const | None) or any(n not in stored for n in names):
-        return None
-    return lambda: evaluate_tensor(tensor, {name: stored[name]() for name in names})
+    moved = isinstance(body, Load) and isinstance(body.fill, Const | None) and all(name in stored for name in names)
 
-
-def _rounded_reader(tensor: Tensor, value: Known) -> Callable[[], Array]:
-    def rounded() -> Array:
+    def read() -> Array:
+        if moved:
+            return evaluate_tensor(tensor, {name: stored[name]() for name in names})
         with np.errstate(all="ignore"):
             return np.ascontiguousarray(apply_cast(value.read(), tensor.dtype.numpy)).reshape(shape)
 
     shape = tuple(int(extent) for extent in tensor.shape)
     if value.bytes > EAGER_BYTES:
-        return rounded
-    data = rounded()
+        return read
+    data = read()
     return lambda: data
 
 

@@ -59,11 +59,12 @@ def assemble(
             memory.append(Memory("output", index=outputs[root], name=root))
         else:
             memory.append(Memory("arena", size=sizes[root], first=first, last=last, name=root))
+    kernels = [given_sizes(item.kernel) for _, item in ordered]
     launches = tuple(
         Launch(
             kernel,
             tuple(number[buffer.name] for buffer in kernel.buffers),
-            sizes_of_kernel,
+            bound,
             item.work,
             item.bytes,
             item.count.flops + item.count.special,
@@ -71,8 +72,7 @@ def assemble(
             item.kernel.origin,
             phase,
         )
-        for phase, item in ordered
-        for kernel, sizes_of_kernel in (given_sizes(item.kernel),)
+        for (phase, item), (kernel, bound) in zip(ordered, kernels, strict=True)
     )
     results = tuple((program.dtype_of(value), program.shape_of(value)) for _, value in given)
     made = tuple(public for public, _ in given)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from opweld.tensor.bounds import lower_constant
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Symbol, Value
 from opweld.tensor.expr import Expr, transform
-from opweld.tile.tile import Kernel, Loop, Statement, Tile, dims_of_statement, map_operands, walk_statements
+from opweld.tile.tile import Kernel, Loop, Statement, Tile, dims_of_kernel, map_operands, walk_statements
 
 
 def given_sizes(kernel: Kernel) -> tuple[Kernel, tuple[Dim, ...]]:
@@ -30,7 +30,10 @@ def given_sizes(kernel: Kernel) -> tuple[Kernel, tuple[Dim, ...]]:
 
 def _needless(kernel: Kernel) -> FloorDiv | None:
     """A division of sizes which occur nowhere else in the kernel."""
-    dims = set(_dims(kernel))
+    if not kernel.sizes:
+        return None
+    dims = set(dims_of_kernel(kernel.grid, kernel.scratch, kernel.body))
+    dims |= {statement.axis.extent for statement in walk_statements(kernel.body) if isinstance(statement, Loop)}
     atoms = {atom for dim in dims for atom in dim.atoms}
     if any(isinstance(atom, Value) for atom in atoms):
         return None  # what is looked up at run time has expressions inside
@@ -39,19 +42,10 @@ def _needless(kernel: Kernel) -> FloorDiv | None:
         sizes = division.inside() - {division}
         if not sizes <= set(kernel.sizes) or lower_constant(division.dim) is None:
             continue
-        gone: dict[Atom, Dim] = {division: Symbol("given").dim}
+        gone: dict[Atom, Dim] = {division: Symbol("?").dim}  # a name that no size has
         if not any(sizes & dim.substitute(gone).atoms for dim in dims):
             return division
     return None
-
-
-def _dims(kernel: Kernel) -> Iterator[Dim]:
-    yield from (axis.extent for axis in kernel.grid)
-    yield from (block.elements for block in kernel.scratch)
-    for statement in walk_statements(kernel.body):
-        yield from dims_of_statement(statement)
-        if isinstance(statement, Loop):
-            yield statement.axis.extent
 
 
 def _fresh(name: str, taken: Container[str]) -> str:

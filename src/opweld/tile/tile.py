@@ -228,6 +228,14 @@ def dims_of_statement(statement: Statement) -> tuple[Dim, ...]:
     return (*own, *(dim for root in expressions_of(statement) for node in walk(root) for dim in dims_of(node)))
 
 
+def dims_of_kernel(grid: Iterable[Axis], scratch: Iterable[Scratch], body: Iterable[Statement]) -> Iterator[Dim]:
+    """The polynomials of a kernel with this grid, scratch and body, at any depth."""
+    yield from (axis.extent for axis in grid)
+    yield from (block.elements for block in scratch)
+    for statement in walk_statements(body):
+        yield from dims_of_statement(statement)
+
+
 def memory_of(body: Iterable[Statement]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of memory that statements at any depth read, and of what they write, in order of appearance."""
     read: dict[str, None] = {}

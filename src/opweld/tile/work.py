@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.schedule.schedule import MemberSchedule
 from opweld.target import Target
 from opweld.tensor.cost import Count
-from opweld.tensor.dim import Dim, Symbol, symbols_of
+from opweld.tensor.dim import Dim, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tile.member import Member
 from opweld.tile.members.recurrence import Compose
-from opweld.tile.tile import Buffer, Kernel, Statement, dims_of_statement, memory_of, walk_statements
+from opweld.tile.tile import Buffer, Kernel, dims_of_kernel, memory_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +52,6 @@ class Work:
             Buffer(n, dtypes[n], "update" if n in read and n in written else "write" if n in written else "read")
             for n in names
         )
-        sizes = _symbols((*(a.extent for a in made.grid), *(b.elements for b in made.scratch)), made.body)
+        found = {symbol for dim in dims_of_kernel(made.grid, made.scratch, made.body) for symbol in symbols_of(dim)}
+        sizes = tuple(sorted(found, key=lambda symbol: symbol.name))
         return Kernel(name, buffers, sizes, made.grid, made.body, made.scratch, origin)
-
-
-def _symbols(dims: Iterable[Dim], body: tuple[Statement, ...]) -> tuple[Symbol, ...]:
-    found: set[Symbol] = set()
-    for dim in (*dims, *(d for s in walk_statements(body) for d in dims_of_statement(s))):
-        found |= symbols_of(dim)
-    return tuple(sorted(found, key=lambda s: s.name))

@@ -569,6 +569,16 @@ output y = result
 """
 
 
+COUNTER = """program counter
+input count i64[]
+tensor more i64[] from "Add"
+  = add(count[], 1)
+output next = more
+state count becomes next
+"""
+"""Keeps a value between runs, so that whoever runs it says what there was."""
+
+
 PROGRAMS = {
     "dense": dense(17, 7, 33),
     "product": product(5, 19, 6),

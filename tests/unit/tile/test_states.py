@@ -11,14 +11,7 @@ from opweld.tensor.parse import parse_program
 from opweld.tensor.text import print_program
 from opweld.tensor.verify import verify
 from tests.unit.tile.pipeline import Compiled, check, compile_text, with_data
-
-COUNTER = """program counter
-input count i64[]
-tensor more i64[] from "Add"
-  = add(count[], 1)
-output next = more
-state count becomes next
-"""
+from tests.unit.tile.programs import COUNTER
 
 SHIFTED = """program shifted
 input window f32[5]
