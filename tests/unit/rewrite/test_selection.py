@@ -37,6 +37,16 @@ def test_slices() -> None:
     assert kinds(rewritten(model_of(text, bounds), {"x": normal(2, 5, 8)})) == ["Slice", "Gelu"]
 
 
+@pytest.mark.parametrize("other", ["m", "one"])
+def test_nothing_of_a_single_element(other: str) -> None:
+    """An empty selection along an axis of extent one leaves no operand as it is, stored ones neither."""
+    text = f"""g (float[b, 1, 8] x, float[b, 1, 8] m) => (float[b, 0, 8] y) {{
+        t = Add(x, {other}) y = Gather<axis = 1>(t, none) }}"""
+    stored = {"none": np.zeros(0, np.int64)} | ({"one": normal(1, 1, 8)} if other == "one" else {})
+    made = rewritten(model_of(text, stored), {"x": normal(2, 1, 8), "m": normal(2, 1, 8)})
+    assert kinds(made)[-1] == "Add"
+
+
 @pytest.mark.parametrize(("indices", "dims"), [(FIRST, "8, b"), (SOME, "2, 8, b")])
 def test_transpositions(indices: dict[str, np.ndarray], dims: str) -> None:
     text = f"""g (float[b, 5, 8] x) => (float[{dims}] y) {{

@@ -193,7 +193,7 @@ def _broadcast(maker: ir.Node, found: Selection, scope: Scope) -> Moved | Refusa
         if value is None or shape is None:
             return None
         axis = found.axis - (len(whole) - len(shape))
-        single = axis >= 0 and shape[axis] == as_dim(1)
+        single = axis >= 0 and shape[axis] == as_dim(1) != whole[found.axis]
         if axis >= 0 and not single and shape[axis] != whole[found.axis]:
             return Refusal("what is broadcast is not certain", {"operand": value.name or ""}, (maker,))
         if single and found.count is None and scope.constant(value) is None:
@@ -207,7 +207,7 @@ def _broadcast(maker: ir.Node, found: Selection, scope: Scope) -> Moved | Refusa
             known = scope.constant(value)
             if axis is None:
                 inputs.append(value)
-            elif known is not None and known.shape[axis] == 1:
+            elif found.count is None and known is not None and known.shape[axis] == 1:
                 inputs.append(scope.store(maker, known.reshape(*known.shape[:axis], *known.shape[axis + 1 :])))
             else:
                 inputs.append(found.of(value, axis, scope))
