@@ -51,7 +51,7 @@ RULES = (
     "fuse.block",
     "place.rows",
     "place.slice",
-    "place.sums",
+    "place.split_k",
     "schedule.algorithm",
     "schedule.masked",
     "schedule.span",

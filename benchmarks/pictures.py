@@ -39,7 +39,7 @@ def report(model: str, folder: Path) -> Path:
 
 
 def picture(page: Page, section: str, file: Path) -> None:
-    """Saves what a reader sees who goes to a section; of the graph, with the dearest kernel selected."""
+    """Saves what a reader sees who goes to a section; of the graph, with the most expensive kernel selected."""
     if section == "graph":
         page.click('nav a[href="#summary"]')
         page.locator("#summary a, #summary button").filter(has_text="_contraction").first.click()

@@ -149,7 +149,7 @@ _TRAINED = (
         Member(SILERO, "silero_vad/data/silero_vad.onnx"),
         "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
         "speech",
-        "voice activity; nested If whose rank hangs on a dim, LSTM, state",
+        "voice activity; nested If whose rank depends on a dim, LSTM, state",
     ),
     Model(
         "silero-vad-16k",

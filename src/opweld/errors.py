@@ -37,7 +37,7 @@ class UnsupportedError(OpweldError):
 
 
 class UnspecifiedError(UnsupportedError):
-    """What a model becomes hangs on how an input is fed, and the options of the compilation do not say it.
+    """What a model becomes depends on how an input is fed, and the options of the compilation do not say it.
 
     Attributes:
         option: the option that would: lengths, ranks, constants or dims.

@@ -1,4 +1,5 @@
-"""The ledger as people read it: decisions by rule, the kernels and how each is computed, the dearest near misses."""
+"""The ledger as people read it: decisions by rule, the kernels and how each is computed, the most expensive near
+misses."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def explain_text(ledger: Ledger, schedules: Given | None = None, near_misses: in
     lines += _kernels(ledger, schedules, ids)
     missed = ledger.near_misses()
     if missed:
-        lines.append(f"near misses ({len(missed)}, dearest first)")
+        lines.append(f"near misses ({len(missed)}, most expensive first)")
         for decision in missed[:near_misses]:
             lines += [f"  {line}" for line in describe(decision)]
         if len(missed) > near_misses:

@@ -3,8 +3,8 @@
 A stage never chooses on its own. It names the alternatives, the first of which is a baseline that is always legal, says
 which one it prefers, and takes what `Ledger.decide` answers. Because the ledger may answer with the baseline, any
 prefix of the decisions is a correct compiler: a level leaves rules at their baseline, `disable` switches single
-decisions, rules or stages off, `prefix=k` grants the first k wishes only, and a pin takes one alternative of a decision
-whatever the stage wants.
+decisions, rules or stages off, `prefix=k` grants the first k requests only, and a pin takes one alternative of a
+decision whatever the stage wants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from opweld.errors import OptionError
 from opweld.given import Given
-from opweld.rules import LEVELS, RULES, Rule, allowed, stage_of
+from opweld.rules import LEVELS, RULES, DecisionRule, allowed, stage_of
 from opweld.typed import decoded, plain
 
 Amount = int | str | None
@@ -134,15 +134,15 @@ class Ledger:
         disable: ids, rules (`fuse.epilogue`) or stages (`fuse`) whose decisions stay at their baseline.
         pins: by id of a decision, the name of the alternative to take whatever the stage wants.
         given: what a schedules file says; a pin is stronger.
-        prefix: grant only the first `prefix` wishes for something better than a baseline; None grants all.
-        grants: whether to grant wish number n (from 0); None grants all.
-        granted: the ids of the decisions whose wishes are granted; None grants all. Of a ledger that has some, names
-            that meet no decision are no error, and a pin that is not legal is a baseline: decisions hang on others.
+        prefix: grant only the first `prefix` requests for something better than a baseline; None grants all.
+        grants: whether to grant request number n (from 0); None grants all.
+        granted: the ids of the decisions whose requests are granted; None grants all. Of a ledger that has some, names
+            that meet no decision are no error, and a pin that is not legal is a baseline: decisions depend on others.
         lenient: names that meet no decision are no error either, and what a pin or a schedules file says that is not
             legal is a baseline: it was said of another compilation.
         rules: the kinds of decisions that there can be, which `disable` may name whether they are met or not.
         measured: by id of a decision, what was measured of it, which is stronger than what is predicted. What is not
-            legal, or not there, is passed over: it hangs on what else is decided.
+            legal, or not there, is passed over: it depends on what else is decided.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Ledger:
         grants: Callable[[int], bool] | None = None,
         granted: Collection[str] | None = None,
         lenient: bool = False,
-        rules: Mapping[str, Rule] = RULES,
+        rules: Mapping[str, DecisionRule] = RULES,
         measured: Mapping[str, Measured] | None = None,
     ) -> None:
         if prefix is not None and prefix < 0:
@@ -222,7 +222,7 @@ class Ledger:
     ) -> str:
         """Records a decision and returns the name of the alternative to take.
 
-        That is the pinned one; else, where this kind of wish is granted, the one that the stage prefers; else the
+        That is the pinned one; else, where this kind of request is granted, the one that the stage prefers; else the
         baseline.
 
         Args:
@@ -345,7 +345,7 @@ class Ledger:
             self.given.check_decisions({d.id: d.rule for d in self._decisions if not d.part})
 
     @property
-    def wishes(self) -> int:
+    def requests(self) -> int:
         """How many decisions asked for more than their baseline: the range of a useful `prefix`."""
         return self._wishes
 
@@ -362,7 +362,7 @@ class Ledger:
         return {rule: (fired[rule], total[rule]) for rule in total}
 
     def near_misses(self) -> list[Decision]:
-        """What almost happened: dearest first by the bytes it costs, uncounted and symbolic ones last."""
+        """What almost happened: most expensive first by the bytes it costs, uncounted and symbolic ones last."""
         return sorted((d for d in self._decisions if d.near_miss), key=lambda d: -(d.saved_bytes or 0))
 
     def about(self, node: str) -> list[Decision]:

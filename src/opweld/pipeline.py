@@ -23,7 +23,7 @@ from opweld.ledger import Ledger, Measured
 from opweld.naming import check_names
 from opweld.options import Environment, Options
 from opweld.record import NodeEntry, Record, SymbolEntry, VariantEntry
-from opweld.rules import COMPILED, Rule
+from opweld.rules import COMPILED, DecisionRule
 from opweld.schedule.expected import Expected, check_hints, expected_sizes
 from opweld.schedule.file import parse_schedules, print_schedules
 from opweld.schedule.schedule import Schedule
@@ -133,7 +133,7 @@ def ledger_of(
     )
 
 
-def decided(options: Options) -> Mapping[str, Rule]:
+def decided(options: Options) -> Mapping[str, DecisionRule]:
     """The kinds of decisions that there can be in a compilation, by name."""
     if not options.rules and not extensions.count(extensions.RULES):
         return COMPILED

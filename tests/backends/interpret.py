@@ -160,7 +160,7 @@ class Interpreted(Opened):
         self._flow = Flow.loads((folder / FLOW).read_text(encoding="utf-8"), str(folder / FLOW))
         self._constants = json.loads((folder / CONSTANTS).read_text(encoding="utf-8"))
         self._weights = np.memmap(folder / WEIGHTS, np.uint8, "r") if (folder / WEIGHTS).stat().st_size else None
-        self.decides = self._flow.decides
+        self.has_dynamic_control_flow = self._flow.decides
         # Sizes and expressions of these programs are in tables of their own, whatever is compiled meanwhile.
         with compilation():
             self._tables = contextvars.copy_context()
@@ -183,7 +183,7 @@ class Interpreted(Opened):
         visits = tuple(Visit(one.segment, one.variant, number, 1) for number, one in enumerate(ran))
         kinds = tuple((array.shape, array.dtype) for array in outputs)
         names = ", ".join(dict.fromkeys(one.variant for one in ran))
-        return PlanDescription(kinds, names, 0, 0, 0, 0, 1, steps, visits if self.decides else ())
+        return PlanDescription(kinds, names, 0, 0, 0, 0, 1, steps, visits if self.has_dynamic_control_flow else ())
 
     def clocked(self, arrays: list[Array]) -> tuple[list[Array], Clocked]:
         """See `Opened`."""

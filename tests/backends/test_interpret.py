@@ -106,7 +106,7 @@ def test_a_damaged_file_of_its_own_is_found(tmp_path: Path) -> None:
 def test_a_loop_that_depends_on_data_walks(trips: int) -> None:
     feeds = {"n": np.array(trips), "x": np.arange(3, dtype=np.float32)}
     model = check(parsed(LOOP), feeds)
-    assert model.session.decides
+    assert model.session.has_dynamic_control_flow
     assert len(model.session.plan(feeds).segments) >= 1
 
 

@@ -46,11 +46,11 @@ def answers(name: str, folder: Path) -> list[NDArray[np.generic]]:
 
 @cache
 def usual(name: str) -> tuple[int, list[NDArray[np.generic]]]:
-    """How many wishes the model's ledger has, and what it answers when all are granted."""
+    """How many requests the model's ledger has, and what it answers when all are granted."""
     with TemporaryDirectory() as folder:
         made = build(name, Path(folder), Options())
         ledger = Ledger.loads((made / artifact.LEDGER).read_text(encoding="utf-8"))
-        return ledger.wishes, answers(name, made)
+        return ledger.requests, answers(name, made)
 
 
 def check(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, ledger: Callable[..., Ledger]) -> None:

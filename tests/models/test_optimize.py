@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from benchmarks.zoo import fetch, inputs
-from opweld.account.regions import FATE, KERNELS, Form
+from opweld.account.regions import KERNELS, OUTCOME, Form
 from opweld.accounts import account_without_compiler
 from opweld.compile import keep_regions_of
 from opweld.options import Options
@@ -68,7 +68,7 @@ def test_regions_of_a_transformer(form: Form, tmp_path: Path) -> None:
     marks = [{entry.key: entry.value for entry in node.metadata_props} for node in nodes if node.op_type != "Constant"]
     assert len(marks) == sum(done.after.values())
     named = [mark[KERNELS].split(", ") if KERNELS in mark else [] for mark in marks]
-    assert all(own for own, mark in zip(named, marks, strict=True) if mark[FATE] in ("fused", "alone"))
+    assert all(own for own, mark in zip(named, marks, strict=True) if mark[OUTCOME] in ("fused", "alone"))
     kernels = {kernel.name for kernel in account_without_compiler(plain, Options()).kernels if kernel.nodes}
     assert {name for own in named for name in own} == set(kept.kernels) == kernels
     several = sum(count > 1 for count in kept.kernels.values())

@@ -47,7 +47,7 @@ KNOWN = {
     ("x86-64-v4", "contraction", "mobilenetv2"): 2,
 }
 """What does spill: the target, the kind of the kernel, the shape or model, and how many moves its worst kernel makes.
-A debt: what is mended is taken off, and nothing is added without a reason that was measured."""
+A debt: what is fixed is taken off, and nothing is added without a reason that was measured."""
 
 
 def compiled(model: Path, target: str) -> Path:

@@ -123,7 +123,8 @@ def nothing_times_nan(step: Step, operands: Mapping[str, Array], result: Array, 
 
 
 def signs_open(values: Array, random: np.random.Generator) -> Array:
-    """Values whose zeros have any sign: that of a sum hangs on its order, and on whether it has products with zero."""
+    """Values whose zeros have any sign: that of a sum depends on its order, and on whether it has products with
+    zero."""
     if values.dtype.kind != "f":
         return values
     return np.where(values == 0, np.copysign(0.0, random.uniform(-1, 1, values.shape)), values)

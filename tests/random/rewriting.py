@@ -1,9 +1,9 @@
-"""Random graphs through the graph optimiser, as it likes, and with any of its wishes refused.
+"""Random graphs through the graph optimiser, as it likes, and with any of its requests refused.
 
     python -m tests.random.rewriting --count 300 --seed 7
     python -m tests.random.rewriting --count 300 --half     # the same graphs in float16
 
-Each graph is rewritten with all wishes granted, with the first few, and with some drawn at random, and written; each
+Each graph is rewritten with all requests granted, with the first few, and with some drawn at random, and written; each
 file must pass ONNX's checker and give in float64 what the original gives there, and in ONNX Runtime no worse than the
 original does there, as far as the roundings of the original allow: what is folded is rounded to the type of its value,
 and a Softmax makes more of that than a fixed tolerance foresees. Where the original is finite in its own type, so is
@@ -48,7 +48,7 @@ class Rewritten:
 
 
 def ledgers(seed: int) -> Iterator[Callable[[], Ledger]]:
-    """All wishes granted, the first few, some."""
+    """All requests granted, the first few, some."""
     chance = random.Random(seed)
     prefix = chance.randint(0, 12)
     yield lambda: Ledger(rules=REWRITES)

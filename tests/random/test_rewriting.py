@@ -1,4 +1,4 @@
-"""Random graphs stay right whatever of the optimiser's wishes are granted."""
+"""Random graphs stay right whatever of the optimiser's requests are granted."""
 
 from __future__ import annotations
 

@@ -85,10 +85,10 @@ def nodes_of(layers: int) -> list[dict[str, Any]]:
                 "source": f"model.py:{10 + layer}" if operator == "MatMul" else "",
                 "body": "",
                 "called": [name_of(layer, operator)],
-                "fate": fate,
+                "outcome": outcome,
                 "kernels": [{"variant": "main", "name": kernel} for kernel in owners],
             }
-            for operator, inputs, fate, owners in steps
+            for operator, inputs, outcome, owners in steps
         ]
     return found
 
@@ -160,7 +160,7 @@ def account(
     nodes: list[dict[str, Any]], kernels: list[dict[str, Any]], decisions: list[dict[str, Any]]
 ) -> dict[str, Any]:
     missed = [decision for decision in decisions if decision["failed"]]
-    fates = [node["fate"] for node in nodes]
+    outcomes = [node["outcome"] for node in nodes]
     return {
         "format": 1,
         "model": "layers.onnx",
@@ -168,7 +168,7 @@ def account(
             "nodes": len(nodes),
             "constants": 0,
             "kernels": len(kernels),
-            "fates": {fate: fates.count(fate) for fate in dict.fromkeys(fates)},
+            "outcomes": {outcome: outcomes.count(outcome) for outcome in dict.fromkeys(outcomes)},
             "fused_nodes": 0.75,
             "fused_time": 0.8,
             "sizes": {"batch": 4},
@@ -184,7 +184,7 @@ def account(
                 "operators": ["Relu", "Softmax"],
                 "bytes": 4096 * len(missed),
                 "seconds": None,
-                "mend": "",
+                "fix": "",
                 "places": [{"id": miss["id"], "nodes": miss["site"], "sources": ["", ""]} for miss in missed],
             }
         ],

@@ -3,18 +3,22 @@ from __future__ import annotations
 from opweld.explanation import explain_text
 from opweld.given import Given, GivenRegion
 from opweld.ledger import Alternative, Ledger
-from tests.unit.test_ledger import miss, wish
+from tests.unit.test_ledger import miss, request
 
 FAST = (Alternative("1", seconds=3e-6), Alternative("2", seconds=1e-6))
 
 
 def test_decisions_are_grouped_by_stage_and_rule_and_near_misses_ranked() -> None:
     ledger = Ledger()
-    wish(ledger)
+    request(ledger)
     miss(ledger, "conv", 5000)
-    wish(ledger, "concat", rule="place.slice")
+    request(ledger, "concat", rule="place.slice")
     lines = explain_text(ledger).splitlines()
-    assert [line for line in lines if not line.startswith(" ")] == ["fuse", "place", "near misses (1, dearest first)"]
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "fuse",
+        "place",
+        "near misses (1, most expensive first)",
+    ]
     assert "  fuse.epilogue: 1 of 1" in lines
     assert "  fuse.prologue: 0 of 1" in lines
     assert any("failed: consumers = 2; costs 5,000 bytes; instead of fuse" in line for line in lines)
@@ -47,17 +51,17 @@ def test_kernels_are_told_with_nodes_schedules_and_on_demand_decisions() -> None
 
 def test_what_was_pinned_says_so() -> None:
     probe = Ledger()
-    wish(probe)
+    request(probe)
     (identity,) = (d.id for d in probe)
     for alternative, note in (("fuse", "pinned"), ("split", "wanted fuse, pinned")):
         ledger = Ledger(pins={identity: alternative})
-        wish(ledger)
+        request(ledger)
         assert f"  {note}; " in explain_text(ledger)
 
 
 def test_hostile_names_are_escaped_when_shown() -> None:
     ledger = Ledger()
-    wish(ledger, "evil\x1b[31m\nname" + "x" * 10_000)
+    request(ledger, "evil\x1b[31m\nname" + "x" * 10_000)
     text = explain_text(ledger)
     assert "\x1b" not in text
     assert len(text) < 1000

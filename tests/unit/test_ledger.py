@@ -14,7 +14,7 @@ SPLIT = Alternative("split", bytes=4096, flops=10)
 FUSE = Alternative("fuse", bytes=1024, flops=10)
 
 
-def wish(ledger: Ledger, site: str = "relu", rule: str = "fuse.epilogue", prefer: str = "fuse") -> str:
+def request(ledger: Ledger, site: str = "relu", rule: str = "fuse.epilogue", prefer: str = "fuse") -> str:
     return ledger.decide(
         rule=rule,
         site=(site,),
@@ -28,7 +28,7 @@ def wish(ledger: Ledger, site: str = "relu", rule: str = "fuse.epilogue", prefer
 
 def test_a_wish_is_granted_and_recorded() -> None:
     ledger = Ledger()
-    assert wish(ledger) == "fuse"
+    assert request(ledger) == "fuse"
     (decision,) = ledger
     assert decision.stage == "fuse"
     assert decision.baseline == "split"
@@ -39,25 +39,25 @@ def test_a_wish_is_granted_and_recorded() -> None:
 
 def test_ids_depend_on_rule_variant_and_subject_alone() -> None:
     first, second, third = Ledger(), Ledger(), Ledger()
-    wish(first, "a")
-    wish(first, "b")
-    wish(second, "b")
+    request(first, "a")
+    request(first, "b")
+    request(second, "b")
     third.variant("other", {})
-    wish(third, "b")
+    request(third, "b")
     ids = [d.id for d in first]
     assert len(set(ids)) == 2
     assert next(iter(second)).id == ids[1], "an id does not depend on what was decided before"
     assert next(iter(third)).id != ids[1], "another variant of the model is decided anew"
     with pytest.raises(ValueError, match="decides twice about 'a'"):
-        wish(first, "a")
+        request(first, "a")
 
 
 def test_labels_take_the_place_of_names_in_ids() -> None:
     first, second = Ledger(), Ledger()
     first.variant("", {"t7_relu": "relu 0"})
     second.variant("", {"t9_relu": "relu 0"})
-    wish(first, "t7_relu")
-    wish(second, "t9_relu")
+    request(first, "t7_relu")
+    request(second, "t9_relu")
     assert next(iter(first)).id == next(iter(second)).id
     assert next(iter(first)).subject == "relu 0"
 
@@ -66,11 +66,11 @@ def test_labels_take_the_place_of_names_in_ids() -> None:
 def test_disable_by_stage_rule_or_id_gives_the_baseline(disable: str) -> None:
     if disable == "the id":
         probe = Ledger()
-        wish(probe)
+        request(probe)
         disable = next(iter(probe)).id
     ledger = Ledger(disable=[disable])
-    assert wish(ledger) == "split"
-    assert wish(ledger, "other", rule="place.slice") == "fuse"
+    assert request(ledger) == "split"
+    assert request(ledger, "other", rule="place.slice") == "fuse"
     decision = next(iter(ledger))
     assert decision.overridden and decision.preferred == "fuse"
     ledger.check_names()
@@ -78,29 +78,29 @@ def test_disable_by_stage_rule_or_id_gives_the_baseline(disable: str) -> None:
 
 def test_misspelt_names_are_errors_with_a_hint() -> None:
     ledger = Ledger(disable=["fuse.epilog", "fuse.rows"])
-    wish(ledger)
+    request(ledger)
     with pytest.raises(OptionError, match=r"disable 'fuse.epilog': .* did you mean fuse.epilogue"):
         ledger.check_names()
     ledger = Ledger(pins={"0123456789": "fuse"})
-    wish(ledger)
+    request(ledger)
     with pytest.raises(OptionError, match="pin '0123456789': no such decision"):
         ledger.check_names()
 
 
 def test_levels_leave_the_rules_of_higher_ones_at_their_baseline() -> None:
-    assert [wish(Ledger(level=level), rule="fuse.rows") for level in LEVELS] == ["split", "split", "fuse", "fuse"]
+    assert [request(Ledger(level=level), rule="fuse.rows") for level in LEVELS] == ["split", "split", "fuse", "fuse"]
 
 
 def test_a_pin_takes_any_legal_alternative() -> None:
     probe = Ledger()
-    wish(probe)
+    request(probe)
     (identity,) = (d.id for d in probe)
     pinned = Ledger(pins={identity: "split"})
-    assert wish(pinned) == "split"
+    assert request(pinned) == "split"
     assert next(iter(pinned)).pinned
-    assert wish(Ledger(disable=["fuse"], pins={identity: "fuse"})) == "fuse", "a pin is stronger than disable"
+    assert request(Ledger(disable=["fuse"], pins={identity: "fuse"})) == "fuse", "a pin is stronger than disable"
     with pytest.raises(OptionError, match="has no alternative 'weld' here, only split, fuse"):
-        wish(Ledger(pins={identity: "weld"}))
+        request(Ledger(pins={identity: "weld"}))
 
 
 def test_a_pin_cannot_do_what_is_not_legal() -> None:
@@ -119,22 +119,22 @@ def test_without_a_preference_the_cheapest_is_taken() -> None:
 
 def test_grants_choose_which_wishes_come_true() -> None:
     ledger = Ledger(grants=lambda number: number % 2 == 1)
-    assert [wish(ledger, site) for site in "abcd"] == ["split", "fuse", "split", "fuse"]
+    assert [request(ledger, site) for site in "abcd"] == ["split", "fuse", "split", "fuse"]
 
 
 def test_prefix_grants_the_first_wishes_only() -> None:
     def taken(prefix: int | None) -> list[str]:
         ledger = Ledger(prefix=prefix)
-        return [wish(ledger, "a"), wish(ledger, "b", prefer="split"), wish(ledger, "c"), wish(ledger, "d")]
+        return [request(ledger, "a"), request(ledger, "b", prefer="split"), request(ledger, "c"), request(ledger, "d")]
 
     assert taken(None) == ["fuse", "split", "fuse", "fuse"]
     assert taken(0) == ["split"] * 4
-    assert taken(2) == ["fuse", "split", "fuse", "split"], "a wish for the baseline uses up nothing"
+    assert taken(2) == ["fuse", "split", "fuse", "split"], "a request for the baseline uses up nothing"
 
 
 def test_wrong_use_is_refused() -> None:
     with pytest.raises(ValueError, match="prefers 'weld'"):
-        wish(Ledger(), prefer="weld")
+        request(Ledger(), prefer="weld")
     with pytest.raises(ValueError, match="names an alternative twice"):
         Ledger().decide(rule="fuse.x", site=(), subject=(), alternatives=(SPLIT, SPLIT), prefer="split", reason="")
     with pytest.raises(ValueError, match="prefix is -1"):
@@ -154,11 +154,11 @@ def miss(ledger: Ledger, site: str, size: int | str | None) -> None:
     )
 
 
-def test_near_misses_come_dearest_first() -> None:
+def test_near_misses_come_the_most_expensive_first() -> None:
     ledger = Ledger()
     for site, size in (("small", 10), ("symbolic", "4*batch"), ("large", 1000), ("unknown", None)):
         miss(ledger, site, size)
-    wish(ledger, "other", prefer="split")  # nothing failed: no near miss
+    request(ledger, "other", prefer="split")  # nothing failed: no near miss
     assert [d.site[0] for d in ledger.near_misses()] == ["large", "small", "symbolic", "unknown"]
 
 
@@ -202,7 +202,7 @@ def test_json_round_trip(entries: list[tuple[str, list[str], int | str | None, s
     again = Ledger.loads(text)
     assert list(again) == list(ledger)
     assert again.dumps() == text
-    assert again.wishes == ledger.wishes
+    assert again.requests == ledger.requests
     assert len(json.loads(text)) == len(ledger)
 
 
@@ -214,21 +214,21 @@ def test_damaged_json_is_refused(text: str) -> None:
 
 def test_about_finds_the_decisions_of_a_node() -> None:
     ledger = Ledger()
-    wish(ledger, "a")
-    wish(ledger, "b")
+    request(ledger, "a")
+    request(ledger, "b")
     assert [d.site for d in ledger.about("b")] == [("b",)]
 
 
 def test_what_is_granted_by_id_comes_true_and_nothing_else() -> None:
     probe = Ledger()
     for site in "abc":
-        wish(probe, site)
+        request(probe, site)
     first, _, last = (decision.id for decision in probe)
     ledger = Ledger(["misspelt"], granted=[first, last], pins={"gone": "fuse"})
-    assert [wish(ledger, site) for site in "abcd"] == ["fuse", "split", "fuse", "split"]
+    assert [request(ledger, site) for site in "abcd"] == ["fuse", "split", "fuse", "split"]
     ledger.check_names()  # what a name meant may not come up where something is refused
     unlike = Ledger(granted=[], pins={first: "weld"})
-    assert wish(unlike, "a") == "split", "nor be what it was"
+    assert request(unlike, "a") == "split", "nor be what it was"
 
 
 @pytest.mark.parametrize(

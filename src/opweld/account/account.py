@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from opweld.account.amounts import Amounts
-from opweld.account.fates import ALONE, FUSED, Fates
 from opweld.account.misses import Miss, misses_of
+from opweld.account.outcomes import ALONE, FUSED, Outcomes
 from opweld.given import Given
 from opweld.ledger import Ledger
 from opweld.record import KernelEntry, Record
@@ -39,14 +39,14 @@ class Account:
         return Amounts(self.record)
 
     @cached_property
-    def fates(self) -> Fates:
+    def outcomes(self) -> Outcomes:
         """What became of each node."""
-        return Fates(self.record, self.ledger)
+        return Outcomes(self.record, self.ledger)
 
     @cached_property
     def misses(self) -> list[Miss]:
-        """Near misses, dearest first."""
-        return misses_of(self.ledger, self.record, self.fates, self.amounts)
+        """Near misses, most expensive first."""
+        return misses_of(self.ledger, self.record, self.outcomes, self.amounts)
 
     @cached_property
     def kernels(self) -> tuple[KernelEntry, ...]:
@@ -71,7 +71,7 @@ class Account:
     @property
     def fused_nodes(self) -> float | None:
         """The part of the nodes that kernels compute that share one with others; None where there are none."""
-        counts = self.fates.counts
+        counts = self.outcomes.counts
         computed = counts.get(FUSED, 0) + counts.get(ALONE, 0)
         return counts.get(FUSED, 0) / computed if computed else None
 

@@ -37,7 +37,7 @@ def _summary(account: Account) -> dict[str, Any]:
         "nodes": len(account.record.nodes) - constants,
         "constants": constants,
         "kernels": len(account.kernels),
-        "fates": dict(account.fates.counts),
+        "outcomes": dict(account.outcomes.counts),
         "fused_nodes": account.fused_nodes,
         "fused_time": account.fused_time,
         "sizes": dict(account.sizes),
@@ -64,7 +64,7 @@ def _miss(miss: Miss, sources: Mapping[str, str]) -> dict[str, Any]:
         "operators": list(miss.operators),
         "bytes": miss.bytes,
         "seconds": miss.seconds,
-        "mend": miss.mend,
+        "fix": miss.fix,
         "places": [_place(decision, ends, sources) for decision, ends in zip(miss.decisions, miss.ends, strict=True)],
     }
 
@@ -74,7 +74,7 @@ def _place(decision: Decision, ends: Sequence[str], sources: Mapping[str, str]) 
 
 
 def _node(account: Account, node: FileNode) -> dict[str, Any]:
-    fate = account.fates.of(node)
+    outcome = account.outcomes.of(node)
     return {
         "name": node.name,
         "operator": node.operator,
@@ -83,8 +83,8 @@ def _node(account: Account, node: FileNode) -> dict[str, Any]:
         "source": node.source,
         "body": node.body,
         "called": list(node.called),
-        "fate": fate.kind,
-        "kernels": [{"variant": variant, "name": kernel.name} for variant, kernel in fate.kernels],
+        "outcome": outcome.kind,
+        "kernels": [{"variant": variant, "name": kernel.name} for variant, kernel in outcome.kernels],
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.account.amounts import Amounts
-from opweld.account.fates import Fates
+from opweld.account.outcomes import Outcomes
 from opweld.ledger import Decision, Ledger
 from opweld.record import FileNode, Record
 
@@ -20,10 +20,11 @@ class Miss:
     the same operators.
 
     Attributes:
-        decisions: the dearest first. ends: of each, the nodes between which it stands, by the names that decisions use.
+        decisions: the most expensive first. ends: of each, the nodes between which it stands, by the names that
+            decisions use.
         operators: those of the first ends.
         seconds, bytes: what all of them cost, as predicted; None where nobody counted.
-        mend: what to do about what said no; "" where nothing can be done.
+        fix: what to do about what said no; "" where nothing can be done.
     """
 
     decisions: tuple[Decision, ...]
@@ -31,16 +32,16 @@ class Miss:
     operators: tuple[str, ...]
     seconds: float | None
     bytes: int | None
-    mend: str
+    fix: str
 
     @property
     def first(self) -> Decision:
-        """The dearest of them."""
+        """The most expensive of them."""
         return self.decisions[0]
 
 
-def misses_of(ledger: Ledger, record: Record, fates: Fates, amounts: Amounts) -> list[Miss]:
-    """The near misses of a compilation, dearest first by seconds, then by bytes, uncounted ones last.
+def misses_of(ledger: Ledger, record: Record, outcomes: Outcomes, amounts: Amounts) -> list[Miss]:
+    """The near misses of a compilation, most expensive first by seconds, then by bytes, uncounted ones last.
 
     Two nodes that another decision brought into one kernel anyway did not miss each other."""
     nodes = {name: node for node in record.nodes for name in node.called}
@@ -48,8 +49,8 @@ def misses_of(ledger: Ledger, record: Record, fates: Fates, amounts: Amounts) ->
     for decision in ledger:
         if not decision.near_miss:
             continue
-        ends = ends_of(decision, nodes, fates)
-        if decision.stage == "fuse" and len(ends) == 2 and fates.together(*ends):
+        ends = ends_of(decision, nodes, outcomes)
+        if decision.stage == "fuse" and len(ends) == 2 and outcomes.together(*ends):
             continue
         key = decision.rule, tuple(decision.failed), tuple(_operator(end, nodes) for end in ends)
         groups.setdefault(key, []).append((decision, ends))
@@ -57,7 +58,7 @@ def misses_of(ledger: Ledger, record: Record, fates: Fates, amounts: Amounts) ->
     return sorted(made, key=lambda miss: (-(miss.seconds or 0.0), -(miss.bytes or 0)))
 
 
-def ends_of(decision: Decision, nodes: Mapping[str, FileNode], fates: Fates) -> tuple[str, ...]:
+def ends_of(decision: Decision, nodes: Mapping[str, FileNode], outcomes: Outcomes) -> tuple[str, ...]:
     """The nodes that a decision stands between: whose value it is about, and which node reads that; where this is not
     known, the ends of its site."""
     names = [part.rpartition(" ")[0] for part in decision.subject.split(" > ")]
@@ -65,7 +66,7 @@ def ends_of(decision: Decision, nodes: Mapping[str, FileNode], fates: Fates) -> 
     if len(found) > 1 and found[0] in nodes:
         given = set(nodes[found[0]].outputs)
         readers = [name for name in decision.site if name in nodes and given.intersection(nodes[name].inputs)]
-        apart = [name for name in readers if not fates.together(found[0], name)]
+        apart = [name for name in readers if not outcomes.together(found[0], name)]
         found = [found[0], *(apart[:1] or found[1:2])]
     return tuple(found) or tuple(dict.fromkeys((*decision.site[:1], *decision.site[-1:])))
 
@@ -91,9 +92,9 @@ def _miss(found: Sequence[tuple[Decision, tuple[str, ...]]], nodes: Mapping[str,
 
 def mend_of(decision: Decision) -> str:
     """What lifts what forbade a near miss; "" where nothing does."""
-    for says, mend in MENDS:
+    for says, fix in SUGGESTED_FIXES:
         if says(decision):
-            return mend
+            return fix
     return ""
 
 
@@ -101,7 +102,7 @@ def _failed(key: str, rules: str) -> Callable[[Decision], bool]:
     return lambda decision: key in decision.failed and decision.rule.startswith(rules)
 
 
-MENDS: Sequence[tuple[Callable[[Decision], bool], str]] = (
+SUGGESTED_FIXES: Sequence[tuple[Callable[[Decision], bool], str]] = (
     (_failed("output", "fuse"), "leave the value out of the model's outputs, where nobody needs it"),
     (_failed("weights", "rewrite.siblings"), "export the weights as stored tensors"),
     (_failed("bias", "rewrite.siblings"), "export the bias as a stored vector"),

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Sequence
 
 from opweld.account.account import Account
-from opweld.account.fates import MEANINGS
 from opweld.account.misses import REWRITTEN, ends_of
+from opweld.account.outcomes import MEANINGS
 from opweld.account.summary import bytes_text, places, seconds_text, sources_of
 from opweld.errors import OptionError
 from opweld.explanation import describe_field
@@ -44,12 +44,12 @@ def decisions_about(account: Account, node: FileNode) -> list[Decision]:
 
 def node_text(account: Account, node: FileNode) -> str:
     """What `opweld explain --node` prints of a node."""
-    fate = account.fates.of(node)
+    outcome = account.outcomes.of(node)
     names = {name: other for other in account.record.nodes for name in other.called}
     lines = _file(node)
-    text = MEANINGS[fate.kind][1]
-    lines.append(f"  {text if fate.kernels else text.rpartition(';')[0] or text.rstrip(':')}")
-    for variant, kernel in fate.kernels:
+    text = MEANINGS[outcome.kind][1]
+    lines.append(f"  {text if outcome.kernels else text.rpartition(';')[0] or text.rstrip(':')}")
+    for variant, kernel in outcome.kernels:
         lines += _kernel(account, node, variant, kernel)
     decisions = decisions_about(account, node)
     for title, found in (
@@ -61,7 +61,7 @@ def node_text(account: Account, node: FileNode) -> str:
         for decision in found:
             lines += [f"    {line}" for line in describe_field(decision)]
             if not decision.part:
-                lines.append(f"      at {places(ends_of(decision, names, account.fates), sources_of(account))}")
+                lines.append(f"      at {places(ends_of(decision, names, account.outcomes), sources_of(account))}")
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from opweld import __version__
 from opweld.account.account import Account
-from opweld.account.fates import ALONE, FUSED, Fate
+from opweld.account.outcomes import ALONE, FUSED, Outcome
 from opweld.account.summary import bytes_text, seconds_text
 from opweld.frontend.recorded import nodes_in_order
 from opweld.record import KernelEntry
@@ -20,8 +20,8 @@ KERNELS = "opweld.kernels"
 """Metadata of a node: the kernels that compute it, in the names of `opweld explain`; of the model: how many there are,
 for which machine. Also the domain of functions that stand for kernels."""
 
-FATE = "opweld.fate"
-"""Metadata of a node: what became of it, see `fates.MEANINGS`."""
+OUTCOME = "opweld.outcome"
+"""Metadata of a node: what became of it, see `outcomes.MEANINGS`."""
 
 Form: TypeAlias = Literal["metadata", "functions"]
 """How regions are kept: on each node, or also as a function for each kernel of several nodes."""
@@ -54,17 +54,17 @@ def keep_regions(model: ir.Model, account: Account, target: str, form: Form) -> 
     groups: dict[str, list[ir.Node]] = {}
     entries: dict[str, KernelEntry] = {}
     for node, file in zip(nodes_in_order(model), account.record.nodes, strict=True):
-        fate = account.fates.of(file)
-        kernels = _kernels(account, fate)
+        outcome = account.outcomes.of(file)
+        kernels = _kernels(account, outcome)
         node.metadata_props.pop(KERNELS, None)
-        node.metadata_props[FATE] = fate.kind
+        node.metadata_props[OUTCOME] = outcome.kind
         if not kernels:
             continue
         node.metadata_props[KERNELS] = ", ".join(name for name, _ in kernels)
         for name, entry in kernels:
             held[name] = held.get(name, 0) + 1
             entries[name] = entry
-        if len(kernels) == 1 or fate.kind in (FUSED, ALONE):
+        if len(kernels) == 1 or outcome.kind in (FUSED, ALONE):
             groups.setdefault(max(kernels, key=lambda own: own[1].seconds)[0], []).append(node)
     model.ir_version = max(model.ir_version, WITH_VALUES)
     model.metadata_props[KERNELS] = f"{len(account.kernels)} for {target}, by opweld {__version__}"
@@ -75,21 +75,21 @@ def keep_regions(model: ir.Model, account: Account, target: str, form: Form) -> 
     return Kept(held, [group.name for group in several if group.name not in refused], refused)
 
 
-def _kernels(account: Account, fate: Fate) -> Kernels:
+def _kernels(account: Account, outcome: Outcome) -> Kernels:
     """The kernels that a node ended in: of each segment, those of the likeliest variant that has some."""
     several = len(account.record.variants) > 1
     segments = {variant.name: variant.segment for variant in account.record.variants}
     likeliest: dict[int, str] = {}
     for name in segments:
-        if any(variant == name for variant, _ in fate.kernels):
+        if any(variant == name for variant, _ in outcome.kernels):
             likeliest.setdefault(segments[name], name)
     return [
         (f"{variant}: {kernel.name}" if several else kernel.name, kernel)
-        for variant, kernel in fate.kernels
+        for variant, kernel in outcome.kernels
         if likeliest[segments[variant]] == variant
     ]
 
 
 def _group(name: str, nodes: Sequence[ir.Node], kernel: KernelEntry) -> Group:
     text = f"predicted to take {seconds_text(kernel.seconds)} on one core and to move {bytes_text(kernel.bytes)}"
-    return Group(name.replace(": ", "_"), nodes, text, {KERNELS: name, FATE: FUSED})
+    return Group(name.replace(": ", "_"), nodes, text, {KERNELS: name, OUTCOME: FUSED})

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from opweld.account.account import Account, RuleCount
-from opweld.account.fates import ALONE, FUSED, MEANINGS
 from opweld.account.misses import Miss
+from opweld.account.outcomes import ALONE, FUSED, MEANINGS
 from opweld.ledger import printable
 from opweld.rules import COMPILED
 
 
 def summary_text(account: Account, title: str, near_misses: int) -> str:
-    """The summary, and the dearest `near_misses`. `title` is what the model is called."""
+    """The summary, and the most expensive `near_misses`. `title` is what the model is called."""
     return "\n".join((*_nodes(account, title), "", *_rules(account), "", *_misses(account, near_misses))) + "\n"
 
 
@@ -21,7 +21,7 @@ def _nodes(account: Account, title: str) -> list[str]:
     constants = len(account.record.nodes) - len(nodes)
     stored = f" (and {constants} stored constants)" if constants else ""
     lines = [f"{printable(title)}: {len(nodes)} nodes{stored} -> {len(account.kernels)} kernels"]
-    counts = account.fates.counts
+    counts = account.outcomes.counts
     width = len(f"{max(counts.values(), default=0):,}")
     lines += [f"  {counts[kind]:>{width},} {text}" for kind, (text, _) in MEANINGS.items() if counts.get(kind)]
     if account.fused_nodes is not None:
@@ -75,7 +75,7 @@ def _misses(account: Account, most: int) -> list[str]:
     if not found:
         return ["no near misses"]
     sources = sources_of(account)
-    lines = ["near misses, dearest first; alike ones together"]
+    lines = ["near misses, most expensive first; alike ones together"]
     for number, miss in enumerate(found[:most], 1):
         lines += miss_lines(miss, sources, f"{number:>3}. ")
     if len(found) > most:
@@ -104,8 +104,8 @@ def miss_lines(miss: Miss, sources: Mapping[str, str], head: str) -> list[str]:
         f"{indent}{first.rule} {first.id}: {printable(first.reason, 160)}" + (f" ({failed})" if failed else ""),
         f"{indent}at {places(miss.ends[0], sources)}",
     ]
-    if miss.mend:
-        lines.append(f"{indent}mend: {miss.mend}")
+    if miss.fix:
+        lines.append(f"{indent}fix: {miss.fix}")
     return lines
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from opweld.account.account import Account
-from opweld.analysis.bound import Bound, Work, bound_of
+from opweld.analysis.bound import Bound, KernelWork, bound_of
 from opweld.analysis.costs import NAMES, Amount, Amounts, Evaluation, evaluations, together
 from opweld.analysis.machine import Machine
 from opweld.analysis.work import work_of
@@ -30,7 +30,7 @@ class NodeAnalysis:
 
     Attributes:
         name, operator, source, variant: as in the record; `variant` is "" where none computes it.
-        fate: what became of it, see `account.fates.MEANINGS`. kernels: names of those that compute it.
+        outcome: what became of it, see `account.outcomes.MEANINGS`. kernels: names of those that compute it.
         parameters, parameter_bytes: of the stored tensors that it reads.
         launches: 1, or 0 where nothing is computed or moved. values: bytes that it gives.
     """
@@ -39,7 +39,7 @@ class NodeAnalysis:
     operator: str
     source: str
     variant: str
-    fate: str
+    outcome: str
     kernels: tuple[str, ...]
     parameters: int
     parameter_bytes: int
@@ -62,7 +62,7 @@ class KernelAnalysis:
     variant: str
     schedule: str
     amounts: Amounts
-    work: Work
+    work: KernelWork
     bound: Bound | None
 
 
@@ -255,13 +255,13 @@ def _nodes(
         own = [pair for name in node.called if name not in told for pair in entries.get(name, ())]
         told.update(entry.name for _, entry in own)
         weights = [record.parameters[name] for name in node.weights if name in record.parameters]
-        fate = account.fates.of(node)
+        outcome = account.outcomes.of(node)
         made.append(
             replace(
                 _node(node.name, node.operator, own, found, usual[0].name),
                 source=node.source,
-                fate=fate.kind,
-                kernels=tuple(dict.fromkeys(kernel.name for variant, kernel in fate.kernels if variant in run)),
+                outcome=outcome.kind,
+                kernels=tuple(dict.fromkeys(kernel.name for variant, kernel in outcome.kernels if variant in run)),
                 parameters=sum(count for count, _ in weights),
                 parameter_bytes=sum(size for _, size in weights),
             )
@@ -286,7 +286,7 @@ def _node(
         operator=operator,
         source="",
         variant=next(iter(parts), ""),
-        fate="",
+        outcome="",
         kernels=(),
         parameters=0,
         parameter_bytes=0,
@@ -337,7 +337,7 @@ def _live(buffers: Sequence[Buffer], variant: str) -> int:
 
 _NUMBERS = (*NAMES, "intensity")
 NODE_COLUMNS = (
-    "name", "operator", "fate", "kernels", "parameters", "parameter_bytes", "launches", *_NUMBERS, "source",
+    "name", "operator", "outcome", "kernels", "parameters", "parameter_bytes", "launches", *_NUMBERS, "source",
 )  # fmt: skip
 KERNEL_COLUMNS = (
     "variant", "name", "phase", "nodes", "weight_bytes", *_NUMBERS, "threads", "predicted_seconds", "bound",
@@ -352,7 +352,7 @@ def node_rows(analysis: Analysis) -> list[dict[str, Any]]:
         {
             "name": node.name,
             "operator": node.operator,
-            "fate": node.fate,
+            "outcome": node.outcome,
             "kernels": " ".join(node.kernels),
             "parameters": node.parameters,
             "parameter_bytes": node.parameter_bytes,

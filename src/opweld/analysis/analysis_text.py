@@ -137,7 +137,7 @@ def node_table(found: Analysis, sort: str = "time", top: int = 25, formulas: boo
         Column("bytes", least=least),
         Column("FLOP/byte", 4),
         Column("parameters", 3),
-        of_words("fate", 2),
+        of_words("outcome", 2),
         of_names("kernels"),
     )
     rows = tuple(
@@ -149,7 +149,7 @@ def node_table(found: Analysis, sort: str = "time", top: int = 25, formulas: boo
             _moved(node, formulas),
             f"{node.amounts.intensity:.1f}",
             count_text(node.parameters),
-            node.fate,
+            node.outcome,
             _names(node.kernels),
         )
         for node in chosen[: top or None]

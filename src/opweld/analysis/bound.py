@@ -42,7 +42,7 @@ Kind = Literal["compute", "memory", "latency"]
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelWork:
     """What a kernel has to do, at the sizes in question.
 
     Attributes:
@@ -108,7 +108,7 @@ class Bound:
         return {"compute": "compute", "memory": self.level, "latency": f"latency: {self.cause}"}[self.kind]
 
 
-def bound_of(work: Work, machine: Machine, seconds: float | None = None, waiting: float = 0.0) -> Bound:
+def bound_of(work: KernelWork, machine: Machine, seconds: float | None = None, waiting: float = 0.0) -> Bound:
     """The verdict on a kernel that was measured to take `seconds`; or that is predicted to take `work.seconds`.
 
     `waiting`: seconds that its threads, together, spent on it without computing."""
@@ -153,7 +153,7 @@ class _Making:
         return Bound(kind, level, cause, self.compute, self.bandwidth, self.floor, reason, try_next)
 
 
-def _moving(work: Work, machine: Machine, threads: int, took: float) -> tuple[str, float]:
+def _moving(work: KernelWork, machine: Machine, threads: int, took: float) -> tuple[str, float]:
     """The level of memory whose bytes take the longest, and the seconds that they take.
 
     A level that could not have delivered them in the time that the kernel took did not: they were in a nearer one."""
@@ -169,7 +169,7 @@ def _moving(work: Work, machine: Machine, threads: int, took: float) -> tuple[st
     return level, possible[level]
 
 
-def _sources(work: Work, machine: Machine) -> dict[str, float]:
+def _sources(work: KernelWork, machine: Machine) -> dict[str, float]:
     """The bytes that come from each level. What is larger than this machine's share of a shared L3 comes from DRAM."""
     p, last = work.predicted, machine.level("L3")
     if last is not None and work.read + work.written > last.bytes:
@@ -177,7 +177,7 @@ def _sources(work: Work, machine: Machine) -> dict[str, float]:
     return {"L2": p.l2, "L3": p.l3, "DRAM": p.dram}
 
 
-def _least(work: Work, machine: Machine, threads: int) -> float:
+def _least(work: KernelWork, machine: Machine, threads: int) -> float:
     """Seconds that its bytes take at least, each value moved once, from the nearest level that could hold them."""
     moved = work.read + work.written
     shared = ("L3",)
@@ -187,14 +187,14 @@ def _least(work: Work, machine: Machine, threads: int) -> float:
     return moved / _rate(work, machine.levels[-1], threads)
 
 
-def _rate(work: Work, level: Level, threads: int) -> float:
+def _rate(work: KernelWork, level: Level, threads: int) -> float:
     """Bytes a second of a level, for reads and writes as the kernel mixes them."""
     moved = work.read + work.written
     share = work.written / moved if moved else 0.0
     return 1 / (share / level.write.at(threads) + (1 - share) / level.read.at(threads))
 
 
-def _cause(work: Work, took: float, calculating: float, waiting: float) -> str:
+def _cause(work: KernelWork, took: float, calculating: float, waiting: float) -> str:
     threads = max(1, work.threads)
     if took * threads <= SHORT_S:
         return "too little work"

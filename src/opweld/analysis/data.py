@@ -62,7 +62,7 @@ def _node(node: NodeAnalysis) -> dict[str, Any]:
         "operator": node.operator,
         "source": node.source,
         "variant": node.variant,
-        "fate": node.fate,
+        "outcome": node.outcome,
         "kernels": list(node.kernels),
         "parameters": node.parameters,
         "parameter_bytes": node.parameter_bytes,

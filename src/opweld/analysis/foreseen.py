@@ -48,7 +48,7 @@ def foreseen(
     Those that are given, and no plan, where shapes alone do not tell what runs, or the model has no such dims or takes
     no such sizes."""
     named = {d for info in session.manifest.inputs for d in info.shape or () if isinstance(d, str)}
-    if session.decides or not named >= dims.keys() or math.prod(dims.values()) > MOST:
+    if session.has_dynamic_control_flow or not named >= dims.keys() or math.prod(dims.values()) > MOST:
         return dims, None
     try:
         feeds, _ = fitting_inputs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from opweld.analysis.bound import Work
+from opweld.analysis.bound import KernelWork
 from opweld.analysis.costs import Evaluation
 from opweld.record import KernelEntry, Predicted
 
@@ -13,11 +13,11 @@ THREAD_S: Final = 1e-6
 """Work that repays a thread of its own, as runtime/c/divide.c has it (NANOSECONDS_PER_THREAD)."""
 
 
-def work_of(entry: KernelEntry, evaluation: Evaluation, threads: int | None, most: int = 1) -> Work:
+def work_of(entry: KernelEntry, evaluation: Evaluation, threads: int | None, most: int = 1) -> KernelWork:
     """The work of a kernel on so many threads; where that is None, on those of `most` that it would repay. What is
     predicted for the expected sizes grows as operations and bytes do."""
     amounts = evaluation.amounts([entry.costs])
-    made = Work(
+    made = KernelWork(
         kind=entry.name.partition("_")[2],
         flops=amounts.flops.value,
         special=amounts.special.value,
@@ -29,7 +29,7 @@ def work_of(entry: KernelEntry, evaluation: Evaluation, threads: int | None, mos
     return made if threads is not None else replace(made, threads=_repaid(made, most))
 
 
-def _repaid(work: Work, most: int) -> int:
+def _repaid(work: KernelWork, most: int) -> int:
     """The threads that runtime/c/divide.c would give a kernel, as far as seconds tell; a recurrence is one piece."""
     return 1 if work.kind == "scan" else max(1, min(most, int((work.seconds - work.predicted.launch) / THREAD_S)))
 

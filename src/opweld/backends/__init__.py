@@ -64,5 +64,5 @@ def _backend(name: str) -> Backend:
     if not isinstance(made, Backend):
         raise OptionError(f"target {name!r}: {title} is {made!r}, no Backend of opweld.codegen.backend")
     if name not in made.targets:
-        raise OptionError(f"target {name!r}: {title} compiles for {', '.join(made.targets)}; mend its name")
+        raise OptionError(f"target {name!r}: {title} compiles for {', '.join(made.targets)}; fix its name")
     return made

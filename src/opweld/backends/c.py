@@ -25,7 +25,7 @@ from opweld.place.layout import place
 from opweld.place.pack import pack
 from opweld.place.placed import Placed
 from opweld.place.reuse import reuse
-from opweld.place.sums import part_sums
+from opweld.place.split_k import split_k
 from opweld.runtime.build import build_runtime
 from opweld.runtime.library import c_headers, module_headers, public_headers
 from opweld.schedule.expected import Expected
@@ -34,7 +34,7 @@ from opweld.target import Target
 from opweld.tensor.program import PutWeights, TensorProgram
 from opweld.tile.assemble import assemble
 from opweld.tile.kernels import Plan, Scheduled, realise, schedule, schedules_of
-from opweld.tile.module import Module, Segment, Variant
+from opweld.tile.module import Module, ModuleVariant, Segment
 from opweld.tile.recorded import recorded
 
 
@@ -59,7 +59,7 @@ def realise_program(
     regions = stage("fuse", fuse, program, expected, target, ledger)
     placed = stage("place", place, regions, expected, target, ledger)
     placed = stage("pack", pack, placed, expected, target, ledger)
-    placed = stage("sums", part_sums, placed, expected, target, ledger)
+    placed = stage("split_k", split_k, placed, expected, target, ledger)
     placed = stage("reuse", reuse, placed, expected, target, ledger)
     plans = stage("schedule", schedule, placed, expected, target, ledger)
     plans, kernels = stage("realise", realise, placed, plans, expected, target, ledger)
@@ -76,7 +76,7 @@ BEGINNINGS: Mapping[str, str] = {"fuse": "fusing", "render": "generating C"}
 """What is told when a stage begins."""
 
 
-class CStages(Stages[Variant]):
+class CStages(Stages[ModuleVariant]):
     """To C, and by `zig cc` or what OPWELD_CC names to a shared object; its code is the launches of a variant."""
 
     forms = FORMS
@@ -103,7 +103,7 @@ class CStages(Stages[Variant]):
         ledger: Ledger,
         weights: PutWeights,
         stage: Stage,
-    ) -> Compiled[Variant]:
+    ) -> Compiled[ModuleVariant]:
         """See `Stages`."""
         made = realise_program(program, target, expected, ledger, stage)
         name, placed, kernels = program.name, made.placed, made.kernels
@@ -113,7 +113,7 @@ class CStages(Stages[Variant]):
         return Compiled(name, program.guards, variant, entries, buffers, schedules)
 
     def write(
-        self, model: CompiledModel[Variant], target: Target, folder: Path, stage: Stage, progress: BuildProgress
+        self, model: CompiledModel[ModuleVariant], target: Target, folder: Path, stage: Stage, progress: BuildProgress
     ) -> tuple[str, ...]:
         """The C text, what the C compiler makes of it, and the runtime that opens that."""
         module = module_of(model, target)
@@ -131,7 +131,7 @@ class CStages(Stages[Variant]):
         return MODULE, RUNTIME, WEIGHTS
 
 
-def module_of(model: CompiledModel[Variant], target: Target) -> Module:
+def module_of(model: CompiledModel[ModuleVariant], target: Target) -> Module:
     """The variants of a model as the tables of one C module describe them."""
     segments = tuple(
         Segment(own.inputs, tuple(variant.code for variant in own.variants), own.endings, own.dead)

@@ -21,7 +21,7 @@ from opweld.tensor.verify import verify
 from opweld.tile.check import check_kernel
 from opweld.tile.kernels import Plan, Scheduled, schedules_of
 from opweld.tile.launches import print_launches, verify_launches
-from opweld.tile.module import Variant
+from opweld.tile.module import ModuleVariant
 from opweld.tile.text import print_kernel
 
 Realised: TypeAlias = tuple[list[Plan], list[Scheduled]]
@@ -66,12 +66,17 @@ def _check_kernels(
         check_kernel(item.kernel, target.vector_lanes_f32)
 
 
-def _launches(variant: Variant, *_: object) -> Texts:
+def _launches(variant: ModuleVariant, *_: object) -> Texts:
     return [(f"{variant.name}.launches", print_launches(variant))]
 
 
 def _verify_launches(
-    variant: Variant, name: str, program: TensorProgram, placed: Placed, scheduled: Sequence[Scheduled], *_: object
+    variant: ModuleVariant,
+    name: str,
+    program: TensorProgram,
+    placed: Placed,
+    scheduled: Sequence[Scheduled],
+    *_: object,
 ) -> None:
     verify_launches(variant, scheduled)
 
@@ -93,7 +98,7 @@ FORMS: dict[str, Form] = {
     "fuse": Form(_regions, _verify_regions),
     "place": _placed("placed"),
     "pack": _placed("packed"),
-    "sums": _placed("summed"),
+    "split_k": _placed("summed"),
     "reuse": _placed("reused"),
     "realise": Form(_kernels, _check_kernels),
     "assemble": Form(_launches, _verify_launches),

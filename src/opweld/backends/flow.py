@@ -6,7 +6,7 @@ from typing import Any
 
 from opweld.codegen.backend import CompiledModel
 from opweld.runtime import dtypes
-from opweld.runtime.flow import Flow, Segment, Stack, Variant
+from opweld.runtime.flow import Flow, OpenedVariant, Segment, Stack
 from opweld.tensor.flow import Ending
 
 
@@ -22,6 +22,6 @@ def flow_of(model: CompiledModel[Any]) -> Flow:
     return Flow(model.inputs, model.results, segments)
 
 
-def _variant(name: str, ending: Ending, dead: tuple[str, ...]) -> Variant:
+def _variant(name: str, ending: Ending, dead: tuple[str, ...]) -> OpenedVariant:
     stacks = tuple(Stack(stack.name, dtypes.NAMES[stack.dtype.onnx], stack.dims) for stack in ending.stacks)
-    return Variant(name, -1 if ending.next is None else ending.next, stacks, ending.appends, ending.moves, dead)
+    return OpenedVariant(name, -1 if ending.next is None else ending.next, stacks, ending.appends, ending.moves, dead)

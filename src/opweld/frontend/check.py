@@ -1,4 +1,4 @@
-"""What must hold of an ONNX file before anything else reads it: the file is data that nobody vouches for.
+"""What must hold of an ONNX file before anything else reads it: the file is untrusted data.
 
 Every check raises a ModelError that names the value or node. Nothing is allocated for what a tensor merely declares.
 """

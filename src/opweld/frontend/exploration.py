@@ -159,7 +159,7 @@ class Exploration:
         most = max(MAX_VARIANTS, MAX_VISITS // len(self.start.nodes))
         if not fork.expected and len(self.todo) + len(self.found) + 1 >= most:
             raise _TooManyError(
-                f"{fork.reason}: the model has more than {most} variants that hang on sizes or small inputs. "
+                f"{fork.reason}: the model has more than {most} variants that depend on sizes or small inputs. "
                 "Fix some dims (dims={NAME: N}, --dim NAME=N)."
             )
         return assumptions.decided(fork.kind, fork.dim, False, fork.otherwise)

@@ -86,7 +86,7 @@ class _Model:
         """Explores a segment, from each start in turn, and all that follow it; returns its number."""
         number = len(self.found)
         if number >= MAX_SEGMENTS:
-            raise UnsupportedError(f"the model has more than {MAX_SEGMENTS} segments that hang on data")
+            raise UnsupportedError(f"the model has more than {MAX_SEGMENTS} segments that depend on data")
         self.found.append([])
         for start in starts:
             self.found[number] += self._complete(start(number))

@@ -60,7 +60,7 @@ class Mapped:
 
 Held: TypeAlias = Listed | Pieces | Nothing | Mapped
 Result: TypeAlias = Held | ir.Value
-Handler: TypeAlias = "Callable[[Scope, ir.Node], Result | list[Result] | None]"
+Handler: TypeAlias = "Callable[[SequenceScope, ir.Node], Result | list[Result] | None]"
 """Gives what the outputs of a node are, a list where it has several; None for a node that stays."""
 
 _FOLDED: Mapping[str, Callable[..., Any]] = {
@@ -74,7 +74,7 @@ ALSO_TENSORS = ("Identity", "If", "Loop")
 """Operators that may have to do with tensors only."""
 
 
-class Scope:
+class SequenceScope:
     """One graph, whose operators on sequences and optionals are replaced.
 
     Attributes:
@@ -94,9 +94,9 @@ class Scope:
         self._written: list[ir.Graph] = []
         self._instead: dict[ir.Value, ir.Value] = {}
 
-    def inner(self, graph: ir.Graph) -> Scope:
+    def inner(self, graph: ir.Graph) -> SequenceScope:
         """The scope of a body."""
-        made = Scope(graph, self._handlers)
+        made = SequenceScope(graph, self._handlers)
         made.held, made.numbers, made.fed = dict(self.held), dict(self.numbers), dict(self.fed)
         return made
 
@@ -122,7 +122,9 @@ class Scope:
 
     def visit(self, node: ir.Node) -> None:
         """Replaces a node, or looks into its bodies."""
-        handler = self._handlers.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type), Scope.look_into)
+        handler = self._handlers.get(
+            ("" if node.domain == "ai.onnx" else node.domain, node.op_type), SequenceScope.look_into
+        )
         found = handler(self, node)
         if found is None:
             self._fold(node)
@@ -227,7 +229,8 @@ class Scope:
     def known(self, node: ir.Node, value: ir.Value, what: str) -> Array:
         """The elements of a value that decides what a sequence holds.
 
-        Raises UnspecifiedError when they hang on an input, UnsupportedError when only running the model tells them."""
+        Raises UnspecifiedError when they depend on an input, UnsupportedError when only running the model tells
+        them."""
         found = self.number(value)
         if found is not None:
             if found.dtype.kind not in "biu" or not found.size:
@@ -239,7 +242,7 @@ class Scope:
                 f"{describe(node)}: {what} {value.name!r} decides what a sequence holds, so it must be a constant"
             )
         raise UnspecifiedError(
-            f"{describe(node)}: {what} {value.name!r} decides what a sequence holds, and hangs on the input {name!r}. "
+            f"{describe(node)}: {what} {value.name!r} decides what a sequence holds and depends on input {name!r}. "
             f"Make that a constant: constants={{{name!r}: its value}} (--constant {name}=VALUE)",
             "constants",
             name,

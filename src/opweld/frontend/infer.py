@@ -197,8 +197,8 @@ class Trace:
             raise Fork(kind, dim, f"{describe(node)}: {dim}", why, expected=expected)
         return answer
 
-    def hangs_on_values(self, dim: Dim) -> bool:
-        """See `Inference.hangs_on_values`."""
+    def is_data_dependent(self, dim: Dim) -> bool:
+        """See `Inference.is_data_dependent`."""
         return any(self.assumptions.base(symbol).least is None for symbol in symbols_of(self.assumptions.rewrite(dim)))
 
     def inline(self, node: ir.Node, graph: ir.Graph) -> list[Fact]:

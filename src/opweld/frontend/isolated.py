@@ -1,7 +1,7 @@
 """onnx's C++ library, called in a process of its own.
 
 It aborts on models that its authors did not think of (an assertion of the C++ library behind a declared size, a stack
-that ends), and it may take any time and memory. A model is data that nobody vouches for, so none of this may reach the
+that ends), and it may take any time and memory. A model is untrusted data, so none of this may reach the
 process that compiles it. A call takes 30 ms.
 """
 

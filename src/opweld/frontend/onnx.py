@@ -152,7 +152,7 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the shapes that onnx infers: how many pieces there are hangs on the size that is split."""
+    """The model with the shapes that onnx infers: how many pieces there are depends on the size that is split."""
     try:
         return isolated.infer_shapes(model)
     except isolated.LibraryError:

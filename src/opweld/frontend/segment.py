@@ -1,8 +1,8 @@
 """Segments: pieces of a model that run one after the other, each bound to sizes that the ones before have computed.
 
-A model whose sizes all follow from its inputs is one segment. Where a size hangs on data, on how many elements are not
-zero or on what a branch or loop decides, a segment ends: the next one begins with that number known. Values live in an
-environment, by name; a segment reads some of them and adds others.
+A model whose sizes all follow from its inputs is one segment. Where a size depends on data, on how many elements are
+not zero or on what a branch or loop decides, a segment ends: the next one begins with that number known. Values live in
+an environment, by name; a segment reads some of them and adds others.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
-from opweld.frontend.held import Listed, Pieces, Result, Scope
+from opweld.frontend.held import Listed, Pieces, Result, SequenceScope
 from opweld.frontend.nodes import required_attribute
 from opweld.ops.operands import describe, given, required
 
@@ -15,7 +15,7 @@ MAX_ITERATIONS = 10_000
 """Iterations of a loop that is written out."""
 
 
-def sequence_map(scope: Scope, node: ir.Node) -> list[Result]:
+def sequence_map(scope: SequenceScope, node: ir.Node) -> list[Result]:
     """The body once for each element, in place of the node."""
     body = required_attribute(node, "body")
     columns = [scope.result(required(node, position)) for position in range(len(node.inputs))]
@@ -35,7 +35,7 @@ def sequence_map(scope: Scope, node: ir.Node) -> list[Result]:
     return [Listed(_tensors(node, [row[position] for row in rows])) for position in range(len(body.outputs))]
 
 
-def branch(scope: Scope, node: ir.Node) -> list[Result] | None:
+def branch(scope: SequenceScope, node: ir.Node) -> list[Result] | None:
     """The branch that a known condition takes; else both, giving the tensors of what they gave."""
     then, otherwise = required_attribute(node, "then_branch"), required_attribute(node, "else_branch")
     if not scope.concerns(then) and not scope.concerns(otherwise):
@@ -91,7 +91,7 @@ def _of(result: Result, values: Sequence[ir.Value]) -> Result:
             return result
 
 
-def loop(scope: Scope, node: ir.Node) -> list[Result] | None:
+def loop(scope: SequenceScope, node: ir.Node) -> list[Result] | None:
     """The iterations of a loop one after the other, where a sequence is among its states."""
     body = required_attribute(node, "body")
     states = [scope.result(required(node, position)) for position in range(2, len(node.inputs))]
@@ -122,7 +122,7 @@ def loop(scope: Scope, node: ir.Node) -> list[Result] | None:
     return [*states, *(_stacked(scope, node, [row[i] for row in rows]) for i in range(stacked))]
 
 
-def _collected(scope: Scope, node: ir.Node, body: ir.Graph, states: Sequence[Result]) -> list[Result] | None:
+def _collected(scope: SequenceScope, node: ir.Node, body: ir.Graph, states: Sequence[Result]) -> list[Result] | None:
     """A loop that does nothing with its sequences but append a tensor to each, all of one shape: the tensors are
     outputs of the iterations, which the loop stacks. None for another loop, and where the model gives such a list away:
     how many tensors it has must be known then."""
@@ -160,7 +160,7 @@ def _collected(scope: Scope, node: ir.Node, body: ir.Graph, states: Sequence[Res
     ]
 
 
-def _stacked(scope: Scope, node: ir.Node, results: Sequence[Result]) -> ir.Value:
+def _stacked(scope: SequenceScope, node: ir.Node, results: Sequence[Result]) -> ir.Value:
     place = scope.constant(node, [0])
     rows = [scope.new(node, "Unsqueeze", [value, place])[0] for value in _tensors(node, results)]
     return scope.new(node, "Concat", rows, attributes={"axis": 0})[0]

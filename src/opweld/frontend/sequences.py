@@ -14,7 +14,18 @@ import onnx_ir as ir
 from opweld import interface
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.check import ML
-from opweld.frontend.held import ALSO_TENSORS, DECIDING, Handler, Held, Listed, Mapped, Nothing, Pieces, Result, Scope
+from opweld.frontend.held import (
+    ALSO_TENSORS,
+    DECIDING,
+    Handler,
+    Held,
+    Listed,
+    Mapped,
+    Nothing,
+    Pieces,
+    Result,
+    SequenceScope,
+)
 from opweld.frontend.nodes import attribute
 from opweld.frontend.sequence_bodies import branch, loop, sequence_map
 from opweld.ops.operands import describe, given, required
@@ -33,7 +44,7 @@ def resolve_sequences(model: ir.Model) -> list[Result]:
     Raises ModelError for what is out of range, UnspecifiedError for what an input decides, UnsupportedError for
     sequences that only running the model would tell."""
     graph = model.graph
-    scope = Scope(graph, _HANDLERS)
+    scope = SequenceScope(graph, _HANDLERS)
     scope.fed |= {value: value.name or "" for value in graph.inputs if value.dtype in DECIDING}
     outputs = [_output(scope, value, result) for value, result in zip(graph.outputs, scope.results(), strict=True)]
     scope.finish([tensor for output in outputs for tensor in tensors(output)])
@@ -66,7 +77,7 @@ def form_of(result: Result) -> interface.Form:
             return None
 
 
-def _output(scope: Scope, value: ir.Value, result: Result) -> Result:
+def _output(scope: SequenceScope, value: ir.Value, result: Result) -> Result:
     """What an output is, its tensors outputs by names of their own."""
     if isinstance(result, ir.Value):
         return result
@@ -93,7 +104,7 @@ def _output(scope: Scope, value: ir.Value, result: Result) -> Result:
 # ------------------------------------------------------------------------------------------------ what sequences hold
 
 
-def _sequence(scope: Scope, node: ir.Node) -> Listed | Pieces:
+def _sequence(scope: SequenceScope, node: ir.Node) -> Listed | Pieces:
     """What the first input holds; UnsupportedError when nobody can tell."""
     value = required(node, 0)
     found = scope.held.get(value)
@@ -105,12 +116,12 @@ def _sequence(scope: Scope, node: ir.Node) -> Listed | Pieces:
     return found
 
 
-def _listed(scope: Scope, node: ir.Node) -> tuple[ir.Value, ...]:
+def _listed(scope: SequenceScope, node: ir.Node) -> tuple[ir.Value, ...]:
     """The tensors of the first input."""
     return listed(scope, node, _sequence(scope, node), describe(node))
 
 
-def _position(scope: Scope, node: ir.Node, place: int) -> int | None:
+def _position(scope: SequenceScope, node: ir.Node, place: int) -> int | None:
     """A position that is known; None when the input is absent."""
     value = given(node, place)
     if value is None:
@@ -130,15 +141,15 @@ def _within(node: ir.Node, position: int, count: int) -> int:
 # ---------------------------------------------------------------------------------------------------------- operators
 
 
-def _construct(_: Scope, node: ir.Node) -> Listed:
+def _construct(_: SequenceScope, node: ir.Node) -> Listed:
     return Listed(tuple(required(node, position) for position in range(len(node.inputs))))
 
 
-def _empty(_: Scope, __: ir.Node) -> Listed:
+def _empty(_: SequenceScope, __: ir.Node) -> Listed:
     return Listed(())
 
 
-def _insert(scope: Scope, node: ir.Node) -> Listed:
+def _insert(scope: SequenceScope, node: ir.Node) -> Listed:
     values, position = _listed(scope, node), _position(scope, node, 2)
     at = len(values) if position is None else position
     if not -len(values) <= at <= len(values):
@@ -147,13 +158,13 @@ def _insert(scope: Scope, node: ir.Node) -> Listed:
     return Listed((*values[:at], required(node, 1), *values[at:]))
 
 
-def _erase(scope: Scope, node: ir.Node) -> Listed:
+def _erase(scope: SequenceScope, node: ir.Node) -> Listed:
     values, position = _listed(scope, node), _position(scope, node, 1)
     at = _within(node, -1 if position is None else position, len(values))
     return Listed((*values[:at], *values[at + 1 :]))
 
 
-def _at(scope: Scope, node: ir.Node) -> ir.Value:
+def _at(scope: SequenceScope, node: ir.Node) -> ir.Value:
     found, value = _sequence(scope, node), required(node, 1)
     if isinstance(found, Pieces) and found.length == 1:
         shape = scope.constant(node, [] if found.dropped else [1])
@@ -171,7 +182,7 @@ def _at(scope: Scope, node: ir.Node) -> ir.Value:
     return scope.new(node, "Slice", [found.whole, *bounds])[0]
 
 
-def _chosen(scope: Scope, node: ir.Node, values: Sequence[ir.Value], position: ir.Value) -> ir.Value:
+def _chosen(scope: SequenceScope, node: ir.Node, values: Sequence[ir.Value], position: ir.Value) -> ir.Value:
     """The tensor at a position that only running the model tells: a branch for each."""
     if not 0 < len(values) <= MAX_CHOICES:
         raise UnsupportedError(
@@ -195,7 +206,7 @@ def _passing(value: ir.Value) -> ir.Graph:
     return ir.Graph([], identity.outputs, nodes=[identity])
 
 
-def _length(scope: Scope, node: ir.Node) -> ir.Value:
+def _length(scope: SequenceScope, node: ir.Node) -> ir.Value:
     found = _sequence(scope, node)
     if isinstance(found, Listed):
         return scope.constant(node, len(found.values))
@@ -205,7 +216,7 @@ def _length(scope: Scope, node: ir.Node) -> ir.Value:
     return scope.new(node, "Div", [rounded, scope.constant(node, found.length)])[0]
 
 
-def _split(scope: Scope, node: ir.Node) -> Listed | Pieces:
+def _split(scope: SequenceScope, node: ir.Node) -> Listed | Pieces:
     whole, sizes = required(node, 0), given(node, 1)
     axis, keeps = int(attribute(node, "axis", 0)), bool(attribute(node, "keepdims", 1))
     if sizes is None:
@@ -233,7 +244,7 @@ def _extent(value: ir.Value, axis: int) -> int | None:
     return extent if isinstance(extent, int) else None
 
 
-def listed(scope: Scope, node: ir.Node | None, found: Listed | Pieces, title: str) -> tuple[ir.Value, ...]:
+def listed(scope: SequenceScope, node: ir.Node | None, found: Listed | Pieces, title: str) -> tuple[ir.Value, ...]:
     """The tensors of a sequence; UnsupportedError where their number is unknown."""
     if isinstance(found, Listed):
         return found.values
@@ -252,7 +263,7 @@ def listed(scope: Scope, node: ir.Node | None, found: Listed | Pieces, title: st
     return values
 
 
-def _concat(scope: Scope, node: ir.Node) -> ir.Value:
+def _concat(scope: SequenceScope, node: ir.Node) -> ir.Value:
     found, axis, stacks = _sequence(scope, node), int(attribute(node, "axis", 0)), bool(attribute(node, "new_axis", 0))
     if isinstance(found, Pieces) and found.axis == axis and found.dropped == stacks:
         return found.whole
@@ -267,28 +278,28 @@ def _concat(scope: Scope, node: ir.Node) -> ir.Value:
     return scope.new(node, "Concat", values, attributes={"axis": axis})[0]
 
 
-def _first_axes_joined(scope: Scope, node: ir.Node, whole: ir.Value) -> ir.Value:
+def _first_axes_joined(scope: SequenceScope, node: ir.Node, whole: ir.Value) -> ir.Value:
     """[n, k, ...] as [n * k, ...]"""
     (rest,) = scope.new(node, "Shape", [whole], attributes={"start": 2})
     (shape,) = scope.new(node, "Concat", [scope.constant(node, [-1]), rest], attributes={"axis": 0})
     return scope.new(node, "Reshape", [whole, shape])[0]
 
 
-def _identity(scope: Scope, node: ir.Node) -> Held | None:
+def _identity(scope: SequenceScope, node: ir.Node) -> Held | None:
     return scope.held.get(required(node, 0))
 
 
-def _optional(scope: Scope, node: ir.Node) -> Result:
+def _optional(scope: SequenceScope, node: ir.Node) -> Result:
     value = given(node, 0)
     return Nothing() if value is None else scope.held.get(value, value)
 
 
-def _has_element(scope: Scope, node: ir.Node) -> ir.Value:
+def _has_element(scope: SequenceScope, node: ir.Node) -> ir.Value:
     value = given(node, 0)
     return scope.constant(node, value is not None and not isinstance(scope.held.get(value), Nothing))
 
 
-def _get_element(scope: Scope, node: ir.Node) -> Result:
+def _get_element(scope: SequenceScope, node: ir.Node) -> Result:
     value = required(node, 0)
     found = scope.held.get(value, value)
     if isinstance(found, Nothing):
@@ -296,7 +307,7 @@ def _get_element(scope: Scope, node: ir.Node) -> Result:
     return found
 
 
-def _zip_map(_: Scope, node: ir.Node) -> Mapped:
+def _zip_map(_: SequenceScope, node: ir.Node) -> Mapped:
     numbers, texts = attribute(node, "classlabels_int64s", None), attribute(node, "classlabels_strings", None)
     if (numbers is None) == (texts is None):
         raise ModelError(f"{describe(node)}: expected either classlabels_int64s or classlabels_strings")

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from opweld.fuse.legality import inline
-from opweld.fuse.prices import Price, Work
+from opweld.fuse.prices import ElementWork, Price
 from opweld.fuse.region import Kind
+from opweld.fuse.use_def import UseDef, of_one_node, terms_of, too_much
 from opweld.fuse.views import has_value
-from opweld.fuse.web import Web, of_one_node, terms_of, too_much
 from opweld.tensor.dim import product
 from opweld.tensor.expr import Expr, Load, loads, substitute_loads
 from opweld.tensor.program import Tensor
 
 
-def fold_chains(web: Web) -> None:
+def fold_chains(web: UseDef) -> None:
     """Elementwise tensors move into their only elementwise user, single elements into all of theirs."""
     forest = _Forest(web)
     for name in list(web.items):
@@ -33,13 +33,13 @@ def fold_chains(web: Web) -> None:
 class _Forest:
     """Who is computed inside whom, and how much has come together at each tensor so far."""
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: UseDef) -> None:
         self._web = web
         self._nodes: dict[str, int] = {}
         self._terms: dict[str, int] = {}
         self._operands: dict[str, set[str]] = {}
         self._origins: dict[str, tuple[str, ...]] = {}
-        self._works: dict[str, Work] = {}
+        self._works: dict[str, ElementWork] = {}
         self.inlined: dict[str, Tensor] = {}
         """The tensors computed inside others; none of them has a user that is not one of these or a root."""
 
@@ -101,18 +101,18 @@ class _Forest:
 
     # ------------------------------------------------------------------------------------------------------- prices
 
-    def _work(self, tensor: Tensor) -> Work:
+    def _work(self, tensor: Tensor) -> ElementWork:
         """What a tensor takes with everything that is computed inside it."""
         return self._works.get(tensor.name) or self._web.prices.work(tensor)
 
-    def _with(self, source: Tensor, user: Tensor) -> Work:
+    def _with(self, source: Tensor, user: Tensor) -> ElementWork:
         """What the user takes once it computes the source."""
         own = self._operand_names(user)
         shared = [name for name in self._operand_names(source) if name in own]
         work = self._work(user)
         return self._web.prices.inside(source.name, self._work(source), work, shared)
 
-    def _price(self, source: Tensor, users: Sequence[Tensor], together: Sequence[Work]) -> Price:
+    def _price(self, source: Tensor, users: Sequence[Tensor], together: Sequence[ElementWork]) -> Price:
         """What a source and its users take apart, and with the source in them. Apart, what follows a reduction element
         by element is computed with it; of equals that is better, as nothing is computed again."""
         prices, own = self._web.prices, self._work(source)
@@ -164,7 +164,7 @@ class _Forest:
     def _origin(self, tensor: Tensor) -> tuple[str, ...]:
         return self._origins.get(tensor.name, tensor.origin)
 
-    def _add(self, source: Tensor, user: Tensor, work: Work, *, named: bool = True) -> None:
+    def _add(self, source: Tensor, user: Tensor, work: ElementWork, *, named: bool = True) -> None:
         self._works[user.name] = work
         self._nodes[user.name] = self._nodes_with(source, user)
         self._terms[user.name] = self._terms_with(source, user)

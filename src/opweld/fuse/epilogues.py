@@ -7,14 +7,14 @@ from dataclasses import replace
 from opweld.fuse.legality import covers_once, inline
 from opweld.fuse.prices import Price
 from opweld.fuse.region import Kind
-from opweld.fuse.web import Web, of_one_node, terms_of, too_much
+from opweld.fuse.use_def import UseDef, of_one_node, terms_of, too_much
 from opweld.tensor.expr import substitute_loads
 from opweld.tensor.program import Tensor
 
 ANCHORS = (Kind.CONTRACTION, Kind.WINDOW)
 
 
-def fold_epilogues(web: Web) -> None:
+def fold_epilogues(web: UseDef) -> None:
     """The only user of a contraction or window is computed on its accumulators. Later anchors choose first: of two
     that meet in an addition, the one computed last still has its result in registers."""
     for name in reversed(list(web.items)):
@@ -23,7 +23,7 @@ def fold_epilogues(web: Web) -> None:
             anchor = _with_user(web, anchor)
 
 
-def _with_user(web: Web, anchor: Tensor) -> Tensor | None:
+def _with_user(web: UseDef, anchor: Tensor) -> Tensor | None:
     """The anchor with its user as epilogue; None where it stays as it is."""
     user = web.only_user(anchor.name)
     if not isinstance(user, Tensor):
@@ -44,7 +44,7 @@ def _with_user(web: Web, anchor: Tensor) -> Tensor | None:
     return merged
 
 
-def _refusal(web: Web, anchor: Tensor, user: Tensor) -> dict[str, int | str]:
+def _refusal(web: UseDef, anchor: Tensor, user: Tensor) -> dict[str, int | str]:
     if web.reduces(user):
         kind = web.kind(user)
         return {"user": "scan" if kind is None else kind.value}

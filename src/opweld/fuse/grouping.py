@@ -6,11 +6,11 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from opweld.fuse.order import Group, Order
-from opweld.fuse.prices import Price, Work
+from opweld.fuse.prices import ElementWork, Price
 from opweld.fuse.region import Kind, Region, is_view
 from opweld.fuse.rows import RowSpace
 from opweld.fuse.steps import fold_steps, recurrence
-from opweld.fuse.web import Web, bytes_of, key_of, of_one_node, too_much
+from opweld.fuse.use_def import UseDef, bytes_of, key_of, of_one_node, too_much
 from opweld.tensor.axes import split
 from opweld.tensor.dim import ZERO
 from opweld.tensor.program import Extern, Item, Scan, Tensor, item_outputs
@@ -19,23 +19,23 @@ RULE = "fuse.rows"
 """The rule of every decision here."""
 
 
-def join_rows(web: Web) -> Rows:
+def join_rows(web: UseDef) -> RowGroups:
     """Finds the row spaces of a program: tensors that are computed together, row by row."""
-    rows = Rows(web)
+    rows = RowGroups(web)
     rows.join()
     return rows
 
 
-class Rows:
+class RowGroups:
     """The row spaces of a program, found in one pass in program order, and the order of everything."""
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: UseDef) -> None:
         self._web = web
         self._order = Order()
         self._space_of: dict[str, RowSpace] = {}
         self._nodes: dict[RowSpace, int] = {}
         self._operands: dict[RowSpace, set[str]] = {}
-        self._works: dict[RowSpace, Work] = {}
+        self._works: dict[RowSpace, ElementWork] = {}
 
     def join(self) -> None:
         """Goes through the program once."""
@@ -162,7 +162,7 @@ class Rows:
         obstacle = self._order.obstacle(space.anchor.name, item.name)
         return {} if obstacle is None else {"order": obstacle}
 
-    def _with(self, item: Tensor, space: RowSpace) -> tuple[Work, Price]:
+    def _with(self, item: Tensor, space: RowSpace) -> tuple[ElementWork, Price]:
         """What a row takes with a tensor more, and beside it: together, each value is read once that either reads, and
         what only they read is not written."""
         web, prices = self._web, self._web.prices
@@ -180,7 +180,7 @@ class Rows:
         )
         return together, Price(prices.seconds(row, own), prices.seconds(together))
 
-    def _count(self, item: Tensor, space: RowSpace, work: Work) -> None:
+    def _count(self, item: Tensor, space: RowSpace, work: ElementWork) -> None:
         self._works[space] = work
         self._space_of[item.name] = space
         self._nodes[space] = self._nodes.get(space, 0) + self._web.size(item)

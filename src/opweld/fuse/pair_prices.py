@@ -40,17 +40,17 @@ FEW = 8
 
 
 @dataclass(frozen=True)
-class Prices:
+class PairPrices:
     """What a pair takes. Of a size that nobody knows few may come, and cores then want work, or many: that counts in
     which the pair does worse."""
 
     cases: tuple[Pair, ...]
 
     @staticmethod
-    def of(region: Region, program: TensorProgram, expected: Expected, target: Target) -> Prices:
+    def of(region: Region, program: TensorProgram, expected: Expected, target: Target) -> PairPrices:
         """Of a block of two."""
         few, many = (Pair.of(region, program, expected, target, unknown) for unknown in (FEW, LENGTH))
-        return Prices((many,) if few == many else (many, few))
+        return PairPrices((many,) if few == many else (many, few))
 
     @property
     def heights(self) -> list[int]:

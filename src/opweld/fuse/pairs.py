@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from opweld.fuse.blocks import linear, places_in_rows, refusal, rows_of_first, users_of
-from opweld.fuse.pair_prices import Prices, single
+from opweld.fuse.pair_prices import PairPrices, single
 from opweld.fuse.region import (
     Block,
     Kind,
@@ -123,7 +123,7 @@ def _decide(
     alternatives, reason = [Alternative("separate"), Alternative("block")], "a kernel of its own"
     wanted = "separate"
     if pair is not None:
-        prices = Prices.of(pair, program, expected, target)
+        prices = PairPrices.of(pair, program, expected, target)
         together = min(map(prices.seconds, prices.heights))
         alternatives = [
             Alternative("separate", bytes=prices.moved, seconds=prices.apart),

@@ -27,8 +27,8 @@ from opweld.fuse.grouping import join_rows
 from opweld.fuse.prologues import place_prologues
 from opweld.fuse.refusals import record_rest
 from opweld.fuse.region import Regions
+from opweld.fuse.use_def import UseDef
 from opweld.fuse.views import fold_views, prepared
-from opweld.fuse.web import Web
 from opweld.ledger import Ledger
 from opweld.schedule.expected import Expected
 from opweld.target import Target
@@ -37,9 +37,9 @@ from opweld.tensor.program import TensorProgram
 
 def partition(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> Regions:
     """The regions of a program."""
-    web = Web(prepared(program), expected, target, ledger)
+    web = UseDef(prepared(program), expected, target, ledger)
     fold_views(web)
-    web = Web(place_prologues(web.program(), expected, target, ledger), expected, target, ledger)
+    web = UseDef(place_prologues(web.program(), expected, target, ledger), expected, target, ledger)
     fold_chains(web)
     fold_epilogues(web)
     web.drop_unused()

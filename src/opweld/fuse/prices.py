@@ -3,7 +3,7 @@ sizes, before anything is scheduled or stored.
 
 A kernel computes, reads each operand once, writes what it gives, and is launched (`schedule.cost.Cost`). Inside its
 user a value is neither written nor read and needs no launch, but is computed once for each element that the user asks
-for, and where the user finds its elements by dear indices, each of its loads has these indices.
+for, and where the user finds its elements by expensive indices, each of its loads has these indices.
 
     apart       max(arithmetic, reads + writes) + launch, of the source and of each user
     together    the same of each user, with   + cycles of the source * elements asked for / its elements
@@ -25,7 +25,7 @@ from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim, FloorDiv, Mod, TooLargeError, Value, as_dim, atoms_of, floordiv, row_major
 from opweld.tensor.expr import Binary, Cast, Expr, Load, Reduce, Select, Unary, walk
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.operators import is_dear
+from opweld.tensor.operators import is_expensive
 from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs, item_outputs
 
 _COMPUTED = Unary | Binary | Select | Cast | Reduce
@@ -44,7 +44,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Work:
+class ElementWork:
     """What a kernel does.
 
     Attributes:
@@ -91,9 +91,9 @@ class Prices:
         self._target = target
         self._lanes = target.vector_lanes_f32
         self._sizes: dict[str, int] = {}
-        self._works: dict[Item, Work] = {}
+        self._works: dict[Item, ElementWork] = {}
 
-    def seconds(self, *works: Work) -> float:
+    def seconds(self, *works: ElementWork) -> float:
         """Of kernels one after the other."""
         return sum(self._cost(work).seconds for work in works)
 
@@ -113,25 +113,25 @@ class Prices:
             size = self._sizes[name] = self._expected.product(shape)
         return traffic(dtype.bytes * (size if elements is None else min(size, elements)), self._target)
 
-    def work(self, item: Item) -> Work:
+    def work(self, item: Item) -> ElementWork:
         """An item as a kernel of its own."""
         found = self._works.get(item)
         if found is None:
             found = self._works[item] = self._measured(item)
         return found
 
-    def keep(self, item: Item, work: Work) -> None:
+    def keep(self, item: Item, work: ElementWork) -> None:
         """Notes what an item takes that others were put into: nothing is counted again."""
         self._works[item] = work
 
-    def placed(self, name: str, user: Work) -> Work:
+    def placed(self, name: str, user: ElementWork) -> ElementWork:
         """The user, where a value is written straight into its place in it and needs no copy, if it can be."""
         if name not in user.parts:
             return user
         moved = self.moved(name)
         return replace(user, reads=max(0.0, user.reads - moved), writes=max(0.0, user.writes - moved))
 
-    def inside(self, name: str, source: Work, user: Work, shared: Iterable[str] = ()) -> Work:
+    def inside(self, name: str, source: ElementWork, user: ElementWork, shared: Iterable[str] = ()) -> ElementWork:
         """The user with the source, the value of that name, computed wherever it was loaded. `shared`: what
         both read."""
         # A load that came in with another source: once for each element, as far as that is known.
@@ -150,12 +150,12 @@ class Prices:
             reads=max(0.0, reads - sum(map(self.moved, shared))),
         )
 
-    def _cost(self, work: Work) -> Cost:
+    def _cost(self, work: ElementWork) -> Cost:
         return Cost(work.cycles / core_of(self._target).hertz, traffic=work.reads + work.writes, launch=LAUNCH)
 
     # ---------------------------------------------------------------------------------------------------- measuring
 
-    def _measured(self, item: Item) -> Work:
+    def _measured(self, item: Item) -> ElementWork:
         whole = self._as_expressions(item)
         pieces = pieces_of(item) if isinstance(item, Tensor) and isinstance(item.body, Select) else None
         if pieces is None or not isinstance(item, Tensor):
@@ -172,7 +172,7 @@ class Prices:
             whole, cycles=cycles, finding=cycles, reads=self._reads(item, sites), sites=sites, parts=parts, mixed=True
         )
 
-    def _as_expressions(self, item: Item) -> Work:
+    def _as_expressions(self, item: Item) -> ElementWork:
         cycles, finding, count, sites = 0.0, 0.0, 0, dict[str, list[Site]]()
         for body, axes, repeats in _bodies(item):
             elements = float(self._expected.product(axis.extent for axis in (*axes, *repeats)))
@@ -192,7 +192,7 @@ class Prices:
         elements = sum(self._expected.product(self._values[name][1]) for name in outputs)
         written = sum(map(self.moved, outputs))
         vectors = max(1.0, elements / self._lanes)
-        return Work(vectors, cycles + finding, count, reads, written, sites, finding=finding)
+        return ElementWork(vectors, cycles + finding, count, reads, written, sites, finding=finding)
 
     def _reads(self, item: Item, sites: Mapping[str, Sequence[Site]]) -> float:
         asked = {name: sum(site.vectors for site in found) * self._lanes for name, found in sites.items()}
@@ -215,7 +215,7 @@ class Prices:
     def _cycles(self, node: Unary | Binary | Select | Cast | Reduce) -> float:
         """Of a vector of a node's values, as `tile.predict` counts them; the product of a sum is part of the sum."""
         each = self._target.registers_each(node.dtype)
-        if isinstance(node, Unary | Binary) and is_dear(node.op):
+        if isinstance(node, Unary | Binary) and is_expensive(node.op):
             if node.x.dtype.is_float:
                 return float(FUNCTIONS.get(node.op, UNKNOWN) * each)
             return float(DIVISION * self._lanes * each)
@@ -227,14 +227,14 @@ class Prices:
         """Cycles for a vector of elements that are found one by one: picked by run-time values, which are checked, or
         by divisions that no split of an axis removes. Once for all of the innermost axis where they do not follow
         it."""
-        dear = set(filter(_moves, _found(node.indices)))
-        if any(not isinstance(atom, Value) for atom in dear):
-            dear = set(filter(_moves, _found(self._address(node))))
-        if not dear:
+        expensive = set(filter(_moves, _found(node.indices)))
+        if any(not isinstance(atom, Value) for atom in expensive):
+            expensive = set(filter(_moves, _found(self._address(node))))
+        if not expensive:
             return 0.0
-        cycles = (GATHER + sum(1 if isinstance(atom, Value) else DIVISION for atom in dear)) * self._lanes
+        cycles = (GATHER + sum(1 if isinstance(atom, Value) else DIVISION for atom in expensive)) * self._lanes
         inner = next((axis for axis in reversed(axes) if axis.extent.constant != 1), None)
-        if inner is None or any(inner in atom.inside() for atom in dear):
+        if inner is None or any(inner in atom.inside() for atom in expensive):
             return cycles
         return cycles / max(1, self._expected(inner.extent))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from opweld.fuse.grouping import RULE, Rows
+from opweld.fuse.grouping import RULE, RowGroups
 from opweld.fuse.prices import Price
 from opweld.fuse.region import Kind
-from opweld.fuse.web import Web, key_of
+from opweld.fuse.use_def import UseDef, key_of
 from opweld.tensor.program import Item, Tensor
 
 
-def record_rest(web: Web, rows: Rows) -> None:
+def record_rest(web: UseDef, rows: RowGroups) -> None:
     """Puts to the ledger, as refused, each computed value and user of it that nobody has asked about."""
     for key, item in web.items.items():
         for name in web.inputs(item):
@@ -24,12 +24,12 @@ def record_rest(web: Web, rows: Rows) -> None:
                 web.joins(rule, source, item, "", failed, _apart(web, source, item))
 
 
-def _apart(web: Web, source: Tensor, user: Item) -> Price:
+def _apart(web: UseDef, source: Tensor, user: Item) -> Price:
     """What two items take as two kernels; as one they cannot be."""
     return Price(web.prices.seconds(web.prices.work(source), web.prices.work(user)), math.inf)
 
 
-def _why(web: Web, rows: Rows, source: Tensor, user: Item) -> tuple[str, dict[str, int | str]]:
+def _why(web: UseDef, rows: RowGroups, source: Tensor, user: Item) -> tuple[str, dict[str, int | str]]:
     """The rule under which the two would have met, and what said no."""
     kind, user_kind = web.kind(source), web.kind(user)
     if rows.space(source.name) is not None or (kind is Kind.MAP and user_kind is Kind.ROWWISE):
@@ -41,7 +41,7 @@ def _why(web: Web, rows: Rows, source: Tensor, user: Item) -> tuple[str, dict[st
     return rule, {"users": users} if users > 1 else {"user": _name(user_kind)}
 
 
-def _why_no_row(rows: Rows, source: Tensor, user: Item, user_kind: Kind | None) -> dict[str, int | str]:
+def _why_no_row(rows: RowGroups, source: Tensor, user: Item, user_kind: Kind | None) -> dict[str, int | str]:
     if user_kind not in (Kind.MAP, Kind.ROWWISE):
         return {"user": _name(user_kind)}
     space = rows.space(key_of(user))

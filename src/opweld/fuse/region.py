@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from opweld.tensor.axes import split
 from opweld.tensor.dim import ZERO, Axis, Dim, atoms_of, axes_of, mod, product
 from opweld.tensor.expr import Binary, Cast, Const, Expr, Load, Reduce, Unary, dims_of, loads, walk
-from opweld.tensor.operators import is_dear
+from opweld.tensor.operators import is_expensive
 from opweld.tensor.program import Extern, Scan, Tensor, TensorProgram
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def operand_of(factor: Expr) -> Load | None:
 
 
 def _is_cheap(node: Expr) -> bool:
-    return isinstance(node, Load | Const | Cast) or (isinstance(node, Unary | Binary) and not is_dear(node.op))
+    return isinstance(node, Load | Const | Cast) or (isinstance(node, Unary | Binary) and not is_expensive(node.op))
 
 
 def axes_in(load: Load) -> frozenset[Axis]:

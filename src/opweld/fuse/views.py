@@ -8,7 +8,7 @@ from dataclasses import replace
 from opweld.fuse.legality import inline
 from opweld.fuse.narrow import narrow
 from opweld.fuse.region import Kind, is_identity, is_view
-from opweld.fuse.web import Web, too_much
+from opweld.fuse.use_def import UseDef, too_much
 from opweld.tensor.dim import ONE, ZERO, Atom, Dim, Value, atoms_of
 from opweld.tensor.expr import Const, Expr, Load, loads, substitute, substitute_loads
 from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs
@@ -29,7 +29,7 @@ def _prepared(item: Item, constants: Container[str]) -> Item:
     return item if body is item.body else replace(item, body=body)
 
 
-def fold_views(web: Web) -> None:
+def fold_views(web: UseDef) -> None:
     """Loads of a view become loads of what it shows."""
     views: dict[str, Tensor] = {}
     for key, item in list(web.items.items()):
@@ -51,7 +51,7 @@ def _checks(view: Tensor | None) -> bool:
     return view is not None and isinstance(view.body, Load) and has_value(view.body)
 
 
-def _is_edge(web: Web, tensor: Tensor) -> bool:
+def _is_edge(web: UseDef, tensor: Tensor) -> bool:
     """Whether the tensor is another one with a constant around it that only sums and windows read, as they read edges
     of their own: whoever stores the other keeps the padding around it, or they test for it."""
     if not isinstance(tensor.body, Load) or not isinstance(tensor.body.fill, Const):
@@ -60,13 +60,13 @@ def _is_edge(web: Web, tensor: Tensor) -> bool:
     return all(isinstance(user, Tensor) and _pads_as(web, user, tensor.name, tensor.body.fill) for user in users)
 
 
-def _pads_as(web: Web, user: Tensor, name: str, fill: Expr) -> bool:
+def _pads_as(web: UseDef, user: Tensor, name: str, fill: Expr) -> bool:
     """Whether the user slides over a value, or only moves it, and has the same constant where it reads beyond."""
     slides = web.kind(user) in (Kind.CONTRACTION, Kind.WINDOW) or isinstance(user.body, Load)
     return slides and all(node.fill in (None, fill) for node in loads(user.body) if node.tensor == name)
 
 
-def _wants_view(web: Web, tensor: Tensor) -> bool:
+def _wants_view(web: UseDef, tensor: Tensor) -> bool:
     assert isinstance(tensor.body, Load)
     own = is_identity(tensor) or not tensor.origin
     against = "its index arithmetic would be done again by every user"

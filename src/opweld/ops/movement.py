@@ -149,7 +149,7 @@ def _padded(shape: Sequence[Dim], rank: int) -> tuple[Dim, ...]:
 
 def _expanded(scope: Inference, node: ir.Node, size: Dim, dim: Dim) -> Dim:
     """The size of an axis: that of the input, unless that is 1. One that is fed may be 1 where the input's is not."""
-    fed = scope.hangs_on_values(dim)
+    fed = scope.is_data_dependent(dim)
     if fed and size.constant not in (None, 0, 1):
         scope.same((dim - 1) * (dim - size), ZERO, node, "a fed size is 1 or that of the axis")
         return size

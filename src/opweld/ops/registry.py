@@ -80,7 +80,7 @@ class Inference(Protocol):
         it, and in that variant all other such conditions hold."""
         ...
 
-    def hangs_on_values(self, dim: Dim) -> bool:
+    def is_data_dependent(self, dim: Dim) -> bool:
         """Whether a dim is made of elements of fed or computed values, not of sizes alone."""
         ...
 

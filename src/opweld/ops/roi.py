@@ -100,7 +100,7 @@ def _reach(scope: Lowering, node: ir.Node, axis: int, region: Dim, dtype: DType)
 
 
 def _align_by_size(scope: Lowering, node: ir.Node) -> None:
-    """How often a bin is sampled hangs on the size of its region: a function over memory looks."""
+    """How often a bin is sampled depends on the size of its region: a function over memory looks."""
     x, images = required(node, 0), required(node, 2)
     fact, out = scope.fact(x), scope.fact(node.outputs[0]).shape
     dtype = accumulator(fact.dtype)

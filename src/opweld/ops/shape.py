@@ -50,7 +50,7 @@ def infer_reshape(scope: Inference, node: ir.Node) -> list[Fact]:
     """The shape of the second input; 0 keeps a dim (unless `allowzero`), one -1 takes what is left."""
     fact = scope.fact(required(node, 0))
     dims = list(required_dims(scope, node, 1, "the new shape"))
-    fed = [dim for dim in dims if scope.hangs_on_values(dim)]
+    fed = [dim for dim in dims if scope.is_data_dependent(dim)]
     if not all(map(nonnegative, fed)):
         # One condition, which stays the same while its dims become sizes one by one.
         plain = fold(minimum, fed) - 1

@@ -61,7 +61,7 @@ class Span:
 
 
 def span_of(extent: Dim, start: Dim, end: Dim, step: int) -> Span:
-    """What a slice with these bounds takes of an axis. Where clamping hangs on dynamic sizes, it is a margin."""
+    """What a slice with these bounds takes of an axis. Where clamping depends on dynamic sizes, it is a margin."""
     size, first, last = extent.constant, start.constant, end.constant
     if size is not None and first is not None and last is not None:
         stop = None if step < 0 and last < -size else last
@@ -124,8 +124,8 @@ def _spans(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]) -> 
 
 @infers("Slice")
 def infer_slice(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The lengths of the slices. Bounds that hang on dynamic sizes are assumed to lie within the axis; fed ones that do
-    not are clamped as the model runs."""
+    """The lengths of the slices. Bounds that depend on dynamic sizes are assumed to lie within the axis; fed ones that
+    do not are clamped as the model runs."""
     fact = scope.fact(required(node, 0))
     if not (_is_known(scope, node, 3) and _is_known(scope, node, 4)):
         return _clamped_slice(scope, node)

@@ -122,7 +122,7 @@ def _parts(node: ir.Node, x: Fact) -> int:
 
 
 def _decide_parts(scope: Inference, node: ir.Node, x: Fact) -> None:
-    """Whether the numbers of a symbolic last axis are real or complex hangs on its size."""
+    """Whether the numbers of a symbolic last axis are real or complex depends on its size."""
     parts = x.shape[-1]
     if parts.constant is None and not scope.decide(parts - 1, "zero", node, "the numbers are real"):
         scope.same(parts, as_dim(2), node, "a complex number has two parts")

@@ -12,10 +12,10 @@ from functools import partial
 from opweld.fuse.pieces import Piece, pieces_of
 from opweld.fuse.region import Kind, Region, Regions
 from opweld.ledger import Alternative, Ledger
-from opweld.place.crowd import Reader, rows_apart
 from opweld.place.halo import edge_tests, halo_of
 from opweld.place.orders import Orders
 from opweld.place.placed import Placed
+from opweld.place.set_conflicts import Reader, rows_apart
 from opweld.place.storage import Storage, dense, slice_of
 from opweld.schedule.cost import ITERATION, core_of, traffic
 from opweld.schedule.expected import Expected

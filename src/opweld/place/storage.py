@@ -102,7 +102,7 @@ def dense(
 
 def apart(row: Dim, dtype: DType) -> Dim:
     """The distance between rows of so many elements that lie a cache line off a multiple of 64 elements: rows at a
-    power of two share the few places that the first-level cache has for such addresses, and drive each other out."""
+    power of two fall into the same sets of the first-level cache, and evict each other."""
     return ceildiv(row, 64) * 64 + LINE // dtype.bytes
 
 

@@ -12,7 +12,7 @@ from opweld.rewrite.rule import Pass, Rule
 from opweld.rules import LEVELS, stage_of
 from opweld.rules import REWRITES as OWN_REWRITES
 from opweld.rules import RULES as OWN_RULES
-from opweld.rules import Rule as Kind
+from opweld.rules import DecisionRule as Kind
 
 Added: TypeAlias = "Rule | Pass"
 

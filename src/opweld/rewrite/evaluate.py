@@ -13,7 +13,7 @@ from onnx import helper
 from opweld.frontend.evaluator import evaluator, widen_array, widen_model
 from opweld.rewrite.scope import Array, Scope
 
-STEPPED = frozenset((
+DISCONTINUOUS = frozenset((
     "Cast", "CastLike", "Floor", "Ceil", "Round", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "ArgMax",
     "ArgMin", "TopK", "NonZero", "Sign", "Unique", "Mod", "Range", "IsNaN", "IsInf", "BitCast", "Hardmax", "Shrink",
     "ThresholdedRelu", "NonMaxSuppression", "GridSample", "RoiAlign",
@@ -46,7 +46,7 @@ class Evaluator:
                 return None
             if value not in self._wide:
                 feeds[value.name or ""] = rounded
-            elif node.op_type in STEPPED:
+            elif node.op_type in DISCONTINUOUS:
                 feeds[value.name or ""] = self._stepwise(value, known)
             else:
                 feeds[value.name or ""] = self._wide[value]

@@ -1,8 +1,8 @@
 """What is known of a model's values, whatever it is fed: dtypes, shapes, elements of small integer tensors.
 
-Inference is the compiler's own, without its assumptions: a node that would need one is not inferred, nor what hangs on
-it. Facts are kept by name, so that they hold for the model at its own opset too: conversion keeps the names of values
-that it keeps."""
+Inference is the compiler's own, without its assumptions: a node that would need one is not inferred, nor what depends
+on it. Facts are kept by name, so that they hold for the model at its own opset too: conversion keeps the names of
+values that it keeps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLAMPING = ("Slice", "Range")
 
 
 class _Certain(Trace):
-    """Inference that assumes nothing: what would need it is deferred, with all that hangs on it.
+    """Inference that assumes nothing: what would need it is deferred, with all that depends on it.
 
     That two sizes be equal which an operator demands to be is no assumption: they were, wherever it has run."""
 
@@ -109,7 +109,7 @@ class _Certain(Trace):
         self.run(list(body), initial_facts(body))
 
     def certain(self, value: ir.Value) -> Fact | None:
-        """The fact of a value; None where it hangs on what is not certain."""
+        """The fact of a value; None where it depends on what is not certain."""
         found = self.resolved(value)
         return None if value in self._late or found in self._late else self.facts.get(found)
 

@@ -159,7 +159,7 @@ def _numbers(asked: Asked, look: _Look, scope: Scope) -> Refusal | None:
 
 
 def _trials(number: float, wanted: Mapping[tuple[float, float], None]) -> Sequence[float]:
-    """What a number would have to be for others that hang on it to be the wanted ones: by a factor, its inverse or a
+    """What a number would have to be for others that depend on it to be the wanted ones: by a factor, its inverse or a
     difference."""
     made = list[float]()
     for has, target in wanted:

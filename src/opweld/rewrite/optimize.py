@@ -31,8 +31,8 @@ from opweld.rewrite.passes.branches import take_branches
 from opweld.rewrite.passes.dead import remove_dead
 from opweld.rewrite.passes.declare import declare_sums
 from opweld.rewrite.passes.fold import fold
-from opweld.rewrite.passes.home import bring_home
 from opweld.rewrite.passes.merge import merge_nodes, merge_tensors
+from opweld.rewrite.passes.sink_initializers import sink_initializers
 from opweld.rewrite.rule import Rule
 from opweld.rewrite.rules.activations import Gelu, HardSigmoid, HardSwish, Mish, Sigmoid, Swish, TanhGelu
 from opweld.rewrite.rules.association import Association
@@ -128,7 +128,7 @@ def optimize_model(
     opweld's own.
 
     Raises ModelError for whatever is malformed or unsafe. Of a model with operators that opweld does not know, what
-    hangs on them is left as it is, which the notes say.
+    depends on them is left as it is, which the notes say.
     """
     with compilation():
         return _optimized(model, opened, contributed, users)
@@ -205,7 +205,7 @@ def _rewritten(
         if not value.is_graph_output():
             value.type = value.shape = None  # the tensor says both; the file would say them twice
     _correct(scope)
-    bring_home(model)
+    sink_initializers(model)
     return scope, ledger
 
 

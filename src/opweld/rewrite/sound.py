@@ -22,7 +22,7 @@ def check_sound(graph: ir.Graph, rules: Sequence[str]) -> None:
     try:
         graph.sort()
     except ValueError as error:
-        raise RuleError(f"{after}: a node reads what hangs on its own output") from error
+        raise RuleError(f"{after}: a node reads what depends on its own output") from error
 
 
 def _is_there(value: ir.Value) -> bool:

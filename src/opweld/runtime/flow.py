@@ -32,7 +32,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Variant:
+class OpenedVariant:
     """A compiled variant of a segment, and what happens when it has run, in this order.
 
     Attributes:
@@ -54,7 +54,7 @@ class Segment:
     """What runs between two decisions: the names that it reads, and its variants, of which the first that fits runs."""
 
     inputs: tuple[str, ...]
-    variants: tuple[Variant, ...]
+    variants: tuple[OpenedVariant, ...]
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Native(Opened):
             raise ArtifactError(f"{folder}: manifest and module disagree on inputs; compile the model again")
         self.dtypes = tuple(dtypes.numpy_dtype(dtypes.NAMES[code]) for code in codes)
         self.ranks = self._module.input_ranks
-        self.decides = self._module.n_segments > 0
+        self.has_dynamic_control_flow = self._module.n_segments > 0
         self._calls: list[_Call] = []
         self._outputs = Outputs()
         self._kinds: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -75,7 +75,7 @@ class Native(Opened):
 
     def run(self, arrays: list[Array], shapes: list[Any]) -> list[Array]:
         """See `Opened`."""
-        if self.decides:
+        if self.has_dynamic_control_flow:
             self.check_shapes(arrays)
             return self._module.call(arrays, self.threads)
         plan = self._bind(arrays, shapes)
@@ -85,7 +85,7 @@ class Native(Opened):
 
     def run_into(self, arrays: list[Array], choose: Choose) -> list[Array]:
         """See `Opened`: nothing is copied where the kinds of outputs are known before."""
-        if self.decides:
+        if self.has_dynamic_control_flow:
             return super().run_into(arrays, choose)
         plan = self._plan(arrays)
         chosen = zip(choose(plan.outputs, arrays), plan.outputs, strict=True)
@@ -95,7 +95,7 @@ class Native(Opened):
 
     def check(self, arrays: list[Array]) -> None:
         """See `Opened`."""
-        if self.decides:
+        if self.has_dynamic_control_flow:
             super().check(arrays)
         else:
             self._plan(arrays)
@@ -106,21 +106,21 @@ class Native(Opened):
 
     def plan(self, arrays: list[Array]) -> PlanDescription:
         """See `Opened`; a model that decides as it runs is run for it."""
-        if self.decides:
+        if self.has_dynamic_control_flow:
             self.check_shapes(arrays)
             return plan_of_call(self._module, arrays, self.threads)[1]
         return self._module.describe(self._plan(arrays))
 
     def clocked(self, arrays: list[Array]) -> tuple[list[Array], Clocked]:
         """See `Opened`: hardly slower than a run."""
-        if self.decides:
+        if self.has_dynamic_control_flow:
             self.check_shapes(arrays)
             return clock_call(self._module, arrays, self.threads)
         return self._execute_timed(self._plan(arrays), arrays)
 
     def watch(self, arrays: list[Array], seen: Seen, entered: Entered | None) -> list[Array]:
         """See `Opened`: one phase after the other on this thread."""
-        if self.decides:
+        if self.has_dynamic_control_flow:
             self.check_shapes(arrays)
             return watch_call(self._module, arrays, seen, entered)
         plan = self._plan(arrays)

@@ -34,14 +34,15 @@ class Opened(ABC):
     Attributes:
         folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all processors.
         dtypes: of the inputs. ranks: of the inputs; -1 for any.
-        decides: whether the model decides as it runs: a size, a branch or the end of a loop hangs on data.
+        has_dynamic_control_flow: whether the model decides as it runs: a size, a branch or the end of a loop depends on
+            data.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, threads: int) -> None:
         self.folder, self.manifest, self.threads = folder, manifest, threads
         self.dtypes: tuple[np.dtype[Any], ...] = tuple(dtypes.numpy_dtype(info.dtype) for info in manifest.inputs)
         self.ranks = tuple(-1 if info.shape is None else len(info.shape) for info in manifest.inputs)
-        self.decides = False
+        self.has_dynamic_control_flow = False
 
     @abstractmethod
     def run(self, arrays: list[Array], shapes: list[Any]) -> list[Array]:

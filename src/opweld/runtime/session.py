@@ -33,7 +33,8 @@ class Session:
         folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all available processors.
         input_names: the names that feeds must have. output_names: of what `run` returns, in its order.
         structure: of inputs and outputs of which some are no tensors; None where all are.
-        decides: whether the model decides as it runs: a size, a branch or the end of a loop hangs on data.
+        has_dynamic_control_flow: whether the model decides as it runs: a size, a branch or the end of a loop depends on
+            data.
     """
 
     def __init__(self, folder: str | Path, *, threads: int | None = None, verify: bool = False) -> None:
@@ -59,7 +60,7 @@ class Session:
         self._made = tuple(info.name for info in self.manifest.outputs)
         names = (info.name for info in self.manifest.inputs)
         self._inputs = list(zip(names, self._opened.dtypes, strict=True))
-        self.decides = self._opened.decides
+        self.has_dynamic_control_flow = self._opened.has_dynamic_control_flow
         self._states = self.manifest.states
 
     def run(self, feeds: Mapping[str, Any], state: State | None = None) -> list[Any]:
@@ -148,7 +149,7 @@ class Session:
     def advice(self, feeds: Mapping[str, Array]) -> str:
         """For feeds that no variant takes: which sizes fit, of one open dim at a time. Tries them, runs nothing; empty
         for a model that decides as it runs."""
-        if self.decides:
+        if self.has_dynamic_control_flow:
             return ""
         arrays, _ = self._feed(self._tensors(feeds))
         infos = self.manifest.inputs

@@ -75,7 +75,7 @@ MISS = 60
 """Cycles until a line comes from beyond the second-level cache that nothing foresaw."""
 REFETCH = 14
 """Cycles until a line comes from the second-level cache that nothing foresaw."""
-DEAR = 10
+EXPENSIVE = 10
 """Cycles of a vector function such as exp, or of a vector division."""
 FUNCTIONS = {
     "div": 8, "reciprocal": 8, "sqrt": 10, "rsqrt": 16, "exp": 10, "log": 14, "log1p": 16, "sigmoid": 18, "tanh": 18,

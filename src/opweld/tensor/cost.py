@@ -10,7 +10,7 @@ from opweld.tensor.dim import ZERO, Atom, Axis, Dim, Value, atoms_of, minimum, n
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Const, Expr, Load, Reduce, Unary, free_atoms, walk
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.operators import is_dear
+from opweld.tensor.operators import is_expensive
 from opweld.tensor.program import Extern, Item, Scan, Tensor, TensorProgram
 
 Signatures: TypeAlias = "Mapping[str, tuple[DType, tuple[Dim, ...]]]"
@@ -87,7 +87,7 @@ def _node_count(node: Expr, without: frozenset[Atom] = frozenset()) -> Count:
     if not operand.is_float:
         return Count(integer=repeats)
     by_constant = isinstance(node, Binary) and node.op == "div" and isinstance(node.y, Const)  # a product, or nearly
-    return Count(special=repeats) if is_dear(node.op) and not by_constant else Count(flops=repeats)
+    return Count(special=repeats) if is_expensive(node.op) and not by_constant else Count(flops=repeats)
 
 
 def _domain(atoms: frozenset[Atom]) -> Dim:

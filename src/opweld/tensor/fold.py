@@ -32,7 +32,7 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.jumps import has_edge, jumps
-from opweld.tensor.operators import is_dear
+from opweld.tensor.operators import is_expensive
 from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs
 from opweld.tensor.semantics import Array, apply_cast, is_floating
 
@@ -137,7 +137,7 @@ def fold_constants(program: TensorProgram, decide: Decide) -> Folded:
             continue
         value = _known_tensor(item, known, decide)
         if value is not None and value.bytes:
-            asked = _folding(item, known, "it hangs on nothing that is fed")
+            asked = _folding(item, known, "it depends on nothing that is fed")
             answer = decide(replace(asked, readers=_for_readers(asked, users)))
             value = value if answer == "now" else None
             if answer == "by its readers":
@@ -165,7 +165,7 @@ def _users(program: TensorProgram) -> dict[str, list[Item | None]]:
 def _for_readers(asked: Folding, users: Mapping[str, Sequence[Item | None]]) -> bool:
     """Whether a tensor is cheap to compute, is much larger than its operands, and is a factor wherever it is read."""
     nodes = [node for node in walk(asked.tensor.body) if not isinstance(node, Load | Const)]
-    cheap = all(isinstance(node, Cast | Unary | Binary) and not _is_dear(node) for node in nodes)
+    cheap = all(isinstance(node, Cast | Unary | Binary) and not _is_expensive(node) for node in nodes)
     if not nodes or not cheap or len(nodes) > FEW_OPERATIONS or asked.after < WIDER * asked.before:
         return False
     todo, found = [asked.tensor.name], set[str]()
@@ -182,8 +182,8 @@ def _for_readers(asked: Folding, users: Mapping[str, Sequence[Item | None]]) -> 
     return True
 
 
-def _is_dear(node: Expr) -> bool:
-    return isinstance(node, Unary | Binary) and is_dear(node.op)
+def _is_expensive(node: Expr) -> bool:
+    return isinstance(node, Unary | Binary) and is_expensive(node.op)
 
 
 def _multiplies(user: Tensor, name: str) -> bool:

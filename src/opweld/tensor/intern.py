@@ -31,7 +31,8 @@ class Tables:
     """What one compilation has made, by content: polynomials, integers, atoms, expressions, axes for comparison,
     the simpler form of expressions, and the text of kernels.
 
-    `count` numbers atoms, from zero in every compilation: names and orders that hang on it are the same every time."""
+    `count` numbers atoms, from zero in every compilation: names and orders that depend on it are the same every
+    time."""
 
     __slots__ = ("atoms", "axes", "count", "dims", "integers", "nodes", "simplified", "texts")
 

@@ -1,7 +1,7 @@
-"""The scalar operators: what each one means on NumPy arrays, whether it is dear, and what a reduction starts from.
+"""The scalar operators: what each one means on NumPy arrays, whether it is expensive, and what a reduction starts from.
 
 This is the one place that lists them. Expressions are built from these names, `semantics.py` applies their meaning,
-`cost.py` counts them, and whoever asks whether to compute a value again or to keep it asks `is_dear`.
+`cost.py` counts them, and whoever asks whether to compute a value again or to keep it asks `is_expensive`.
 
 Meanings see operands of one dtype, float16 and bfloat16 widened to float32, under `np.errstate(all="ignore")`.
 """
@@ -25,12 +25,12 @@ class Operator:
     """A scalar operator.
 
     `meaning`: the function of one or two arrays.
-    `dear`: one evaluation costs more than a load: divisions, roots and transcendental functions.
+    `expensive`: one evaluation costs more than a load: divisions, roots and transcendental functions.
     `is_test`: the result is BOOL, whatever the operands are.
     """
 
     meaning: Callable[..., Any]
-    dear: bool = False
+    expensive: bool = False
     is_test: bool = False
 
 
@@ -113,7 +113,7 @@ def _cheap(meaning: Callable[..., Any]) -> Operator:
 
 
 def _dear(meaning: Callable[..., Any]) -> Operator:
-    return Operator(meaning, dear=True)
+    return Operator(meaning, expensive=True)
 
 
 def _test(meaning: Callable[..., Any]) -> Operator:
@@ -200,10 +200,10 @@ REDUCTIONS: Mapping[str, Reduction] = {
 """Reductions. The arg kinds give the int64 flat position, in order of the axes, of the first (or last) extreme."""
 
 
-def is_dear(op: str) -> bool:
+def is_expensive(op: str) -> bool:
     """Whether one evaluation of a unary or binary operator costs more than a load."""
     found = UNARY.get(op) or BINARY[op]
-    return found.dear
+    return found.expensive
 
 
 def neutral(kind: str, dtype: DType) -> float | int | bool:

@@ -13,7 +13,7 @@ from opweld.place.storage import lay_out
 from opweld.schedule.expected import Expected
 from opweld.tensor.program import PutWeights, TensorProgram
 from opweld.tile.kernels import Scheduled
-from opweld.tile.module import Launch, Memory, StateMemory, Variant
+from opweld.tile.module import Launch, Memory, ModuleVariant, StateMemory
 from opweld.tile.phases import arrange
 from opweld.tile.sizes import given_sizes
 
@@ -27,7 +27,7 @@ def assemble(
     expected: Expected,
     ledger: Ledger,
     names: Sequence[str],
-) -> Variant:
+) -> ModuleVariant:
     """The launches of one variant, phase by phase. `program.outputs` each own their memory; `names` are the inputs of
     the segment, in order: those of the program and maybe others."""
     inputs = {value: position for position, value in enumerate(names)}
@@ -81,7 +81,9 @@ def assemble(
         StateMemory(inputs[state.input], None if state.axis is None else shapes[state.output][state.axis])
         for state in program.states
     )
-    return Variant(name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results, made, kept)
+    return ModuleVariant(
+        name, program.inputs, program.symbols, program.guards, tuple(memory), launches, results, made, kept
+    )
 
 
 def _write(root: str, placed: Placed, weights: PutWeights) -> int:

@@ -36,7 +36,7 @@ from opweld.tile.members.block import Cut, block_of, choose_block
 from opweld.tile.members.halo import sides_of
 from opweld.tile.members.online_block import online_block_of
 from opweld.tile.members.recurrence import recurrence_of
-from opweld.tile.members.rowwise import Rows, RowWork
+from opweld.tile.members.rowwise import RowwiseMember, RowWork
 from opweld.tile.members.winograd import Winograd
 from opweld.tile.nest import nest_of
 from opweld.tile.predict import Prediction, predict, work_of
@@ -253,7 +253,7 @@ class _Works:
         count, moved = _flops(region.tensors), self._moved(region)
         if member.kind is Kind.ROWWISE:
             assert member.space is not None
-            work = RowWork(member.tensors, region.outputs, Rows.of(member.space), storages, self._shapes)
+            work = RowWork(member.tensors, region.outputs, RowwiseMember.of(member.space), storages, self._shapes)
             return [Work("rows", subject, (RowMember(work),), _alone, count, *moved)]
         tensor = member.tensor
         storage = storages[tensor.name]

@@ -36,7 +36,7 @@ from opweld.tensor.dim import Dim
 from opweld.tensor.parse import Parser
 from opweld.tensor.text import guard_line, name_text, origin_text, size_text, symbol_line, value_line
 from opweld.tile.kernels import Scheduled
-from opweld.tile.module import Launch, Memory, StateMemory, Variant
+from opweld.tile.module import Launch, Memory, ModuleVariant, StateMemory
 from opweld.tile.tile import Kernel
 
 _VERBS = {"read": "reads", "write": "writes", "update": "updates"}
@@ -44,7 +44,7 @@ _VERBS = {"read": "reads", "write": "writes", "update": "updates"}
 Element = TypeVar("Element")
 
 
-def print_launches(variant: Variant) -> str:
+def print_launches(variant: ModuleVariant) -> str:
     """The interface of a variant, its memory and its launches, phase by phase."""
     lines = [f"variant {name_text(variant.name)}"]
     lines += map(symbol_line, variant.symbols)
@@ -90,7 +90,7 @@ def _launch_lines(launch: Launch, memory: Sequence[Memory]) -> list[str]:
     return [line, costs + (f" sizes {sizes}" if sizes else "")]
 
 
-def parse_launches(text: str, kernels: Mapping[str, Kernel]) -> Variant:
+def parse_launches(text: str, kernels: Mapping[str, Kernel]) -> ModuleVariant:
     """The variant that a text says, of kernels by name.
 
     Raises OpweldError with the line of what is not understood."""
@@ -106,7 +106,7 @@ class _LaunchesParser(Parser):
         self.kernels = kernels
         self.numbers: dict[str, int] = {}
 
-    def variant(self) -> Variant:
+    def variant(self) -> ModuleVariant:
         """The whole text."""
         self._expect("variant")
         name = self._name()
@@ -123,7 +123,7 @@ class _LaunchesParser(Parser):
             if not self._next_is("launch"):
                 self._fail("'launch'")
             launches += self._each("launch", partial(self._launch, phase))
-        return Variant(
+        return ModuleVariant(
             name,
             inputs,
             symbols,
@@ -209,7 +209,7 @@ class _LaunchesParser(Parser):
         return self._dim()
 
 
-def verify_launches(variant: Variant, scheduled: Sequence[Scheduled]) -> None:
+def verify_launches(variant: ModuleVariant, scheduled: Sequence[Scheduled]) -> None:
     """Checks that every kernel is launched once, in a later phase than all that it depends on, with memory for each of
     its buffers, which lives while it is used, and is written before it is read.
 
@@ -229,7 +229,7 @@ class _Uses:
 
 
 class _Launches:
-    def __init__(self, variant: Variant, scheduled: Sequence[Scheduled]) -> None:
+    def __init__(self, variant: ModuleVariant, scheduled: Sequence[Scheduled]) -> None:
         self.variant = variant
         self.scheduled = scheduled
 

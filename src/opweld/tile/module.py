@@ -55,7 +55,7 @@ class Launch:
 
 
 @dataclass(frozen=True, eq=False)
-class Variant:
+class ModuleVariant:
     """What runs when the guards hold. Launches are in order of their phases. `names` are those of the outputs."""
 
     name: str
@@ -75,7 +75,7 @@ class Segment:
     after it. `inputs` are names of the environment, and so are the names of the variants' outputs."""
 
     inputs: tuple[str, ...]
-    variants: tuple[Variant, ...]
+    variants: tuple[ModuleVariant, ...]
     endings: tuple[Ending, ...]
     dead: tuple[tuple[str, ...], ...]
 
@@ -99,7 +99,7 @@ class Module:
     def straight(
         inputs: tuple[str, ...],
         outputs: tuple[str, ...],
-        variants: tuple[Variant, ...],
+        variants: tuple[ModuleVariant, ...],
         weights: int,
         features: tuple[str, ...],
     ) -> Module:
@@ -108,6 +108,6 @@ class Module:
         return Module(inputs, outputs, outputs, (segment,), weights, features)
 
     @property
-    def variants(self) -> tuple[Variant, ...]:
+    def variants(self) -> tuple[ModuleVariant, ...]:
         """The variants of all segments."""
         return tuple(variant for segment in self.segments for variant in segment.variants)

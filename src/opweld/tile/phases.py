@@ -2,7 +2,7 @@
 
 The launches come in an order that keeps values short-lived and warm in caches, so it is left only where that gains
 something. A phase is opened by the first launch that is left. Others join it when they are ready and cannot wait: when
-a chain of launches hangs on them that is as long as any that is left, so that the program grows by every phase that
+a chain of launches depends on them that is as long as any that is left, so that the program grows by every phase that
 passes without them. (As early as possible would be simpler, but would compute far ahead of its use what is needed late,
 the edges of padded values or every layer's projection of a shared input, and keep it.) Q beside K, a copy beside the
 product that needs it and the two directions of a recurrence are joined so; a recurrence that has time waits for the one

@@ -53,7 +53,7 @@ from opweld.tensor.dim import (
 )
 from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Select, Unary, dims_of, walk
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.operators import is_dear
+from opweld.tensor.operators import is_expensive
 from opweld.tile.instances import possible_counts
 from opweld.tile.tile import (
     Accumulate,
@@ -358,7 +358,7 @@ class _Use:
             self._load(node, mask, copies)
         elif isinstance(node, Unary | Binary) and not free:
             lanes = self._walker.lanes if mask & LANE else 1
-            if not is_dear(node.op):
+            if not is_expensive(node.op):
                 self._plain += copies
             elif node.x.dtype.is_float:
                 self._slow += FUNCTIONS.get(node.op, UNKNOWN) * copies

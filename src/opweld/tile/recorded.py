@@ -11,11 +11,11 @@ from opweld.record import BufferEntry, KernelEntry, Predicted
 from opweld.schedule.expected import Expected
 from opweld.tensor.costed import costs_entry, size_entry
 from opweld.tile.kernels import Scheduled
-from opweld.tile.module import Variant
+from opweld.tile.module import ModuleVariant
 
 
 def recorded(
-    variant: Variant,
+    variant: ModuleVariant,
     scheduled: Sequence[Scheduled],
     storages: Mapping[str, Storage],
     expected: Expected,

@@ -45,7 +45,7 @@ class Trial:
         return {decision.id: decision.taken for decision in self.account.ledger}
 
     def took(self, ids: Sequence[str], alternative: str) -> bool:
-        """Whether decisions were taken as they were wished: what is not legal is passed over."""
+        """Whether decisions were taken as they were requested: what is not legal is passed over."""
         return all(self._taken.get(identity) == alternative for identity in ids)
 
     def discard(self) -> None:
@@ -54,7 +54,7 @@ class Trial:
 
     def entry(self, feeds: Mapping[str, Array]) -> VariantEntry:
         """The variant that runs for these feeds. Raises UnsupportedError for a model of several segments."""
-        if self.session.decides:
+        if self.session.has_dynamic_control_flow:
             raise UnsupportedError("it decides as it runs (a size, a branch or the end of a loop depends on data)")
         found = entry_of(self.account, self.session.plan(feeds))
         if found is None:

@@ -1,7 +1,7 @@
 """The search behind `--tune`: other schedules are compiled, run beside what was chosen, and kept where they are faster.
 
 A trial changes one field of the schedule of every kernel that is worth it, each to an alternative of its own, for
-kernels do not hang on each other's fields: so a few compilations try many. What is kept is measured once more, all of
+kernels do not depend on each other's fields: so a few compilations try many. What is kept is measured once more, all of
 it together, against what it was tried beside, and given up where it does not gain or answers differently.
 
 What was measured becomes part of the decisions (`Ledger`, `measured`), of what was tried in vain too, so that the
@@ -164,14 +164,14 @@ class _Search:
         seconds = {region: float(np.median(values)) for region, values in took.regions.items()}
         founds = [_Found(group) for group in groups_of(base.account, base.entry(self._feeds), seconds, self._effort)]
         for number in range(self._effort.trials):
-            wishes = [(f, f.group.changes[number]) for f in founds if number < len(f.group.changes)]
-            if not wishes or self._late():
+            requests = [(f, f.group.changes[number]) for f in founds if number < len(f.group.changes)]
+            if not requests or self._late():
                 break
-            result = self._raced(base, measured, [change for _, change in wishes])
+            result = self._raced(base, measured, [change for _, change in requests])
             if result is None:
                 continue
             before, after, trial = result
-            for found, change in wishes:
+            for found, change in requests:
                 if not trial.took(change.ids, change.alternative):
                     continue
                 one = self._gain(before, after, found.group.regions, self._effort.blocks)

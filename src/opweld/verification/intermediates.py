@@ -23,7 +23,7 @@ from opweld.place.storage import Storage
 from opweld.runtime.session import Session
 from opweld.tensor.dim import Atom, Dim
 from opweld.tile.kernels import Scheduled
-from opweld.tile.module import Variant
+from opweld.tile.module import ModuleVariant
 from opweld.verification.compare import SCALE_TOLERANCE, Comparison, compare, disagree, relative_error
 
 Array = NDArray[Any]
@@ -58,7 +58,7 @@ class Kept:
 class Traced:
     """A variant, what it keeps, and the names of what its segment reads, in order."""
 
-    variant: Variant
+    variant: ModuleVariant
     inputs: tuple[str, ...]
     kept: tuple[Kept, ...]
 
@@ -72,14 +72,14 @@ class Tracing:
     def __call__(self, name: str, run: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a stage."""
         value = run(*args, **kwargs)
-        if name == "assemble" and isinstance(value, Variant):
+        if name == "assemble" and isinstance(value, ModuleVariant):
             placed, scheduled = cast("tuple[Placed, Sequence[Scheduled]]", args[2:4])
             inputs = cast("Sequence[str]", args[-1])
             self.traced[value.name] = Traced(value, tuple(inputs), kept_values(placed, scheduled, value))
         return value
 
 
-def kept_values(placed: Placed, scheduled: Sequence[Scheduled], variant: Variant) -> tuple[Kept, ...]:
+def kept_values(placed: Placed, scheduled: Sequence[Scheduled], variant: ModuleVariant) -> tuple[Kept, ...]:
     """What a variant keeps of the values of the graph, in the order in which they are complete."""
     values, shapes = placed.program.values, placed.shapes
     numbers = {name: number for number, region in enumerate(placed.regions) for name in region.outputs}
@@ -132,7 +132,7 @@ def read_values(session: Session, traced: Mapping[str, Traced], feeds: Mapping[s
     return read
 
 
-def _symbols(variant: Variant, feeds: Mapping[str, Array]) -> dict[Atom, int]:
+def _symbols(variant: ModuleVariant, feeds: Mapping[str, Array]) -> dict[Atom, int]:
     """The sizes of a call, from what the segment reads."""
     found: dict[Atom, int] = {}
     for source in variant.symbols:

@@ -16,9 +16,9 @@ from tests.unit.account.compiled import GIVEN, NODES, RECORD, account, decided
 
 
 def test_every_node_has_a_fate() -> None:
-    fates = account().fates
-    found = {node.name: fates.of(node) for node in NODES}
-    assert {name: fate.kind for name, fate in found.items()} == {
+    outcomes = account().outcomes
+    found = {node.name: outcomes.of(node) for node in NODES}
+    assert {name: outcome.kind for name, outcome in found.items()} == {
         "shape": "known",
         "size": "known",
         "flat": "index arithmetic",
@@ -45,10 +45,10 @@ def test_what_a_rewrite_took_is_followed_to_the_kernels_of_what_it_left() -> Non
         reason="2 products read the same",
     )
     gone = FileNode("gone", "MatMul", ("f", "v"), ("y",), called=("gone",), reached=True)
-    fate = Account(ledger, GIVEN, replace(RECORD, nodes=(*NODES, gone))).fates.of(gone)
-    assert fate.kind == "rewritten"
-    assert [kernel.name for _, kernel in fate.kernels] == ["k1_contraction"]
-    assert [decision.rule for decision in fate.decisions] == ["rewrite.siblings"]
+    outcome = Account(ledger, GIVEN, replace(RECORD, nodes=(*NODES, gone))).outcomes.of(gone)
+    assert outcome.kind == "rewritten"
+    assert [kernel.name for _, kernel in outcome.kernels] == ["k1_contraction"]
+    assert [decision.rule for decision in outcome.decisions] == ["rewrite.siblings"]
 
 
 def test_what_every_reader_computes_again_is_fused_with_them() -> None:
@@ -62,9 +62,9 @@ def test_what_every_reader_computes_again_is_fused_with_them() -> None:
         reason="one element: each user computes it for itself",
     )
     scale = FileNode("scale", "Sqrt", ("b",), ("y",), called=("scale",), reached=True)
-    fate = Account(ledger, GIVEN, replace(RECORD, nodes=(*NODES, scale))).fates.of(scale)
-    assert fate.kind == "fused"
-    assert {kernel.name for _, kernel in fate.kernels} == {"k1_contraction", "k2_rows", "k1_rows"}
+    outcome = Account(ledger, GIVEN, replace(RECORD, nodes=(*NODES, scale))).outcomes.of(scale)
+    assert outcome.kind == "fused"
+    assert {kernel.name for _, kernel in outcome.kernels} == {"k1_contraction", "k2_rows", "k1_rows"}
 
 
 def test_savings_and_shares_are_those_of_a_usual_run_at_the_expected_sizes() -> None:
@@ -81,9 +81,9 @@ def test_savings_and_shares_are_those_of_a_usual_run_at_the_expected_sizes() -> 
 def test_near_misses_leave_out_what_shares_a_kernel_anyway_and_say_what_helps() -> None:
     users, output = account().misses
     assert users.ends == (("add", "norm"),) and users.operators == ("Add", "LayerNormalization")
-    assert users.bytes == 32 and users.mend == ""
+    assert users.bytes == 32 and users.fix == ""
     assert output.bytes is None, "a size that only a run tells"
-    assert "leave the value out of the model's outputs" in output.mend
+    assert "leave the value out of the model's outputs" in output.fix
     assert output.ends == (("product", "norm"),)
 
 
@@ -93,8 +93,8 @@ def test_a_miss_is_told_with_the_node_that_reads_the_value() -> None:
     nodes = {name: node for node in told.record.nodes for name in node.called}
     (decision,) = list(decided())[:1]
     about = replace(decision, site=("product", "add", "norm", "tail"), subject="add 0 > tail 0")
-    assert ends_of(about, nodes, told.fates) == ("add", "norm"), "not with the last one of its kernel"
-    assert ends_of(replace(about, site=("new",), subject="new 3"), nodes, told.fates) == ("new",)
+    assert ends_of(about, nodes, told.outcomes) == ("add", "norm"), "not with the last one of its kernel"
+    assert ends_of(replace(about, site=("new",), subject="new 3"), nodes, told.outcomes) == ("new",)
 
 
 def test_alike_misses_are_one() -> None:
@@ -110,7 +110,7 @@ def test_alike_misses_are_one() -> None:
         failed={"users": 3},
     )
     first, _ = Account(ledger, GIVEN, RECORD).misses
-    assert [decision.failed["users"] for decision in first.decisions] == [3, 2], "the dearest first"
+    assert [decision.failed["users"] for decision in first.decisions] == [3, 2], "the most expensive first"
     assert first.bytes == 352
 
 
@@ -132,7 +132,7 @@ def test_misses_differ_by_what_failed_and_not_by_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "reason", "failed", "mend"),
+    ("rule", "reason", "failed", "fix"),
     [
         ("rewrite.siblings", "the weights of one are computed", {"weights": "w"}, "as stored tensors"),
         ("schedule.prefetch", "in whatever words", {"trips": "vary"}, "--dim NAME=N"),
@@ -140,10 +140,10 @@ def test_misses_differ_by_what_failed_and_not_by_words() -> None:
         ("fuse.chain", "each of its users reads it", {"users": 2}, ""),
     ],
 )
-def test_mends(rule: str, reason: str, failed: dict[str, int | str], mend: str) -> None:
+def test_mends(rule: str, reason: str, failed: dict[str, int | str], fix: str) -> None:
     (decision,) = list(decided())[:1]
     told = mend_of(replace(decision, rule=rule, reason=reason, failed=failed))
-    assert mend in told and bool(told) == bool(mend)
+    assert fix in told and bool(told) == bool(fix)
 
 
 def test_the_summary_comes_first_and_is_short() -> None:

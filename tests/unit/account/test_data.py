@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from opweld.account.data import account_json
-from opweld.account.fates import MEANINGS
+from opweld.account.outcomes import MEANINGS
 from tests.schemas import DOCS, faults, loose_objects, schema_of
 from tests.unit.account.compiled import NODES, account
 
@@ -20,7 +20,7 @@ def test_it_fits_the_schema() -> None:
     data = written()
     assert faults("explain", data) == []
     assert all(data[part] for part in schema_of("explain")["required"]), "an empty part would say nothing"
-    assert set(schema_of("explain")["properties"]["nodes"]["items"]["properties"]["fate"]["enum"]) == set(MEANINGS)
+    assert set(schema_of("explain")["properties"]["nodes"]["items"]["properties"]["outcome"]["enum"]) == set(MEANINGS)
     assert data["near_misses"][0]["places"][0] == {
         "id": data["near_misses"][0]["places"][0]["id"],
         "nodes": ["add", "norm"],

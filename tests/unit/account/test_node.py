@@ -30,7 +30,7 @@ def test_a_node_that_is_computed_is_told_with_its_kernel_and_decisions() -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "fate", "kernel"),
+    ("name", "outcome", "kernel"),
     [
         ("flat", "it only moves data, which is index arithmetic in the kernels of what reads it:", "k1_contraction"),
         ("size", "its result is known without running the model, from constants and sizes", ""),
@@ -38,11 +38,11 @@ def test_a_node_that_is_computed_is_told_with_its_kernel_and_decisions() -> None
         ("same", "nothing of it is left to compute", ""),
     ],
 )
-def test_a_node_that_no_kernel_computes_says_why(name: str, fate: str, kernel: str) -> None:
+def test_a_node_that_no_kernel_computes_says_why(name: str, outcome: str, kernel: str) -> None:
     told = account()
     (node,) = nodes_called(told, name)
     text = node_text(told, node)
-    assert f"  {fate}\n" in text
+    assert f"  {outcome}\n" in text
     assert (f"kernel main: {kernel}," in text) if kernel else ("kernel main" not in text)
 
 

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import opweld
-from opweld.account.fates import MEANINGS
-from opweld.account.regions import FATE, KERNELS, Form
+from opweld.account.outcomes import MEANINGS
+from opweld.account.regions import KERNELS, OUTCOME, Form
 from opweld.accounts import account_of
 from opweld.cached import compile_model
 from opweld.cli.main import app
@@ -91,7 +91,7 @@ def test_a_kernel_of_several_nodes_is_a_function() -> None:
 
 
 def test_every_node_says_what_became_of_it() -> None:
-    found = marks(opweld.optimize(model_of(TEXT, WEIGHTS), keep_regions=True).graph.node, FATE)
+    found = marks(opweld.optimize(model_of(TEXT, WEIGHTS), keep_regions=True).graph.node, OUTCOME)
     assert found == dict.fromkeys(FUSED_ONES, "fused") | {"Reshape": "index arithmetic", "ReduceMax": "alone"}
     assert set(found.values()) <= set(MEANINGS)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opweld.analysis.analysis import KernelAnalysis, analysis_of
-from opweld.analysis.bound import Work, bound_of, disagreement
+from opweld.analysis.bound import KernelWork, bound_of, disagreement
 from opweld.analysis.machine import Figure, Level, Machine, Pair
 from opweld.options import Options
 from opweld.pipeline import foresee
@@ -87,12 +87,12 @@ def test_what_is_short_has_too_little_work() -> None:
     assert verdict(small, {"w": normal(8, 8)}) == ("latency", "", "too little work")
 
 
-def work(**changes: Any) -> Work:
+def work(**changes: Any) -> KernelWork:
     fields: dict[str, Any] = {
         "kind": "contraction", "flops": 10**9, "special": 0, "read": 10**6, "written": 10**6,
         "predicted": Predicted(arithmetic=5e-3, l2=2e6), "threads": 2,
     }  # fmt: skip
-    return Work(**(fields | changes))
+    return KernelWork(**(fields | changes))
 
 
 def test_a_measurement_is_judged_by_its_own_time() -> None:
@@ -117,10 +117,10 @@ def test_what_a_level_could_not_deliver_came_from_a_nearer_one() -> None:
 
 
 def test_functions_take_the_time_of_many_operations() -> None:
-    plain, dear = work(flops=10**8), work(flops=10**8, special=10**7)
+    plain, expensive = work(flops=10**8), work(flops=10**8, special=10**7)
     took = 2e-3
     assert bound_of(plain, MACHINE, took).compute == pytest.approx(10**8 / 448e9 / took)
-    assert bound_of(dear, MACHINE, took).compute == pytest.approx((10**8 + 39 * 10**7) / 448e9 / took)
+    assert bound_of(expensive, MACHINE, took).compute == pytest.approx((10**8 + 39 * 10**7) / 448e9 / took)
 
 
 def test_disagreement_says_by_how_much_and_in_what() -> None:
@@ -142,7 +142,7 @@ def test_the_json_has_every_part_of_a_verdict() -> None:
 def test_what_an_algorithm_saves_is_not_its_bound() -> None:
     """Of a convolution by Winograd's algorithm 16 of 36 products are made: as fast as the peak is 36 / 16 of it."""
     made = Predicted(1e-3)
-    direct, fewer = (Work(kind, 448_000_000, 0, 1, 1, made, 2) for kind in ("contraction", "winograd"))
+    direct, fewer = (KernelWork(kind, 448_000_000, 0, 1, 1, made, 2) for kind in ("contraction", "winograd"))
     assert bound_of(direct, MACHINE, 1e-3).compute == pytest.approx(1.0)
     assert bound_of(fewer, MACHINE, 1e-3).compute == pytest.approx(16 / 36)
     assert bound_of(fewer, MACHINE, 1e-3 * 16 / 36).kind == "compute"

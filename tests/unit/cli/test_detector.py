@@ -69,7 +69,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_anchors_over_sizes_are_one_plan_with_its_amounts(exported: tuple[Path, Detector]) -> None:
     path, made = exported
     model = opweld.compile(str(path))
-    assert not model.session.decides
+    assert not model.session.has_dynamic_control_flow
     account = json.loads(command("explain", path, "--json", "-").stdout)
     for rows, columns in ((64, 96), (48, 40)):
         images = np.random.default_rng(rows).standard_normal((1, 3, rows, columns), np.float32)

@@ -12,7 +12,7 @@ from opweld.tensor.dim import Axis, Dim, Symbol, as_dim, ceildiv, floordiv, maxi
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary
 from opweld.tensor.program import Guard, Input, SymbolSource
-from opweld.tile.module import Launch, Memory, Module, Variant
+from opweld.tile.module import Launch, Memory, Module, ModuleVariant
 from opweld.tile.tile import Buffer, Kernel, Scratch, Store, Tile
 from tests.unit.codegen.compiled import machine
 from tests.unit.codegen.hand_written import F32, f32, get, mul
@@ -39,7 +39,7 @@ def scale(factor: Expr, scratch: bool = False) -> Kernel:
 def module(
     inputs: tuple[Input, ...], symbols: tuple[SymbolSource, ...], guards: tuple[Guard, ...] = (), **more: Any
 ) -> Module:
-    variant = Variant(
+    variant = ModuleVariant(
         "main", inputs, symbols, guards, more.get("memory", ()), more.get("launches", ()), more.get("outputs", ())
     )
     return Module.straight(
@@ -172,7 +172,7 @@ def test_sizes_fed_as_values(tmp_path: Path) -> None:
 
 
 def test_variants_of_different_rank(tmp_path: Path) -> None:
-    one = Variant("flat", (Input(EVIL, F32, (B.dim,)),), (SymbolSource(B, EVIL, 0),), (), (), (), ())
+    one = ModuleVariant("flat", (Input(EVIL, F32, (B.dim,)),), (SymbolSource(B, EVIL, 0),), (), (), (), ())
     made = module((Input(EVIL, F32, (as_dim(2), as_dim(3))),), (), variants=(one,))
     loaded = Loaded(made, tmp_path)
     assert loaded.table.inputs[0].name.decode() == EVIL

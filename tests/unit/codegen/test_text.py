@@ -20,7 +20,7 @@ from opweld.tensor.dim import Axis, Symbol, as_dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import load, unary
 from opweld.tile.loops import tune_loops
-from opweld.tile.module import Launch, Module, Variant
+from opweld.tile.module import Launch, Module, ModuleVariant
 from opweld.tile.text import print_kernel as signature
 from opweld.tile.tile import Buffer, Kernel, Store, Tile
 from tests.unit.codegen.compiled import Runner, aligned, machine, source, with_gcc
@@ -103,7 +103,9 @@ def test_equal_kernels_are_rendered_once() -> None:
     launches = tuple(
         Launch(k, tuple(range(len(k.buffers))), tuple(as_dim(1) for _ in k.sizes), as_dim(1)) for k in kernels
     )
-    files = render_module(Module.straight((), (), (Variant("all", (), (), (), (), launches, ()),), 0, ()), machine(16))
+    files = render_module(
+        Module.straight((), (), (ModuleVariant("all", (), (), (), (), launches, ()),), 0, ()), machine(16)
+    )
     assert len(re.findall(r"^void opw_", "".join(files.values()), re.MULTILINE)) == 2
     assert files["module.c"].count("OPW_DECLARE_KERNEL(") == 2
     for name in files:
@@ -115,7 +117,7 @@ def test_files_are_handed_on_while_others_are_written(monkeypatch: pytest.Monkey
         Launch(k, tuple(range(len(k.buffers))), tuple(as_dim(1) for _ in k.sizes), as_dim(1))
         for k in (gemm(16, 32, depth) for depth in (8, 16, 24, 32, 40))
     )
-    module = Module.straight((), (), (Variant("all", (), (), (), (), launches, ()),), 0, ())
+    module = Module.straight((), (), (ModuleVariant("all", (), (), (), (), launches, ()),), 0, ())
     for characters, count in ((1, 5), (100_000, 2)):
         monkeypatch.setattr("opweld.codegen.c.module._FILE_CHARACTERS", characters)
         names: list[str] = []

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from opweld.fuse import web as limits
+from opweld.fuse import use_def as limits
 from opweld.fuse.chains import fold_chains
+from opweld.fuse.use_def import MOST_NODES, MOST_OPERANDS, UseDef
 from opweld.fuse.views import prepared
-from opweld.fuse.web import MOST_NODES, MOST_OPERANDS, Web
 from opweld.ledger import Ledger
 from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
@@ -21,15 +21,15 @@ from tests.unit.fuse.programs import Builder, chain
 TARGET = Target.of("x86-64-v4")
 
 
-def folded(program: TensorProgram | str, ledger: Ledger | None = None, level: str = "all") -> Web:
+def folded(program: TensorProgram | str, ledger: Ledger | None = None, level: str = "all") -> UseDef:
     parsed = parse_program(program) if isinstance(program, str) else program
-    web = Web(prepared(parsed), expected_sizes(parsed), TARGET, Ledger(level=level) if ledger is None else ledger)
+    web = UseDef(prepared(parsed), expected_sizes(parsed), TARGET, Ledger(level=level) if ledger is None else ledger)
     fold_chains(web)
     verify(web.program())
     return web
 
 
-def sizes(web: Web) -> list[int]:
+def sizes(web: UseDef) -> list[int]:
     return [web.size(item) for item in web.items.values() if isinstance(item, Tensor)]
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from opweld.fuse import web as limits
+from opweld.fuse import use_def as limits
 from opweld.fuse.epilogues import fold_epilogues
+from opweld.fuse.use_def import UseDef
 from opweld.fuse.views import fold_views, prepared
-from opweld.fuse.web import Web
 from opweld.ledger import Ledger
 from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
@@ -16,8 +16,8 @@ from tests.unit.fuse.programs import Builder
 TARGET = Target.of("x86-64-v4")
 
 
-def folded(program: TensorProgram, ledger: Ledger | None = None) -> Web:
-    web = Web(prepared(program), expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
+def folded(program: TensorProgram, ledger: Ledger | None = None) -> UseDef:
+    web = UseDef(prepared(program), expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
     fold_views(web)
     fold_epilogues(web)
     verify(web.program())

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from opweld.fuse.grouping import Rows, join_rows
-from opweld.fuse.web import MOST_NODES, Web
+from opweld.fuse.grouping import RowGroups, join_rows
+from opweld.fuse.use_def import MOST_NODES, UseDef
 from opweld.ledger import Ledger
 from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
@@ -14,8 +14,8 @@ from tests.unit.fuse.programs import Builder
 TARGET = Target.of("x86-64-v4")
 
 
-def grouped(program: TensorProgram, ledger: Ledger | None = None) -> tuple[Web, Rows]:
-    web = Web(program, expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
+def grouped(program: TensorProgram, ledger: Ledger | None = None) -> tuple[UseDef, RowGroups]:
+    web = UseDef(program, expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
     return web, join_rows(web)
 
 
@@ -23,7 +23,7 @@ def failures(ledger: Ledger) -> list[dict[str, int | str]]:
     return [dict(decision.failed) for decision in ledger if decision.failed]
 
 
-def names(rows: Rows) -> list[list[str]]:
+def names(rows: RowGroups) -> list[list[str]]:
     return [[tensor.name for tensor in region.tensors] for region in rows.regions()]
 
 

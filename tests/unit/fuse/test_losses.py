@@ -14,7 +14,7 @@ import opweld
 from opweld.errors import RunError
 from opweld.fuse.grouping import join_rows
 from opweld.fuse.online import softmax_of
-from opweld.fuse.web import Web
+from opweld.fuse.use_def import UseDef
 from opweld.ledger import Ledger
 from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
@@ -109,7 +109,7 @@ tensor wide f32[i0: 4, i1: 8] from "Expand"
 output y = wide
 """
     program = parse_program(text)
-    web = Web(program, expected_sizes(program), V4, Ledger())
+    web = UseDef(program, expected_sizes(program), V4, Ledger())
     (region,) = join_rows(web).regions()
     assert softmax_of(region.members[0])[0] is None
 

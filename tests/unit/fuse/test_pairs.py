@@ -6,7 +6,7 @@ import pytest
 
 from opweld.codegen.c.render import render_body
 from opweld.fuse.blocks import join_blocks
-from opweld.fuse.pair_prices import FEW, Prices
+from opweld.fuse.pair_prices import FEW, PairPrices
 from opweld.fuse.pairs import join_pairs
 from opweld.fuse.parse import parse_regions
 from opweld.fuse.partition import partition
@@ -152,7 +152,7 @@ def test_rows_that_nobody_knows_leave_work_for_all_cores() -> None:
     text = text.replace("program separable\n", f"program separable\n{programs.symbols(H='2 of x')}")
     (decision, *_) = joined(text)[1]
     regions, _ = joined(text, {decision.id: "block"})
-    found = Prices.of(regions.regions[-1], regions.program, expected_sizes(regions.program), V4)
+    found = PairPrices.of(regions.regions[-1], regions.program, expected_sizes(regions.program), V4)
     assert {case.rows for case in found.cases} == {FEW, 64}
     assert min(found.heights, key=found.seconds) <= FEW / V4.cores
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from opweld.fuse import web
+from opweld.fuse import use_def
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.partition import partition
 from opweld.fuse.region import Regions
@@ -194,7 +194,7 @@ def calls(program: TensorProgram) -> int:
 @pytest.mark.parametrize("limit", [256, 12])
 @pytest.mark.parametrize("seed", range(30))
 def test_random_programs_keep_their_values(seed: int, limit: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "MOST_NODES", limit)
+    monkeypatch.setattr(use_def, "MOST_NODES", limit)
     program = random_program(seed)
     found = partition(program, expected_sizes(program), TARGET, Ledger(level=level))
     verify(found.program)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from opweld.fuse.partition import partition
-from opweld.fuse.web import Web
+from opweld.fuse.use_def import UseDef
 from opweld.ledger import Ledger
 from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
@@ -76,10 +76,10 @@ def test_rows_begun_by_others() -> None:
     """The sum joins the row that the maximum began; what else it reads was not there when the row was begun."""
     build = Builder()
     top = build.row("max", "x")
-    dear = build.map("exp", "w")
+    expensive = build.map("exp", "w")
     axis = Axis("r0", as_dim(SIZE))
     total = build.tensor(
-        1, lambda i: reduce("sum", (axis,), binary("add", build.at(dear, i, axis.dim), build.at(top, i)))
+        1, lambda i: reduce("sum", (axis,), binary("add", build.at(expensive, i, axis.dim), build.at(top, i)))
     )
     assert refused(build.program(total)) == [("fuse.rows", {"row": f"begun by {top}"})]
 
@@ -87,15 +87,15 @@ def test_rows_begun_by_others() -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_each_value_between_kernels_is_refused_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = list[tuple[str, tuple[str, ...]]]()
-    decide = Web._decide
+    decide = UseDef._decide
 
-    def recording(web: Web, **decision: Any) -> bool:
+    def recording(web: UseDef, **decision: Any) -> bool:
         together = decide(web, **decision)
         if not together:
             refusals.append((decision["rule"], decision["subject"]))
         return together
 
-    monkeypatch.setattr(Web, "_decide", recording)
+    monkeypatch.setattr(UseDef, "_decide", recording)
     program = random_program(seed)
     found = partition(program, expected_sizes(program), TARGET, Ledger())
     assert len(set(refusals)) == len(refusals)

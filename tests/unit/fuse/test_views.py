@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from opweld.fuse.use_def import MOST_TERMS, UseDef
 from opweld.fuse.views import fold_views, prepared
-from opweld.fuse.web import MOST_TERMS, Web
 from opweld.ledger import Ledger
 from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
@@ -21,9 +21,9 @@ output y = y
 """
 
 
-def folded(text: str, level: str = "all", ledger: Ledger | None = None) -> Web:
+def folded(text: str, level: str = "all", ledger: Ledger | None = None) -> UseDef:
     program = prepared(parse_program(text))
-    web = Web(program, expected_sizes(program), TARGET, Ledger(level=level) if ledger is None else ledger)
+    web = UseDef(program, expected_sizes(program), TARGET, Ledger(level=level) if ledger is None else ledger)
     fold_views(web)
     return web
 

@@ -208,7 +208,7 @@ def test_conv_transpose_of_kernel_equal_to_stride_has_one_tap() -> None:
 
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
 def test_conv_transpose_output_shape_of_symbolic_sizes(auto_pad: str) -> None:
-    """What is cut off hangs on the size, and where the output is longer than what is reached, nothing is."""
+    """What is cut off depends on the size, and where the output is longer than what is reached, nothing is."""
 
     def reference(x: Any, w: Any) -> Any:
         total = max((x.shape[2] - 1) * 2 + 4 - 9, 0)

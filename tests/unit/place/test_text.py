@@ -55,7 +55,7 @@ def kernels_of(placed: Placed) -> list[str]:
 @pytest.mark.parametrize("name", [*PROGRAMS, *SYMBOLIC])
 def test_placed_regions_come_back_from_their_text(name: str, level: str) -> None:
     found = placed_by_stage((PROGRAMS | SYMBOLIC)[name], level)
-    assert list(found) == ["place", "pack", "sums", "reuse"]
+    assert list(found) == ["place", "pack", "split_k", "reuse"]
     for placed in found.values():
         verify_placed(placed)
         text = print_placed(placed)

@@ -221,7 +221,7 @@ def test_a_pass_and_a_rule_write_other_domains_and_read_them() -> None:
         (Raising, r"rule own.raising failed at node '.*' \(Exp\): ZeroDivisionError: no reason"),
         (Breaking, r"rule own.breaking failed at node '.*' \(Exp\): KeyError: 'half done'"),
         (Answering, r"rule own.answering failed .* expected a Proposal or a Refusal, got True"),
-        (Circular, r"not sound after own.circular: a node reads what hangs on its own output"),
+        (Circular, r"not sound after own.circular: a node reads what depends on its own output"),
         (Dangling, r"not sound after own.dangling: node '.*' reads 'nowhere', which nothing makes"),
         (Ending, r"pass own.ending failed: ValueError: at once"),
     ],

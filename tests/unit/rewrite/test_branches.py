@@ -35,7 +35,7 @@ def test_a_condition_that_is_folded() -> None:
 
 
 def test_ifs_in_branches() -> None:
-    """One of them is known, one hangs on what is fed; its branches are rewritten like any."""
+    """One of them is known, one depends on what is fed; its branches are rewritten like any."""
     text = """g (float[n, 8] x, bool fed) => (float[n, 8] y, float[n, 8] z) {
         y, z = If (c) <
             then_branch = a () => (float[n, 8] p, float[n, 8] o) {

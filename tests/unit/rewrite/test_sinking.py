@@ -81,10 +81,10 @@ def test_reductions_that_drop_axes_need_no_order(node: str, left: str) -> None:
         t = Transpose<perm = [0, 3, 1, 2]>(x) r = Relu(t) y = {node} }}"""
     made = rewritten(model_of(text, used(node)), {"x": normal(2, 4, 6, 8)})
     assert kinds(made) == ["Relu", left]
-    turned = text.replace("[0, 3, 1, 2]", "[0, 1, 3, 2]").replace(
+    permuted = text.replace("[0, 3, 1, 2]", "[0, 1, 3, 2]").replace(
         f"[{dims}] y", f"[{dims.replace('4', 'p').replace('6', 'q').replace('8', 'r')}] y"
     )
-    assert transpositions(rewritten(model_of(turned, used(node)))) == ("a23" not in node)
+    assert transpositions(rewritten(model_of(permuted, used(node)))) == ("a23" not in node)
 
 
 CHANNELS_LAST = """g (float[n, 9, 9, 3] x) => (float[n, 9, 9, 8] y) {

@@ -41,8 +41,8 @@ static void *call(void *argument) {
     return NULL;
 }
 
-static void begin(held *self, int32_t wish) {
-    *self = (held){.team = {.work = work, .left = left, .seats = self->seats, .threads = wish}};
+static void begin(held *self, int32_t want) {
+    *self = (held){.team = {.work = work, .left = left, .seats = self->seats, .threads = want}};
     for (int32_t i = 0; i < 8; i++) self->seats[i] = (opw_seat){&self->team, i};
     pthread_create(&self->caller, NULL, call, self);
     while (!atomic_load(&self->began)) sched_yield();

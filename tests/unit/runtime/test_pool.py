@@ -22,7 +22,7 @@ alone again 8
 @pytest.mark.parametrize("flags", [(), ("-fsanitize=thread",)], ids=["plain", "races"])
 def test_calls_at_once_have_their_parts(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """Eight processors: a call alone has all; one that comes late has what is left, and its part from the next run on;
-    calls that can all have what they wish do."""
+    calls that can all have what they request do."""
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("needs gcc")

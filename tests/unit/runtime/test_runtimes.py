@@ -50,7 +50,7 @@ def test_the_runtime_of_an_installed_package_opens_it(write_artifact: Build, tmp
     (package / "other_runtime.py").write_text(RUNTIME)
     with installed(package, {"opweld.runtimes": {"other": "other_runtime:Other"}}):
         session, feeds = Session(folder, threads=3), feeds_of(2)
-        assert (session._opened.threads, session.decides) == (3, False)
+        assert (session._opened.threads, session.has_dynamic_control_flow) == (3, False)
         assert (session.run(feeds)[0] == feeds["x"] * 2).all()
         into = feeds["x"].copy()
         made = session.run_into(feeds, {"total": into})

@@ -141,8 +141,8 @@ def test_whatever_is_granted_is_right(name: str, part: int) -> None:
 @pytest.mark.parametrize(("name", "part"), PARTS)
 def test_every_prefix_is_right(name: str, part: int) -> None:
     """Every fourth prefix, from this part on, so that it is all of them; of a long program, one in the middle."""
-    wishes = compiled(name).ledger.wishes
-    for prefix in (wishes // 2,) if name in LONG else range(part, wishes, 4):
+    requests = compiled(name).ledger.requests
+    for prefix in (requests // 2,) if name in LONG else range(part, requests, 4):
         made = compile_as(name, Ledger(prefix=prefix))
         assert sum(d.fired for d in made.ledger) == prefix
         check_answer(name, made)

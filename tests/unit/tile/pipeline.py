@@ -24,7 +24,7 @@ from opweld.tensor.simplify import simplify_program
 from opweld.tensor.verify import verify
 from opweld.tile.assemble import assemble
 from opweld.tile.launches import verify_launches
-from opweld.tile.module import Variant
+from opweld.tile.module import ModuleVariant
 from tests.unit.tile.interpreter import Block, run_kernel
 
 Array = np.ndarray[Any, Any]
@@ -40,7 +40,7 @@ class Compiled(Realised):
     ledger: Ledger
 
     @cached_property
-    def assembled(self) -> tuple[Variant, list[Array]]:
+    def assembled(self) -> tuple[ModuleVariant, list[Array]]:
         """The launches, and the images of constants that they number."""
         images: list[Array] = []
 

@@ -13,7 +13,7 @@ from opweld.tensor.dim import Symbol
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard, Input, SymbolSource
 from opweld.tile.launches import parse_launches, print_launches, verify_launches
-from opweld.tile.module import Launch, Memory, Variant
+from opweld.tile.module import Launch, Memory, ModuleVariant
 from opweld.tile.tile import Buffer, Kernel
 from tests.unit.tile.pipeline import Compiled, compile_text
 from tests.unit.tile.programs import PROGRAMS, convolution, symbols
@@ -26,7 +26,7 @@ def compiled() -> Compiled:
     return compile_text(PROGRAMS["residual"], disable=("fuse.block",))
 
 
-def kernels_of(variant: Variant) -> dict[str, Kernel]:
+def kernels_of(variant: ModuleVariant) -> dict[str, Kernel]:
     return {launch.kernel.name: launch.kernel for launch in variant.launches}
 
 
@@ -76,7 +76,7 @@ def test_a_launch_says_what_it_costs_and_of_which_sizes() -> None:
     source = SymbolSource(n, "x", 0)
     shape = (DType.F32, (n.dim,))
     guard = Guard("least", n.dim - 2, "Relu wants two")
-    variant = Variant("main", (Input("x", *shape),), (source,), (guard,), memory, (launch,), (shape,), ("y",))
+    variant = ModuleVariant("main", (Input("x", *shape),), (source,), (guard,), memory, (launch,), (shape,), ("y",))
     text = print_launches(variant)
     assert text == (
         "variant main\n"
@@ -95,7 +95,7 @@ def test_a_launch_says_what_it_costs_and_of_which_sizes() -> None:
     assert_same(parse_launches(text, {"k1_map": kernel}), variant)
 
 
-def assert_same(one: Variant, other: Variant) -> None:
+def assert_same(one: ModuleVariant, other: ModuleVariant) -> None:
     """Every field is the same, but for guards and launches, whose fields are."""
     for name in ("guards", "launches"):
         assert list(map(fields_of, getattr(one, name))) == list(map(fields_of, getattr(other, name)))

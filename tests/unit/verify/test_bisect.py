@@ -41,7 +41,8 @@ Save = Callable[[list[onnx.NodeProto], dict[str, tuple[int, ...]]], Path]
 
 
 def pretended(count: int, culprits: Collection[int]) -> tuple[Bisection, list[int | None]]:
-    """Halves a ledger of so many wishes; bad is what has one of the culprits. Says how many were granted each time."""
+    """Halves a ledger of so many requests; bad is what has one of the culprits. Says how many were granted each
+    time."""
     runs: list[int | None] = []
 
     def attempt(granted: Collection[str] | None, without: str) -> Attempt:

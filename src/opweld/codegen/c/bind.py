@@ -8,7 +8,7 @@ from opweld.codegen.c.literals import integer_literal, shortened, string_literal
 from opweld.tensor.dim import Atom, Dim, FloorDiv, Max, Min, Mod, Symbol, as_dim, symbols_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.program import Guard, Input, SymbolSource
-from opweld.tile.module import Variant
+from opweld.tile.module import ModuleVariant
 
 _ELEMENT = {
     DType.I64: "int64_t",
@@ -25,7 +25,7 @@ _ELEMENT = {
 class Binder:
     """Collects the guards and slots of one variant; `render` writes its `bind` function."""
 
-    def __init__(self, variant: Variant, input_names: tuple[str, ...], free_ranks: frozenset[str]) -> None:
+    def __init__(self, variant: ModuleVariant, input_names: tuple[str, ...], free_ranks: frozenset[str]) -> None:
         self.guards: list[str] = []
         self._variant = variant
         self._sources = {source.symbol: source for source in variant.symbols}

@@ -14,7 +14,7 @@ Known: TypeAlias = tuple[Name, frozenset[str]]
 
 
 @dataclass
-class Scope:
+class NameScope:
     """A block being written. `atoms` are the integers it defines; `known` are the values it has named already."""
 
     depth: int
@@ -28,18 +28,18 @@ class Scopes:
     """The stack of open blocks, and fresh names for one function."""
 
     def __init__(self) -> None:
-        self.stack: list[Scope] = [Scope(0)]
+        self.stack: list[NameScope] = [NameScope(0)]
         self._used: dict[str, int] = {}
         self._taken: set[str] = set()
 
     @property
-    def current(self) -> Scope:
+    def current(self) -> NameScope:
         """The innermost open block."""
         return self.stack[-1]
 
     def open(self, loop: Atom | None = None, variable: str = "") -> None:
         """Opens a block; with `loop`, the body of a loop over that atom, called `variable`."""
-        scope = Scope(len(self.stack), loop)
+        scope = NameScope(len(self.stack), loop)
         if loop is not None:
             scope.atoms[loop] = Name(variable)
         self.stack.append(scope)
@@ -98,7 +98,7 @@ class Scopes:
                 return scope.depth
         raise KeyError(f"{atom} is not defined here")
 
-    def innermost_loop(self) -> Scope | None:
+    def innermost_loop(self) -> NameScope | None:
         """The block of the innermost open loop, or None."""
         for scope in reversed(self.stack):
             if scope.loop is not None:

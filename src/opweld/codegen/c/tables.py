@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from opweld.codegen.c.bind import Binder, guard_table
 from opweld.codegen.c.literals import shortened, string_literal
 from opweld.tensor.dim import Atom, Dim
-from opweld.tile.module import Launch, Memory, StateMemory, Variant
+from opweld.tile.module import Launch, Memory, ModuleVariant, StateMemory
 from opweld.tile.tile import Kernel
 
 _KINDS = {"input": "OPW_INPUT", "output": "OPW_OUTPUT", "constant": "OPW_CONSTANT", "arena": "OPW_ARENA"}
@@ -33,7 +33,9 @@ def pointer(name: str, count: int) -> str:
 class VariantTables:
     """Writes the tables of one variant; `prefix` starts the names of all of them."""
 
-    def __init__(self, variant: Variant, prefix: str, binder: Binder, kernel_name: Callable[[Kernel], str]) -> None:
+    def __init__(
+        self, variant: ModuleVariant, prefix: str, binder: Binder, kernel_name: Callable[[Kernel], str]
+    ) -> None:
         self._variant = variant
         self._prefix = prefix
         self._binder = binder

@@ -28,7 +28,7 @@ function graphSection(model) {
       .map((key) => model.byKey.get(key))
       .filter((kernel) => kernel && inVariant(kernel))
       .reduce((a, b) => (a && over(a, b) ? a : b), undefined);
-  const computed = (node) => COMPUTED.has(node.fate) && kernelOf(node) !== undefined;
+  const computed = (node) => COMPUTED.has(node.outcome) && kernelOf(node) !== undefined;
   const slowest = Math.max(...model.kernels.map((kernel) => kernel.time || 0), 1e-12);
   const paint = (kernel, alpha) => {
     if (settings.colours === "bound")
@@ -67,12 +67,12 @@ function graphSection(model) {
   });
 
   const hiddenCount = () =>
-    model.nodes.filter((node) => node.operator !== "Constant" && WITHOUT_WORK.has(node.fate)).length;
+    model.nodes.filter((node) => node.operator !== "Constant" && WITHOUT_WORK.has(node.outcome)).length;
   const titles = { before: el("span", {}), after: el("span", {}) };
 
   function showBefore() {
     const nodes = model.nodes.filter(
-      (node) => node.operator !== "Constant" && (settings.all || !WITHOUT_WORK.has(node.fate)),
+      (node) => node.operator !== "Constant" && (settings.all || !WITHOUT_WORK.has(node.outcome)),
     );
     const places = new Map(nodes.map((node, i) => [node.index, i]));
     const edges = model.edges

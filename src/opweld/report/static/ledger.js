@@ -1,4 +1,4 @@
-// The ledger: near misses, dearest first, and every decision, ranked by what it saves.
+// The ledger: near misses, most expensive first, and every decision, ranked by what it saves.
 
 function ledgerSection(model) {
   const { near_misses: misses, decisions } = model.data.account;
@@ -99,7 +99,7 @@ function ledgerSection(model) {
           "div",
           { class: "decision-body" },
           facts([
-            ["What lifts it", miss.mend || "nothing does"],
+            ["What lifts it", miss.fix || "nothing does"],
             ["Said no", failed],
           ]),
           moreOf(miss.places, 6, (place) =>

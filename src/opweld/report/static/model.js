@@ -6,7 +6,7 @@ const keyOf = (variant, name) => `${variant}/${name}`;
 const COMPUTED = new Set(["fused", "alone"]);
 const WITHOUT_WORK = new Set(["known", "unused", "unreached"]);
 
-const FATES = {
+const OUTCOMES = {
   fused: ["fused", "computed in kernels with other nodes"],
   alone: ["alone", "computed in kernels of their own"],
   "index arithmetic": ["index arithmetic", "only move data: index arithmetic in other kernels"],
@@ -147,7 +147,7 @@ function kernelEdges(model, kernels) {
         continue;
       }
       const node = model.nodes[index];
-      if (owners[index].length || node.fate === "known") {
+      if (owners[index].length || node.outcome === "known") {
         givers.set(index, new Set(latestOf(owners[index])));
         todo.pop();
         continue;

@@ -193,7 +193,7 @@ function kernelPanel(model, kernel) {
 
 function nodePanel(model, node) {
   const kernels = node.kernels.map((key) => model.byKey.get(key)).filter(Boolean);
-  const [name, meaning] = FATES[node.fate] ?? [node.fate, ""];
+  const [name, meaning] = OUTCOMES[node.outcome] ?? [node.outcome, ""];
   const counted = model.analysed.get(node.name);
   const checked = [node.name, ...node.called].map((one) => model.checked.get(one)).find(Boolean);
   const decisions = model.decisionsOf.node(node);
@@ -229,7 +229,7 @@ function nodePanel(model, node) {
         {},
         el(
           "span",
-          { class: "badge", style: { "--badge": `var(--fate-${node.fate.replaceAll(" ", "-")})` } },
+          { class: "badge", style: { "--badge": `var(--outcome-${node.outcome.replaceAll(" ", "-")})` } },
           el("i", { class: "dot" }),
           name,
         ),

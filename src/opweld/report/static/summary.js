@@ -187,15 +187,15 @@ function partsBar(parts, show) {
 }
 
 function fateBar(model) {
-  const fates = Object.entries(model.data.account.summary.fates).sort(
-    (a, b) => Object.keys(FATES).indexOf(a[0]) - Object.keys(FATES).indexOf(b[0]),
+  const outcomes = Object.entries(model.data.account.summary.outcomes).sort(
+    (a, b) => Object.keys(OUTCOMES).indexOf(a[0]) - Object.keys(OUTCOMES).indexOf(b[0]),
   );
   return partsBar(
-    fates.map(([fate, times]) => [
-      FATES[fate]?.[0] ?? fate,
+    outcomes.map(([outcome, times]) => [
+      OUTCOMES[outcome]?.[0] ?? outcome,
       times,
-      `var(--fate-${fate.replaceAll(" ", "-")})`,
-      FATES[fate]?.[1],
+      `var(--outcome-${outcome.replaceAll(" ", "-")})`,
+      OUTCOMES[outcome]?.[1],
     ]),
     count,
   );

@@ -1,4 +1,4 @@
-"""What hangs on nothing that is fed is computed now: in float64, rounded once, unless the file would grow."""
+"""What depends on nothing that is fed is computed now: in float64, rounded once, unless the file would grow."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fold(scope: Scope, ledger: Ledger, pool: int) -> None:
             subject=node.outputs[0].name or "",
             alternatives=[Alternative("as written", bytes=freed), Alternative("computed", bytes=cost)],
             prefer="computed" if allowed else "as written",
-            reason="it hangs on nothing that is fed" if allowed else "the file would grow",
+            reason="it depends on nothing that is fed" if allowed else "the file would grow",
             failed=None if allowed else {"bytes": cost, "instead of": freed},
         )
         if taken == "computed":
@@ -56,7 +56,7 @@ def fold(scope: Scope, ledger: Ledger, pool: int) -> None:
 
 
 def _known(scope: Scope) -> dict[ir.Value, Array]:
-    """Values that hang on nothing that is fed, rounded to their types, made by nodes of this graph."""
+    """Values that depend on nothing that is fed, rounded to their types, made by nodes of this graph."""
     known: dict[ir.Value, Array] = {}
     evaluator = Evaluator(scope, scope.opsets)
     for node in scope.graph:

@@ -35,7 +35,9 @@ class Association(Rule):
             if nonnegative(then - now):
                 continue
             if not nonnegative(now - then):
-                return Refusal("which order costs less hangs on sizes", {"now": str(now), "then": str(then)}, (inner,))
+                return Refusal(
+                    "which order costs less depends on sizes", {"now": str(now), "then": str(then)}, (inner,)
+                )
             fact = scope.fact(node.outputs[0])
             if fact is None or fact.dtype is DType.F16:
                 return Refusal(

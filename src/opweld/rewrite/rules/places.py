@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.rewrite.rule import Proposal, Refusal, Rule
-from opweld.rewrite.rules.turned import LAYING_OUT, UNARY
+from opweld.rewrite.rules.permuted import RESHAPES, UNARY
 from opweld.rewrite.scope import Array, Scope, attribute, kept, operand
 from opweld.tensor.dim import ONE, Dim
 
@@ -58,7 +58,7 @@ def _until_laid_out(node: ir.Node, scope: Scope) -> tuple[tuple[ir.Node, ...], i
         (reader,) = scope.readers(value)
         if reader.graph is not scope.graph or reader.domain not in ("", "ai.onnx") or reader.inputs[0] is not value:
             break
-        if reader.op_type in LAYING_OUT:
+        if reader.op_type in RESHAPES:
             return tuple(between), reader
         if reader.op_type not in UNARY:
             break
@@ -69,7 +69,7 @@ def _until_laid_out(node: ir.Node, scope: Scope) -> tuple[tuple[ir.Node, ...], i
 
 def _rows(data: ir.Value, shape: Sequence[Dim], scope: Scope) -> ir.Value | None:
     """What was laid out as it is, where it was rows before; else None."""
-    maker = scope.maker(data, *LAYING_OUT)
+    maker = scope.maker(data, *RESHAPES)
     source = None if maker is None else maker.inputs[0]
     known = scope.shape(source)
     if source is None or known is None or len(known) != 2 or known[0] != shape[0]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from opweld.rewrite.rules.turned import Order, Turned, inverse, turned_shape
+from opweld.rewrite.rules.permuted import Order, Permuted, inverse, permuted_shape
 from opweld.rewrite.scope import Scope, attribute, operand
 
 
-def turned_product(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def permuted_product(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     """How a MatMul is written over channels that come second, or a Conv over channels that come last."""
     if node.domain not in ("", "ai.onnx") or not 3 <= len(order) <= 5:
         return None
@@ -22,7 +22,7 @@ def turned_product(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
     return None
 
 
-def _convolution(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _convolution(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     weights, shape = scope.constant(operand(node, 1)), scope.shape(operand(node, 0))
     stored = operand(node, 1)
     if weights is None or stored is None or weights.ndim != 2 or weights.dtype.kind != "f":
@@ -34,10 +34,10 @@ def _convolution(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
         kernel = weights.T.reshape(*weights.T.shape, *[1] * (len(order) - 2))
         return [scope.add(node, "Conv", [inputs[0], scope.store(node, kernel)])]
 
-    return Turned((0,), write, stored=(stored,), product=True)
+    return Permuted((0,), write, stored=(stored,), product=True)
 
 
-def _rows(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _rows(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     kernel, bias, stored = scope.constant(operand(node, 1)), operand(node, 2), operand(node, 1)
     if kernel is None or stored is None or kernel.ndim != len(order) or not single_places(node, scope):
         return None
@@ -48,10 +48,10 @@ def _rows(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
         if bias is None:
             return [product]
         if shape is not None:
-            scope.tell(product, turned_shape(shape, order), node.outputs[0])
+            scope.tell(product, permuted_shape(shape, order), node.outputs[0])
         return [scope.add(node, "Add", [product, bias])]
 
-    return Turned((0,), write, stored=(stored,), more=0 if bias is None else 1, product=True)
+    return Permuted((0,), write, stored=(stored,), more=0 if bias is None else 1, product=True)
 
 
 def single_places(node: ir.Node, scope: Scope) -> bool:

@@ -1,8 +1,8 @@
 """Nodes that could be computed in another order of axes, and which of them best are: the fewest transpositions.
 
-Each node is computed as written or turned. A value that is needed in an order in which nobody computes it takes a
+Each node is computed as written or permuted. A value that is needed in an order in which nobody computes it takes a
 transposition; one that is transposed already is there in both. So the best choice is a cheapest cut of a graph whose
-two ends are what can only be as written, and what is turned anyway."""
+two ends are what can only be as written, and what is permuted anyway."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from opweld.rewrite.cut import sink_side
-from opweld.rewrite.rules.turned import Order, Turned, inverse, keeps_elements, turned_shape
+from opweld.rewrite.rules.permuted import Order, Permuted, inverse, keeps_elements, permuted_shape
 from opweld.rewrite.scope import Scope, attribute, operand
 
 LIMIT = 512
@@ -24,8 +24,8 @@ FEWER = 1 << 60
 ASSUMED = 64
 """The size of an axis of which nothing is known, where sizes are compared."""
 
-Ways = Callable[[ir.Node], "Turned | None"]
-"""How nodes are written turned."""
+Ways = Callable[[ir.Node], "Permuted | None"]
+"""How nodes are written permuted."""
 
 
 def order_of(node: ir.Node | None, scope: Scope) -> Order | None:
@@ -57,7 +57,7 @@ class Use:
 
     Attributes:
         maker: the node of the region that computes it; None where it is given.
-        entry: what it is a transposition of, so that it is there turned too.
+        entry: what it is a transposition of, so that it is there permuted too.
         inner: nodes of the region that read it in their own order.
         exits: nodes that turn it.
         outer: whether something else needs it as written.
@@ -72,10 +72,10 @@ class Use:
 
 @dataclass(frozen=True)
 class Region:
-    """Nodes that could be turned, in no certain order, and the values that they read and give."""
+    """Nodes that could be permuted, in no certain order, and the values that they read and give."""
 
     order: Order
-    ways: Mapping[ir.Node, Turned]
+    ways: Mapping[ir.Node, Permuted]
     uses: Mapping[ir.Value, Use]
 
     def parts(self, chosen: set[ir.Node]) -> list[set[ir.Node]]:
@@ -88,27 +88,27 @@ class Region:
                 parts = [part for part in parts if not part & joined] + [joined]
         return parts
 
-    def needs(self, turned: set[ir.Node], value: ir.Value) -> tuple[bool, bool]:
-        """Whether a value has to be turned by a transposition, and whether it has to be turned back by one."""
+    def needs(self, permuted: set[ir.Node], value: ir.Value) -> tuple[bool, bool]:
+        """Whether a value has to be permuted by a transposition, and whether it has to be permuted back by one."""
         use = self.uses[value]
-        there = use.entry is not None or use.maker in turned
-        other = bool(use.exits) or any(node in turned for node in use.inner)
-        written = use.outer or any(node not in turned for node in use.inner)
+        there = use.entry is not None or use.maker in permuted
+        other = bool(use.exits) or any(node in permuted for node in use.inner)
+        written = use.outer or any(node not in permuted for node in use.inner)
         return other and not there, written and there
 
-    def transposed(self, turned: set[ir.Node]) -> list[ir.Value]:
+    def transposed(self, permuted: set[ir.Node]) -> list[ir.Value]:
         """The values that take a transposition, one entry each."""
-        return [value for value in self.uses for needed in self.needs(turned, value) if needed]
+        return [value for value in self.uses for needed in self.needs(permuted, value) if needed]
 
-    def more(self, turned: set[ir.Node]) -> int:
-        """Nodes that turned ones take beyond one each."""
-        return sum(self.ways[node].more for node in turned)
+    def more(self, permuted: set[ir.Node]) -> int:
+        """Nodes that permuted ones take beyond one each."""
+        return sum(self.ways[node].more for node in permuted)
 
 
 def region_of(roots: Sequence[ir.Node], order: Order, ways: Ways, scope: Scope, *, after: bool) -> Region:
-    """What hangs together with nodes that could be turned, `after` a transposition by that order, or before one that
+    """What hangs together with nodes that could be permuted, `after` a transposition by that order, or before one that
     turns back. The difference matters where a transposition is both."""
-    found: dict[ir.Node, Turned] = {}
+    found: dict[ir.Node, Permuted] = {}
     uses: dict[ir.Value, Use] = {}
     pending = list(roots)
     while pending:
@@ -137,14 +137,14 @@ def region_of(roots: Sequence[ir.Node], order: Order, ways: Ways, scope: Scope, 
     return Region(order, found, uses)
 
 
-def _touched(node: ir.Node, way: Turned) -> Iterator[ir.Value]:
+def _touched(node: ir.Node, way: Permuted) -> Iterator[ir.Value]:
     yield from (value for at in way.operands if (value := node.inputs[at]) is not None)
     if way.results:
         yield from (value for value in node.outputs if value.name)
 
 
 def _fill(
-    value: ir.Value, use: Use, found: Mapping[ir.Node, Turned], entries: set[ir.Node], order: Order, scope: Scope
+    value: ir.Value, use: Use, found: Mapping[ir.Node, Permuted], entries: set[ir.Node], order: Order, scope: Scope
 ) -> None:
     """Who needs a value, and how; `entries` are no exits, though they could be."""
     if use.maker is not None and (use.maker not in found or not found[use.maker].results):
@@ -167,31 +167,31 @@ def _fill(
 
 
 def best(region: Region, scope: Scope) -> set[ir.Node]:
-    """The nodes that are turned where the fewest transpositions are left, and of as many, the smallest; none where
+    """The nodes that are permuted where the fewest transpositions are left, and of as many, the smallest; none where
     as many are left."""
     edges: dict[tuple[Hashable, Hashable], int] = {}
     never = FEWER * FEWER
 
     def cost(start: Hashable, end: Hashable, amount: int) -> None:
-        """It costs so much where the start is as written and the end is turned."""
+        """It costs so much where the start is as written and the end is permuted."""
         edges[start, end] = edges.get((start, end), 0) + amount
 
     for node, way in region.ways.items():
         if way.more:
             cost("written", node, way.more * FEWER)
     for value, use in region.uses.items():
-        price, turned, back = FEWER + weight(value, scope), ("turned", value), ("back", value)
-        maker: Hashable = "turned" if use.entry is not None else use.maker or "written"
-        cost(maker, turned, price)
+        price, permuted, back = FEWER + weight(value, scope), ("permuted", value), ("back", value)
+        maker: Hashable = "permuted" if use.entry is not None else use.maker or "written"
+        cost(maker, permuted, price)
         cost(back, maker, price)
         for node in use.inner:
-            cost(turned, node, never)
+            cost(permuted, node, never)
             cost(node, back, never)
         if use.exits:
-            cost(turned, "turned", never)
+            cost(permuted, "permuted", never)
         if use.outer:
             cost("written", back, never)
-    side = sink_side(edges, "written", "turned")
+    side = sink_side(edges, "written", "permuted")
     return {node for node in region.ways if node in side}
 
 
@@ -205,7 +205,7 @@ def weight(value: ir.Value, scope: Scope) -> int:
 
 
 def turn(region: Region, chosen: set[ir.Node], scope: Scope) -> None:
-    """Writes the chosen nodes turned, and the transpositions that are needed then."""
+    """Writes the chosen nodes permuted, and the transpositions that are needed then."""
     nodes = _in_order(chosen)
     back, there = inverse(region.order), dict[ir.Value, ir.Value]()
 
@@ -224,7 +224,7 @@ def turn(region: Region, chosen: set[ir.Node], scope: Scope) -> None:
         for old, new in zip(node.outputs, way.write(inputs), strict=True):
             shape = scope.shape(old)
             if way.results and new.name:
-                there[old] = scope.tell(new, turned_shape(shape, region.order), old) if shape is not None else new
+                there[old] = scope.tell(new, permuted_shape(shape, region.order), old) if shape is not None else new
             elif new.name:
                 scope.replace(old, new)
     for value in list(there):

@@ -17,7 +17,7 @@ from opweld.rewrite.rules.bounds import BY_INPUT
 from opweld.rewrite.scope import Scope, attribute, operand
 from opweld.tensor.dim import Dim, as_dim
 
-ONE_EACH = frozenset((
+ELEMENTWISE = frozenset((
     "Abs", "Cast", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish",
     "Identity", "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign",
     "Softplus", "Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
@@ -144,7 +144,7 @@ def _moved(maker: ir.Node, found: Selection, scope: Scope) -> Moved | Refusal | 
     kept = {name: value.value for name, value in maker.attributes.items()}
     if any(other.uses() or other.is_graph_output() for other in maker.outputs[1:]):
         return None
-    if maker.op_type in ONE_EACH:
+    if maker.op_type in ELEMENTWISE:
         return _first(maker, found, scope, kept, found.axis)
     if maker.op_type in BROADCAST:
         return _broadcast(maker, found, scope)

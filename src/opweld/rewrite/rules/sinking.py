@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from opweld.rewrite.rule import Proposal, Refusal, Rule
-from opweld.rewrite.rules.pointwise import turned_product
+from opweld.rewrite.rules.permuted import Order, Permuted, inverse, permuted
+from opweld.rewrite.rules.pointwise import permuted_product
 from opweld.rewrite.rules.region import Region, best, order_of, region_of, transposes, turn, weight
-from opweld.rewrite.rules.turned import Order, Turned, inverse, turned
 from opweld.rewrite.scope import Scope, operand
 
 SMALL = 256
@@ -41,9 +41,9 @@ class Sinking(Rule):
             refused = refused or found
         return refused or _between(node, readers, order, scope)
 
-    def way(self, node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+    def way(self, node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
         """How this rule writes a node in another order."""
-        return turned(node, order, scope)
+        return permuted(node, order, scope)
 
     def wanted(self, region: Region, chosen: set[ir.Node]) -> Refusal | bool:
         """Whether it is this rule that turns those nodes."""
@@ -108,9 +108,9 @@ class Pointwise(Sinking):
 
     name = "rewrite.pointwise"
 
-    def way(self, node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+    def way(self, node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
         """See `Sinking.way`."""
-        return turned_product(node, order, scope) or turned(node, order, scope)
+        return permuted_product(node, order, scope) or permuted(node, order, scope)
 
     def wanted(self, region: Region, chosen: set[ir.Node]) -> Refusal | bool:
         """See `Sinking.wanted`."""

@@ -1,6 +1,6 @@
 /* Divides the steps of a plan into phases, and the work of each phase among threads.
  *
- * What cannot be cut (a recurrence has one grid iteration) goes first, the dearest one foremost, each to a thread of its
+ * What cannot be cut (a recurrence has one grid iteration) goes first, the most expensive one foremost, each to a thread of its
  * own; the pieces of the others fill up what is left. */
 #include "runtime.h"
 
@@ -21,20 +21,20 @@ static int64_t parts_of(const opw_plan *plan, const opw_bound_step *step) {
 
 /* How many threads the steps [first, end) deserve together. */
 static int32_t threads_for(const opw_plan *plan, const opw_phase *phase, int32_t threads) {
-    double work = 0, dearest = 1; /* `dearest`: nanoseconds of what takes longest and cannot be cut */
+    double work = 0, longest = 1; /* `longest`: nanoseconds of what takes longest and cannot be cut */
     int64_t parts = 0;
     for (int32_t i = phase->first; i < phase->end; i++) {
         const opw_bound_step *step = &plan->steps[i];
         int64_t own = parts_of(plan, step);
         double part = (double)step->work / (double)own;
         work += (double)step->work;
-        if (part > dearest) dearest = part;
+        if (part > longest) longest = part;
         parts = own > threads - parts ? threads : parts + own; /* no more matter; a sum could overflow */
     }
-    if (work - dearest < NANOSECONDS_PER_THREAD) return 1;
+    if (work - longest < NANOSECONDS_PER_THREAD) return 1;
     int32_t count = (int32_t)least(threads, parts);
     if (work / NANOSECONDS_PER_THREAD < count) count = (int32_t)(work / NANOSECONDS_PER_THREAD);
-    while (count > 2 && (count - 1) * dearest >= work) count--; /* the others would wait for that part */
+    while (count > 2 && (count - 1) * longest >= work) count--; /* the others would wait for that part */
     return count < 1 ? 1 : count;
 }
 
@@ -50,7 +50,7 @@ static int32_t cut(const opw_plan *plan, opw_bound_step *step, int32_t threads) 
 
 static double piece_of(const opw_bound_step *step) { return (double)step->work / (double)step->pieces; }
 
-/* The dearest pieces first; there are few steps, and mostly in order already. */
+/* The most expensive pieces first; there are few steps, and mostly in order already. */
 static void sort(opw_bound_step *steps, int32_t first, int32_t end) {
     for (int32_t i = first + 1; i < end; i++) {
         opw_bound_step step = steps[i];

@@ -201,13 +201,13 @@ struct opw_team {
     void (*work)(opw_team *team, int32_t worker);
     void (*left)(opw_team *team);
     opw_seat *seats; /* one a thread */
-    int32_t threads; /* that the call wishes to have, then has */
+    int32_t threads; /* that the call wants to have, then has */
     atomic_int inside;
 };
 
 /* Calls work(team, 0) here and lets workers of the process-wide pool call work(team, 1..n-1), as soon as they get to it;
  * returns when the first one is done, whatever the others are at. `threads` is set, before work starts, to n: at most the
- * wish, fewer where threads cannot be made or other calls run at the same time. The caller is inside until it leaves. */
+ * want, fewer where threads cannot be made or other calls run at the same time. The caller is inside until it leaves. */
 void opw_parallel(opw_team *team);
 void opw_team_leave(opw_team *team);
 

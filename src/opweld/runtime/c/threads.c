@@ -1,8 +1,8 @@
 /* One pool of threads for the whole process, shared by all models and by all calls that run at once.
  *
  * An idle worker spins briefly, so that back-to-back runs start it in well under a microsecond, then sleeps, so that an
- * idle process burns nothing. The caller is worker 0. A call takes the workers that are free, as many as it wishes where
- * those who want several threads can all have what they wish, else its part of the processors: so calls that come one
+ * idle process burns nothing. The caller is worker 0. A call takes the workers that are free, as many as it wants where
+ * those who want several threads can all have what they want, else its part of the processors: so calls that come one
  * after the other have all of them, many at once have a core each, and nobody ever waits for another call. */
 #define _GNU_SOURCE
 #include "runtime.h"
@@ -79,7 +79,7 @@ typedef struct {
 } opw_worker;
 
 static struct {
-    atomic_int wished;  /* threads, by all calls that run and want several */
+    atomic_int wanted;  /* threads, by all calls that run and want several */
     atomic_int workers; /* that there are, written under the lock */
     opw_worker worker[OPW_MAX_THREADS];
 } pool;
@@ -138,21 +138,21 @@ static bool start_worker(int32_t *index) {
     return started;
 }
 
-/* Takes up to `wish` workers that no other call has, new ones where there are none; returns how many. */
-static int32_t take_workers(int32_t wish, int32_t *taken) {
+/* Takes up to `want` workers that no other call has, new ones where there are none; returns how many. */
+static int32_t take_workers(int32_t want, int32_t *taken) {
     int32_t count = 0, there = atomic_load(&pool.workers);
-    for (int32_t i = 0; i < there && count < wish; i++)
+    for (int32_t i = 0; i < there && count < want; i++)
         if (!atomic_load_explicit(&pool.worker[i].taken, memory_order_relaxed) &&
             !atomic_exchange(&pool.worker[i].taken, true))
             taken[count++] = i;
-    while (count < wish && start_worker(&taken[count])) count++;
+    while (count < want && start_worker(&taken[count])) count++;
     return count;
 }
 
-/* How many threads a call may have that wishes so many: all, or its part of the processors, rounded. */
-static int32_t part_of(int32_t wish) {
-    int64_t wished = atomic_fetch_add(&pool.wished, wish) + wish, processors = opw_processors();
-    int64_t part = wished <= processors ? wish : (processors * wish + (wished - 1) / 2) / wished;
+/* How many threads a call may have that wants so many: all, or its part of the processors, rounded. */
+static int32_t part_of(int32_t want) {
+    int64_t wanted = atomic_fetch_add(&pool.wanted, want) + want, processors = opw_processors();
+    int64_t part = wanted <= processors ? want : (processors * want + (wanted - 1) / 2) / wanted;
     return part < 1 ? 1 : (int32_t)part;
 }
 
@@ -180,15 +180,15 @@ static void end_offers(opw_team *team, int32_t workers, const int32_t *taken) {
 }
 
 void opw_parallel(opw_team *team) {
-    int32_t wish = team->threads < OPW_MAX_THREADS ? team->threads : OPW_MAX_THREADS;
+    int32_t want = team->threads < OPW_MAX_THREADS ? team->threads : OPW_MAX_THREADS;
     int32_t taken[OPW_MAX_THREADS];
-    int32_t workers = take_workers(part_of(wish) - 1, taken);
+    int32_t workers = take_workers(part_of(want) - 1, taken);
     team->threads = workers + 1; /* before any of them begins */
     atomic_store_explicit(&team->inside, team->threads, memory_order_relaxed);
     make_offers(team, workers, taken);
     team->work(team, 0);
     end_offers(team, workers, taken);
-    atomic_fetch_sub(&pool.wished, wish);
+    atomic_fetch_sub(&pool.wanted, want);
 }
 
 /* ---- fork: a child has the calling thread only, so its pool is empty ---- */

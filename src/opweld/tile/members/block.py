@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from opweld.fuse.live import Live, Values, live_columns
 from opweld.fuse.online import softmax_of
-from opweld.fuse.pair_prices import Prices
+from opweld.fuse.pair_prices import PairPrices
 from opweld.fuse.region import Block, Kind, Reach, Region, reductions
 from opweld.fuse.region import Member as RegionMember
 from opweld.place.lanes import Lanes, lane_position
@@ -32,7 +32,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import substitute
 from opweld.tensor.program import Tensor, TensorProgram
 from opweld.tile.member import Made, MapMember, Member, ReductionMember, RowMember
-from opweld.tile.members.rowwise import Rows, RowWork
+from opweld.tile.members.rowwise import RowwiseMember, RowWork
 from opweld.tile.nest import nest_of
 from opweld.tile.tile import Loop, Scratch, Statement
 
@@ -107,7 +107,7 @@ def choose_block(region: Region, values: Values, program: TensorProgram, choice:
 
 def _choose_pair(region: Region, program: TensorProgram, choice: Choice) -> Cut:
     """How a pair is cut: rows only, since nothing in it is a softmax."""
-    found = Prices.of(region, program, choice.expected, choice.target)
+    found = PairPrices.of(region, program, choice.expected, choice.target)
     reason = "what lies between stays in the cache, operands are read seldom, and there is work for all cores"
     prices = {str(height): found.seconds(height) for height in found.heights}
     rows = int(choice.cheapest("schedule.block", prices, reason))
@@ -314,7 +314,7 @@ def block_of(
             members.append(one(member, own, frame if members else under))
             continue
         outputs = tuple(tensor.name for tensor in member.tensors if tensor.name in local)
-        rows = Rows.of(block.space, dict(enumerate(frame.rows)), (frame.inner,))
+        rows = RowwiseMember.of(block.space, dict(enumerate(frame.rows)), (frame.inner,))
         work = RowWork(member.tensors, outputs, rows, local, shapes)
         members.append(RowMember(work, (member.tensors[-1].name,), columns_only=True))
     return RowBlock(frame, under, tuple(members), tuple(scratch))

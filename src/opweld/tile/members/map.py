@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from opweld.errors import OptionError
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import DEAR, GATHER, ITERATION, SCATTER, TRIP, core_of
+from opweld.schedule.cost import EXPENSIVE, GATHER, ITERATION, SCATTER, TRIP, core_of
 from opweld.schedule.schedule import NO_AXIS, WIDEST, MapSchedule
 from opweld.target import Target
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.expr import Binary, Unary, loads, substitute, walk
-from opweld.tensor.operators import is_dear
+from opweld.tensor.operators import is_expensive
 from opweld.tile.lanes import chunked, tiles, vectors_for
 from opweld.tile.nest import Nest
 from opweld.tile.tile import Loop, Statement, Store
@@ -92,8 +92,8 @@ def _choose_grain(nest: Nest, lane: Axis | None, vectors: int, choice: Choice) -
     if lane is not None and choice.expected.known(lane.extent) is None:
         extent = max(extent, LONG)
     tile_count = -(-extent // (lanes * vectors))
-    dear = sum(isinstance(n, Unary | Binary) and is_dear(n.op) for n in walk(nest.body))
-    tile = vectors * (1 + len(loads(nest.body)) + DEAR * dear)
+    expensive = sum(isinstance(n, Unary | Binary) and is_expensive(n.op) for n in walk(nest.body))
+    tile = vectors * (1 + len(loads(nest.body)) + EXPENSIVE * expensive)
     outside = choice.expected.product(axis.extent for axis in outer)
     whole = float(tile * tile_count * outside)
 

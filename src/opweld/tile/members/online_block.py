@@ -27,7 +27,7 @@ from opweld.tensor.program import Tensor
 from opweld.tile.member import Made, MapMember, Member, ReductionMember
 from opweld.tile.members.block import Cut, Frame, whole_columns, window
 from opweld.tile.members.online import SoftmaxMember, States
-from opweld.tile.members.rowwise import Rows, RowWork
+from opweld.tile.members.rowwise import RowwiseMember, RowWork
 from opweld.tile.nest import nest_of
 from opweld.tile.tile import Loop, Scratch
 
@@ -173,7 +173,7 @@ class _Builder:
 
     def _shares(self, first: Dim, extent: Dim, local: Mapping[str, Storage], part: tuple[str, ...]) -> Member:
         space = replace(self._block.space, columns=(extent,))
-        rows = Rows.of(space, dict(enumerate(self._frame.rows)), (self._frame.inner,))
+        rows = RowwiseMember.of(space, dict(enumerate(self._frame.rows)), (self._frame.inner,))
         (column,) = rows.columns
         rows = replace(rows, dims={**rows.dims, column: first + column.dim})
         work = RowWork(self._middle.tensors, (self._softmax.shares.name,), rows, local, self._shapes)

@@ -5,8 +5,8 @@ reduction ending in one value for all lanes. When the contiguous axis is kept (p
 run along it, and a pass loops over the columns with one row in each lane.
 
 A member of the region is one of: a reduction (a pass of its own), a value of the row (computed once), a value of each
-column. The last kind is stored if anyone else needs it, kept in scratch if it is dear and read by more than one pass,
-and otherwise computed again wherever it is read. Reductions of which none needs another's result share a pass.
+column. The last kind is stored if anyone else needs it, kept in scratch if it is expensive and read by more than one
+pass, and otherwise computed again wherever it is read. Reductions of which none needs another's result share a pass.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from opweld.tensor.expr import (
     transform,
     walk,
 )
-from opweld.tensor.operators import is_dear
+from opweld.tensor.operators import is_expensive
 from opweld.tensor.program import Tensor
 from opweld.tile.lanes import tile_at, tiles, vectors_for
 from opweld.tile.members.reduction import flat_position, initial_of
@@ -51,7 +51,7 @@ SHARED = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class RowwiseMember:
     """The canonical axes of a row space and how its members lie on them.
 
     Attributes:
@@ -66,7 +66,9 @@ class Rows:
     dims: Mapping[Axis, Dim]
 
     @staticmethod
-    def of(space: RowSpace, given: Mapping[int, Dim] | None = None, over: tuple[Axis, ...] | None = None) -> Rows:
+    def of(
+        space: RowSpace, given: Mapping[int, Dim] | None = None, over: tuple[Axis, ...] | None = None
+    ) -> RowwiseMember:
         """New canonical axes for a row space; in a block, `given` says what each row is, and `over` which axes the work
         runs over."""
         rows = tuple(Axis(f"r{i}", extent) for i, extent in enumerate(space.rows))
@@ -77,7 +79,7 @@ class Rows:
             for name, found in space.places.items()
         }
         dims = {axis: given[n] for n, axis in enumerate(rows)} if given is not None else dict[Axis, Dim]()
-        return Rows(rows if over is None else over, columns, places, dims)
+        return RowwiseMember(rows if over is None else over, columns, places, dims)
 
     def dim(self, axis: Axis | None) -> Dim:
         """The index that a canonical axis stands for."""
@@ -99,7 +101,7 @@ class RowWork:
 
     tensors: tuple[Tensor, ...]
     outputs: tuple[str, ...]
-    rows: Rows
+    rows: RowwiseMember
     storages: Mapping[str, Storage]
     shapes: Mapping[str, Sequence[Dim]]
 
@@ -142,9 +144,11 @@ def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> Ro
         if lane not in work.rows.columns:
             # There would be a row of scratch for each lane, too much for the cache.
             failed["lanes"] = "run along a kept axis"
-        dear = any(isinstance(node, Unary | Binary) and is_dear(node.op) for node in walk(tensor.body))
-        wanted = "scratch" if dear and not failed else "again"
-        reason = "dear, and read by several passes" if dear else "computing it again costs no more than loading it"
+        expensive = any(isinstance(node, Unary | Binary) and is_expensive(node.op) for node in walk(tensor.body))
+        wanted = "scratch" if expensive and not failed else "again"
+        reason = (
+            "expensive, and read by several passes" if expensive else "computing it again costs no more than loading it"
+        )
         about = choice.about(tensor.name).part(f"tensor {position}")
         if about.preferred("schedule.keep", ("again", "scratch"), wanted, reason, failed) == "scratch":
             kept.append(position)

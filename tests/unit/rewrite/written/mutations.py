@@ -1,6 +1,6 @@
 """Models with one thing changed, by functions on the graph: what a near miss has to name, wherever it stands.
 
-Only what hangs on the data is changed, not sizes nor what is computed from stored tensors alone."""
+Only what depends on the data is changed, not sizes nor what is computed from stored tensors alone."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ MUTATIONS: Mapping[str, Callable[[onnx.ModelProto], _Made]] = {
 
 
 def _computing(model: onnx.ModelProto) -> Iterator[tuple[int, NodeProto]]:
-    """The nodes that hang on the data, and where they stand."""
+    """The nodes that depend on the data, and where they stand."""
     data = _data(model)
     for at, node in enumerate(model.graph.node):
         if node.op_type != "Shape" and any(name in data for name in node.input):
@@ -155,7 +155,7 @@ def _computing(model: onnx.ModelProto) -> Iterator[tuple[int, NodeProto]]:
 
 
 def _data(model: onnx.ModelProto) -> set[str]:
-    """The values that hang on what is fed, but for sizes."""
+    """The values that depend on what is fed, but for sizes."""
     known = {value.name for value in model.graph.input}
     for node in model.graph.node:
         if node.op_type != "Shape" and known & set(node.input):
@@ -164,7 +164,7 @@ def _data(model: onnx.ModelProto) -> set[str]:
 
 
 def _stored(model: onnx.ModelProto) -> list[TensorProto]:
-    """The floating tensors that nodes read which hang on the data."""
+    """The floating tensors that nodes read which depend on the data."""
     read = {name for _, node in _computing(model) for name in node.input}
     return [one for one in model.graph.initializer if one.name in read and one.data_type == TensorProto.FLOAT]
 

@@ -36,13 +36,13 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     ),
     GONE: ("nothing left to compute", "nothing of it is left to compute; what reads it is computed in:"),
 }
-"""Each fate in words: of several nodes, of one, followed by its kernels."""
+"""Each outcome in words: of several nodes, of one, followed by its kernels."""
 
 CONTROL_OPERATORS = ("If", "Loop", "Scan")
 
 
 @dataclass(frozen=True)
-class Fate:
+class Outcome:
     """What became of a node.
 
     Attributes:
@@ -56,8 +56,8 @@ class Fate:
     decisions: tuple[Decision, ...] = ()
 
 
-class Fates:
-    """The fates of the nodes of one compilation."""
+class Outcomes:
+    """The outcomes of the nodes of one compilation."""
 
     def __init__(self, record: Record, ledger: Ledger) -> None:
         self._record = record
@@ -80,32 +80,32 @@ class Fates:
             for name in filter(None, node.inputs):
                 self._readers.setdefault(name, []).append(node)
 
-    def of(self, node: FileNode) -> Fate:
+    def of(self, node: FileNode) -> Outcome:
         """What became of a node."""
         own = self._computing(node.called)
         if own:
             fused = any(len(set(kernel.nodes)) > 1 for _, kernel in own)
-            return Fate(FUSED if fused else ALONE, own, _all(self._rewritten, node))
+            return Outcome(FUSED if fused else ALONE, own, _all(self._rewritten, node))
         rewritten = _all(self._rewritten, node)
         if rewritten:
-            return Fate(REWRITTEN, self._computing(name for d in rewritten for name in d.site), rewritten)
+            return Outcome(REWRITTEN, self._computing(name for d in rewritten for name in d.site), rewritten)
         if node.known:
-            return Fate(KNOWN)
+            return Outcome(KNOWN)
         if not node.body and not self._needed.intersection(node.outputs):
-            return Fate(UNUSED)
+            return Outcome(UNUSED)
         moved = _all(self._moved, node)
         if moved:
-            return Fate(MOVED, self._after(node), moved)
+            return Outcome(MOVED, self._after(node), moved)
         inside = _all(self._inside, node)
         if inside:  # each of those that read it computes it again: kernels are not named after it
-            return Fate(FUSED, self._computing(name for d in inside for name in d.site), inside)
+            return Outcome(FUSED, self._computing(name for d in inside for name in d.site), inside)
         if node.operator in CONTROL_OPERATORS:
-            return Fate(CONTROL)
-        return Fate(GONE, self._after(node)) if node.reached else Fate(UNREACHED)
+            return Outcome(CONTROL)
+        return Outcome(GONE, self._after(node)) if node.reached else Outcome(UNREACHED)
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """How many nodes there are of each fate, stored constants left out."""
+        """How many nodes there are of each outcome, stored constants left out."""
         return Counter(self.of(node).kind for node in self._record.nodes if node.operator != "Constant")
 
     def together(self, first: str, second: str) -> bool:

@@ -1,8 +1,8 @@
-"""Rows that drive each other out of the first-level cache.
+"""Set conflicts: rows whose lines fall into the same sets of the first-level cache.
 
 A register tile of a contraction walks over its rows side by side, an element of each at a time, and wants the lines in
-which they are to stay until all their elements were read. Lines whose addresses differ by a multiple of `SPAN` share a
-few places: rows of 1024 floats all of them. They are stored a line further apart then.
+which they are to stay until all their elements were read. Lines whose addresses differ by a multiple of `SPAN` share
+one set: rows of 1024 floats all of them. Their leading dimension is padded by a line then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from opweld.tensor.expr import Load
 from opweld.tensor.program import Tensor
 
 SPAN = 4096
-"""Bytes after which addresses share a place in the first-level cache: the size of one of its ways."""
+"""Bytes after which addresses fall into the same set of the first-level cache: the size of one of its ways."""
 
 Reader = tuple[Tensor, Lanes]
 """A contraction, and its lanes; across them it reads the value in question."""
@@ -39,7 +39,7 @@ def rows_apart(
     ledger: Ledger,
 ) -> Storage:
     """Storage of a value, with its rows apart where contractions walk over rows that meet; `loads` are all of it."""
-    seconds = sum(_crowded(*reader, dense, expected, target) for reader in readers)
+    seconds = sum(_conflict_seconds(*reader, dense, expected, target) for reader in readers)
     if not seconds:
         return dense
     added = expected(spaced.elements - dense.elements) * dense.dtype.bytes
@@ -55,14 +55,14 @@ def rows_apart(
             Alternative("apart", added, seconds=None if failed else traffic(added, target)),
         ),
         prefer="dense" if failed else None,
-        reason=f"rows that are walked side by side lie a multiple of {SPAN} bytes apart, where one drives out another",
+        reason=f"rows that are walked side by side lie a multiple of {SPAN} bytes apart, in the same cache sets",
         failed=failed,
     )
     return spaced if choice == "apart" else dense
 
 
-def _crowded(tensor: Tensor, lanes: Lanes, storage: Storage, expected: Expected, target: Target) -> float:
-    """Seconds in which lines that were driven out come again from the second-level cache, one for each element."""
+def _conflict_seconds(tensor: Tensor, lanes: Lanes, storage: Storage, expected: Expected, target: Target) -> float:
+    """Seconds in which lines that were evicted come again from the second-level cache, one for each element."""
     node = lanes.across
     assert node is not None and lanes.axis is not None
     address = storage.address(node.indices)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opweld.fuse.web import Web, key_of, of_one_node, terms_of, too_much
+from opweld.fuse.use_def import UseDef, key_of, of_one_node, terms_of, too_much
 from opweld.ledger import Ledger
 from opweld.schedule.expected import expected_sizes
 from opweld.target import Target
@@ -13,18 +13,18 @@ from tests.unit.fuse.programs import Builder
 from tests.unit.tile import programs
 
 
-def web_of(program: TensorProgram) -> Web:
-    return Web(program, expected_sizes(program), Target.of("x86-64-v4"), Ledger())
+def web_of(program: TensorProgram) -> UseDef:
+    return UseDef(program, expected_sizes(program), Target.of("x86-64-v4"), Ledger())
 
 
-def diamond() -> Web:
+def diamond() -> UseDef:
     build = Builder()
     top = build.map("tanh", "x")
     build.pair("add", build.map("abs", top), build.map("neg", top))
     return web_of(build.program("t3"))
 
 
-def names(web: Web, value: str) -> list[str]:
+def names(web: UseDef, value: str) -> list[str]:
     return [key_of(user) for user in web.users(value)]
 
 

@@ -1,6 +1,6 @@
 """A node over operands whose axes lie in another order: which operators can be computed so, and how they are written.
 
-An order says where axes go: axis a of what is written lies at order[a] of what is turned. That is what a Transpose of
+An order says where axes go: axis a of what is written lies at order[a] of what is permuted. That is what a Transpose of
 this `perm` read."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.rewrite.rules.bounds import BY_INPUT
-from opweld.rewrite.rules.selection import BROADCAST, ONE_EACH
+from opweld.rewrite.rules.selection import BROADCAST, ELEMENTWISE
 from opweld.rewrite.rules.target import SINCE
 from opweld.rewrite.scope import Array, Scope, attribute, kept, operand
 from opweld.tensor.dim import ONE, Dim
@@ -21,18 +21,18 @@ from opweld.tensor.dim import ONE, Dim
 Order = tuple[int, ...]
 
 Write = Callable[[Sequence[ir.Value | None]], Sequence[ir.Value]]
-"""Adds the node over inputs of which the operands are turned; returns its results."""
+"""Adds the node over inputs of which the operands are permuted; returns its results."""
 
 
 @dataclass(frozen=True)
-class Turned:
+class Permuted:
     """How a node is written in another order.
 
     Attributes:
-        operands: the positions of the inputs that are turned.
+        operands: the positions of the inputs that are permuted.
         write: adds it.
-        results: whether its results are turned; else they are the same in either order.
-        stored: tensors that are turned now.
+        results: whether its results are permuted; else they are the same in either order.
+        stored: tensors that are permuted now.
         more: nodes that it takes beyond one.
         product: whether a product becomes a convolution, or the other way round.
     """
@@ -45,7 +45,7 @@ class Turned:
     product: bool = False
 
 
-UNARY = ONE_EACH | {
+UNARY = ELEMENTWISE | {
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cos", "Cosh", "IsInf", "IsNaN", "Shrink", "Sin",
     "Sinh", "Tan",
 }  # fmt: skip
@@ -57,7 +57,7 @@ REDUCING = frozenset((
     "ReduceSum", "ReduceSumSquare",
 ))  # fmt: skip
 
-LAYING_OUT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 BY_NUMPY = 7
 """The opset since which operands are broadcast from the last axis on."""
@@ -71,18 +71,18 @@ def inverse(order: Order) -> Order:
     return tuple(int(axis) for axis in np.argsort(order))
 
 
-def turned_shape(shape: Sequence[Dim], order: Order) -> tuple[Dim, ...]:
-    """The shape of what is turned."""
+def permuted_shape(shape: Sequence[Dim], order: Order) -> tuple[Dim, ...]:
+    """The shape of what is permuted."""
     return tuple(shape[axis] for axis in inverse(order))
 
 
 def keeps_elements(shape: Sequence[Dim], order: Order) -> bool:
-    """Whether what is turned has its elements in the same order in memory: only axes of one element change places."""
+    """Whether what is permuted has its elements in the same order in memory: only axes of one element change places."""
     moved = [order[axis] for axis, extent in enumerate(shape) if extent != ONE]
     return moved == sorted(moved)
 
 
-def turned(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def permuted(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     """How a node is written where the axes of its operands, or results, lie in another order; None where it cannot."""
     if node.domain not in ("", "ai.onnx"):
         return None
@@ -90,7 +90,7 @@ def turned(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
     first = scope.shape(operand(node, 0))
     if first is None or -1 in ranks:
         return None
-    if node.op_type in LAYING_OUT:
+    if node.op_type in RESHAPES:
         return _laid_out(node, order, scope)
     if node.op_type in COMBINING:
         return _combined(node, order, scope)
@@ -106,7 +106,7 @@ def turned(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
     return None if known is None else known(node, order, scope)
 
 
-def written(node: ir.Node, scope: Scope, operands: tuple[int, ...] = (0,), **changed: Any) -> Turned:
+def written(node: ir.Node, scope: Scope, operands: tuple[int, ...] = (0,), **changed: Any) -> Permuted:
     """The same node, with other attributes."""
     attributes = {**kept(node), **changed}
     wanted = [bool(value.name) for value in node.outputs]
@@ -114,15 +114,15 @@ def written(node: ir.Node, scope: Scope, operands: tuple[int, ...] = (0,), **cha
     def write(inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value]:
         return scope.add_several(node, node.op_type, inputs, wanted, **attributes)
 
-    return Turned(operands, write)
+    return Permuted(operands, write)
 
 
-def _same(node: ir.Node, scope: Scope) -> Turned:
+def _same(node: ir.Node, scope: Scope) -> Permuted:
     return written(node, scope)
 
 
-def _combined(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
-    """Operands of as many axes are turned, stored ones now; single numbers are what they are."""
+def _combined(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
+    """Operands of as many axes are permuted, stored ones now; single numbers are what they are."""
     whole = scope.shape(node.outputs[0])
     if whole is None or len(whole) != len(order) or scope.opset < BY_NUMPY:
         return None
@@ -146,7 +146,7 @@ def _combined(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
         read = _with_stored(node, inputs, stored, lambda array: _turned_operand(array, order), scope)
         return [scope.add(node, node.op_type, read, **kept(node))]
 
-    return Turned(tuple(operands), write, stored=tuple(stored.values()))
+    return Permuted(tuple(operands), write, stored=tuple(stored.values()))
 
 
 def _with_stored(
@@ -156,7 +156,7 @@ def _with_stored(
     turn: Callable[[Array], Array],
     scope: Scope,
 ) -> Sequence[ir.Value | None]:
-    """The inputs of a node, with the stored ones among them turned now."""
+    """The inputs of a node, with the stored ones among them permuted now."""
     read = list(inputs)
     for position, value in stored.items():
         known = scope.constant(value)
@@ -166,7 +166,8 @@ def _with_stored(
 
 
 def _turned_operand(array: Array, order: Order) -> Array:
-    """What is broadcast against something, for what is broadcast against that turned; without axes it does not need."""
+    """What is broadcast against something, for what is broadcast against that permuted; without axes it does not
+    need."""
     if array.size == 1:
         return array
     wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(inverse(order))
@@ -175,10 +176,10 @@ def _turned_operand(array: Array, order: Order) -> Array:
     return wide
 
 
-def _axis(default: int, since: int = 0) -> Callable[[ir.Node, Order, Scope], Turned | None]:
+def _axis(default: int, since: int = 0) -> Callable[[ir.Node, Order, Scope], Permuted | None]:
     """Operators along one axis, which an attribute says."""
 
-    def check(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+    def check(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
         if scope.opset < since:
             return None
         axis = int(attribute(node, "axis", default)) % len(order)
@@ -187,7 +188,7 @@ def _axis(default: int, since: int = 0) -> Callable[[ir.Node, Order, Scope], Tur
     return check
 
 
-def _joined(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _joined(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     axis = order[int(attribute(node, "axis", 1)) % len(order)]
     stored = {at: value for at, value in enumerate(node.inputs) if value and scope.constant(value) is not None}
     if any(scope.shape(value) is None for value in node.inputs):
@@ -198,10 +199,10 @@ def _joined(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
         return [scope.add(node, "Concat", read, axis=axis)]
 
     operands = tuple(at for at in range(len(node.inputs)) if at not in stored)
-    return Turned(operands, write, stored=tuple(stored.values()))
+    return Permuted(operands, write, stored=tuple(stored.values()))
 
 
-def _by_one_index(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _by_one_index(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     """A Gather that keeps its axis."""
     indices = scope.shape(operand(node, 1))
     if indices is None or len(indices) != 1:
@@ -209,7 +210,7 @@ def _by_one_index(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
     return written(node, scope, axis=order[int(attribute(node, "axis", 0)) % len(order)])
 
 
-def _quantized(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _quantized(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     scale = scope.shape(operand(node, 1))
     if scale is None or len(scale) > 1:
         return None
@@ -218,7 +219,7 @@ def _quantized(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
     return _axis(1, since=ONE_AXIS)(node, order, scope)
 
 
-def _reduced(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _reduced(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     axes = scope.integers(node, "axes", 1)
     if not axes:
         return None
@@ -236,20 +237,20 @@ def _reduced(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
         named = scope.store(node, np.array(moved, np.int64))
         return [scope.add(node, node.op_type, [inputs[0], named], **attributes)]
 
-    return Turned((0,), write, results=keeps)
+    return Permuted((0,), write, results=keeps)
 
 
-def _first_of(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _first_of(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     """ArgMax and ArgMin."""
     axis = int(attribute(node, "axis", 0)) % len(order)
     stays = [order[other] for other in range(len(order)) if other != axis]
     if not attribute(node, "keepdims", 1):
         found = written(node, scope, axis=order[axis])
-        return Turned(found.operands, found.write, results=False) if stays == sorted(stays) else None
+        return Permuted(found.operands, found.write, results=False) if stays == sorted(stays) else None
     return written(node, scope, axis=order[axis])
 
 
-def _padded(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _padded(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     pads = scope.integers(node, "pads", 1)
     named = operand(node, 3)
     axes = list(range(len(order))) if named is None else scope.integers(node, "axes", 3)
@@ -266,10 +267,10 @@ def _padded(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
         read = [inputs[0], scope.store(node, np.array(total, np.int64)), *inputs[2:3]]
         return [scope.add(node, "Pad", read, **kept(node))]
 
-    return Turned((0,), write)
+    return Permuted((0,), write)
 
 
-def _cut(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _cut(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     if "axes" in node.attributes or operand(node, 3) is not None:
         axes = scope.integers(node, "axes", 3)
     else:
@@ -285,10 +286,10 @@ def _cut(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
         named = scope.store(node, np.array(moved, np.int64))
         return [scope.add(node, "Slice", [*inputs[:3], named, *inputs[4:]])]
 
-    return Turned((0,), write)
+    return Permuted((0,), write)
 
 
-def _pooled(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _pooled(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     """The mean over all axes but the first two, which ReduceMean takes wherever they lie."""
     operator = "ReduceMean" if node.op_type == "GlobalAveragePool" else "ReduceMax"
     moved = sorted(order[2:])
@@ -298,14 +299,14 @@ def _pooled(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
             return [scope.add(node, operator, inputs, axes=moved)]
         return [scope.add(node, operator, [*inputs, scope.store(node, np.array(moved, np.int64))])]
 
-    return Turned((0,), write)
+    return Permuted((0,), write)
 
 
 REDUCED_BY_INPUT = 18
 """The opset in which the axes of ReduceMean and ReduceMax became an input."""
 
 
-def _normalised(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _normalised(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     """Rows of the last axes, where those stay."""
     axis = int(attribute(node, "axis", -1)) % len(order)
     if any(order[at] != at for at in range(axis, len(order))) or any(value.uses() for value in node.outputs[1:]):
@@ -313,7 +314,7 @@ def _normalised(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
     return written(node, scope)
 
 
-def _product(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
+def _product(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
     """Matrices, whose axes stay; or rows by a stored matrix, of which the last does."""
     left, right = (scope.shape(operand(node, position)) for position in (0, 1))
     if left is None or right is None or order[-1] != len(order) - 1:
@@ -325,8 +326,8 @@ def _product(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
     return None
 
 
-def _laid_out(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
-    """What only lays out elements anew may read them turned, or give them turned, where they keep their order."""
+def _laid_out(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
+    """What only lays out elements anew may read them permuted, or give them permuted, where they keep their order."""
     before, after = scope.shape(node.inputs[0]), scope.shape(node.outputs[0])
     if before is None or after is None or scope.constant(node.inputs[0]) is not None or scope.opset < SINCE:
         return None
@@ -334,7 +335,7 @@ def _laid_out(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
     gives = len(after) == len(order) and keeps_elements(after, order)
     if not reads and not gives:
         return None
-    wanted = [dim.constant for dim in (after if reads else turned_shape(after, order))]
+    wanted = [dim.constant for dim in (after if reads else permuted_shape(after, order))]
     if wanted.count(None) > 1 or 0 in wanted or (None in wanted and 0 in [dim.constant for dim in before]):
         return None
 
@@ -342,10 +343,10 @@ def _laid_out(node: ir.Node, order: Order, scope: Scope) -> Turned | None:
         target = scope.store(node, np.array([-1 if size is None else size for size in wanted], np.int64))
         return [scope.add(node, "Reshape", [inputs[0], target])]
 
-    return Turned((0,), write, results=False) if reads else Turned((), write)
+    return Permuted((0,), write, results=False) if reads else Permuted((), write)
 
 
-ALONG: dict[str, Callable[[ir.Node, Order, Scope], Turned | None]] = {
+ALONG: dict[str, Callable[[ir.Node, Order, Scope], Permuted | None]] = {
     "ArgMax": _first_of,
     "ArgMin": _first_of,
     "Concat": _joined,

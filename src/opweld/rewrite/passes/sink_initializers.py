@@ -18,7 +18,7 @@ ROOM = 1 << 30
 """Bytes of all that is moved: protobuf's messages have an end."""
 
 
-def bring_home(model: ir.Model) -> None:
+def sink_initializers(model: ir.Model) -> None:
     """Moves the tensors of the model's graph into the innermost body that has all their readers."""
     around = _owners(model.graph)
     room = ROOM

@@ -35,7 +35,7 @@ WHOLE = 64
 """Elements of which parts are multiples, so that loops over them are; the last one has as many at least."""
 
 
-def part_sums(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
+def split_k(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
     """Contractions in parts where that is predicted to be faster, each a decision of the ledger.
 
     A part has the lanes of the whole. Where what it leaves lies like the result, `reuse` computes that in place."""
@@ -126,7 +126,7 @@ def _choose(region: Region, axis: Axis, placed: Placed, expected: Expected, targ
     best = min(prices, key=lambda count: prices[count])
     sure = prices[best] < SURE * prices[1]
     chosen = ledger.decide(
-        rule="place.sums",
+        rule="place.split_k",
         site=region.origin,
         subject=(tensor.name,),
         alternatives=[Alternative(str(count), seconds=seconds) for count, seconds in prices.items()],

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from opweld.fuse.region import Kind
-from opweld.place import sums
+from opweld.place import split_k
 from opweld.place.parse import parse_placed
 from opweld.place.text import print_placed
 from opweld.target import Target
@@ -29,40 +29,40 @@ def parts(compiled: Compiled) -> list[str]:
 
 def test_rows_that_do_not_fit_are_summed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of a size that is interpreted, all of that is little.
-    monkeypatch.setattr(sums, "LAUNCH", 0.0)
-    monkeypatch.setattr(sums, "SURE", 1.0)
+    monkeypatch.setattr(split_k, "LAUNCH", 0.0)
+    monkeypatch.setattr(split_k, "SURE", 1.0)
     compiled = compile_text(LONG, target=SMALL)
     assert parts(compiled) == ["Relu 0 sums-0"]
     assert compiled.names == ["contraction", "contraction"]
-    (decision,) = (d for d in compiled.ledger if d.rule == "place.sums")
+    (decision,) = (d for d in compiled.ledger if d.rule == "place.split_k")
     assert decision.fired and "stays in the second-level cache" in decision.reason
 
 
 def test_rows_that_fit_are_summed_at_once() -> None:
     compiled = compile_text(LONG, target=replace(SMALL, l2_bytes=1 << 20))
     assert not parts(compiled)
-    (decision,) = (d for d in compiled.ledger if d.rule == "place.sums")
+    (decision,) = (d for d in compiled.ledger if d.rule == "place.split_k")
     assert not decision.fired and "stay in the second-level cache" in decision.reason
 
 
 def test_short_sums_are_not_asked_about() -> None:
     compiled = compile_text(programs.dense(14, 1000, 96), target=SMALL)
-    assert not [d for d in compiled.ledger if d.rule == "place.sums"]
+    assert not [d for d in compiled.ledger if d.rule == "place.split_k"]
 
 
-@pytest.mark.parametrize("disable", ["place.sums", "place"])
+@pytest.mark.parametrize("disable", ["place.split_k", "place"])
 def test_disabled_sums_are_whole(disable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "LAUNCH", 0.0)
-    monkeypatch.setattr(sums, "SURE", 1.0)
+    monkeypatch.setattr(split_k, "LAUNCH", 0.0)
+    monkeypatch.setattr(split_k, "SURE", 1.0)
     assert not parts(compile_text(LONG, target=SMALL, disable=(disable,)))
 
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 20 elements wherever a sum has more."""
-    monkeypatch.setattr(sums, "SHORTEST", 11)
-    monkeypatch.setattr(sums, "ROOM", 0.0)
-    monkeypatch.setattr(sums, "_choose", lambda *_: 20)
+    monkeypatch.setattr(split_k, "SHORTEST", 11)
+    monkeypatch.setattr(split_k, "ROOM", 0.0)
+    monkeypatch.setattr(split_k, "_choose", lambda *_: 20)
 
 
 @pytest.mark.usefixtures("always")
@@ -106,9 +106,11 @@ output y = y
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_programs_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "SHORTEST", 2)
+    monkeypatch.setattr(split_k, "SHORTEST", 2)
     # A part of one element would be no sum.
-    monkeypatch.setattr(sums, "_choose", lambda _, axis, *rest: next(n for n in (3, 4, 5) if int(axis.extent) % n != 1))
+    monkeypatch.setattr(
+        split_k, "_choose", lambda _, axis, *rest: next(n for n in (3, 4, 5) if int(axis.extent) % n != 1)
+    )
     check(programs.PROGRAMS[name])
 
 

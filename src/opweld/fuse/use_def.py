@@ -32,7 +32,7 @@ MOST_TERMS = 40
 this, a kernel would spend longer on the place of an element than on the element."""
 
 
-class Web:
+class UseDef:
     """Items by the first value they give, in program order; users of each value; facts that are asked again and again.
 
     An item is replaced by a new form of itself under the same name, or removed. Its place in the order stays."""
