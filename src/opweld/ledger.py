@@ -1,10 +1,10 @@
-"""The ledger: every decision of every stage, with what else could have been done and why it was not.
+"""The ledger: every decision of every stage, with its alternatives and the reason of the choice.
 
-A stage never chooses on its own. It names the alternatives, the first of which is a baseline that is always legal, says
-which one it prefers, and takes what `Ledger.decide` answers. Because the ledger may answer with the baseline, any
-prefix of the decisions is a correct compiler: a level leaves rules at their baseline, `disable` switches single
-decisions, rules or stages off, `prefix=k` grants the first k requests only, and a pin takes one alternative of a
-decision whatever the stage wants.
+A stage never chooses on its own. It lists the alternatives, the first of which is a baseline that is always legal, says
+which one it prefers, and takes the one that `Ledger.decide` returns. Because every decision may return its baseline,
+any prefix of the decisions gives a correct compiler: a level keeps rules at their baseline, `disable` does so for
+single decisions, rules or stages, `prefix=k` grants the first k requests only, and a pin selects one alternative of a
+decision whatever the stage prefers.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from opweld.rules import LEVELS, RULES, DecisionRule, allowed, stage_of
 from opweld.typed import decoded, plain
 
 Amount = int | str | None
-"""A number of bytes or FLOPs: an integer, an expression over symbolic dims as text, or None where nobody counted."""
+"""A number of bytes or FLOPs: an integer, an expression over symbolic dims as text, or None where not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """One way to do something, with its predicted memory traffic (bytes), arithmetic (FLOPs) and time (seconds).
 
-    `measured`: seconds that the kernels of its region took on the machine that compiled, where that was tried; of what
-    changes more than its region, seconds of a run."""
+    `measured`: seconds of its region's kernels on the compiling machine, where they were timed; seconds of a whole run
+    for an alternative that changes more than its region."""
 
     name: str
     bytes: Amount = None
@@ -42,13 +42,13 @@ class Alternative:
 
 
 MEASURED = "measured on this machine"
-"""The reason of what was measured."""
+"""The reason of a decision that was taken by measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a decision: the alternative to take, seconds by alternative, and what the ledger gives as
-    the reason; see `opweld.tune`."""
+    """The measurements of a decision: the alternative to take, seconds by alternative, and the reason to record; see
+    `opweld.tune`."""
 
     taken: str
     seconds: Mapping[str, float] = field(hash=False)
@@ -56,17 +56,17 @@ class Measured:
 
 
 def cheapest(alternatives: Sequence[Alternative]) -> Alternative:
-    """The alternative of the fewest predicted seconds, the first of equals; what nobody predicted is never cheap."""
+    """The alternative with the least predicted time, the first of equals; one without a prediction comes last."""
     return min(alternatives, key=lambda a: float("inf") if a.seconds is None else a.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One entry of the ledger. `alternatives[0]` is the baseline; `failed` holds the values of what said no.
+    """One entry of the ledger. `alternatives[0]` is the baseline; `failed` holds the values of the failed predicate.
 
-    What was taken may be a field of a schedule: that of the region of the variant whose first output has the label
-    `region`, in its `part` (see `Schedule.fields`). Of other decisions both are empty.
-    `level` is the first at which more than the baseline is taken, where that is another than the rule's."""
+    A decision may set a field of a schedule: `region` is then the label of the region's first output, `part` the field
+    (see `Schedule.fields`); otherwise both are empty.
+    `level` is the lowest that permits more than the baseline, where it differs from the rule's."""
 
     id: str
     rule: str
@@ -95,12 +95,12 @@ class Decision:
 
     @property
     def fired(self) -> bool:
-        """Whether something better than the baseline was taken."""
+        """Whether another alternative than the baseline was taken."""
         return self.taken != self.baseline
 
     @property
     def overridden(self) -> bool:
-        """Whether the stage wanted something else than it got, because of the level, `disable`, a pin or `prefix`."""
+        """Whether the level, `disable`, a pin or `prefix` changed what the stage preferred."""
         return self.taken != self.preferred
 
     @property
@@ -115,7 +115,7 @@ class Decision:
 
     @property
     def saved_bytes(self) -> int | None:
-        """Bytes from the baseline to the taken (or else the best) alternative; None where not counted as integers."""
+        """Bytes that the taken (or else the best) alternative saves over the baseline; None where not integers."""
         base = self.alternatives[0].bytes
         chosen = [a for a in self.alternatives[1:] if not self.fired or a.name == self.taken]
         others = [a.bytes for a in chosen if isinstance(a.bytes, int)]
@@ -132,17 +132,17 @@ class Ledger:
     Args:
         level: one of `rules.LEVELS`; rules of higher levels stay at their baseline.
         disable: ids, rules (`fuse.epilogue`) or stages (`fuse`) whose decisions stay at their baseline.
-        pins: by id of a decision, the name of the alternative to take whatever the stage wants.
-        given: what a schedules file says; a pin is stronger.
-        prefix: grant only the first `prefix` requests for something better than a baseline; None grants all.
+        pins: by id of a decision, the name of the alternative to take whatever the stage prefers.
+        given: the contents of a schedules file; a pin overrides it.
+        prefix: grant only the first `prefix` requests for another alternative than the baseline; None grants all.
         grants: whether to grant request number n (from 0); None grants all.
-        granted: the ids of the decisions whose requests are granted; None grants all. Of a ledger that has some, names
-            that meet no decision are no error, and a pin that is not legal is a baseline: decisions depend on others.
-        lenient: names that meet no decision are no error either, and what a pin or a schedules file says that is not
-            legal is a baseline: it was said of another compilation.
-        rules: the kinds of decisions that there can be, which `disable` may name whether they are met or not.
-        measured: by id of a decision, what was measured of it, which is stronger than what is predicted. What is not
-            legal, or not there, is passed over: it depends on what else is decided.
+        granted: the ids of the decisions whose requests are granted; None grants all. Implies `lenient`, because
+            granting only some decisions changes which others occur and what they allow.
+        lenient: ignores names that match no decision, and takes the baseline where a pin or a schedules file asks for
+            an illegal alternative: they may come from another compilation.
+        rules: the decision rules by name, which `disable` may name even if no decision of theirs occurs.
+        measured: measurements by id of a decision; they override predictions. One whose alternative is illegal or
+            missing is ignored: that depends on other decisions.
     """
 
     def __init__(
@@ -178,33 +178,32 @@ class Ledger:
         self._labels: dict[str, str] = {}
 
     def with_measured(self, measured: Mapping[str, Measured] | None = None) -> Ledger:
-        """A ledger that goes on from here, with what was measured beside what is known to be; this one stays as it
-        is."""
+        """A copy that continues from here, with these measurements added."""
         other = copy(self)
         other._decisions, other._by_id = list(self._decisions), dict(self._by_id)
         other._measured = {**self._measured, **(measured or {})}
         return other
 
     def noted(self, measured: Mapping[str, Measured]) -> Ledger:
-        """The same decisions, with what was measured of them; this one stays as it is."""
+        """A copy whose recorded decisions hold these measurements."""
         other = self.with_measured(measured)
         other._decisions = [d if d.id not in measured else _noted(d, measured[d.id]) for d in self]
         other._by_id = {d.id: d for d in other._decisions}
         return other
 
     def variant(self, name: str, labels: Mapping[str, str]) -> None:
-        """From now on decisions are about this variant of the model: the same node may be decided anew.
+        """Starts the decisions of a variant of the model; the same node has separate decisions in each variant.
 
-        `labels` says what each value is called in ids; see `tensor.label.labels`."""
+        `labels`: the name of each value in decision ids; see `tensor.label.labels`."""
         self._variant = name
         self._labels = dict(labels)
 
     def label(self, name: str) -> str:
-        """What a value is called in ids and in schedules files."""
+        """The name of a value in decision ids and in schedules files."""
         return self._labels.get(name, name)
 
     def call(self, name: str, label: str) -> None:
-        """Says what a value is called that a stage adds to the program."""
+        """Sets the label of a value that a stage adds to the program."""
         self._labels[name] = label
 
     def decide(
@@ -222,23 +221,22 @@ class Ledger:
     ) -> str:
         """Records a decision and returns the name of the alternative to take.
 
-        That is the pinned one; else, where this kind of request is granted, the one that the stage prefers; else the
-        baseline.
+        That is the pinned one; else, where the request is granted, the one that the stage prefers; else the baseline.
 
         Args:
             rule: `stage.heuristic`, one of `rules.RULES`.
             site: names of the graph nodes that it is about.
-            subject: what it is about among all decisions of this rule: names of values (of an edge: both its ends),
-                the same in every compilation of the model, whatever else is decided (loops are counted as they come).
-            alternatives: what can be done; the first must be legal whatever else is decided.
-            prefer: the name of the alternative that the stage wants; the one of the fewest `seconds` where None.
+            subject: names of values that identify the decision among those of this rule (for an edge, both its ends);
+                they must not depend on other decisions (loops are numbered in order of appearance).
+            alternatives: the choices; the first must be legal whatever else is decided.
+            prefer: the name of the alternative that the stage prefers; None: the one with the least `seconds`.
             reason: why, in a phrase.
-            failed: the values of the predicate that ruled the other alternatives out: then only the first is legal; or,
-                by the name of each alternative that is not legal, why.
-            field: where the answer goes to a schedule: the first output of the region, and the part of its schedule.
-            level: the first at which more than the baseline is taken, where it is another than the rule's.
+            failed: either the values of the predicate that rules out all alternatives but the first, or the reason of
+                each illegal alternative by its name.
+            field: for a field of a schedule: the first output of the region, and the field's name.
+            level: the lowest level that permits more than the baseline, where it differs from the rule's.
 
-        Raises OptionError when a pin or a schedules file names an alternative that is not there, or not legal.
+        Raises OptionError when a pin or a schedules file names an alternative that does not exist or is not legal.
         """
         names = [a.name for a in alternatives]
         wanted = cheapest(alternatives).name if prefer is None else prefer
@@ -286,7 +284,7 @@ class Ledger:
         return taken
 
     def _said(self, identity: str, rule: str, region: str, part: str, baseline: str) -> tuple[str, str] | None:
-        """What the user said that a decision must be, and where; None where it is free."""
+        """The alternative that a pin or a schedules file demands, and its source as text; None where neither does."""
         if identity in self._pins:
             return self._pins[identity], f"pin {identity}={self._pins[identity]}"
         if self.given is None:
@@ -308,7 +306,7 @@ class Ledger:
         return identity
 
     def _wish(self, identity: str, rule: str, level: str) -> bool:
-        """Whether something better than a baseline is granted."""
+        """Counts a request for another alternative than the baseline, and says whether it is granted."""
         number = self._wishes
         self._wishes += 1
         if identity in self._disable or not self.allows(rule, level):
@@ -318,20 +316,20 @@ class Ledger:
         return (self._prefix is None or number < self._prefix) and (self._grants is None or self._grants(number))
 
     def allows(self, rule: str, level: str = "") -> bool:
-        """Whether decisions of a rule may take more than their baseline: it is not disabled, nor of a higher level."""
+        """Whether decisions of a rule may leave their baseline: neither disabled nor of a higher level."""
         return not self._disable & {rule, stage_of(rule)} and allowed(rule, self._level, level, self._rules)
 
     def free(self, decision: Decision) -> bool:
-        """Whether another alternative of a decision that was taken here would be granted: nothing pins it, disables it
-        or holds it back by its level."""
+        """Whether another alternative of this recorded decision would be granted: it is neither pinned nor disabled,
+        and the level permits it."""
         held = decision.pinned or decision.id in self._disable or decision.overridden
         return not held and self.allows(decision.rule, decision.level)
 
     def check_names(self) -> None:
-        """Raises OptionError when a pin, an entry of `disable` or a line of the schedules file met no decision: it is
-        misspelt, or of another model.
+        """Raises OptionError when a pin, an entry of `disable` or a line of the schedules file matches no decision: it
+        is misspelt, or belongs to another model.
 
-        To be called when everything is decided."""
+        To be called after the last decision."""
         if self.lenient:
             return
         known = {*self._by_id, *self._rules, *map(stage_of, self._rules), *(d.rule for d in self._decisions)}
@@ -346,7 +344,7 @@ class Ledger:
 
     @property
     def requests(self) -> int:
-        """How many decisions asked for more than their baseline: the range of a useful `prefix`."""
+        """The number of requests for another alternative than the baseline: the largest useful `prefix`."""
         return self._wishes
 
     def __iter__(self) -> Iterator[Decision]:
@@ -362,7 +360,7 @@ class Ledger:
         return {rule: (fired[rule], total[rule]) for rule in total}
 
     def near_misses(self) -> list[Decision]:
-        """What almost happened: most expensive first by the bytes it costs, uncounted and symbolic ones last."""
+        """Near misses, by the bytes that each would save: most first, uncounted and symbolic ones last."""
         return sorted((d for d in self._decisions if d.near_miss), key=lambda d: -(d.saved_bytes or 0))
 
     def about(self, node: str) -> list[Decision]:
@@ -381,7 +379,7 @@ class Ledger:
 
     @classmethod
     def of(cls, decisions: Sequence[Decision]) -> Ledger:
-        """A ledger of decisions that were taken elsewhere."""
+        """A ledger that holds decisions of another one."""
         ledger = cls()
         ledger._decisions = list(decisions)
         ledger._wishes = sum(d.preferred != d.baseline for d in decisions)
@@ -403,7 +401,7 @@ def _noted(decision: Decision, measured: Measured) -> Decision:
 
 
 def _legal(names: Sequence[str], wanted: str, failed: Mapping[str, int | str]) -> Sequence[str]:
-    """The alternatives that may be taken, given what failed."""
+    """The names of the legal alternatives; `failed` as for `Ledger.decide`."""
     if not failed or wanted != names[0] or all(key in names for key in failed):
         return [name for name in names if name not in failed]
     return names[:1]
@@ -417,7 +415,7 @@ def _pinned(
     legal: Sequence[str],
     failed: Mapping[str, int | str],
 ) -> str:
-    """The alternative that was asked for. Raises OptionError when it is not there, or not legal."""
+    """The pinned alternative. Raises OptionError when it does not exist or is not legal."""
     if alternative not in names:
         raise OptionError(f"{where}: {rule} has no alternative {alternative!r} here, only {', '.join(names)}")
     if alternative not in legal:

@@ -1,6 +1,6 @@
 """The stages of compilation, one after the other; each has one input type and one output type.
 
-A stage is called through `stage`, by which it can be seen: its text, its checks, its time (`stages.py`)."""
+Every stage is called through a `stages.Stage`, which can print, verify and time what it makes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def read(model: object, options: Options, ledger: Ledger, stage: Stage = plain) -> Program:
-    """The stages between a model, as `source_of` takes it, and its programs."""
+    """Runs the stages from a model (anything that `source_of` accepts) to simplified tensor programs."""
     program = source_of(model).read(options, ledger, stage)
     program = stage("states", keep_states, program, options.states)
     flow = stage("simplify", simplify_flow, program.flow, ledger)
@@ -56,7 +56,7 @@ def generate(
     weights: Weights,
     stage: Stage = plain,
 ) -> Generated:
-    """Programs as a backend compiles them; constants go into the weights file on the way."""
+    """Compiles the programs with the target's backend, which writes their constants into `weights`."""
     flow, description, ledger = source.flow, source.description, source.ledger
     stages = backend_of(target).stages()
     entries: dict[str, VariantEntry] = {}
@@ -90,7 +90,7 @@ def generate(
 
 
 def _entry(nodes: Sequence[NodeEntry], program: TensorProgram, expected: Expected, made: Compiled[Any]) -> VariantEntry:
-    """What became of a variant; its segment is told later. `nodes` are what it was before anything was fused."""
+    """The record of a compiled variant, still without its segment. `nodes`: its nodes and their costs before fusion."""
     return VariantEntry(
         program.name,
         0,
@@ -107,7 +107,7 @@ def _entry(nodes: Sequence[NodeEntry], program: TensorProgram, expected: Expecte
 
 
 def _one_size(dim: Dim) -> int | str:
-    """A number, or the name of the one symbol that a size is; "" for any other."""
+    """The size as an integer, or the symbol's name where it is a single symbol; "" for any other polynomial."""
     if dim.constant is not None:
         return dim.constant
     return next((atom.name for atom in atoms_of(dim) if isinstance(atom, Symbol) and dim is atom.dim), "")
@@ -116,7 +116,7 @@ def _one_size(dim: Dim) -> int | str:
 def ledger_of(
     options: Options, granted: Collection[str] | None = None, measured: Mapping[str, Measured] | None = None
 ) -> Ledger:
-    """An empty ledger that decides as the options say; `granted` and `measured` as for `Ledger`."""
+    """An empty ledger with the options' level, pins and schedules; `granted` and `measured` as for `Ledger`."""
     given = None if options.schedules is None else parse_schedules(options.schedules_text, str(options.schedules))
     table = decided(options)
     if granted is None:
@@ -134,10 +134,10 @@ def ledger_of(
 
 
 def decided(options: Options) -> Mapping[str, DecisionRule]:
-    """The kinds of decisions that there can be in a compilation, by name."""
+    """The decision rules of a compilation by name, those of installed packages and of `options.rules` included."""
     if not options.rules and not extensions.count(extensions.RULES):
         return COMPILED
-    from opweld.rewrite.hoist import added, kinds  # what rewrites graphs is not loaded for models that are none
+    from opweld.rewrite.hoist import added, kinds  # imported late: tensor programs need no graph rewriting
 
     return {**COMPILED, **kinds(added(options.rules))}
 
@@ -157,8 +157,8 @@ def build_artifact(
 ) -> Built:
     """Runs every stage, compiles the sources, and writes the artifact into the workspace.
 
-    `ledger`: an empty one, which decides; that of the options where None. `source`: the model, read before in the same
-    compilation, with the ledger that decides. `stage` runs the stages, watched. `check`: see `Built.check`."""
+    `ledger`: an empty one; None makes it from the options. `source`: the model where it was already read in this
+    compilation, with its ledger. `stage` wraps the call of every stage. `check`: whether to call `Built.check`."""
     environment, backend, origin = Environment.read(), backend_of(target), source_of(model)
     stages = backend.stages()
     watched = Watched(environment.dump, environment.debug, stage, stages.forms)
@@ -188,7 +188,7 @@ def build_artifact(
 
 
 def foresee(model: object, options: Options, target: TargetMachine, progress: Progress | None = None) -> Account:
-    """What compiling would leave, found without a C compiler and without packing weights."""
+    """The account of a compilation, found without a C compiler and without packing weights."""
     ledger = ledger_of(options)
     made, _ = _foreseen(model, options, target, ledger, progress)
     return _account(made, ledger)
@@ -197,7 +197,7 @@ def foresee(model: object, options: Options, target: TargetMachine, progress: Pr
 def foresee_texts(
     model: object, options: Options, target: TargetMachine, progress: Progress | None = None
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """The same as the files that an artifact has of it, by name; and the files beside the model that it refers to."""
+    """The same as an artifact's text files by name; and the names of the external data files that the model uses."""
     ledger = ledger_of(options)
     made, external = _foreseen(model, options, target, ledger, progress)
     schedules = print_schedules(made.schedules, ledger)
@@ -222,7 +222,7 @@ def _account(made: Generated, ledger: Ledger) -> Account:
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """What is known of a model before anything is built; `schedules` as schedules files hold them."""
+    """A compiled model before its sources are built; `schedules` by (variant, region), as in schedules files."""
 
     description: Description
     model: CompiledModel[Any]
@@ -232,8 +232,8 @@ class Generated:
 
 @dataclass(frozen=True)
 class Built:
-    """An artifact folder, and the SHA-256 of each file beside the model that it was made from; what was generated, and
-    the decisions that led there."""
+    """An artifact folder, the SHA-256 of each external data file it was made from, what was generated, and the
+    decisions."""
 
     folder: Path
     external: Mapping[str, str]
@@ -242,11 +242,11 @@ class Built:
 
     @property
     def account(self) -> Account:
-        """What compiling left, as it is in the folder."""
+        """The account of the compilation, equal to the one read from the folder."""
         return _account(self.made, self.ledger)
 
     def check(self) -> None:
-        """Raises OptionError where something that the user named was never decided."""
+        """Raises OptionError where an option names a decision or region that the compilation does not have."""
         self.ledger.check_names()
         if self.ledger.given is not None and not self.ledger.lenient:
             fields = {at: dict(schedule.fields()) for at, schedule in self.made.schedules.items()}
@@ -256,7 +256,7 @@ class Built:
 def _segments(
     flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Compiled[Any]]
 ) -> tuple[CompiledSegment[Any], ...]:
-    """The segments of a model. Each has as inputs what its variants read; the first has those of the model."""
+    """Compiles the segments of a model. A segment's inputs are what its variants read; the first has the model's."""
     dead = dead_after(flow)
     made: list[CompiledSegment[Any]] = []
     for number, segment in enumerate(flow.segments):
@@ -271,8 +271,8 @@ def _segments(
 def _recorded(
     segments: Sequence[CompiledSegment[Any]], entries: Mapping[str, VariantEntry], description: Description
 ) -> tuple[VariantEntry, ...]:
-    """The variants of all segments, each with the number of its own, and the dims by the names that the model has: none
-    where it has one for several dims, as `?`."""
+    """The variants of all segments, each with its segment's number and the model's names of its dims. A name that the
+    model gives to several different dims, such as `?`, is dropped."""
     shapes = {info.name: info.shape or () for info in description.inputs}
 
     def named(symbol: SymbolEntry) -> SymbolEntry:

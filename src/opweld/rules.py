@@ -1,7 +1,7 @@
-"""Every kind of decision: what its baseline is, what else there is, and the level from which it may be taken.
+"""The table of decision rules: the baseline of each, its other alternatives, and the lowest level that permits them.
 
 The levels are nested: what `basic` may do, `extended` may do too. `opweld explain`, `--disable` and the documentation
-read this table, and a decision of a kind that is not in it fails a test.
+read this table; a test fails on a decision whose rule is not in it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LEVELS = ("none", "basic", "extended", "all")
-"""From the least to the most."""
+"""From the least to the most optimised."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,9 @@ class DecisionRule:
     """One kind of decision.
 
     Attributes:
-        level: the first of `LEVELS` at which more than the baseline is taken.
-        baseline: what is always legal. otherwise: what else there is. Both in a few words.
+        level: the lowest of `LEVELS` that permits another alternative than the baseline.
+        baseline: the alternative that is always legal, in a few words.
+        otherwise: the other alternatives, in a few words.
     """
 
     level: str
@@ -35,12 +36,12 @@ RULES: dict[str, DecisionRule] = {
     "fuse.epilogue": DecisionRule("basic", "separate", "computed on the accumulators"),
     "fuse.rows": DecisionRule("extended", "separate", "computed with the row"),
     "fuse.block": DecisionRule("extended", "separate", "computed in the same kernel, part by part, through scratch"),
-    "place.order": DecisionRule("all", "row-major", "lanes innermost, or as what it reads lies"),
+    "place.order": DecisionRule("all", "row-major", "lanes innermost, or in the order of its operand"),
     "place.halo": DecisionRule("none", "test edges", "padding in memory, or a padded copy"),
-    "place.rows": DecisionRule("all", "dense", "rows that share places in the cache lie a line further apart"),
+    "place.rows": DecisionRule("all", "dense", "rows padded by a cache line, against set conflicts"),
     "place.slice": DecisionRule("extended", "copy", "written into the whole"),
     "place.pack": DecisionRule("none", "strided, or lanes innermost", "blocked, or copied once"),
-    "place.split_k": DecisionRule("none", "1, all at once", "a long sum part by part, sums so far in memory between"),
+    "place.split_k": DecisionRule("none", "1, all at once", "a long sum in parts, partial sums in memory between them"),
     "place.state": DecisionRule("basic", "computed apart, and copied", "written in place"),
     "place.reuse": DecisionRule("basic", "own memory", "in place of a dying operand"),
     "schedule.lane": DecisionRule("none", "the first axis", "the axis along which vectors cost the least"),
@@ -50,7 +51,7 @@ RULES: dict[str, DecisionRule] = {
     "schedule.order": DecisionRule(
         "none",
         "all rows pass over a block of weights",
-        "all weights pass over a tile of rows; or forth and back, step by step",
+        "all weights pass over a tile of rows; or in serpentine order",
     ),
     "schedule.span": DecisionRule("none", "0, all of them", "rows that pass over a block of weights: MC"),
     "schedule.taps": DecisionRule("none", "a loop", "written out"),
@@ -67,8 +68,8 @@ RULES: dict[str, DecisionRule] = {
         "extended", "0, all at once", "columns of a softmax at a time, with states: no row is whole"
     ),
     "schedule.masked": DecisionRule("extended", "computed", "columns of a softmax that its mask rules out are skipped"),
-    "schedule.unroll": DecisionRule("none", "1", "bodies of an inner loop laid out in a row"),
-    "schedule.prefetch": DecisionRule("none", "0", "the next panel of weights is fetched meanwhile"),
+    "schedule.unroll": DecisionRule("none", "1", "iterations of an inner loop written out"),
+    "schedule.prefetch": DecisionRule("none", "0", "the next panel of weights is prefetched"),
     "schedule.separate": DecisionRule("none", "no", "loads are not shared between accumulations"),
     "schedule.phase": DecisionRule("basic", "a phase of its own", "with launches that do not depend on it"),
 }
@@ -140,12 +141,12 @@ REWRITES: dict[str, DecisionRule] = {
 """Decisions about ONNX graphs: those of `opweld optimize`."""
 
 HOISTED = ("rewrite.consecutive", "rewrite.selection")
-"""Those that compiling takes too: what only the graph shows cheaply. The rest the tensor program sees by itself; and
-siblings are better apart there, where each of Q, K and V is written in the order that its reader wants: merged, BERT
-and ViT took 3% longer."""
+"""The rewrites that compiling applies too, because only the graph shows them cheaply. The tensor program makes the
+others unnecessary; and `siblings` would be slower: apart, each of Q, K and V is written in the order that its reader
+wants; merged, BERT and ViT took 3% longer."""
 
 COMPILED = RULES | {name: REWRITES[name] for name in HOISTED}
-"""Decisions of compiling."""
+"""The decision rules of compiling."""
 
 
 def stage_of(rule: str) -> str:
@@ -154,9 +155,9 @@ def stage_of(rule: str) -> str:
 
 
 def allowed(rule: str, level: str, first: str = "", added: Mapping[str, DecisionRule] = RULES) -> bool:
-    """Whether a level takes more than the baseline of a rule; a rule that is in no table always may. `first`: the
-    first level at which one decision may, where it is another than the rule's. `added`: the table of other packages'
-    rules."""
+    """Whether a level permits other alternatives than a rule's baseline; always for a rule that is in no table.
+    `first`: the lowest such level of a single decision, where it differs from the rule's. `added`: the table of rules
+    of other packages."""
     known = RULES.get(rule) or REWRITES.get(rule) or added.get(rule)
     first = first or (LEVELS[0] if known is None else known.level)
     return LEVELS.index(first) <= LEVELS.index(level)

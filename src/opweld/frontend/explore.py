@@ -1,7 +1,7 @@
-"""The segments of a model and the variants of each.
+"""Finds the segments of a model and the variants of each.
 
-What inference defers becomes a segment after the one that it is in, explored under what that one's variant assumes. An
-If on data becomes a segment with both bodies, a Loop one that follows itself.
+The nodes that inference defers form the next segment, which is explored under the assumptions of the variant before
+it. An If whose condition is data becomes a segment with variants of both bodies, a Loop one that follows itself.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MAX_SEGMENTS = 64
 def segments(
     graph: ir.Graph, dims: Mapping[str, int] | None = None, states: Collection[str] = ()
 ) -> list[list[Variant]]:
-    """The segments of a graph, the first one first; of each all variants, the likeliest first. `states`: inputs
-    that are values which live between runs.
+    """The variants of each segment of a graph, in order of execution, the likeliest variant first. `states`: inputs
+    whose values live between runs.
 
     `dims` fixes dynamic dims by name. A condition on sizes or on small integer values forks: both outcomes are tried,
-    those that contradict the model are dropped. Raises ModelError or UnsupportedError of the first outcome when none is
-    left.
+    those that contradict the model are dropped. Raises the ModelError or UnsupportedError of the first outcome when
+    none is left.
     """
     explored = _Model(graph, dims or {}, states)
     try:
@@ -46,14 +46,14 @@ def segments(
             raise
         sizes = sorted(error.sizes & explored.open) or ["NAME"]
         remedies = " or ".join(f"dims={{{size!r}: N}} (--dim {size}=N)" for size in sizes)
-        raise UnspecifiedError(f"{error} Fixed sizes of its inputs may tell: {remedies}", "dims") from error
+        raise UnspecifiedError(f"{error} Fixing sizes of its inputs may help: {remedies}", "dims") from error
 
 
 def variants(graph: ir.Graph, dims: Mapping[str, int] | None = None) -> list[Variant]:
-    """All variants of a graph that is one segment; UnsupportedError for one that is several."""
+    """All variants of a graph that has one segment; UnsupportedError where it has several."""
     found = segments(graph, dims)
     if len(found) > 1:
-        raise UnsupportedError(f"the model decides as it runs: it has {len(found)} segments")
+        raise UnsupportedError(f"the model has data-dependent control flow or sizes: {len(found)} segments")
     return found[0]
 
 
@@ -62,7 +62,7 @@ class _Model:
 
     def __init__(self, graph: ir.Graph, dims: Mapping[str, int], states: Collection[str]) -> None:
         self.graph, self.dims, self.states = graph, dims, states
-        self.open: frozenset[str] = frozenset()  # the sizes that are left to those who feed the model
+        self.open: frozenset[str] = frozenset()  # the sizes that the fed inputs determine
         self.found: list[list[Found]] = []
         self.names = Names(graph)
         self._loops: dict[ir.Node, LoopParts] = {}
@@ -83,7 +83,7 @@ class _Model:
         return found
 
     def _segment(self, starts: Sequence[Callable[[int], Start]]) -> int:
-        """Explores a segment, from each start in turn, and all that follow it; returns its number."""
+        """Explores a segment, from each start in turn, and all segments after it; returns its number."""
         number = len(self.found)
         if number >= MAX_SEGMENTS:
             raise UnsupportedError(f"the model has more than {MAX_SEGMENTS} segments that depend on data")
@@ -126,7 +126,7 @@ class _Model:
         return replace(found, next=Place(self._segment([lambda number: following])))
 
     def _after(self, start: Start, found: Found, nodes: Sequence[ir.Node]) -> Start:
-        """The start of what follows a variant; with the nodes that tell what elements the others need."""
+        """The start of the segment after a variant: `nodes`, and those that compute the elements they need."""
         trace = found.trace
         return replace(
             start,
@@ -142,10 +142,10 @@ class _Model:
     # ----------------------------------------------------------------------------------------------------- branches
 
     def _branched(self, start: Start, found: Found, node: ir.Node) -> Found | None:
-        """A variant followed by an If on data: a segment with variants of both bodies, and one that follows either.
+        """A variant followed by an If on data: a segment with variants of both bodies, then one that follows either.
 
-        None where the bodies leave values that no segment could take either of: of different ranks. Then each outcome
-        goes its own way to the end."""
+        None where the outputs of the bodies differ in rank, so that no common segment can follow; then each outcome
+        has its own segments up to the end."""
         after = self._after(start, found, [other for other in found.trace.deferred if other is not node])
         condition = found.trace.resolved(required(node, 0))
         fact = after.known[condition]
@@ -194,7 +194,7 @@ class _Model:
         return parts.before, parts.constants
 
     def _looped(self, start: Start, found: Found, node: ir.Node) -> Found:
-        """A variant followed by a loop."""
+        """A variant followed by the segment of a Loop."""
         loop = self._parts(node)
         after = self._after(start, found, [other for other in found.trace.deferred if other is not node])
         kept = len(self.found)
@@ -209,10 +209,10 @@ class _Model:
         return replace(found, next=place, stacks=stacks, moves=loop.initial)
 
     def _repeated(self, after: Start, loop: LoopParts) -> Place:
-        """The segment that is entered for each iteration of a loop, and then for what comes after it.
+        """The segment that runs each iteration of a loop, and after the last one the nodes that follow it.
 
-        The states have the shapes that they begin with, unless an iteration changes a dim: then that dim is free.
-        Raises _RankError where it changes a rank."""
+        The states keep their initial shapes, unless an iteration changes a dim: then that dim is a symbol. Raises
+        _RankError where an iteration changes a rank."""
         free: dict[ir.Value, frozenset[int]] = {}
         while True:
             kept = len(self.found)
@@ -242,9 +242,8 @@ class _Model:
             return Place(number)
 
     def _peeled(self, after: Start, loop: LoopParts) -> tuple[LoopParts, Place]:
-        """A loop whose states begin with other ranks than an iteration leaves, as exporters store what has no value
-        yet: its first iteration is a segment of its own, which the loop follows. Answers with the parts of that
-        iteration."""
+        """Peels the first iteration into a segment of its own, for a loop whose states change rank in it, as where
+        exporters store a placeholder as the initial value. Returns the parts of that iteration."""
         copy = loop_parts(loop.node, self.names.fresh, self.names.copied(loop.body))
         first = replace(copy.beginning(loop.first_go, [begins for _, begins, _ in loop.carried]), stacked=loop.stacked)
         rest = loop.beginning(first.next_go, [following for _, _, following in first.carried])
@@ -262,7 +261,7 @@ class _Model:
         return first, Place(self._segment(starts))
 
     def _entered(self, after: Start, loop: LoopParts, free: Mapping[ir.Value, frozenset[int]]) -> Start:
-        """What is known when an iteration begins, or the loop is over."""
+        """The start of a segment before it is known whether another iteration follows."""
         interface, known = after.interface, {**after.known, **initial_facts(loop.body), **loop.constants}
         for name, first, _ in loop.moves:
             fact = known[resolved(after.aliases, first)]
@@ -274,7 +273,7 @@ class _Model:
         return replace(after, interface=interface, known=known, there=there)
 
     def _over(self, entered: Start, loop: LoopParts) -> Start:
-        """What comes after the loop: its states are what they are, its stacks as long as they have become."""
+        """The start of the nodes after the loop: final states, and stacks whose length is a symbol."""
         interface, known, aliases = entered.interface, dict(entered.known), dict(entered.aliases)
         for output, state in loop.results:
             aliases[output] = state
@@ -288,7 +287,7 @@ class _Model:
         return replace(entered, interface=interface, known=known, there=there, aliases=aliases, assumptions=over)
 
     def _element(self, loop: LoopParts, added: ir.Value) -> Element:
-        """dtype and dims of what iterations add to a stack; None for dims that differ or are not known."""
+        """dtype and dims of the elements of a stack; None for dims that differ between iterations or are not known."""
         facts = self._added[added]
         if len({(fact.dtype, fact.rank) for fact in facts}) > 1:
             raise UnsupportedError(f"{describe(loop.node)}: what it stacks ({added.name!r}) has no one dtype and rank")
@@ -297,7 +296,7 @@ class _Model:
 
 
 def _iteration(entered: Start, loop: LoopParts, then: Callable[[Found], Found]) -> Start:
-    """The body of a loop, and `then`."""
+    """The start of an iteration: the nodes of the loop's body, then `then`."""
     reason = f"{describe(loop.node)} goes on"
     goes_on = _decided(entered.assumptions, entered.interface, loop.go, 1, reason)
     return replace(entered, nodes=[*loop.body, *loop.after], then=then, assumptions=goes_on)
@@ -317,7 +316,7 @@ def _changed(loop: LoopParts, trace: Trace, name: ir.Value, following: ir.Value)
 
 
 def _decided(assumptions: Assumptions, interface: Interface, value: ir.Value, outcome: int, reason: str) -> Assumptions:
-    """With the only element of a tracked value taken to be 0 or 1."""
+    """The assumptions, and that the only element of a tracked value equals `outcome` (0 or 1)."""
     elements = interface.facts[value].elements
     assert elements is not None
     (element,) = elements.flat
@@ -325,7 +324,7 @@ def _decided(assumptions: Assumptions, interface: Interface, value: ir.Value, ou
 
 
 def _common(node: ir.Node, output: ir.Value, facts: Sequence[Fact]) -> Fact:
-    """The dtype and shape of what either branch leaves, dims of the first one where they differ."""
+    """The dtype and shape of an output of both branches; where dims differ, those of the first branch."""
     if len({fact.dtype for fact in facts}) > 1:
         kinds = " and ".join(sorted({repr(fact.dtype) for fact in facts}))
         raise ModelError(f"{describe(node)}: output {output.name!r} is {kinds}")
@@ -333,14 +332,14 @@ def _common(node: ir.Node, output: ir.Value, facts: Sequence[Fact]) -> Fact:
 
 
 def _differing(facts: Sequence[Fact], interface: Interface) -> frozenset[int]:
-    """The axes along which branches leave different sizes, or such as only they know."""
+    """The axes along which the branches' sizes differ, or depend on symbols that exist only inside a branch."""
     columns = enumerate(zip(*(fact.shape for fact in facts), strict=True))
     known = interface.origins.keys()
     return frozenset(axis for axis, dims in columns if len(set(dims)) > 1 or not symbols_of(dims[0]) <= known)
 
 
 class _WidenError(Exception):
-    """An iteration of a loop changes dims of a state that were taken to stay."""
+    """An iteration of a loop changes dims of a state that were assumed constant."""
 
     def __init__(self, loop: LoopParts, state: ir.Value, axes: frozenset[int]) -> None:
         super().__init__()

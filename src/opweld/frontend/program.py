@@ -1,7 +1,7 @@
-"""What a front end makes of a model: all that the rest of the compiler reads.
+"""`Program`: the result of a front end, and all that the rest of the compiler reads of a model.
 
-A front end is a `Source` (see `opweld.frontends`): it takes a model as callers have it, and its `read` gives a
-`Program`. What comes after knows neither the file's format nor the library that reads it.
+A front end is a `Source` (see `opweld.frontends`) whose `read` returns a `Program`. Later stages know neither the
+file's format nor the library that reads it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from opweld.tensor.costed import costed_nodes
 from opweld.tensor.flow import Flow
 
 Shape: TypeAlias = tuple[int | str, ...]
-"""Sizes, and names of dims that vary; "" for a dim without name."""
+"""Fixed sizes, and names of dynamic dims; "" for a dynamic dim without a name."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a model says about itself.
+    """The interface of a model, and what it says about itself.
 
     Attributes:
-        inputs, outputs: of compiled code: name, dtype, and shape with the names of the dims that vary.
-        told: the shapes of outputs as programs are told them; None where not even the rank is.
-        metadata: names and texts.
-        nodes: how many there are, those of bodies of control flow included.
-        structure: how callers see inputs and outputs, where some are no tensors of numbers.
+        inputs, outputs: of compiled code: name, dtype, and shape with the names of the dynamic dims.
+        told: the declared shapes of outputs, which callers see; None where not even the rank is declared.
+        metadata: the model's own: producer, version, texts.
+        nodes: the number of nodes, those of bodies of control flow included.
+        structure: how callers see inputs and outputs, where some are not numeric tensors.
         states: the values that live between runs; they are neither inputs nor outputs.
     """
 
@@ -44,17 +44,17 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A model as tensor programs, before anything is decided of kernels.
+    """A model as tensor programs, before any decision about kernels.
 
     Attributes:
         flow: what it computes.
-        description: what it says about itself.
-        ledger: holds what rewriting decided, and decides from here on.
-        costs: by the name of a tensor program, what its nodes cost before anything was rewritten.
-        nodes: the nodes of the file, for whoever follows one of them to its kernel.
+        description: its interface and metadata.
+        ledger: holds the decisions of graph rewriting; later stages add theirs.
+        costs: the costs of each tensor program's nodes before rewriting, by the program's name.
+        nodes: the nodes of the file, so that each can be traced to its kernel.
         parameters: elements and bytes of each stored tensor that counts as parameters, by name.
-        external: the files beside that of the model which it is made of, by name relative to `Source.folder`; an
-            artifact is that of a model as long as they have not changed.
+        external: its external data files, by name relative to `Source.folder`; a cached artifact is valid only while
+            they are unchanged.
     """
 
     flow: Flow
@@ -67,5 +67,5 @@ class Program:
 
 
 def costs_of(flow: Flow) -> dict[str, tuple[NodeEntry, ...]]:
-    """What the nodes of each tensor program cost, by its name."""
+    """The costs of the nodes of each tensor program, by its name."""
     return {program.name: costed_nodes(program) for segment in flow.segments for program in segment.programs}

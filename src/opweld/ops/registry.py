@@ -1,4 +1,4 @@
-"""Operators: what each one infers and how it is written as tensors, found by domain and name: that of ONNX, or another.
+"""The registry of operators: shape inference and lowering to tensors, by domain and name.
 
 An operator family is one file of this package. It defines, side by side,
 
@@ -33,12 +33,12 @@ OPSET = 28
 
 
 class NeedsSegment(Exception):  # noqa: N818 - control flow, no error
-    """The node is run by segments of its own."""
+    """Raised for a node that runs as segments of its own."""
 
 
 class UnknownElementsError(UnsupportedError):
-    """A node needs the elements of a small integer value, which nobody knows before the model runs. `sizes`: symbols on
-    which it depends how many elements that are."""
+    """A node needs the elements of a small integer value that are not known before the model runs. `sizes`: the symbols
+    that determine how many elements the value has."""
 
     def __init__(self, value: ir.Value, text: str, sizes: frozenset[str] = frozenset()) -> None:
         super().__init__(text)
@@ -46,20 +46,20 @@ class UnknownElementsError(UnsupportedError):
 
 
 class Inference(Protocol):
-    """What an infer function may ask."""
+    """The scope of an infer function: facts, and assumptions that it may record."""
 
     def fact(self, value: ir.Value | None) -> Fact:
         """The fact of an input value; ModelError when the optional input is absent."""
         ...
 
     def ratio(self, value: ir.Value) -> Ratio | None:
-        """The number that a float value of one element stands for exactly, as shape arithmetic makes them of sizes;
-        None where it is data, or may be rounded."""
+        """The exact number in a one-element float value that shape arithmetic made of sizes; None where it is data, or
+        may be rounded."""
         ...
 
     def same(self, a: Dim, b: Dim, node: ir.Node, why: str) -> Dim:
         """Asserts that two dims are equal and returns the simpler one. Provable: nothing happens. Impossible (two
-        different constants): ModelError naming the node. Else an assumption, told by an exception: let it pass."""
+        different constants): ModelError naming the node. Else an assumption, raised as an exception; let it pass."""
         ...
 
     def broadcast(self, shapes: Sequence[tuple[Dim, ...]], node: ir.Node) -> tuple[Dim, ...]:
@@ -81,22 +81,22 @@ class Inference(Protocol):
         ...
 
     def is_data_dependent(self, dim: Dim) -> bool:
-        """Whether a dim is made of elements of fed or computed values, not of sizes alone."""
+        """Whether a dim depends on elements of fed or computed values, not on sizes alone."""
         ...
 
     def inline(self, node: ir.Node, graph: ir.Graph) -> list[Fact]:
-        """Infers a body without inputs in place of the node: its nodes become nodes of the variant, and the outputs of
-        the node other names of its outputs."""
+        """Infers a body without inputs in place of the node: its nodes become nodes of the variant, and the node's
+        outputs become aliases of the body's."""
         ...
 
     def body(self, graph: ir.Graph, inputs: Sequence[Fact]) -> list[Fact]:
-        """Infers a body whose inputs have these facts, and gives those of its outputs. Its nodes become nodes of the
-        variant, lowered by whoever lowers the node that has the body."""
+        """Infers a body whose inputs have these facts, and returns those of its outputs. Its nodes become nodes of the
+        variant; the lowering of the node with the body lowers them."""
         ...
 
 
 class Lowering(Protocol):
-    """What a lower function may ask and say. Values are named by `ir.Value`; tensors by generated names."""
+    """The scope of a lower function. Values are identified by `ir.Value`, tensors by generated names."""
 
     node: ir.Node
 
@@ -111,8 +111,8 @@ class Lowering(Protocol):
     def load(
         self, value: ir.Value, indices: Sequence[DimLike], guards: Sequence[Dim] = (), fill: Expr | None = None
     ) -> Expr:
-        """A load of an element of a value; indices that are too many are right-aligned after broadcasting:
-        a dim of size 1 is indexed by 0, leading indices the value does not have are dropped."""
+        """A load of an element of a value. Indices are right-aligned as in broadcasting: surplus leading ones are
+        dropped, and a dim of size 1 is indexed by 0."""
         ...
 
     def emit(self, axes: Sequence[Axis], body: Expr, hint: str = "") -> str:
@@ -128,16 +128,16 @@ class Lowering(Protocol):
         ...
 
     def alias(self, value: ir.Value, tensor: str) -> None:
-        """Says that an output value is exactly an existing tensor (an emitted one, or what `tensor` returned)."""
+        """Makes an output value an alias of an existing tensor (an emitted one, or what `tensor` returned)."""
         ...
 
     def add(self, item: Item) -> None:
-        """Adds a recurrence, or a tensor that is made already; outputs are then aliased to values by name."""
+        """Adds a recurrence, or a finished tensor; its outputs are then aliased to values by name."""
         ...
 
     def body(self, graph: ir.Graph, inputs: Mapping[ir.Value, str]) -> list[Item]:
-        """Lowers the nodes of a body whose inputs are these tensors. What they make is returned, not added; what the
-        body reads of its surroundings is added."""
+        """Lowers the nodes of a body whose inputs are these tensors. Their items are returned, not added; outer values
+        that the body reads are added."""
         ...
 
     def extern(
@@ -148,8 +148,8 @@ class Lowering(Protocol):
         numbers: Sequence[DimLike],
         rows: Dim = ONE,
     ) -> list[str]:
-        """Adds a call of a function of `tensor.externs` on tensors for each of so many rows; returns the names of its
-        results, which have these dtypes and shapes."""
+        """Adds a call of a function of `tensor.externs` on tensors, once for each of `rows` rows; returns the names of
+        its results, which have these dtypes and shapes."""
         ...
 
     def unique(self, hint: str) -> str:
@@ -181,8 +181,8 @@ def lowers(*names: str, domain: str = "") -> Callable[[_Function], _Function]:
 
 
 def computes(*names: str, domain: str) -> Callable[[_Function], _Function]:
-    """Registers what operators of another domain mean in NumPy, in the precision of what they are given, for those who
-    compare with it. ValueError where another module has registered it."""
+    """Registers the NumPy reference of operators of another domain, which computes in its arguments' precision, for
+    comparisons. ValueError where another module has registered it."""
     return _registers(_compute, names, domain, lambda function: function)
 
 
@@ -204,7 +204,7 @@ def _registers(
 
 
 def _named(function: LowerFunction) -> LowerFunction:
-    """A function of another package; what it raises names the node."""
+    """Wraps a lower function of another package, so that its errors name the node."""
 
     @wraps(function)
     def call(scope: Lowering, node: ir.Node) -> None:
@@ -247,7 +247,7 @@ def load_installed() -> None:
 
 
 def references(operators: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Reference]:
-    """What those of some operators, by domain and name, that other packages have mean in NumPy, where these say it."""
+    """The NumPy references of the given operators (domain, name), of those that other packages registered."""
     wanted = set(operators)
     if not all(is_supported(*operator) or operator[0] in ("", "ai.onnx") for operator in wanted):
         load_installed()

@@ -1,4 +1,4 @@
-"""What a rule is: it looks at a node and says what could stand in its place, or why that may not be, or nothing."""
+"""Rewrite rules: a rule matches a node and returns a replacement, the reason why there can be none, or nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Something that may stand in a node's place.
+    """A legal replacement of a node.
 
     Attributes:
-        reason: why it means the same, in a phrase.
+        reason: why it is equivalent, in a phrase.
         apply: changes the graph; called at once or not at all.
-        nodes: what else it is about, beside the node that was looked at.
-        saved: bytes that are no longer read and written, or stored; None where nobody counted.
-        unwanted: why it is not worth it, though it means the same: it is there for who insists.
+        nodes: the other nodes that are replaced or used, beside the matched one.
+        saved: bytes that are no longer read and written, or stored; None where not counted.
+        unwanted: why it does not pay, where it does not: then only a pin applies it.
     """
 
     reason: str
@@ -33,7 +33,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A near miss: the node has the form, but something forbids it. `failed` has the values of the predicate."""
+    """A near miss: the node matches, but a condition fails. `failed` has the values of the predicate."""
 
     reason: str
     failed: Mapping[str, int | str] = field(default_factory=dict[str, "int | str"])
@@ -41,17 +41,17 @@ class Refusal:
 
 
 class Rule:
-    """A rewrite of one idea. It holds no state; what it needs to know of the graph the scope answers.
+    """A rewrite of one idea. It is stateless; facts about the graph come from the scope.
 
     Attributes:
         name: `rewrite.something`, a key of `rules.REWRITES`; of another package's rule, `package.something`.
-        operators: at whose nodes it looks: the last node of what it replaces. `domain::Name` where the domain is not
-            ONNX's default.
-        level: of another package's rule, the first level at which it is applied; of opweld's own the table says it.
-        measured: whether what it puts there, a kernel written by hand say, must show that it is right and faster: the
-            node stays until a compilation on this machine has run the model both ways, see `tune/candidates.py`.
-        formula: whether what it replaces is a formula of several nodes, of which near misses are searched for
-            (`near.py`): where it has nothing to say, it is asked again with one thing supposed.
+        operators: the operators of the nodes that it matches at: the last node of what it replaces. `domain::Name`
+            where the domain is not ONNX's default.
+        level: of another package's rule, the lowest level that applies it; opweld's own have it in the table.
+        measured: whether the replacement, such as a hand-written kernel, must prove right and faster first: the node
+            stays until a compilation on this machine has run the model both ways, see `tune/candidates.py`.
+        formula: whether it replaces a formula of several nodes. Where it does not match, near misses are then searched
+            for by matching again under one supposition (`near.py`).
     """
 
     name: ClassVar[str]
@@ -61,29 +61,29 @@ class Rule:
     formula: ClassVar[bool] = False
 
     def occurs(self, node: ir.Node) -> bool:
-        """Whether a node of its operators may have its form, seen without knowing anything: where none of a model's
-        does, compiling need not find out what is known. Every one may, unless a rule says more."""
+        """Whether a node of its operators may match, judged without any inferred facts: where no node of a model may,
+        compiling skips the inference for rewriting. True unless a rule overrides it."""
         return True
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
-        """What could stand in the node's place; None where the rule has nothing to say."""
+        """The replacement of the node, or why it is not possible; None where the rule does not match."""
         raise NotImplementedError
 
 
 class Pass:
-    """A rewrite that is no question of one node. It holds no state; `name` and `level` are as a rule's."""
+    """A rewrite of a whole graph instead of one node. It is stateless; `name` and `level` are as a rule's."""
 
     name: ClassVar[str]
     level: ClassVar[str] = "all"
 
     def run(self, scope: Scope) -> Iterator[tuple[ir.Node, Proposal | Refusal]]:
-        """Goes over a graph and tells what could be done at which nodes. Each proposal is decided, and applied where it
-        is granted, before the pass goes on."""
+        """Yields possible rewrites with their nodes. Each proposal is decided, and applied where it is granted, before
+        the pass continues."""
         raise NotImplementedError
 
 
 def handed_on(node: ir.Node, source: ir.Value, scope: Scope, reason: str, *nodes: ir.Node) -> Proposal | Refusal:
-    """That `source` is read where the node's output is; a refusal where the output is a name of the model's."""
+    """Replaces the node's output by `source` in all readers; a refusal where the output is one of the model's."""
     output = node.outputs[0]
     if not scope.replaceable(output, source):
         return Refusal("it names an output of the model", {"output": output.name or ""})
@@ -91,7 +91,7 @@ def handed_on(node: ir.Node, source: ir.Value, scope: Scope, reason: str, *nodes
 
 
 def second_reader(nodes: Sequence[ir.Node]) -> Refusal | None:
-    """A refusal where something beside these nodes reads what one of them computes; the first one's result is free."""
+    """A refusal where another node reads a result of one of these nodes; the first one's results do not count."""
     for node in nodes[1:]:
         for value in node.outputs:
             others = sum(use.node not in nodes for use in value.uses())
@@ -101,7 +101,7 @@ def second_reader(nodes: Sequence[ir.Node]) -> Refusal | None:
 
 
 def read_elsewhere(value: ir.Value, others: int, nodes: Sequence[ir.Node]) -> Refusal:
-    """A refusal since something beside these nodes reads a value that one of them computes."""
+    """The refusal because other nodes read a value that one of these nodes computes."""
     maker, failed = value.producer(), dict[str, int | str]({"value": value.name or "", "other readers": others})
     if value.is_graph_output():
         failed["output"] = value.name or ""

@@ -3,14 +3,14 @@
 A `Dim` is a polynomial with integer coefficients over *atoms*: symbols (dynamic sizes), axes (loop indices), floor
 divisions, remainders, minima, maxima, and checked run-time integers. Polynomials are canonical and interned, so two
 equal sizes are the same object, and most index arithmetic that a Reshape or a Slice creates vanishes by construction.
-Symbols stand for sizes of at least one; every compiled program guards that. An empty domain is never iterated.
+Symbols are sizes of at least one; every compiled program guards that. An empty domain is never iterated.
 
     polynomial.py   Dim: terms and their sums, products, substitution, evaluation
-    atoms.py        Symbol, Axis, Value: what a polynomial is made of, and within which ends it lies
+    atoms.py        Symbol, Axis, Value: the variables of polynomials, and their ranges
     bounds.py       proofs of signs and bounds
-    division.py     FloorDiv and Mod, made by floordiv and mod, which simplify by proofs
-    extremes.py     Min and Max, made by minimum and maximum
-    intern.py       the tables that make equal ones the same object
+    division.py     FloorDiv and Mod, and their constructors floordiv and mod, which simplify by proofs
+    extremes.py     Min and Max, and their constructors minimum and maximum
+    intern.py       the intern tables
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def inner_atoms(atom: Atom) -> frozenset[Atom]:
 
 
 def row_major(indices: Iterable[DimLike], shape: Iterable[DimLike]) -> Dim:
-    """The place of the element at the indices among all of the shape, row by row."""
+    """The row-major offset of an element, given its indices and the shape."""
     place = ZERO
     for at, extent in zip(indices, shape, strict=True):
         place = place * extent + at

@@ -1,4 +1,4 @@
-"""What one element of a tensor is: an interned DAG of scalar expressions.
+"""Scalar expressions: one element of a tensor as an interned DAG.
 
     constant | index | load(tensor, indices, guards, fill) | unary | binary | select | cast | bitcast |
     reduce(kind, axes, body)
@@ -37,7 +37,7 @@ Scalar: TypeAlias = "float | int | bool"
 
 
 class Expr:
-    """A scalar expression. Interned: equality is identity. What is found out about it stays with it."""
+    """A scalar expression. Interned: equality is identity. The `known_` fields cache results of traversals."""
 
     __slots__ = ("dtype", "known_atoms", "known_children", "known_loads")
     dtype: DType
@@ -168,7 +168,7 @@ class Reduce(Expr):
 
 
 LARGEST_FACTOR = 1 << 48
-"""Of a product of positions that is a position."""
+"""The largest coefficient of a product that is still kept as a polynomial; see `binary`."""
 
 
 def _intern(cls: type[Expr], dtype: DType, names: tuple[str, ...], fields: tuple[object, ...]) -> Expr:
@@ -246,9 +246,9 @@ def binary(op: str, x: Expr, y: Expr) -> Expr:
     if x.dtype is DType.I64 and op in ("add", "sub", "mul"):
         a, b = _dim_of(x), _dim_of(y)
         if a is not None and b is not None:
-            with contextlib.suppress(TooLargeError):  # computed at run time then
+            with contextlib.suppress(TooLargeError):  # then it stays an expression, computed at run time
                 made = a + b if op == "add" else a - b if op == "sub" else a * b
-                # A product of positions may leave 64 bits, which wrap around; those of a polynomial do not.
+                # An int64 product wraps around at 64 bits, a polynomial does not: large ones stay expressions.
                 if op != "mul" or all(abs(factor) <= LARGEST_FACTOR for _, factor in made.terms):
                     return index(made)
     return _intern(Binary, DType.BOOL if BINARY[op].is_test else x.dtype, ("op", "x", "y"), (op, x, y))
@@ -295,7 +295,7 @@ def reduce(kind: str, axes: tuple[Axis, ...], body: Expr) -> Expr:
 
 
 def at_least_zero(dim: DimLike) -> Expr:
-    """The BOOL expression `dim >= 0`, decided when provable."""
+    """The BOOL expression `dim >= 0`, a constant when it is provable either way."""
     dim = as_dim(dim)
     if nonnegative(dim):
         return const(True, DType.BOOL)
@@ -367,7 +367,7 @@ def free_atoms(root: Expr) -> frozenset[Atom]:
 
 
 def _free_atoms(node: Expr) -> frozenset[Atom]:
-    """The free atoms of a node whose operands' are known."""
+    """The free atoms of a node; those of its operands must be cached already."""
     atoms = {atom for operand in node.operands for atom in operand.atoms}
     atoms.update(atom for dim in dims_of(node) for atom in dim.atoms if isinstance(atom, Axis | Symbol))
     if isinstance(node, Reduce):
@@ -433,7 +433,7 @@ def substitute_loads(root: Expr, replace: Callable[[Load], Expr | None]) -> Expr
 
 
 def fresh_reductions(root: Expr) -> Expr:
-    """A copy whose reduced axes are new, so that two copies may stand in one expression or nest."""
+    """A copy with new reduced axes, so that two copies may occur in one expression or nest."""
     if not any(isinstance(node, Reduce) for node in walk(root)):
         return root
     done: dict[Expr, Expr] = {}

@@ -1,4 +1,4 @@
-"""The tensor program: what each value is, as index expressions; no order of execution, no storage."""
+"""The tensor program: each value as an expression of its indices, without order of execution and without storage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PutWeights: TypeAlias = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A computed value: element [axes] of it is the body. `origin` names the graph nodes it came from."""
+    """A computed value: its element at indices `axes` is `body`. `origin` names the graph nodes it came from."""
 
     name: str
     dtype: DType
@@ -55,7 +55,7 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A value carried from one step of a scan to the next: `initial` over `axes` first, then the step tensor `update`.
+    """A value carried between steps of a scan: `initial` over `axes` before the first, then the step tensor `update`.
 
     Inside the step, loading `name` gives the value before the step."""
 
@@ -76,7 +76,7 @@ class Scan:
     """A recurrence over `time`: each step computes the `steps` in order, from the states and from outer tensors.
 
     `stacked` are outputs (name, step tensor) of shape [T, *step shape]: element [t, ...] is the step tensor's at step t
-    of the recurrence (a reversed recurrence says so in the indices of its loads and of the users' loads).
+    of the recurrence (a reversed recurrence reverses the indices of its loads and of its users' loads).
     `final` are outputs (name, state): the state after the last step."""
 
     time: Axis
@@ -98,10 +98,10 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Extern:
-    """What no expression says: a function of `tensor.externs` over whole values, dense and row-major in memory.
+    """A call of a function of `tensor.externs`, for what no expression can say, on dense row-major values.
 
-    It is called once for each of `rows` independent rows, with its part of every operand and result: they lie one after
-    the other. `numbers` are handed on as they are; by them the function knows how large its parts are."""
+    It is called once for each of `rows` independent rows, with the consecutive part of every operand and result that
+    belongs to the row. `numbers` are passed on unchanged and tell the function the sizes of these parts."""
 
     function: str
     operands: tuple[str, ...]
@@ -119,7 +119,7 @@ class Guard:
     """An assumption about sizes or small integer inputs: `dim == 0` (kind "zero"), `dim != 0` (kind "nonzero") or
     `dim >= 0` (kind "least").
 
-    `reason` says which node needed it, in words that a user understands."""
+    `reason` says which node needed it, for users."""
 
     kind: str
     dim: Dim
@@ -149,12 +149,12 @@ class SymbolSource:
 
 @dataclass(frozen=True)
 class Persistent:
-    """A value that lives between runs: what loads the input `input` finds it as it was before the run, and the output
-    with the public name `output` is what it is afterwards.
+    """A value that lives between runs: loads of the input `input` read it as it was before the run, and the output with
+    the public name `output` is its value afterwards.
 
     Without an `axis` the output has the input's shape and replaces all of it. With one, a run appends: the input's
     extent along the axis is a capacity, of which `length` elements are in use before the run; the output has these,
-    unchanged, and what was appended behind them. Elements beyond the length are undefined, and are not loaded."""
+    unchanged, then the appended ones. Elements beyond the length are undefined and never loaded."""
 
     input: str
     output: str
@@ -164,11 +164,11 @@ class Persistent:
 
 @dataclass(frozen=True, eq=False)
 class TensorProgram:
-    """One variant of a model: valid under `guards`. `items` are in an order in which each loads only what precedes it.
+    """One variant of a model: valid under `guards`. `items` are in topological order.
 
     `outputs` are (public name, value name): a value is an input, a constant or computed, and may be named twice.
-    `states` are the inputs and outputs that are one memory, written in place.
-    `values`: the value of the graph that each computed tensor is, of those that are one; no text has it."""
+    `states` are the pairs of an input and an output that share memory and are written in place.
+    `values` maps tensors that are values of the graph to these; it is not printed."""
 
     name: str
     inputs: tuple[Input, ...]
