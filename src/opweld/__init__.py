@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from opweld.inspection import explain as explain
     from opweld.onnxruntime import *  # noqa: F403
     from opweld.onnxruntime import capi as capi
+    from opweld.quantize.quantize import quantize as quantize
 
 __version__ = "0.1.0"
 
@@ -70,6 +71,7 @@ _HOMES = {
     "explain": "opweld.inspection",
     "load": "opweld.compile",
     "optimize": "opweld.compile",
+    "quantize": "opweld.quantize.quantize",
     "trace": "opweld.experiments.traced",
     "verify": "opweld.experiments.verified",
     **dict.fromkeys(_ONNXRUNTIME, "opweld.onnxruntime"),

@@ -65,6 +65,7 @@ ORDER = (
     ("inspection",),
     ("compile",),
     ("report",),
+    ("quantize",),
     ("experiments",),
     ("onnxruntime",),
     ("backend", "cli", "capi", "shim", "run", "__main__"),
@@ -72,7 +73,7 @@ ORDER = (
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
 # Who may know ONNX: what reads and writes it, and what compares with it. Others see a Program, or the graph of `ir.py`.
-ONNX_READERS = ("frontend", "rewrite", "verification", "experiments", "backend", "cli")
+ONNX_READERS = ("frontend", "rewrite", "verification", "quantize", "experiments", "backend", "cli")
 ONNX_WRITERS = {Path("account/regions.py")}
 LIBRARIES = ("onnx", "onnx_ir", "torch")
 

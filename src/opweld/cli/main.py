@@ -19,6 +19,7 @@ from opweld.cli.machine import machine
 from opweld.cli.operators import operators
 from opweld.cli.optimize import optimize
 from opweld.cli.profile import profile
+from opweld.cli.quantize import quantize
 from opweld.cli.quiet import with_quiet
 from opweld.cli.report import report
 from opweld.cli.run import run
@@ -49,6 +50,7 @@ app.command("analyze")(with_quiet(analyze))
 app.command("report")(with_quiet(report))
 app.command("lock")(with_quiet(lock))
 app.command("optimize")(with_quiet(optimize))
+app.command("quantize")(with_quiet(quantize))
 app.command("machine")(with_quiet(machine))
 app.command("operators")(operators)
 app.add_typer(cache, name="cache")
@@ -80,6 +82,7 @@ def opweld_command(
     opweld analyze model.onnx                   what does it cost?
     opweld lock model.onnx -o model.lock        which nodes are one kernel?
     opweld optimize model.onnx -o smaller.onnx  a smaller file for any runtime
+    opweld quantize model.onnx -o int8.onnx     fewer bits: what does that cost?
     opweld machine                              what can this machine do at most?
     opweld operators                            which operators compile
     opweld cache                                what compiled models take

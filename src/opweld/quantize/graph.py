@@ -1,0 +1,131 @@
+"""A model as quantisation reads it: who makes and reads each value, and the layers that multiply by stored weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
+
+from opweld.frontend.order import bodies_of
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node that multiplies a value by stored weights.
+
+    Attributes:
+        node: its place in the graph. name: of the node, or of its output where it has none.
+        data, weights: the names of what it reads. bias: of its bias, empty where it has none.
+        axis: of the weights' channels that have a scale each; None where they have one scale.
+        sums: the axis of the weights that is summed over and can be cut in blocks; None of a convolution.
+        channels: the axis of `data` whose elements the weights multiply, for means.
+        biased: whether the operator takes a bias.
+    """
+
+    node: int
+    name: str
+    data: str
+    weights: str
+    bias: str
+    axis: int | None
+    sums: int | None
+    channels: int
+    biased: bool
+
+
+class Graph:
+    """A model, whose nodes are in order, with its values by name."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self.nodes = list(model.graph.node)
+        self.stored = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.producers = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
+        self.readers: dict[str, list[int]] = {}
+        for i, node in enumerate(self.nodes):
+            for name in dict.fromkeys(_read_by(node)):
+                self.readers.setdefault(name, []).append(i)
+        self.outputs = {value.name for value in model.graph.output}
+        self._names = {*self.stored, *self.producers, *(value.name for value in model.graph.input)}
+        self._names |= {name for node in self.nodes for body in bodies_of(node) for name in _all_names(body)}
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A stored tensor."""
+        return numpy_helper.to_array(self.stored[name])
+
+    def fresh(self, wish: str) -> str:
+        """A name that nothing has yet."""
+        name, number = wish, 0
+        while name in self._names:
+            number += 1
+            name = f"{wish}_{number}"
+        self._names.add(name)
+        return name
+
+    def label(self, node: int) -> str:
+        """What a node is called: its name, or that of its output."""
+        made = self.nodes[node]
+        return made.name or next((name for name in made.output if name), made.op_type)
+
+    def maker(self, value: str) -> str:
+        """Who makes a value, for people."""
+        if value in self.producers:
+            return f"value {value!r} (node {self.label(self.producers[value])!r})"
+        return f"input {value!r}"
+
+    def layers(self) -> list[Layer]:
+        """The layers, in order, whose weights are float32."""
+        found = (self._layer(i, node) for i, node in enumerate(self.nodes))
+        return [layer for layer in found if layer is not None]
+
+    def _layer(self, i: int, node: onnx.NodeProto) -> Layer | None:
+        if node.domain not in ("", "ai.onnx") or len(node.input) < 2:
+            return None
+        data, weights = node.input[:2]
+        bias = node.input[2] if len(node.input) > 2 else ""
+        tensor = self.stored.get(weights)
+        if data in self.stored or tensor is None or tensor.data_type != TensorProto.FLOAT or 0 in tensor.dims:
+            return None
+        if bias and bias not in self.stored:
+            return None
+        rank = len(tensor.dims)
+        said = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+        name = self.label(i)
+        if node.op_type == "Conv":
+            return Layer(i, name, data, weights, bias, 0, None, 1, True)
+        if node.op_type == "ConvTranspose":
+            axis = 1 if said.get("group", 1) == 1 else None
+            return Layer(i, name, data, weights, bias, axis, None, 1, True)
+        if node.op_type == "MatMul" and rank >= 2:
+            return Layer(i, name, data, weights, "", rank - 1, rank - 2, -1, False)
+        plain = said.get("alpha", 1.0) == 1.0 and said.get("beta", 1.0) == 1.0 and not said.get("transA", 0)
+        if node.op_type == "Gemm" and rank == 2 and plain:
+            turned = bool(said.get("transB", 0))
+            channels = tensor.dims[0 if turned else 1]
+            fits = not bias or list(self.stored[bias].dims) == [channels]
+            return (
+                Layer(i, name, data, weights, bias, 0 if turned else 1, 1 if turned else 0, -1, True) if fits else None
+            )
+        return None
+
+
+def _read_by(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node and its bodies read."""
+    yield from (name for name in node.input if name)
+    for body in bodies_of(node):
+        for inner in body.node:
+            yield from _read_by(inner)
+        yield from (value.name for value in body.output)
+
+
+def _all_names(body: onnx.GraphProto) -> Iterator[str]:
+    yield from (value.name for value in body.input)
+    yield from (tensor.name for tensor in body.initializer)
+    for node in body.node:
+        yield from (*node.input, *node.output)
+        for inner in bodies_of(node):
+            yield from _all_names(inner)
