@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from opweld.given import Given
 from opweld.ledger import Decision, Ledger
 from opweld.rules import RULES
 from opweld.schedule.file import parse_schedules, print_schedules
 from opweld.schedule.schedule import Schedule
+from opweld.schedules_file import SchedulesFile
 from opweld.target import Target
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import TensorProgram
@@ -79,7 +79,7 @@ def written(made: Compiled) -> str:
 
 def given_back(name: str, text: str, level: str = "all") -> Compiled:
     """A test program compiled as a schedules file says, which is checked to have been followed."""
-    given: Given = parse_schedules(text)
+    given: SchedulesFile = parse_schedules(text)
     made = compile_as(name, Ledger(level=level, given=given))
     made.ledger.check_names()
     given.check_regions({at: dict(schedule.fields()) for at, schedule in schedules(made).items()})

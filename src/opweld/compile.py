@@ -12,6 +12,7 @@ import numpy as np
 from opweld.build import artifact
 from opweld.build.workspace import temporary_folder
 from opweld.cached import compile_model
+from opweld.display import Piece, Shown, Table
 from opweld.errors import (
     AssumptionError,
     ModelError,
@@ -28,7 +29,6 @@ from opweld.options import CompileOptions, LevelName, Options
 from opweld.runtime.fitted import FittedSessions
 from opweld.runtime.session import Session
 from opweld.runtime.state import Capacity, State
-from opweld.shown import Piece, Shown, Table
 from opweld.table import of_names, of_words
 from opweld.target import Target
 

@@ -3,11 +3,13 @@ misses."""
 
 from __future__ import annotations
 
-from opweld.given import Given
 from opweld.ledger import Alternative, Decision, Ledger, printable
+from opweld.schedules_file import SchedulesFile
 
 
-def explain_text(ledger: Ledger, schedules: Given | None = None, near_misses: int = 20, ids: bool = False) -> str:
+def explain_text(
+    ledger: Ledger, schedules: SchedulesFile | None = None, near_misses: int = 20, ids: bool = False
+) -> str:
     """What `opweld explain` prints.
 
     Args:
@@ -36,7 +38,7 @@ def explain_text(ledger: Ledger, schedules: Given | None = None, near_misses: in
     return "\n".join(lines) + "\n" if lines else "no decisions\n"
 
 
-def _kernels(ledger: Ledger, schedules: Given | None, ids: bool) -> list[str]:
+def _kernels(ledger: Ledger, schedules: SchedulesFile | None, ids: bool) -> list[str]:
     """Each region: its first output, its graph nodes, its schedule; on demand the decisions behind that."""
     found: dict[tuple[str, str], list[Decision]] = {}
     for decision in ledger:

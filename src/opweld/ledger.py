@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opweld.errors import OptionError
-from opweld.given import Given
 from opweld.rules import LEVELS, RULES, DecisionRule, allowed, stage_of
+from opweld.schedules_file import SchedulesFile
 from opweld.typed import decoded, plain
 
 Amount = int | str | None
@@ -152,7 +152,7 @@ class Ledger:
         *,
         level: str = LEVELS[-1],
         pins: Mapping[str, str] | None = None,
-        given: Given | None = None,
+        given: SchedulesFile | None = None,
         grants: Callable[[int], bool] | None = None,
         granted: Collection[str] | None = None,
         lenient: bool = False,

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from opweld.explanation import explain_text
-from opweld.given import Given, GivenRegion
 from opweld.ledger import Alternative, Ledger
+from opweld.schedules_file import PinnedRegion, SchedulesFile
 from tests.unit.test_ledger import miss, request
 
 FAST = (Alternative("1", seconds=3e-6), Alternative("2", seconds=1e-6))
@@ -38,7 +38,7 @@ def test_kernels_are_told_with_nodes_schedules_and_on_demand_decisions() -> None
         field=("t1", "member 0"),
     )
     (decision,) = ledger
-    given = Given("", {}, {("main", "relu 0"): GivenRegion(1, "contraction height=2", {})})
+    given = SchedulesFile("", {}, {("main", "relu 0"): PinnedRegion(1, "contraction height=2", {})})
     short = explain_text(ledger, given)
     assert short.splitlines() == [
         "kernels: 1 regions, 1 decisions (--ids lists them)",

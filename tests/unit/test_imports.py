@@ -21,7 +21,7 @@ ORDER = (
     ("shortage",),
     ("whole",),
     ("table",),
-    ("shown",),
+    ("display",),
     ("typed",),
     ("foreign",),
     ("extensions",),
@@ -32,7 +32,7 @@ ORDER = (
     ("option",),
     ("options",),
     ("target",),
-    ("given",),
+    ("schedules_file",),
     ("ledger",),
     ("record",),
     ("explanation",),
@@ -80,7 +80,7 @@ LIBRARIES = ("onnx", "onnx_ir", "torch")
 # What front ends share: they are of any graph, and know no format.
 SHARED = {
     *("assume", "infer", "interface", "loops", "exploration", "explore", "segment", "environment", "values", "names"),
-    *("description", "reached", "told", "program", "types", "states"),
+    *("description", "explored", "output_shapes", "program", "types", "states"),
 }
 
 # What running an artifact needs: these import NumPy and the standard library only.
@@ -94,7 +94,7 @@ LIGHT = (
         "onnxruntime",
         "verification/inputs.py",
         "table.py",
-        "shown.py",
+        "display.py",
         "whole.py",
     ),
     *("run.py", "__main__.py", "cli/outputs.py", "cli/show.py", "cli/values.py", "ledger.py", "given.py"),

@@ -17,10 +17,10 @@ from opweld import accounts
 from opweld.accounts import account_of, account_without_compiler
 from opweld.build.cache import Cache
 from opweld.build.toolchain import Compiler
+from opweld.display import Shown, Table
 from opweld.errors import ModelError, OptionError, ToolchainError, UnsupportedError
 from opweld.options import Options
 from opweld.runtime.session import Session
-from opweld.shown import Shown, Table
 from opweld.table import Column, of_names
 from tests.unit.cli.test_main import opweld as command
 

@@ -9,9 +9,9 @@ from functools import cached_property
 from opweld.account.amounts import Amounts
 from opweld.account.misses import Miss, misses_of
 from opweld.account.outcomes import ALONE, FUSED, Outcomes
-from opweld.given import Given
 from opweld.ledger import Ledger
 from opweld.record import KernelEntry, Record
+from opweld.schedules_file import SchedulesFile
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Account:
     """What a compilation left: every decision, the schedules, the nodes of the file and the kernels."""
 
     ledger: Ledger
-    schedules: Given
+    schedules: SchedulesFile
     record: Record
 
     @cached_property

@@ -9,11 +9,11 @@ from opweld.account.account import Account
 from opweld.account.data import account_json
 from opweld.account.node import decisions_about, node_text, nodes_called
 from opweld.account.summary import summary_text
+from opweld.display import Piece, Shown
 from opweld.errors import OptionError
 from opweld.explanation import explain_text
 from opweld.ledger import Decision, Ledger, printable
 from opweld.rules import COMPILED, stage_of
-from opweld.shown import Piece, Shown
 
 NEAR_MISSES = 10
 """How many are told where nobody says."""

@@ -14,10 +14,10 @@ from opweld.analysis.bound import Bound, KernelWork, bound_of
 from opweld.analysis.costs import NAMES, Amount, Amounts, Evaluation, evaluations, together
 from opweld.analysis.machine import Machine
 from opweld.analysis.work import work_of
+from opweld.display import Piece, Shown
 from opweld.errors import OptionError
 from opweld.record import Costs, KernelEntry, NodeEntry, Record, VariantEntry
 from opweld.runtime.plan import PlanDescription
-from opweld.shown import Piece, Shown
 
 NOT_IN_FILE = "(not in the file)"
 """Operator of a node that is not in the file: it was written out from a function or an operator that stands for others,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from opweld.account.summary import bytes_text, seconds_text
 from opweld.analysis.analysis import Analysis, KernelAnalysis, NodeAnalysis, Totals
+from opweld.display import Piece, Table
 from opweld.ledger import printable
-from opweld.shown import Piece, Table
 from opweld.table import Column, of_names, of_words
 
 SORTS = ("time", "flops", "bytes", "parameters", "order")

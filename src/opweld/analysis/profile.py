@@ -32,10 +32,10 @@ from opweld.analysis.bound import Bound
 from opweld.analysis.counters import NONE, Counters
 from opweld.analysis.disturbance import Disturbance
 from opweld.analysis.sample import Samples
+from opweld.display import Piece, Shown
 from opweld.record import KernelEntry, VariantEntry
 from opweld.runtime.plan import PlanDescription, Step
 from opweld.runtime.profile import Clocked, Part, Profile, profile_of
-from opweld.shown import Piece, Shown
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]

@@ -11,10 +11,10 @@ from opweld.account.account import Account
 from opweld.account.summary import bytes_text, seconds_text
 from opweld.analysis.profile import KernelProfile, ModelProfile
 from opweld.analysis.resources import Resources, resource_text
+from opweld.display import Piece, Table
 from opweld.errors import OptionError
 from opweld.ledger import printable
 from opweld.record import FileNode
-from opweld.shown import Piece, Table
 from opweld.table import Column
 
 SORTS: Mapping[str, Callable[[KernelProfile], float]] = {

@@ -15,7 +15,7 @@ from onnx import helper
 
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend import isolated
-from opweld.frontend.first import is_first, newest_form
+from opweld.frontend.opset1 import is_opset1, newest_form
 from opweld.frontend.order import bodies_of, title_of
 
 OPSET_OF_NUMPY = 7
@@ -65,7 +65,7 @@ def _restore(graph: onnx.GraphProto) -> None:
 
 
 def _has_older(graph: onnx.GraphProto) -> bool:
-    return any(_is_older(node) or is_first(node) or any(map(_has_older, bodies_of(node))) for node in graph.node)
+    return any(_is_older(node) or is_opset1(node) or any(map(_has_older, bodies_of(node))) for node in graph.node)
 
 
 def _is_older(node: onnx.NodeProto) -> bool:
@@ -101,7 +101,7 @@ def _align(graph: onnx.GraphProto, outer: dict[str, int]) -> None:
             del node.attribute[:]
             node.attribute.extend(kept)
             node.domain = ALIGNED
-        if is_first(node):
+        if is_opset1(node):
             graph.node.extend(newest_form(node, ALIGNED))
         else:
             graph.node.append(node)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from opweld import ir
 from opweld.frontend.interface import interface_of, name_of
+from opweld.frontend.output_shapes import Library, declared_shapes
 from opweld.frontend.program import Description, Shape
 from opweld.frontend.segment import Variant
-from opweld.frontend.told import Library, told_shapes
 from opweld.interface import Argument, ModelMetadata, Structure, Tensor, TensorInfo, Text
 from opweld.tensor.dim import Dim
 
@@ -25,8 +25,9 @@ def describe(
 
     Inputs are as declared but for these dims. Element types of outputs are those that are computed, as models may leave
     them out, or err in them; so are sizes. A size that varies has the name that is declared, else that of the dim of an
-    input that it equals, as onnxruntime infers it. Programs are told what `told.py` says, which asks a library; but
-    where dims were fixed, they asked for sizes. `structure`: how callers see what is no tensor of numbers."""
+    input that it equals, as onnxruntime infers it. Programs are told what `output_shapes.py` says, which asks a
+    library; but where dims were fixed, they asked for sizes. `structure`: how callers see what is no numeric
+    tensor."""
     graph = segments[0][0].graph
     fed = interface_of(graph, dims).facts
     ends = [variant for own in segments for variant in own if variant.ending.next is None]
@@ -45,7 +46,7 @@ def describe(
     told = tuple(info.shape for info in outputs)
     if library is not None and not dims:
         declared = [value.shape for value in graph.outputs]
-        told = told_shapes([info.name for info in outputs], declared, told, library)
+        told = declared_shapes([info.name for info in outputs], declared, told, library)
     if structure is not None:
         structure = replace(
             structure,

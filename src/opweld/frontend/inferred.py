@@ -1,4 +1,4 @@
-"""What ONNX's own inference says of the outputs of a model, asked in a process of its own; see `told.py`."""
+"""What ONNX's own inference says of the outputs of a model, asked in a process of its own; see `output_shapes.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import onnx
 
 from opweld.frontend import isolated
 from opweld.frontend.opset import Stripped
+from opweld.frontend.output_shapes import Library
 from opweld.frontend.program import Shape
-from opweld.frontend.told import Library
 
 _UNNAMED = "unk__"
 """How the names begin that the library gives to dims without one."""

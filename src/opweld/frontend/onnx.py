@@ -24,11 +24,11 @@ from opweld.frontend.external import external_extent
 from opweld.frontend.inferred import library_of
 from opweld.frontend.opset import MARK, Stripped, convert, inline_functions, operators_of
 from opweld.frontend.order import sort_nodes
+from opweld.frontend.output_shapes import Library
 from opweld.frontend.recorded import recorded_nodes, stored_parameters
 from opweld.frontend.sequences import form_of, resolve_sequences
 from opweld.frontend.specialise import declared, specialise
 from opweld.frontend.texts import Numbered, has_texts, number_texts
-from opweld.frontend.told import Library
 from opweld.interface import Argument, ModelMetadata, Specialisation, Structure, Tensor, Text
 from opweld.ops.registry import OPSET
 from opweld.record import FileNode
@@ -47,7 +47,7 @@ class Loaded:
         model: the graph, functions inlined. opset: the one that the file has. metadata: what it says about itself.
         structure: how callers see inputs and outputs, where some are no tensors of numbers; else None.
         nodes: those of the file. parameters: elements and bytes of its parameters by name; see `recorded.py`.
-        library: asks ONNX's own inference for the shapes of the outputs; see `told.py`.
+        library: asks ONNX's own inference for the shapes of the outputs; see `output_shapes.py`.
         external: the files beside that of the model which hold its weights, by relative name.
     """
 

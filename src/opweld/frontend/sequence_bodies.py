@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from opweld.errors import ModelError, UnsupportedError
-from opweld.frontend.held import Listed, Pieces, Result, SequenceScope
 from opweld.frontend.nodes import required_attribute
+from opweld.frontend.sequence_scope import Listed, Pieces, Result, SequenceScope
 from opweld.ops.operands import describe, given, required
 
 MAX_ITERATIONS = 10_000

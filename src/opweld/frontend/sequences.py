@@ -14,7 +14,9 @@ import onnx_ir as ir
 from opweld import interface
 from opweld.errors import ModelError, UnsupportedError
 from opweld.frontend.check import ML
-from opweld.frontend.held import (
+from opweld.frontend.nodes import attribute
+from opweld.frontend.sequence_bodies import branch, loop, sequence_map
+from opweld.frontend.sequence_scope import (
     ALSO_TENSORS,
     DECIDING,
     Handler,
@@ -26,8 +28,6 @@ from opweld.frontend.held import (
     Result,
     SequenceScope,
 )
-from opweld.frontend.nodes import attribute
-from opweld.frontend.sequence_bodies import branch, loop, sequence_map
 from opweld.ops.operands import describe, given, required
 
 MAX_PIECES = 10_000

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from opweld import ir
 from opweld.frontend.description import describe
 from opweld.frontend.explore import segments
+from opweld.frontend.explored import explored_nodes
+from opweld.frontend.output_shapes import Library
 from opweld.frontend.program import Program, costs_of
-from opweld.frontend.reached import explored_nodes
 from opweld.frontend.states import input_names
-from opweld.frontend.told import Library
 from opweld.interface import ModelMetadata, Structure
 from opweld.ledger import Ledger
 from opweld.lower import to_flow

@@ -2,7 +2,7 @@
 
 A rule is asked about a node when the node is new, or when something changed around it. What it proposes is decided
 once for each output that it is about; what it refuses is recorded when all is done, for a refusal may be overtaken.
-Then near misses are searched for where a rule had nothing to say (`near.py`)."""
+Then near misses are searched for where a rule had nothing to say (`near_misses.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from opweld.errors import RuleError, in_line
 from opweld.ledger import Alternative, Ledger
-from opweld.rewrite.near import near_miss
+from opweld.rewrite.near_misses import near_miss
 from opweld.rewrite.rule import Pass, Proposal, Refusal, Rule
 from opweld.rewrite.scope import Scope, rule_name
 

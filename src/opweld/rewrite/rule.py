@@ -51,7 +51,7 @@ class Rule:
         measured: whether the replacement, such as a hand-written kernel, must prove right and faster first: the node
             stays until a compilation on this machine has run the model both ways, see `tune/candidates.py`.
         formula: whether it replaces a formula of several nodes. Where it does not match, near misses are then searched
-            for by matching again under one supposition (`near.py`).
+            for by matching again under one supposition (`near_misses.py`).
     """
 
     name: ClassVar[str]

@@ -30,7 +30,7 @@ BROADCAST = BINARY | {"Gemm"}
 
 @dataclass
 class Asked:
-    """What a rule asked about while it looked at a node, for near misses (see `near.py`).
+    """What a rule asked about while it looked at a node, for near misses (see `near_misses.py`).
 
     Attributes:
         nodes: those that it walked through.

@@ -5,9 +5,9 @@
     region "Conv 0" : contraction lane=i1 vectors=2 row=i3 height=6 order=lanes taps=loop; loop unroll=4
 
 A line `region` says how the kernels of a region are computed, which is named by its first output; a line `decision`
-what was taken where no schedule holds it: fusion, storage. Given back, both are as good as pins. A region that is left
-out is chosen by the compiler. A decision that is left out stays at its baseline, unless all of its variant are left
-out, which leaves them to the compiler. `#` begins a comment.
+what was taken where no schedule holds it: fusion, storage. Given back, both are as good as pins. A region that is
+left out is chosen by the compiler. A decision that is left out stays at its baseline, unless all of its variant are
+left out, which leaves them to the compiler. `#` begins a comment.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from opweld.errors import OptionError
-from opweld.given import Given, GivenDecision, GivenRegion
 from opweld.ledger import Decision, printable
 from opweld.schedule.schedule import Schedule, parse_schedule
+from opweld.schedules_file import PinnedDecision, PinnedRegion, SchedulesFile
 
 HEADER = """\
 # How every kernel of the model is computed. Edit a line, or leave some out, and give the file back:
@@ -45,10 +45,10 @@ def print_schedules(schedules: Mapping[tuple[str, str], Schedule], decisions: It
     return HEADER + "\n".join(lines) + "\n"
 
 
-def parse_schedules(text: str, source: str = "schedules") -> Given:
+def parse_schedules(text: str, source: str = "schedules") -> SchedulesFile:
     """What a file says. Raises OptionError with `source` and the number of a line that cannot be read."""
-    decisions: dict[str, GivenDecision] = {}
-    regions: dict[tuple[str, str], GivenRegion] = {}
+    decisions: dict[str, PinnedDecision] = {}
+    regions: dict[tuple[str, str], PinnedRegion] = {}
     variant = ""
     for number, line in enumerate(text.splitlines(), 1):
         try:
@@ -59,11 +59,11 @@ def parse_schedules(text: str, source: str = "schedules") -> Given:
                 if (variant, words[0]) in regions:
                     raise OptionError(f"region {words[0]!r} is there twice")
                 schedule = parse_schedule(rest)
-                regions[variant, words[0]] = GivenRegion(number, str(schedule), dict(schedule.fields()))
+                regions[variant, words[0]] = PinnedRegion(number, str(schedule), dict(schedule.fields()))
             elif kind == "decision" and len(words) == 3 and rest is None:
                 if words[0] in decisions:
                     raise OptionError(f"decision {words[0]} is there twice")
-                decisions[words[0]] = GivenDecision(number, variant, words[1], words[2])
+                decisions[words[0]] = PinnedDecision(number, variant, words[1], words[2])
             elif kind:
                 raise OptionError(
                     "expected `variant NAME`, `region NAME : SCHEDULE` or `decision ID RULE ALTERNATIVE`, "
@@ -71,7 +71,7 @@ def parse_schedules(text: str, source: str = "schedules") -> Given:
                 )
         except OptionError as error:
             raise OptionError(f"{source}, line {number}: {error}") from None
-    return Given(source, decisions, regions)
+    return SchedulesFile(source, decisions, regions)
 
 
 def _words(line: str) -> tuple[str, list[str], str | None]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from opweld.display import Piece, Shown, Table
 from opweld.errors import OptionError, UnsupportedError
 from opweld.ledger import printable
-from opweld.shown import Piece, Shown, Table
 from opweld.table import Column, of_names, of_words
 from opweld.verification.compare import SCALE_TOLERANCE, Array, Comparison, compare, disagree, relative_error
 from opweld.verification.reference import float64_outputs, onnxruntime_outputs, own_outputs

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from opweld.account.account import Account
-from opweld.given import Given, GivenRegion
 from opweld.ledger import Alternative, Ledger
 from opweld.record import FileNode, KernelEntry, Record, VariantEntry
+from opweld.schedules_file import PinnedRegion, SchedulesFile
 
 NODES = (
     FileNode("shape", "Constant", (), ("s",), known=True),
@@ -36,7 +36,7 @@ RECORD = Record(
     ),
 )
 
-GIVEN = Given("", {}, {("main", "add 0"): GivenRegion(1, "contraction height=2", {})})
+GIVEN = SchedulesFile("", {}, {("main", "add 0"): PinnedRegion(1, "contraction height=2", {})})
 
 
 def decided() -> Ledger:

@@ -7,10 +7,10 @@ import numpy as np
 from opweld.account.account import Account
 from opweld.analysis.disturbance import Disturbance
 from opweld.analysis.sample import Samples
-from opweld.given import Given, GivenRegion
 from opweld.ledger import Ledger
 from opweld.record import FileNode, KernelEntry, Record, VariantEntry
 from opweld.runtime.plan import PlanDescription, Step
+from opweld.schedules_file import PinnedRegion, SchedulesFile
 
 STEPS = (
     Step("k1_contraction", "product, add", 0, 2, 4000, 80_000, 900),
@@ -32,7 +32,7 @@ TIMINGS = (
 
 ACCOUNT = Account(
     Ledger(),
-    Given("", {}, {("main", "add 0"): GivenRegion(1, "contraction lane=i1; loop unroll=4", {})}),
+    SchedulesFile("", {}, {("main", "add 0"): PinnedRegion(1, "contraction lane=i1; loop unroll=4", {})}),
     Record(
         (
             FileNode("/net/product", "MatMul", ("x", "w"), ("p",), "net.py:7", called=("product",), reached=True),

@@ -13,9 +13,9 @@ from opweld.analysis.profile import Judgement, ModelProfile, model_profile
 from opweld.analysis.profile_data import COLUMNS, profile_json, profile_rows
 from opweld.analysis.profile_text import SORTS, kernel_text, kernels_called, summary_text, table_rows
 from opweld.errors import OptionError
-from opweld.given import Given
 from opweld.ledger import Ledger
 from opweld.record import Record
+from opweld.schedules_file import SchedulesFile
 from tests.schemas import faults
 from tests.unit.analysis.sampled import ACCOUNT, samples
 
@@ -100,7 +100,7 @@ def test_kernels_are_mapped_to_nodes_and_lines(profile: ModelProfile) -> None:
 
 
 def test_without_a_record_the_plan_names_the_nodes() -> None:
-    profile = model_profile(samples(), Account(Ledger(), Given("", {}, {}), Record()))
+    profile = model_profile(samples(), Account(Ledger(), SchedulesFile("", {}, {}), Record()))
     assert profile.kernels[0].nodes == ("product", "add")
     assert (profile.kernels[0].sources, profile.kernels[0].schedule) == (("", ""), "")
 

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from opweld.frontend import onnx as frontend
 from opweld.frontend.explore import segments
+from opweld.frontend.explored import explored_nodes
 from opweld.frontend.graph import graph_of
-from opweld.frontend.reached import explored_nodes
 from opweld.frontend.recorded import TRACE, recorded_nodes, source_of, stored_parameters
 from opweld.record import FileNode
 

@@ -18,7 +18,7 @@ _INPUTS = {"Split": 2, "Tile": 3}
 sizes of the parts of Split, and how many copies Tile lays side by side along which axis."""
 
 
-def is_first(node: onnx.NodeProto) -> bool:
+def is_opset1(node: onnx.NodeProto) -> bool:
     """Whether a node of an opset below 7 is to be written anew here."""
     inputs = len(node.input)
     known = (node.op_type in FIRST and inputs == 1) or _INPUTS.get(node.op_type) == inputs

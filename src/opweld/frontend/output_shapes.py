@@ -14,7 +14,7 @@ Library: TypeAlias = Callable[[], Mapping[str, Shape | None]]
 """Asks ONNX's own inference for the shapes of a model's outputs, merged with those that are declared."""
 
 
-def told_shapes(
+def declared_shapes(
     names: Sequence[str], declared: Sequence[Shape | None], found: Sequence[Shape | None], library: Library
 ) -> tuple[Shape | None, ...]:
     """What programs are told of each output.

@@ -18,7 +18,7 @@ Fields = Mapping[tuple[str, str], str]
 
 
 @dataclass(frozen=True)
-class GivenDecision:
+class PinnedDecision:
     """A line that pins a decision: its number, the variant, the rule and the alternative."""
 
     line: int
@@ -28,7 +28,7 @@ class GivenDecision:
 
 
 @dataclass(frozen=True)
-class GivenRegion:
+class PinnedRegion:
     """A line with the schedule of a region: its number, its text and the fields."""
 
     line: int
@@ -37,7 +37,7 @@ class GivenRegion:
 
 
 @dataclass(frozen=True)
-class Given:
+class SchedulesFile:
     """A schedules file.
 
     Attributes:
@@ -48,8 +48,8 @@ class Given:
     """
 
     source: str
-    decisions: Mapping[str, GivenDecision]
-    regions: Mapping[tuple[str, str], GivenRegion]
+    decisions: Mapping[str, PinnedDecision]
+    regions: Mapping[tuple[str, str], PinnedRegion]
 
     @cached_property
     def decided(self) -> frozenset[str]:
@@ -108,5 +108,5 @@ class Given:
                     loops = "; without its loops, the line leaves them to the compiler" if part[:4] == "loop" else ""
                     raise OptionError(f"{where}: {what} as the region is now{loops}")
 
-    def _where(self, found: GivenRegion, region: str) -> str:
+    def _where(self, found: PinnedRegion, region: str) -> str:
         return f"{self.source}, line {found.line}: region {region!r}"

@@ -10,7 +10,7 @@ import pytest
 
 from opweld.frontend import onnx as frontend
 from opweld.rewrite.facts import certain_facts
-from opweld.rewrite.near import near_miss
+from opweld.rewrite.near_misses import near_miss
 from opweld.rewrite.rules.activations import Gelu
 from opweld.rewrite.scope import Scope
 from tests.unit.rewrite.rewritten import model_of, refusals, rewritten
