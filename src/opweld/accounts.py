@@ -1,4 +1,4 @@
-"""What compiling leaves of a model, told without a C compiler: as an artifact has it, from the cache, or found anew."""
+"""Accounts of compilations without a C compiler: read from an artifact or the cache, or computed now."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from opweld.compile import Progress
 
 KIND = "accounts"
-"""Of entries of the cache."""
+"""The kind of these entries in the cache."""
 
 _EXTERNAL = "external.json"
 
 
 def account_of(folder: Path) -> Account:
-    """What compiling left in an artifact. Raises ArtifactError where it cannot be read."""
+    """The account in an artifact. Raises ArtifactError where it cannot be read."""
     names = (artifact.LEDGER, artifact.SCHEDULES, artifact.GRAPH)
     try:
         ledger, schedules, graph = ((folder / name).read_text(encoding="utf-8") for name in names)
@@ -43,7 +43,7 @@ def account_of(folder: Path) -> Account:
 
 
 def account_without_compiler(model: object, options: Options, progress: Progress | None = None) -> Account:
-    """What compiling a model leaves, or would leave; see `left_without_compiler`."""
+    """The account of compiling a model; see `left_without_compiler`."""
     return left_without_compiler(model, options, progress)[0]
 
 
@@ -51,9 +51,9 @@ def account_without_compiler(model: object, options: Options, progress: Progress
 def left_without_compiler(
     model: object, options: Options, progress: Progress | None = None
 ) -> tuple[Account, Path | None]:
-    """What compiling a model leaves, or would leave, and its artifact where the cache has one.
+    """The account of compiling a model, and its artifact where the cache has one.
 
-    No C compiler is started, but for choices that are measured. Raises what compiling raises before one is."""
+    A C compiler is started only for choices that are measured. Raises what the stages before building raise."""
     source = source_of(model)
     if options.disable or options.pins:
         from opweld.pipeline import decided

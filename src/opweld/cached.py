@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("opweld")
 
 NEWEST = "newest"
-"""Of texts in the cache."""
+"""The kind of the cache's entries that name the newest artifact of a model."""
 
 _ANY_TOOLCHAIN = "any toolchain"
 _IS_KEY = re.compile("[0-9a-f]{64}")
 
 LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml-dtypes")
-"""Whose versions are part of a key: onnx converts opsets and infers shapes, numpy and ml_dtypes fold constants."""
+"""Libraries whose versions are part of a key: onnx converts opsets and infers shapes, numpy and ml_dtypes fold
+constants."""
 
 
 @shortages()
@@ -55,10 +56,10 @@ def compile_model(
 
     Where another process compiles the same, this one waits for it and says so to `progress`; nothing is printed.
 
-    With OPWELD_DUMP or OPWELD_DEBUG the stages run in any case: to be seen, or verified. An entry that is there and
-    sound stays, for other processes may be opening it, and equal keys give equal artifacts; where it was tuned, the
-    texts are those of being tuned anew. In any case they run through `watched`, too, unless something is measured of
-    the model: then they run several times."""
+    With OPWELD_DUMP or OPWELD_DEBUG the stages always run, to be dumped or verified. A sound entry of the cache is
+    kept, because other processes may be opening it and equal keys give equal artifacts; of a tuned one, the dumped
+    texts are those of tuning again. The stages run through `watched` too, unless something is measured: then they run
+    several times."""
     source = source_of(model)
     if options.rules:
         from opweld.rewrite.hoist import added
@@ -83,7 +84,7 @@ def compile_model(
 
     with cache.turn(key, wait):
         if not runs_anyhow and (found := _cached(cache, key, source)) is not None:
-            return found  # somebody made it meanwhile
+            return found  # another process has made it meanwhile
         return _compiled(source, options, target, cache, key, progress, watched)
 
 
@@ -119,7 +120,7 @@ def _compiled(
 
 
 def _linked(source: str, target: str) -> None:
-    """A file in two places, of which the first will go: linked where they are of one file system, else copied."""
+    """Hard-links a file that will be removed, or copies it where the file systems differ."""
     try:
         os.link(source, target)
     except OSError:
@@ -135,7 +136,7 @@ def _built(
     progress: Progress | None,
     watched: Stage | None,
 ) -> tuple[Built, bool]:
-    """The artifact, and whether it was tuned where that is asked for; where not, a warning says why."""
+    """Builds the artifact; returns it, and whether requested tuning took place (else a warning says why not)."""
     if measures(options):
         from opweld.tune.build import UntunableError, build_measured
 
@@ -153,7 +154,7 @@ def _built(
 
 
 def measures(options: Options) -> bool:
-    """Whether something may be measured: schedules, or rules of others that want to be."""
+    """Whether the compilation may time kernels: for tuning, or for rules of other packages that require it."""
     return options.tune != "off" or bool(options.rules) or extensions.count(extensions.RULES) > 0
 
 
@@ -167,7 +168,7 @@ def find_model(source: Source, options: Options) -> Path | None:
 
 
 def key_without_compiler(source: Source, options: Options) -> str:
-    """What all but the C compiler makes of a model: equal keys, equal decisions."""
+    """The cache key of a model without the C compiler's part: equal keys mean equal decisions."""
     return _key(source, options, target_of(options.target), Cache.open(), _ANY_TOOLCHAIN)
 
 
@@ -188,7 +189,7 @@ def _key(source: Source, options: Options, target: TargetMachine, cache: Cache, 
 
 @remember
 def library_versions() -> str:
-    """What shapes generated code and is not opweld: `LIBRARIES`, as installed, without importing them."""
+    """The installed versions of `LIBRARIES`, found without importing them."""
     from importlib import metadata
 
     def version(name: str) -> str:
@@ -202,7 +203,7 @@ def library_versions() -> str:
 
 @remember
 def sources_digest() -> str:
-    """The compiler's own text, so that whoever changes it is never served an old artifact."""
+    """A digest of the compiler's own source, so that a changed compiler never finds an old artifact."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.[pch]*")):
         if path.suffix in (".py", ".c", ".h"):

@@ -1,4 +1,4 @@
-"""How often Python's garbage collector looks for cycles while a model is compiled.
+"""Lowers the rate of Python's garbage collector while a model is compiled.
 
 A compilation makes hundreds of thousands of objects, nearly all of which live to its end and refer to one another
 without cycles. Looking through them at Python's usual rate takes up to an eighth of its time and finds nothing.
@@ -12,8 +12,8 @@ import threading
 from collections.abc import Generator
 
 SELDOM = (100_000, 20, 100)
-"""The collector's thresholds (`gc.set_threshold`) meanwhile: each of its looks at what is new costs milliseconds, and a
-hundred thousand objects that are garbage after all are some 10 MB."""
+"""The collector's thresholds (`gc.set_threshold`) during compilation: a collection of the youngest generation costs
+milliseconds, and a hundred thousand objects of garbage are some 10 MB."""
 
 _lock = threading.Lock()
 _inside = 0
@@ -22,8 +22,8 @@ _before = gc.get_threshold()
 
 @contextlib.contextmanager
 def collected_seldom() -> Generator[None]:
-    """The collector looks seldom inside, for all threads of the process; the last one that leaves sets back what there
-    was. An application that looks less often, or never, is left alone, as is one that sets thresholds meanwhile."""
+    """A context with these thresholds for all threads of the process; the last to leave restores the former ones.
+    An application that collects less often, or never, is left alone, as is one that sets thresholds meanwhile."""
     global _inside, _before
     with _lock:
         if not _inside:

@@ -1,4 +1,4 @@
-"""What objects show of themselves: as text where Python prints them, as HTML in notebooks."""
+"""Objects that display themselves: as text where Python prints them, as HTML in notebooks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Piece: TypeAlias = str | Table
 
 
 class Shown:
-    """An object that shows itself in pieces, on one screen."""
+    """An object that displays itself on one screen, as texts and tables."""
 
     def shown(self) -> Sequence[Piece]:
-        """What there is to see, from top to bottom."""
+        """The texts and tables, from top to bottom."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

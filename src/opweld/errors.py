@@ -2,14 +2,14 @@
 
 
 def printable(text: str) -> str:
-    """The text with what a terminal would obey or cannot show escaped, as `repr` writes it; lines stay lines.
+    """The text with control and unprintable characters escaped, as `repr` writes it; line breaks stay.
 
     Names come from models: they may hold escape sequences, marks that reverse the text, halves of surrogate pairs."""
     return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def in_line(text: str) -> str:
-    """`printable` for a name that stands in a line without quotes: it does not end the line."""
+    """`printable` with line breaks escaped too, for a name in a line without quotes."""
     return printable(text).replace("\n", "\\n")
 
 
@@ -37,11 +37,11 @@ class UnsupportedError(OpweldError):
 
 
 class UnspecifiedError(UnsupportedError):
-    """What a model becomes depends on how an input is fed, and the options of the compilation do not say it.
+    """The model can only be compiled for a known property of an input, which no option gives.
 
     Attributes:
-        option: the option that would: lengths, ranks, constants or dims.
-        name: the input; empty for dims, of which any may tell.
+        option: the option that gives it: lengths, ranks, constants or dims.
+        name: the input; empty for dims, where any of several may help.
     """
 
     def __init__(self, message: str = "", option: str = "", name: str = "") -> None:
@@ -54,8 +54,8 @@ class OperatorError(OpweldError):
 
 
 class RuleError(OpweldError):
-    """A rule of another package failed: it raised, answered with what is no answer, or left a graph that is none. The
-    model is as it was."""
+    """A rule of another package failed: it raised, returned something of a wrong type, or left an invalid graph. The
+    model is unchanged."""
 
 
 class InputError(OpweldError, ValueError):
@@ -71,7 +71,7 @@ class RunError(OpweldError, RuntimeError):
 
 
 class StateError(RunError):
-    """A state cannot be used: another run uses it, or it is lost since a run failed. It is as it was."""
+    """A state cannot be used: another run uses it, or a failed run has lost its contents. It is unchanged."""
 
 
 class ToolchainError(OpweldError):
@@ -79,8 +79,8 @@ class ToolchainError(OpweldError):
 
 
 class ShortageError(OpweldError):
-    """The machine, or a limit of the process, denies what is needed: room on the disk, files, memory. Nothing is left
-    of what was begun."""
+    """The machine or a limit of the process is exhausted: disk space, open files, memory. Partial results are
+    removed."""
 
 
 class ArtifactError(OpweldError):
@@ -92,4 +92,4 @@ class OptionError(OpweldError, ValueError):
 
 
 class ModelTypeError(OptionError, TypeError):
-    """What should be a model is an object of another type."""
+    """An object of a type that is no model was given as one."""

@@ -13,7 +13,7 @@ def explain_text(
     """What `opweld explain` prints.
 
     Args:
-        ledger: the decisions; those that became fields of schedules are told kernel by kernel.
+        ledger: the decisions; those that are fields of schedules are listed by kernel.
         schedules: how the kernels are computed.
         near_misses: how many of them to list.
         ids: whether to list the decisions behind each kernel too.
@@ -74,7 +74,7 @@ def describe(decision: Decision) -> list[str]:
 
 
 def describe_field(decision: Decision) -> list[str]:
-    """A decision on one line, its rule named and its site not: what stands behind a field of a schedule."""
+    """A decision on one line, with its rule but without its site: the reason of a schedule's field."""
     part = f"{decision.part}: " if decision.part else ""
     head = f"{decision.id} {part}{decision.rule} {printable(decision.taken)}"
     return ["; ".join((head, *_notes(decision), *_others(decision), printable(decision.reason, 200)))]
@@ -95,7 +95,7 @@ def _notes(decision: Decision) -> list[str]:
 
 
 def _others(decision: Decision) -> list[str]:
-    """What the taken alternative is predicted to take, or took where it was tried, and the others."""
+    """Predicted times of the taken and the other alternatives, or measured ones where they were tried."""
     taken = next(a for a in decision.alternatives if a.name == decision.taken)
     others = [a for a in decision.alternatives if a.name != decision.taken]
     found = [f"predicted {_microseconds(taken.seconds)}"] if taken.seconds is not None else []

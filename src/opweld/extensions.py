@@ -1,6 +1,6 @@
 """What other packages add to opweld: rules and operators, found through entry points of the groups below.
 
-A package that does not load is left out with a warning; models that need nothing of it compile as ever."""
+A package that fails to load is left out with a warning; models that do not need it compile as before."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ OPERATORS = "opweld.operators"
 """Entry points that are a module, which registers operators when it is imported."""
 
 TARGETS = "opweld.targets"
-"""Entry points that are a backend (`codegen.backend.Backend`), or its class, by name of the machine that it compiles
-for: one for each machine. No target of opweld's own can be taken over."""
+"""Entry points that are a backend (`codegen.backend.Backend`), or its class, by the name of its target: one for each
+target. opweld's own targets cannot be replaced."""
 
 RUNTIMES = "opweld.runtimes"
-"""Entry points that open artifacts, by name of the backend: a function, or a class, of what `runtime.opened.Opened`
-takes. What it imports is all that running such an artifact needs."""
+"""Entry points that open artifacts, by name of the backend: a function or a class with the parameters of
+`runtime.opened.Opened`. Running such an artifact imports nothing else."""
 
 TEXTS = ("*.py", "*.c", "*.h")
-"""Files of a package that say what it adds: kernels may be in files of their own."""
+"""Files of a package that are part of its digest; kernels may be in files of their own."""
 
 _noted: dict[str, str] = {}
-"""Packages that registered something, however they were imported, and a random number for when they did last: it
-stands for the text of those that have none to read."""
+"""Packages that registered something, however they were imported, with a random number made at their last registration;
+it replaces the text in the digest of a package whose source cannot be read."""
 
 
 _sources: dict[str, str] = {}
-"""The text of each kernel that was registered: it may come from anywhere."""
+"""The source of each registered kernel, which need not be in a file of the package."""
 
 _numbers: WeakKeyDictionary[object, str] = WeakKeyDictionary()
-"""A random number for each rule that was given and has no text to read."""
+"""A random number for each given rule whose source cannot be read."""
 
 
 def load(group: str) -> tuple[tuple[str, object], ...]:
-    """What the entry points of a group are, after how a message names each; imported once."""
+    """(title for messages, object) of each entry point of a group; imported once."""
     return _load(group, tuple(sys.path))
 
 
@@ -58,8 +58,8 @@ def count(group: str) -> int:
 
 
 def find(group: str, name: str) -> object | None:
-    """What the entry point of a name is, imported now; None where no installed package has one. Raises whatever the
-    package does when it is imported: it was asked for by name."""
+    """The object of the entry point with a name, imported now; None where no installed package has one. Errors of its
+    import are raised, because the user named it."""
     entry = next((entry for entry in _entries(group, tuple(sys.path)) if entry.name == name), None)
     return None if entry is None else entry.load()
 
@@ -70,15 +70,14 @@ def names(group: str) -> tuple[str, ...]:
 
 
 def note(module: str, **sources: str) -> None:
-    """Remembers that a module registered something; its text may be another one than before. `sources` are texts of
-    kernels by name."""
+    """Records that a module registered something, which changes its digest. `sources`: texts of kernels by name."""
     _noted[module.partition(".")[0]] = secrets.token_hex()
     _sources.update(sources)
 
 
 def digest(given: Iterable[object] = ()) -> str:
-    """A hash of the text of the packages that add something, imported or not, and of rules that are given: what was
-    compiled with another text of them is not what would be compiled now."""
+    """A hash of the source of all extension packages, imported or not, and of the given rules: a part of the cache key,
+    as other sources may compile differently."""
     groups = (RULES, OPERATORS, TARGETS)
     found = {entry.module.partition(".")[0] for group in groups for entry in _entries(group, tuple(sys.path))}
     times = {name: _noted.get(name, "") for name in (*found, *_noted)}
@@ -89,8 +88,8 @@ def digest(given: Iterable[object] = ()) -> str:
 
 
 def _rule_text(rule: object) -> str:
-    """What stands for a rule that is given: its class, what it holds, and the text of the package that the class is
-    of. Where that cannot be read, as in a notebook, a random number: nobody else has it."""
+    """The text of a given rule for the digest: its class, its fields, and the source of the class's package; a random
+    number where that cannot be read, as in a notebook."""
     made = rule if isinstance(rule, type) else type(rule)
     package = made.__module__.partition(".")[0]
     digest, files = hashlib.sha256(), [] if package == "__main__" and hasattr(sys, "ps1") else list(_files(package))
@@ -132,7 +131,7 @@ def _load(group: str, path: tuple[str, ...]) -> tuple[tuple[str, object], ...]:
 
 @cache
 def _entries(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Those of the packages in `path`, which is that of Python, in an order that is always the same."""
+    """The entry points of a group in the packages on `path` (`sys.path`), in a fixed order."""
     from importlib.metadata import entry_points  # takes longer to import than all of opweld
 
     return tuple(sorted(entry_points(group=group), key=lambda entry: (entry.name, entry.value)))
@@ -140,7 +139,7 @@ def _entries(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
 
 @cache
 def _text_digest(package: str, path: tuple[str, ...], time: str) -> str:
-    """The text of a package or module as first asked for since a time; empty where there is none to read."""
+    """A digest of a package's or module's source; `time` invalidates the memo. Empty where it cannot be read."""
     digest, files = hashlib.sha256(), list(_files(package))
     for file in files:
         try:

@@ -1,4 +1,4 @@
-"""Models that are no ONNX: what an object or a file is instead, and how to get to ONNX from there."""
+"""Recognises models of other formats, objects or files, and tells how to export them to ONNX."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CLASSES = {
     ("onnx", "GraphProto"): ("a graph", "pass onnx.helper.make_model(graph)"),
     ("onnxruntime", "InferenceSession"): ("a session of ONNX Runtime", "pass the file that it was opened from"),
 }
-"""By package, or module, and name of a class that an object is of: what it is, and the remedy."""
+"""By (package or module, class name) of an object: what it is, and the remedy."""
 
 _BEGINNINGS = (
     (0, b"version https://git-lfs", "a pointer of Git LFS: fetch the file itself with `git lfs pull`"),
@@ -38,7 +38,7 @@ _BEGINNINGS = (
     (4, b"ORTM", "in ONNX Runtime's own format: take the ONNX file that it was made from"),
     (8, b'{"', "a safetensors file, which holds weights and no graph: export the model that they belong to"),
 )
-"""Where in a file, which bytes, what it is then."""
+"""(offset in a file, bytes there, what the file is)."""
 
 
 def of_object(model: object) -> str | None:
@@ -51,7 +51,7 @@ def of_object(model: object) -> str | None:
 
 
 def of_file(data: bytes) -> str | None:
-    """What the bytes of a file that is no ONNX model are, and the remedy; None where that is not known."""
+    """What a file that is not an ONNX model is, and the remedy; None where that is not known."""
     if not data:
         return "empty: it has 0 bytes"
     for place, beginning, what in _BEGINNINGS:

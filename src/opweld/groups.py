@@ -1,8 +1,8 @@
-"""What the control groups of this process allow: version 2, and version 1, whose controllers are mounted one by one.
+"""The limits of this process's control groups: version 2, and version 1, whose controllers are mounted one by one.
 
-The same as runtime/c/groups.c reads, for the compiler, which works where nothing is compiled yet; one test holds both.
-A group is limited by every one that it lies in: limits are read from the process's own up to the top of what is
-mounted, which in a container is the container's group."""
+runtime/c/groups.c reads the same for running artifacts; one test compares both. A group is limited by all groups
+around it: limits are read from the process's own group up to the topmost mounted one, in a container the
+container's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model costs, what was decided of it, and where its time goes: of files, of artifacts, of what is open."""
+"""Explain, analyze and profile models: files, artifacts, and open models and sessions."""
 
 from __future__ import annotations
 

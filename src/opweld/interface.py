@@ -1,7 +1,7 @@
 """What a model declares to its callers: inputs, outputs, and what it says about itself.
 
-Compiled code takes tensors and gives tensors. An input or output that is none (a sequence, an optional, a sequence of
-maps) is one or several of them, or none; its form says which, and how they are put together again.
+Compiled code takes and returns tensors. An input or output of another type (a sequence, an optional, a sequence of
+maps) is represented by any number of tensors; its `Form` says which, and how callers see them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 ANONYMOUS = ("", "?", "-1", "None")
-"""What models write for the name of a dim that has none."""
+"""Placeholders that models use for the name of an unnamed dim."""
 
 _NAME_LIMIT = 40
 
 
 def symbol_name(value: str, position: int, dim: int | str) -> str:
-    """What a dim that a model leaves open is called in options: its name, or one made of its value's and its place."""
+    """The name of a dynamic dim in options: its own, or one made of its value's name and its position."""
     label = "" if isinstance(dim, int) else dim.strip()
     return plain_name(f"{value}_{position}") if label in ANONYMOUS else label
 

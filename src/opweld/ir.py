@@ -1,11 +1,10 @@
 """The graph of operators that inference and lowering read: nodes, and the values between them.
 
-A front end makes one of its own format: that of ONNX does (`frontend/graph.py`). An operator is found by its domain and
-name (`ops/registry.py`), and attributes are plain Python values, so that whoever has a node that says the same as one
-of ONNX shares its inference and lowering; what says something else is an operator of another domain.
+A front end converts its format to it, as that of ONNX does (`frontend/graph.py`). An operator is identified by its
+domain and name (`ops/registry.py`), and attributes are plain Python values, so that other formats can use ONNX's
+operators with their inference and lowering, and have operators of their own in another domain.
 
-Nodes, values and graphs are told apart by identity. A value belongs to one graph; a body may read values of the graphs
-around it.
+Nodes, values and graphs compare by identity. A value belongs to one graph; a body may read values of enclosing graphs.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class Value:
     """A value of a graph.
 
     Attributes:
-        name: "" where it has none; an output without a name is one that nobody wants.
+        name: "" where it has none; an output without a name is absent.
         dtype: as declared; the format's name of an element type that opweld has none for; None where not declared.
-        shape: sizes, and names of dims that vary, as declared; "" for a dim without one; None where not declared.
+        shape: sizes, and names of dynamic dims, as declared; "" for a dim without one; None where not declared.
         stored: the data of a stored tensor. producer: the node that it is an output of.
-        is_input: whether it is fed, to the graph or to a body. is_read: whether a node reads it, or a graph gives it.
+        is_input: whether it is an input of the graph or a body. is_read: whether it is read, or output of a graph.
     """
 
     __slots__ = ("dtype", "is_input", "is_read", "name", "producer", "shape", "stored")
@@ -68,13 +67,13 @@ class Value:
 
 
 class Node:
-    """An operator and what it is applied to.
+    """An application of an operator.
 
     Attributes:
-        op_type, domain: by which it is found; "" is the domain of ONNX's own operators.
+        op_type, domain: identify the operator; "" is the domain of ONNX's own operators.
         inputs: None for an optional one that is absent. outputs: at least one.
         attributes: numbers, strings, sequences of these, arrays, and graphs, which are bodies.
-        name: what messages, decisions and kernels call it. bodies: the graphs among its attributes.
+        name: for messages, decisions and kernels. bodies: the graphs among its attributes.
     """
 
     __slots__ = ("attributes", "bodies", "domain", "inputs", "name", "op_type", "outputs")
@@ -105,7 +104,7 @@ class Node:
 
 
 class Graph:
-    """Nodes in an order in which each reads what comes before it. `stored`: its stored tensors."""
+    """Nodes in topological order. `stored`: its stored tensors."""
 
     __slots__ = ("inputs", "name", "nodes", "outputs", "stored")
 
@@ -146,7 +145,7 @@ class Graph:
             yield from node.bodies
 
     def copied(self) -> Graph:
-        """A copy with nodes and values of its own, which reads the same of what is around it."""
+        """A deep copy that reads the same values of enclosing graphs."""
         return _copied(self, {})
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The graph of a variant as a tensor program: what each value is, computed or not."""
+"""Lowers the graph of a variant to a tensor program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from opweld.tensor.program import (
 )
 
 CHAIN_LIMIT = 64
-"""Known elements that are no numbers become a chain of selects up to this number of them."""
+"""Up to this number, known elements that are not constants are lowered to a chain of selects."""
 
 
 def to_flow(segments: Sequence[Sequence[Variant]]) -> Flow:
@@ -70,7 +70,7 @@ class _Lowering:
         self._count = 0
 
     def run(self) -> TensorProgram:
-        """Lowers what the outputs need, in graph order, and drops what no output came to need."""
+        """Lowers the nodes that the outputs need, in graph order, and drops items that turn out to be dead."""
         needed = self._needed([value for _, value in self.variant.outputs])
         for node in self.variant.nodes:
             if node in needed and not all(value in self._names for value in node.outputs):
@@ -90,8 +90,7 @@ class _Lowering:
         )
 
     def _values(self, items: Sequence[Item]) -> dict[str, str]:
-        """The graph's names of what items compute; of a tensor that is several values, the first one's; of what a
-        body makes for the graph around it, the graph's."""
+        """The graph's value names by tensor: the first of several, and that of the outer graph for a body's output."""
         computed = {name for item in items for name in item_outputs(item)}
         outside = ((alias, self._names.get(self.variant.resolve(alias))) for alias in self.variant.aliases)
         found: dict[str, str] = {}
@@ -232,7 +231,7 @@ class _Lowering:
     # ------------------------------------------------------------------------------------------------- known elements
 
     def _known(self, value: ir.Value) -> Elements | None:
-        """Elements from which a value is made without its node."""
+        """The known elements of a value, which make its node unnecessary; else None."""
         elements = self.variant.facts[value].elements
         if elements is None:
             return None

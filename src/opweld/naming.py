@@ -1,4 +1,4 @@
-"""What a user calls a decision, a rule or a stage, checked before anything is decided."""
+"""Checks the names of decisions, rules and stages in options, before the compilation begins."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from opweld.errors import OptionError
 from opweld.rules import COMPILED, REWRITES, stage_of
 
 _ID = re.compile(r"[0-9a-f]{10}")
-"""An id, which only a model's decisions can tell from another one's; see `Ledger`."""
+"""A decision's id; whether it exists is known only after compiling, see `Ledger.check_names`."""
 
 
 def check_names(disable: Iterable[str], pins: Mapping[str, str], rules: Collection[str]) -> None:
-    """Raises OptionError for what can be no decision: `disable` takes ids, rules and stages, a pin takes an id.
+    """Raises OptionError for impossible names: `disable` takes ids, rules and stages, a pin takes an id.
 
-    `rules`: those of what is to be decided."""
+    `rules`: the decision rules of the compilation."""
     stages = {stage_of(rule) for rule in rules}
     for name in disable:
         if not (name in rules or name in stages or _ID.fullmatch(name)):

@@ -1,4 +1,4 @@
-"""One option of a compilation: the values that it takes, and what is told of it. `options.py` is the table of them.
+"""One option of a compilation: the values that it takes and its documentation. `options.py` is the table of them.
 
 From an entry of the table follow the check of a value, from Python and from texts of the command line; the flag of each
 command; the keyword argument of each function with its documentation; the part in the cache key; docs/options.md.
@@ -22,7 +22,7 @@ from typing import Any, SupportsIndex, TypeVar, cast
 from opweld.errors import OptionError
 
 DIGITS = 12
-"""Of a number on the command line: no memory holds more."""
+"""The most digits of a number on the command line; no size of a tensor has more."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -46,14 +46,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class Option:
-    """What is told of an option.
+    """The definition of an option.
 
     Attributes:
         kind: its values.
         help: what it does, in a few words; what the command line prints.
         more: further sentences of the documentation.
-        flag: of the command line; empty for what no text can say.
-        key: (options, value) -> what of it decides what is compiled, as JSON types; the value itself where None.
+        flag: of the command line; empty for an option whose values have no text.
+        key: (options, value) -> its part of the cache key, as JSON types; the value itself where None.
         rewriting: whether `opweld optimize` takes it too.
     """
 
@@ -66,7 +66,7 @@ class Option:
 
     @property
     def documentation(self) -> str:
-        """All that is told, as a sentence or several."""
+        """The whole documentation, as one or several sentences."""
         return f"{self.help}. {self.more}" if self.more else f"{self.help}."
 
 

@@ -54,8 +54,8 @@ MAX_SCHEDULES = 1 << 28
 
 
 def available_cores() -> int:
-    """The number of processor cores that this process may use: those that it may run on, but no more than its control
-    groups give it time of."""
+    """The number of processor cores that this process may use: its CPU affinity, limited by its control groups' CPU
+    quota."""
     allowed = len(os.sched_getaffinity(0))
     return min(allowed, group_processors() or allowed)
 
@@ -99,12 +99,12 @@ def _elements(name: str, value: object) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile a model: the table of options. Whatever an option is or tells follows from its line, see `option`.
+    """How to compile a model: the table of options. Checks, flags and documentation follow from it, see `option`.
 
     Attributes:
-        schedules_text: what the file `schedules` holds, read when the options are made.
-        lenient: whether what `disable`, `pins` and `schedules` say of decisions that are not met, or cannot be taken,
-            is passed over, see `fitted`.
+        schedules_text: the contents of the file `schedules`, read when the options are made.
+        lenient: whether entries of `disable`, `pins` and `schedules` are ignored where the decision does not occur or
+            the alternative is illegal, see `fitted`.
     """
 
     target: str = option(
@@ -262,19 +262,19 @@ class Options:
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def fitted(self, dims: Mapping[str, int]) -> Options:
-        """These options for feeds of sizes that what was compiled with them refused. A run waits for it, so nothing is
-        tuned; and what they say of single decisions is about another compilation, which met others."""
+        """These options for another compilation at sizes that the first one's assumptions exclude. A run waits for it,
+        so nothing is tuned; and it is lenient, because pins were written for the first one's decisions."""
         chosen = dataclasses.replace(self, dims={**self.dims, **dims}, tune="off")
         _set(chosen, "lenient", True)
         return chosen
 
     @property
     def specialisation(self) -> Specialisation:
-        """What the options say of how inputs are fed."""
+        """The options that specialise the model to its inputs."""
         return Specialisation(self.lengths, self.ranks, self.constants)
 
     def specialised(self, known: Specialisation) -> Options:
-        """These options, and this of how inputs are fed where they do not say it themselves."""
+        """These options, completed by `known` where they do not specialise an input themselves."""
         return dataclasses.replace(
             self,
             lengths={**known.lengths, **self.lengths},
@@ -332,7 +332,7 @@ class Environment:
 
     @property
     def watches(self) -> bool:
-        """Whether the stages are to be seen: a compiled model in the cache tells nothing of them."""
+        """Whether the stages are dumped or verified, so that they must run even for a cached model."""
         return self.debug or self.dump is not None
 
     @classmethod

@@ -1,7 +1,6 @@
-"""What a schedules file says: alternatives of decisions by id, and the fields of schedules by region.
+"""The contents of a schedules file: alternatives of decisions by id, and the fields of schedules by region.
 
-`schedule/file.py` reads and writes the text. The ledger asks here before it grants anything, so that whatever a file
-says is checked as a pin is, and recorded as one.
+`schedule/file.py` reads and writes the text. The ledger treats each entry as a pin: it is checked and recorded as one.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ class SchedulesFile:
     """A schedules file.
 
     Attributes:
-        source: what to call it in errors.
-        decisions: by id. Of a variant that has any, those that are not there stay at their baseline: the compilation
-            that wrote the file never met them.
-        regions: by variant and the label of the first output. A region that is not there is chosen freely.
+        source: its name in errors.
+        decisions: by id. Where a variant has any, missing ones stay at their baseline: the compilation that wrote the
+            file did not have them.
+        regions: by variant and the label of the first output. The schedule of a missing region is chosen freely.
     """
 
     source: str
@@ -57,17 +56,17 @@ class SchedulesFile:
         return frozenset(found.variant for found in self.decisions.values())
 
     def decision(self, variant: str, identity: str, baseline: str) -> tuple[str, str] | None:
-        """(alternative, where the file says it), None where it is free."""
+        """(alternative, line of the file as text); None where the file does not fix it."""
         found = self.decisions.get(identity)
         if found is not None:
             return found.alternative, f"{self.source}, line {found.line}: decision {identity}"
         return (baseline, f"{self.source}: decision {identity}") if variant in self.decided else None
 
     def field(self, variant: str, region: str, part: str, rule: str, baseline: str) -> tuple[str, str] | None:
-        """(alternative, where the file says it) for a field of a schedule, None where it is free.
+        """(alternative, line of the file as text) of a schedule's field; None where the file does not fix it.
 
-        A line without loops leaves them free. Rows that it does not keep and blocks that it does not name stay at the
-        baseline. Raises OptionError when it has fewer members than the region."""
+        A line without loops leaves them free. Fields `keep` and `block` that it omits stay at the baseline. Raises
+        OptionError when it has fewer members than the region."""
         found = self.regions.get((variant, region))
         if found is None:
             return None
@@ -90,7 +89,7 @@ class SchedulesFile:
                 raise OptionError(f"{where}: is of {rules[identity]}, not {found.rule}")
 
     def check_regions(self, made: Mapping[tuple[str, str], Fields]) -> None:
-        """Raises OptionError where a line is about no region, or could not be followed; `made` by variant and label."""
+        """Raises OptionError where a line matches no region or was not followed; `made` by variant and label."""
         for (variant, region), found in self.regions.items():
             where = self._where(found, region)
             if (variant, region) not in made:

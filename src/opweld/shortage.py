@@ -1,4 +1,4 @@
-"""What a process lacks: room on the disk, longer files, open files, memory. The system's words for it, as causes and
+"""Exhausted resources of a process (disk space, file size, open files, memory): system errors as causes and
 remedies."""
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _TOLD = {
     errno.ENOMEM: ("OutOfMemory", "out of memory", os.strerror(errno.ENOMEM)),
     errno.EAGAIN: ("SystemResources", os.strerror(errno.EAGAIN)),
 }
-"""What compilers say, zig and others, by number of the error."""
+"""Messages of compilers, zig and others, by error number."""
 
 _LITTLE = 8 << 20
-"""Bytes free on a disk that is as good as full to a compiler, which removes what it wrote when it fails."""
+"""A disk with fewer free bytes counts as full after a failed compilation: the compiler has removed its output."""
 
 _ENDED: dict[int, int] = {signal.SIGXFSZ: errno.EFBIG, signal.SIGKILL: errno.ENOMEM}
-"""The signals by which the system ends a program that lacks something."""
+"""The signals by which the system ends a program that exceeds a limit."""
 
 
 @contextlib.contextmanager
 def shortages() -> Generator[None]:
-    """Raises ShortageError in the place of an OSError that says that something is lacking, or of a MemoryError."""
+    """Raises ShortageError in place of a MemoryError, or of an OSError for an exhausted resource."""
     try:
         yield
     except OSError as error:
@@ -48,7 +48,7 @@ def shortages() -> Generator[None]:
 
 
 def check_shortage(error: OSError) -> None:
-    """Raises ShortageError where that is what an error says."""
+    """Raises ShortageError where the error means an exhausted resource."""
     text = describe(error)
     if text is not None:
         raise ShortageError(text) from error

@@ -1,8 +1,7 @@
-"""How a stage is run: just so, or with its text written and its result verified.
+"""Wrappers around the calls of stages: plain, with progress, or with the text written and the result verified.
 
-The pipeline calls every stage as `stage(name, function, *arguments)`. Who wants to see the stages (the files of
-OPWELD_DUMP, the checks of OPWELD_DEBUG, a clock) passes another `Stage`. The list of them is the pipeline's, and after
-simplification the backend's.
+The pipeline calls every stage as `stage(name, function, *arguments)`. OPWELD_DUMP, OPWELD_DEBUG and clocks pass another
+`Stage`. The pipeline has the list of stages; after simplification, the backend has.
 """
 
 from __future__ import annotations
@@ -42,10 +41,11 @@ def plain(name: str, run: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) 
 
 
 class Reported:
-    """Tells `progress` how far a compilation is, as its stages begin and as what a backend builds goes on."""
+    """Reports progress as stages begin and while a backend builds."""
 
     def __init__(self, stage: Stage, progress: Progress | None, beginnings: Mapping[str, str], building: str) -> None:
-        """`beginnings`: what the backend tells when a stage begins, by its name; `building`: what it tells at last."""
+        """`beginnings`: the backend's progress text at the start of a stage, by its name; `building`: that of the
+        build."""
         self._stage = stage
         self._progress = progress
         self._beginnings = {**BEGINNINGS, **beginnings}
@@ -53,7 +53,7 @@ class Reported:
         self._left = list(self._beginnings)
 
     def __call__(self, name: str, run: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a stage, the first of its name with a word before."""
+        """Runs a stage; the first of its name is reported."""
         if name in self._left and self._progress is not None:
             self._left.remove(name)
             steps = list(self._beginnings)
@@ -61,14 +61,14 @@ class Reported:
         return self._stage(name, run, *args, **kwargs)
 
     def built(self, done: int, total: int) -> None:
-        """So many files are built."""
+        """Reports that `done` of `total` files are built."""
         before = len(self._beginnings)
         if self._progress is not None:
             self._progress(self._building, before + done, before + total)
 
 
 class Watched:
-    """Writes the text of what each stage makes to a numbered file of a folder, and verifies it, as is asked for."""
+    """Writes the result of each stage as text to a numbered file of a folder, verifies it, or both."""
 
     def __init__(
         self, dump: Path | None, debug: bool, stage: Stage = plain, forms: Mapping[str, Form] | None = None
@@ -81,7 +81,7 @@ class Watched:
         self._number = 0
 
     def __call__(self, name: str, run: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a stage. What is wrong with its result is found when its text is there."""
+        """Runs a stage. Its text is written before it is verified, so that a bad result can be read."""
         value = self._stage(name, run, *args, **kwargs)
         form = self._forms.get(name)
         if form is not None and self._dump is not None:
@@ -102,7 +102,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Form:
-    """The text and the verifier of what a stage makes; both take it and then the arguments of the stage."""
+    """The printer and the verifier of a stage's result; both take the result and then the stage's arguments."""
 
     texts: Callable[..., Texts]
     verify: Callable[..., None]
@@ -122,7 +122,7 @@ def _verify_flow(flow: Flow, *_: object) -> None:
 
 
 BEGINNINGS: Mapping[str, str] = {"load": "reading the model"}
-"""What is told when a stage before those of a backend begins, by name."""
+"""Progress texts at the start of the stages before the backend's, by name."""
 
 FORMS: Mapping[str, Form] = {"lower": _programs("lowered"), "simplify": _programs("tensors")}
-"""Of the stages before those of a backend, by name; a backend brings its own, see `codegen.backend`."""
+"""The forms of the stages before the backend's, by name; a backend brings its own, see `codegen.backend`."""

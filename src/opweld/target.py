@@ -1,4 +1,4 @@
-"""Machines that programs are compiled for: what is common to all, and the facts of processors."""
+"""Targets: what all have in common, and the facts of processors."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ _ARM_EXTRAS = {"asimddp": "dotprod", "bf16": "bf16", "i8mm": "i8mm"}
 
 @dataclass(frozen=True)
 class TargetMachine:
-    """A kind of machine that programs are compiled for: what is asked of it whatever it is. A backend has the facts
-    that it decides by in a subclass of its own.
+    """A target: what every backend needs of it. A backend defines the facts that its decisions need in a subclass.
 
     Attributes:
         name: as users give it. kind: of machine, "cpu" for a processor.
@@ -46,7 +45,7 @@ class TargetMachine:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What the code needs that not every machine of the name has, as the manifest tells it."""
+        """What the code requires beyond the target's name, as the manifest lists it."""
         return ()
 
     def digest(self) -> str:
@@ -83,7 +82,7 @@ class Target(TargetMachine):
 
     @property
     def vector_lanes_f32(self) -> int:
-        """How many float32 a vector register holds: the vector length of kernels, whatever they compute in."""
+        """float32 elements of a vector register: the vector length of kernels, whatever their dtype."""
         return self.vector_bytes // 4
 
     def lanes(self, dtype: DType) -> int:

@@ -13,8 +13,8 @@ from opweld.shortage import unwritable
 
 
 def write_text(text: str, path: Path, option: str) -> None:
-    """Writes a text; `option` is what the user named the file with. Raises OptionError where it cannot be written, and
-    ShortageError where the disk is full or a limit is reached: what was there before is there still."""
+    """Writes a text; `option`: the one that names the file, for errors. Raises OptionError where it cannot be written,
+    ShortageError where the disk is full or a limit is reached; an existing file is then unchanged."""
     data = text.encode("utf-8", "backslashreplace")  # names of a model may hold halves of surrogate pairs
     write(path, option, lambda file: file.write(data))
 

@@ -10,11 +10,11 @@ from typing import Any
 import onnx
 
 from opweld import whole
+from opweld.display import Piece, Shown, Table
 from opweld.errors import in_line
 from opweld.quantize.correction import Precision
 from opweld.quantize.friendliness import Level
 from opweld.quantize.ranges import Method
-from opweld.shown import Piece, Shown, Table
 from opweld.table import Column, of_names, of_words
 
 
