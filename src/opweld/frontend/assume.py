@@ -1,4 +1,4 @@
-"""What a variant takes for granted: equal sizes, divisible sizes, the outcome of conditions."""
+"""The assumptions of a variant: equal sizes, divisible sizes, outcomes of conditions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Assumptions:
     atoms: Mapping[Atom, Dim] = field(default_factory=dict[Atom, Dim])
 
     def rewrite(self, dim: Dim) -> Dim:
-        """The polynomial in terms of what is not replaced."""
+        """The polynomial with the replaced symbols and atoms substituted."""
         if self.symbols:
             dim = dim.substitute(self.symbols)  # type: ignore[arg-type]
         for _ in range(8):
@@ -102,7 +102,7 @@ class Assumptions:
         return replace(moved, values=self.values, divided={**self.divided, size: Divided(symbol, 1, reason)})
 
     def base(self, symbol: Symbol) -> Symbol:
-        """The number of an input that a symbol is a part of, or is taken to be a size: the symbol itself if none."""
+        """The input's number that a derived symbol was made from by `dividing` or `sized`; else the symbol itself."""
         known = self.divided.get(symbol)
         return symbol if known is None else known.base
 
@@ -118,7 +118,7 @@ class Assumptions:
 
     @property
     def divides(self) -> bool:
-        """Whether a size is taken for a multiple of a number."""
+        """Whether a size is assumed to be a multiple of a number."""
         return any(known.divisor > 1 for known in self.divided.values())
 
     def decided(self, kind: str, dim: Dim, outcome: bool, reason: str) -> Assumptions:
@@ -161,7 +161,7 @@ class Assumptions:
         return (*values, *self.equations, *self.decisions)
 
     def contradiction(self) -> Guard | None:
-        """A guard that no sizes fulfil, as soon as one is known to be such."""
+        """A guard that no sizes fulfil; None where none is known."""
         for guard in self.guards():
             value = self.rewrite(guard.dim).constant if guard.kind != "zero" else guard.dim.constant
             if value is not None and not Guard(guard.kind, as_dim(value), "").holds({}):

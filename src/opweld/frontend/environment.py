@@ -1,4 +1,4 @@
-"""What each segment reads and adds: once all are explored, it is known which values later segments need."""
+"""The inputs and outputs of segments, found when all are explored and the values that later ones need are known."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from opweld.tensor.flow import LAST, Ending, Stack
 from opweld.tensor.program import Guard, SymbolSource
 
 KNOWN_LIMIT = 64
-"""Values with at most so many known elements are made again where they are read."""
+"""Values with at most this number of known elements are recomputed in each segment that reads them."""
 
 Element: TypeAlias = "tuple[DType, tuple[int | None, ...]]"
-"""What is added to a stack: dtype and dims, None where they are not known."""
+"""An element of a stack: dtype and dims, None for dims that are not known."""
 
 Stated: TypeAlias = "tuple[str, Dim]"
 """kind and dim of a guard."""
@@ -30,14 +30,14 @@ Pairs: TypeAlias = "tuple[tuple[ir.Value, ir.Value], ...]"
 
 @dataclass(eq=False)
 class Place:
-    """A segment, whose number may be found out later than who leads to it."""
+    """The number of a segment, which may be set after other segments refer to it."""
 
     number: int = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A variant as inference left it, and how it ends.
+    """An inferred variant, and how it ends.
 
     `there` are the values in the environment when it begins. `stacks`, `appends`, `moves` and `next` are those of
     `Ending`, of values instead of names."""
@@ -53,19 +53,19 @@ class Found:
 
     @property
     def made(self) -> dict[ir.Value, None]:
-        """What its nodes compute, in order."""
+        """The values that its nodes compute, in order."""
         return {value: None for node in self.trace.nodes for value in node.outputs}
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """What has to be checked before it is chosen; that a size is not zero before what is divided by it."""
+        """The guards to check before it is chosen; that a size is not zero comes before guards that divide by it."""
         made = (*self.trace.assumptions.guards(), *self.trace.guards.values())
         made = sorted(made, key=lambda guard: _divides_by_sizes(guard.dim))
         return tuple(guard for guard in made if (guard.kind, guard.dim) not in self.before)
 
     @property
     def stated(self) -> frozenset[Stated]:
-        """What holds once it was chosen."""
+        """The conditions that hold once it was chosen."""
         return self.before | {(guard.kind, guard.dim) for guard in self.guards}
 
 
@@ -88,7 +88,7 @@ class _Environment:
         self._segments = segments
         everything = [found for variants in segments for found in variants]
         self._inputs = {found: self._inputs_of(found, found is everything[0]) for found in everything}
-        # By name: an operator that is written as nodes is so anew in every variant.
+        # By name: an operator that is expanded to nodes gets new ones in every variant.
         self._needed = {value.name for inputs in self._inputs.values() for value in inputs}
         for found in everything:
             ends = (*found.moves, *found.appends, *self._final(found))
@@ -122,7 +122,7 @@ class _Environment:
     # -------------------------------------------------------------------------------------------------------- inputs
 
     def _inputs_of(self, found: Found, first: bool) -> list[ir.Value]:
-        """What a variant reads of the environment: for its nodes, and for the sizes that they need."""
+        """The values that a variant reads from the environment: for its nodes, and for the sizes that they need."""
         if first:
             return list(self._graph.inputs)
         trace = found.trace
@@ -154,7 +154,7 @@ class _Environment:
                 yield value
 
     def _used(self, found: Found, first: bool) -> frozenset[Symbol]:
-        """The symbols of the shapes and elements of what a variant touches."""
+        """The symbols in the shapes and elements of the values that a variant uses."""
         trace = found.trace
         if first:
             return free_symbols(trace.facts)
@@ -170,12 +170,12 @@ class _Environment:
     # ------------------------------------------------------------------------------------------------------- outputs
 
     def _final(self, found: Found) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """(output of the model, value that it is) where the run ends."""
+        """(output of the model, its value) where the run ends."""
         if found.next is None:
             yield from ((value, found.trace.resolved(value)) for value in self._graph.outputs)
 
     def _outputs(self, found: Found, number: int) -> tuple[tuple[tuple[str, ir.Value], ...], Ending]:
-        """What a variant adds to the environment, and its ending."""
+        """The values that a variant adds to the environment, and its ending."""
         if len(self._segments) == 1:
             return tuple((value.name or "", value) for value in self._graph.outputs), LAST
         trace = found.trace

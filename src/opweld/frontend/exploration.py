@@ -1,6 +1,6 @@
-"""One start of a segment, explored: inference makes the assumptions it needs, and then runs once more under them.
+"""Explores a segment from one start: inference makes the assumptions it needs, then runs once more under all of them.
 
-That last pass needs none, so it sees every node under all of them; what needs none at all is inferred once.
+That last pass makes no new one, so it sees every node under all assumptions; without any, inference runs once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from opweld.tensor.dim import ZERO, Dim
 
 MAX_VARIANTS = 16
 MAX_VISITS = 64
-"""Variants times nodes that a segment of few nodes may have instead."""
+"""Variants times nodes up to which a segment of few nodes may have more variants."""
 
 MAX_ASSUMPTIONS = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where a segment, or some of its variants, begins.
+    """The state in which a segment, or some of its variants, begins.
 
     Attributes:
-        nodes: what is left to compute, in order. then: how a variant ends that has computed all of it.
+        nodes: the nodes still to compute, in order. then: completes a variant that has computed all of them.
         known: facts of everything that was inferred before. there: the values that are in the environment.
-        prelude: what comes before the segments of a node.
+        prelude: the nodes that must run before the segments of a Loop.
         before: guards that hold already.
     """
 
@@ -79,7 +79,7 @@ class Exploration:
         return self.found
 
     def _track(self, value: ir.Value, shape: Sequence[Dim]) -> None:
-        """Looks at the elements of a value, of which there are as many as the operator assumed that needs them."""
+        """Tracks the elements of a value, in the number that the operator which needs them assumed."""
         self.by_value[value] = None
         for declared, dim in zip(self.start.known[value].shape, shape, strict=True):
             left = self.assumptions.rewrite(declared - dim)
@@ -133,7 +133,7 @@ class Exploration:
             assumptions = trace.assumptions
 
     def _extended(self, assumptions: Assumptions, demand: Again | Fork) -> Assumptions:
-        """The assumptions with the one that a node needs: of a fork the first outcome; the other is left to do."""
+        """The assumptions with the one that a node needs; of a fork, the likelier outcome: the other is queued."""
         self.assumed += 1
         if self.assumed > MAX_ASSUMPTIONS:
             raise _TooManyError(
@@ -155,7 +155,7 @@ class Exploration:
         return extended
 
     def _otherwise(self, assumptions: Assumptions, fork: Fork) -> Assumptions:
-        """The assumptions with the outcome of a fork that is left to do."""
+        """The assumptions with the other outcome of a fork."""
         most = max(MAX_VARIANTS, MAX_VISITS // len(self.start.nodes))
         if not fork.expected and len(self.todo) + len(self.found) + 1 >= most:
             raise _TooManyError(
@@ -165,7 +165,7 @@ class Exploration:
         return assumptions.decided(fork.kind, fork.dim, False, fork.otherwise)
 
     def _demand_values(self, trace: Trace, error: Exception) -> None:
-        """Starts all over when the failed node depends on small integer values that nobody tracks yet."""
+        """Starts over when the failed node depends on small integer values that are not tracked yet."""
         if trace.current is not None:
             wanted = trace.unknown_elements(trace.current, error).given
             if wanted:
@@ -181,7 +181,7 @@ class _ContradictionError(ModelError):
 
 
 class _TooManyError(UnsupportedError):
-    """The model needs more assumptions or variants than there may be."""
+    """The model needs more assumptions or variants than the limit."""
 
 
 def _check_consistent(assumptions: Assumptions) -> None:

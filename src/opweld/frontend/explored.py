@@ -1,4 +1,4 @@
-"""What exploring found of the nodes of a file."""
+"""Adds the results of exploration to the nodes of a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from opweld.record import FileNode
 
 
 def explored_nodes(nodes: Iterable[FileNode], segments: Sequence[Sequence[Variant]]) -> tuple[FileNode, ...]:
-    """The nodes with what inference found: which of them variants hold, and whose results are known before a run."""
+    """The nodes with the results of inference: which of them a variant has, and whose results are compile-time
+    constants."""
     reached: set[str] = set()
     computed: set[str] = set()
     for variant in (variant for own in segments for variant in own):

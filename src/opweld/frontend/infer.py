@@ -1,8 +1,8 @@
 """One pass of inference: the facts of every value, under assumptions that grow as the pass goes on.
 
-A node that needs an assumption is visited again once it is made, and what was inferred before is rewritten when it is
-next read. Nothing is lost that way but precision: a node visited earlier may have told less than it would know now. So
-the facts of a pass are final only when it made no assumption at all; see `explore.py`.
+A node that needs an assumption is visited again once it is made, and earlier facts are rewritten when they are next
+read. That loses only precision: a node visited earlier might infer more now. So the facts of a pass are final only when
+it made no assumption at all; see `explore.py`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Again(Exception):  # noqa: N818 - control flow, no error
 
 
 class Fork(Exception):  # noqa: N818 - control flow, no error
-    """A condition that the assumptions leave open: both outcomes are to be tried, one of them only if there is room
-    where the condition nearly always holds.
+    """A condition that the assumptions leave open: both outcomes are tried. Where it nearly always holds, the other
+    outcome is tried only below the limit of variants.
 
     Attributes:
         kind, dim: dim == 0 ("zero") or dim >= 0 ("least"). expected: whether it nearly always holds.
@@ -62,8 +62,8 @@ class Fork(Exception):  # noqa: N818 - control flow, no error
 
 @dataclass
 class Unknown:
-    """Small integer values whose elements a node lacks: `given` were there before, `roots` are computed from other
-    data, `links` are the nodes that tell the elements of others from theirs."""
+    """Small integer values whose elements a node needs: `given` exist before the segment, `roots` are computed from
+    other data, `links` are the nodes that compute the others from these."""
 
     given: set[ir.Value] = field(default_factory=set[ir.Value])
     roots: set[ir.Value] = field(default_factory=set[ir.Value])
@@ -74,17 +74,17 @@ Prelude: TypeAlias = "tuple[Sequence[ir.Node], Mapping[ir.Value, Fact]]"
 """Nodes, and the facts of the constants that they read."""
 
 Demand: TypeAlias = Callable[[Assumptions, Again | Fork], Assumptions]
-"""Answers a node that needs an assumption: the assumptions under which it is visited again."""
+"""Called for a node that needs an assumption; returns the assumptions under which it is visited again."""
 
 
 class Trace:
     """The `Inference` that operators see. After `run`: the `facts`, `nodes`, `aliases` and `guards` of one variant, and
     the `assumptions` as they are by then.
 
-    A node that needs the elements of a small integer value to tell its shape, where nodes before it compute them from
-    data, is `deferred`: it belongs to a later segment, which begins when they are there, and with it all that depends
-    on it. So is a Loop. `replayed` are nodes of this segment that tell what elements the deferred ones need, once those
-    of their inputs are known; `refused` says why the first of them could not be told."""
+    A node whose shape needs the elements of a small integer value that this segment computes from data is `deferred`,
+    with all that depends on it: it belongs to a later segment, which begins when the elements are known. So is a Loop.
+    `replayed` are nodes of this segment that compute such elements, inferred again in the later segment once those of
+    their inputs are known; `refused` are the errors of the deferred nodes."""
 
     def __init__(
         self,
@@ -113,8 +113,8 @@ class Trace:
         self._stale: set[ir.Value] = set()
 
     def run(self, nodes: Iterable[ir.Node], known: Mapping[ir.Value, Fact]) -> None:
-        """Infers the nodes for these facts of what is there before. Raises ModelError, UnsupportedError, and what the
-        demand raises."""
+        """Infers the nodes, given the facts of earlier values. Raises ModelError, UnsupportedError, and what the demand
+        raises."""
         for value, fact in known.items():
             self.facts[value] = self._settled(value, self._rewritten(fact))
         self._walk(nodes)
@@ -222,7 +222,7 @@ class Trace:
         return [self.fact(value) for value in graph.outputs]
 
     def _refuse_to_wait(self, waiting: int, refusals: int) -> NoReturn:
-        """Nodes of a body are of the segment of the node that has it, which therefore waits with them."""
+        """Raises because a node of a body is deferred: the node that has the body must be deferred as a whole."""
         late, self.deferred = self.deferred[waiting:], self.deferred[:waiting]
         self._late.difference_update(value for node in late for value in node.outputs)
         if len(self.refused) > refusals:
@@ -239,7 +239,7 @@ class Trace:
             self.current = outside
 
     def _settle(self, node: ir.Node) -> None:
-        """Visits a node, again with each assumption that it turns out to need, unless it has to wait."""
+        """Visits a node, again after each assumption that it needs, or defers it."""
         if any(self.resolved(value) in self._late for value in values_read(node)):
             self._defer(node)
             return
@@ -266,7 +266,7 @@ class Trace:
                 return
 
     def _prepare(self, node: ir.Node) -> None:
-        """Visits what comes before the segments of a node."""
+        """Visits the prelude of a Loop, which runs before its segments."""
         if self._before is None:
             raise UnsupportedError(f"{describe(node)}: needs segments of its own, which are not supported here")
         nodes, constants = self._before(node)
@@ -279,7 +279,7 @@ class Trace:
         self._stale.update(self.facts)
 
     def _settled(self, value: ir.Value, fact: Fact) -> Fact:
-        """The fact of a value whose elements are tracked; of truth values this variant assumes what they are."""
+        """The fact of a value with tracked elements, booleans replaced by the values that this variant assumes."""
         if fact.dtype is not DType.BOOL or fact.elements is None:
             return fact
         title = f"value {value.name!r}"
@@ -312,7 +312,7 @@ class Trace:
         return True
 
     def unknown_elements(self, node: ir.Node, error: Exception) -> Unknown:
-        """The small integer and bool values that a failed node depends on, and whose elements nobody tracks."""
+        """The small integer and bool values that a failed node depends on and whose elements are not tracked."""
         found = Unknown()
         stack = [error.value] if isinstance(error, UnknownElementsError) else list(node.inputs)
         seen: set[ir.Value] = set()
@@ -338,7 +338,7 @@ class Trace:
         return found
 
     def _is_fed(self, value: ir.Value) -> bool:
-        """Whether a value is there before the segment begins, or such a value's elements in another place or type."""
+        """Whether a value exists before the segment begins, or holds such a value's elements reshaped or cast."""
         while (maker := self._made.get(value)) is not None:
             parents = self._unknown_parents(maker)
             if maker.op_type not in MOVING or len(parents) != 1:

@@ -11,22 +11,22 @@ from opweld.errors import ModelError
 from opweld.frontend.order import title_of
 
 FIRST = ("GlobalLpPool", "LpPool", "Pad", "Split")
-"""Their names. What opsets 2 to 6 made of them is written in the same way."""
+"""Their names. Nodes of these operators in opsets 2 to 6 are converted in the same way."""
 
 _INPUTS = {"Split": 2, "Tile": 3}
-"""By operator, how many inputs it has in opset 1 alone, where numbers are of the data's type, float16 to float64: the
-sizes of the parts of Split, and how many copies Tile lays side by side along which axis."""
+"""By operator, the number of inputs that it has only in opset 1, where numbers have the data's type, float16 to float64: the
+sizes of the parts of Split; the number of copies and the axis of Tile."""
 
 
 def is_opset1(node: onnx.NodeProto) -> bool:
-    """Whether a node of an opset below 7 is to be written anew here."""
+    """Whether a node of an opset below 7 is converted here."""
     inputs = len(node.input)
     known = (node.op_type in FIRST and inputs == 1) or _INPUTS.get(node.op_type) == inputs
     return known and node.domain in ("", "ai.onnx") and any(node.output)
 
 
 def newest_form(node: onnx.NodeProto, domain: str) -> Iterator[onnx.NodeProto]:
-    """The nodes that stand for one of `FIRST`: what attributes said are inputs, and a norm is a whole number.
+    """The nodes that replace one of `FIRST`: attributes become inputs, and the order of a norm an integer.
 
     The last is the node itself, changed in place, in `domain`."""
     stated = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}

@@ -1,7 +1,7 @@
-"""The shapes of outputs as programs are told them: what the file declares, as far as ONNX's own inference leaves it.
+"""The shapes of outputs that callers see: those that the file declares, merged with ONNX's own inference.
 
-What is inferred here is often more than the file says, or another thing: a name for a dim that is always 128, two dims
-where there are three. Programs compare with what the file says, and other runtimes tell them that."""
+opweld's inference often differs from the file: it finds 128 where a dim has a name, or three dims where two are
+declared. Callers compare with the declaration, which other runtimes return too."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Library: TypeAlias = Callable[[], Mapping[str, Shape | None]]
 def declared_shapes(
     names: Sequence[str], declared: Sequence[Shape | None], found: Sequence[Shape | None], library: Library
 ) -> tuple[Shape | None, ...]:
-    """What programs are told of each output.
+    """The shape of each output for callers.
 
-    `found`: what the compiler found, with names as declared. Where it found more than the file says, or another rank,
-    ONNX's inference says whether other runtimes find that too; it is asked only then."""
+    `found`: the inferred shapes, with declared names of dims. Where one is more specific than the file, or of another
+    rank, ONNX's inference (called only then) decides whether other runtimes would find that too."""
     if not any(_disagree(own, shape) for own, shape in zip(declared, found, strict=True)):
         return tuple(found)
     known = library()
@@ -47,5 +47,5 @@ def _told(declared: Shape | None, found: Shape | None, known: Shape | None) -> S
 
 
 def _open(dim: int | str) -> bool:
-    """Whether a dim is no size: exporters write negative ones, too, for what they do not know."""
+    """Whether a dim is dynamic; exporters write negative sizes for unknown dims too."""
     return isinstance(dim, str) or dim < 0

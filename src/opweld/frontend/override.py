@@ -1,4 +1,4 @@
-"""What a caller changes of a model before it is compiled: stored weights, and dims by what they denote."""
+"""A caller's changes to a model before it is compiled: stored weights, and dims by their denotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes of a file, as it names them, and what they are called after loading: for whoever follows one of them."""
+"""The nodes of a file by their own names, with their names after loading, so that each can be traced to a kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIBRARY = re.compile(r"[/\\]site-packages[/\\]torch[/\\]")
 
 
 def recorded_nodes(proto: onnx.ModelProto, model: ir.Model, stored: Collection[str]) -> tuple[FileNode, ...]:
-    """The nodes of a file, those of bodies included; `model`: what loading made of it; `stored`: its parameters."""
+    """The nodes of a file, those of bodies included; `model`: the loaded model; `stored`: its parameters."""
     names = {node.name or "" for node in model.graph.all_nodes()}
     makers: dict[str, dict[str, None]] = {}
     for node in model.graph.all_nodes():

@@ -1,7 +1,7 @@
-"""Segments: pieces of a model that run one after the other, each bound to sizes that the ones before have computed.
+"""Segments: parts of a model that run one after the other, each bound to sizes that earlier ones have computed.
 
-A model whose sizes all follow from its inputs is one segment. Where a size depends on data, on how many elements are
-not zero or on what a branch or loop decides, a segment ends: the next one begins with that number known. Values live in
+A model whose sizes all follow from its inputs is one segment. Where a size depends on data, such as the number of
+non-zero elements, a branch or a loop, a segment ends: the next one begins with that number known. Values live in
 an environment, by name; a segment reads some of them and adds others.
 """
 

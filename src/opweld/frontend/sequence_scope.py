@@ -1,4 +1,4 @@
-"""What values that are no tensors hold, and the graph in which they are replaced by it."""
+"""`SequenceScope`: a graph whose sequences and optionals are replaced by the tensors that they hold."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from opweld.ops.operands import describe
 Array = np.ndarray[Any, Any]
 
 MAX_NODES = 100_000
-"""Bodies that are written out for each element of a sequence may make a model this large."""
+"""The most nodes that unrolling bodies over the elements of sequences may give a model."""
 
 SMALL = 16
-"""Constants of up to this number of elements may decide what a sequence holds."""
+"""The most elements of a constant that may determine what a sequence holds."""
 
 
 DECIDING = frozenset((ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64))
@@ -29,7 +29,7 @@ DECIDING = frozenset((ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64))
 
 @dataclass(frozen=True)
 class Listed:
-    """Tensors one after the other."""
+    """A list of tensors."""
 
     values: tuple[ir.Value, ...]
 
@@ -61,17 +61,17 @@ class Mapped:
 Held: TypeAlias = Listed | Pieces | Nothing | Mapped
 Result: TypeAlias = Held | ir.Value
 Handler: TypeAlias = "Callable[[SequenceScope, ir.Node], Result | list[Result] | None]"
-"""Gives what the outputs of a node are, a list where it has several; None for a node that stays."""
+"""Returns the replacement of a node's output, a list where it has several; None keeps the node."""
 
 _FOLDED: Mapping[str, Callable[..., Any]] = {
     "Identity": np.asarray, "Not": np.logical_not, "And": np.logical_and, "Or": np.logical_or, "Equal": np.equal,
     "Less": np.less, "Greater": np.greater, "Add": np.add, "Sub": np.subtract, "Mul": np.multiply,
 }  # fmt: skip
-"""What conditions of loops and branches are made of, and positions in sequences."""
+"""Operators that are folded, because they compute conditions of loops and branches, and positions in sequences."""
 
 
 ALSO_TENSORS = ("Identity", "If", "Loop")
-"""Operators that may have to do with tensors only."""
+"""Operators on sequences that occur on tensors alone too."""
 
 
 class SequenceScope:
@@ -79,9 +79,9 @@ class SequenceScope:
 
     Attributes:
         graph: the graph.
-        held: what the values that are no tensors hold, those of the graphs around it included.
-        numbers: small results that are known: what decides how often a body is written out.
-        fed: values that would be known if an input were, and the name of that input.
+        held: the contents of values that are not tensors, those of enclosing graphs included.
+        numbers: known small results, such as the trip count of an unrolled body.
+        fed: values that would be known if an input were constant, and the name of that input.
     """
 
     def __init__(self, graph: ir.Graph, handlers: Mapping[tuple[str, str], Handler]) -> None:
@@ -101,18 +101,18 @@ class SequenceScope:
         return made
 
     def results(self) -> list[Result]:
-        """What the outputs of the graph are, once its operators are replaced."""
+        """The outputs of the graph after replacement."""
         for node in list(self.graph):
             self.visit(node)
         return [self.result(value) for value in self.graph.outputs]
 
     def result(self, value: ir.Value) -> Result:
-        """What a value is."""
+        """The contents of a value, or the value itself if it is a tensor."""
         value = self._instead.get(value, value)
         return self.held.get(value, value)
 
     def finish(self, outputs: Sequence[ir.Value]) -> None:
-        """Makes these the outputs of the graph, and removes what was replaced."""
+        """Sets the outputs of the graph, and removes replaced nodes."""
         self.graph.outputs[:] = outputs
         for body in self._written:
             for inner in ir.traversal.RecursiveGraphIterator(body):
@@ -134,7 +134,7 @@ class SequenceScope:
             self._stands_for(node, output, made)
 
     def look_into(self, node: ir.Node) -> None:
-        """Lets a node stay, and replaces the operators of its bodies, which must give tensors."""
+        """Keeps a node, and replaces the operators of its bodies, whose outputs must be tensors."""
         for value in node.inputs:
             if value in self.held:
                 raise UnsupportedError(
@@ -149,7 +149,7 @@ class SequenceScope:
             scope.finish(tensors)
 
     def concerns(self, body: ir.Graph) -> bool:
-        """Whether a body has to do with what is no tensor."""
+        """Whether a body uses values that are not tensors."""
         inner = ir.traversal.RecursiveGraphIterator(body)
         return any(v in self.held for v in body.outputs) or any(
             ((node.domain, node.op_type) in self._handlers and node.op_type not in ALSO_TENSORS)
@@ -158,7 +158,7 @@ class SequenceScope:
         )
 
     def _stands_for(self, node: ir.Node, output: ir.Value, made: Result) -> None:
-        """Gives the users of an output what it is, by another name where it is an output of the graph."""
+        """Replaces an output by its result in all users, through an Identity where it is an output of the graph."""
         if not isinstance(made, ir.Value):
             self.held[output] = made
             return
@@ -249,11 +249,11 @@ class SequenceScope:
         )
 
     def drop(self, *graphs: ir.Graph) -> None:
-        """Bodies of a replaced node, which read nothing from now on: copies of them are in its place."""
+        """Detaches the bodies of a replaced node from the values they read; copies of them are in its place."""
         self._written += graphs
 
     def written_out(self, node: ir.Node, body: ir.Graph, inputs: Sequence[Result], number: int) -> list[Result]:
-        """What the outputs of a copy of the body are, for these inputs; the copy lies before the node."""
+        """Inserts a copy of the body before the node, for these inputs, and returns its outputs."""
         if self.graph.num_nodes() > MAX_NODES:
             raise UnsupportedError(f"{describe(node)}: written out, the model has more than {MAX_NODES:,} nodes")
         if len(body.inputs) != len(inputs):

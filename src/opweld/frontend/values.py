@@ -1,4 +1,4 @@
-"""What is known of a value by itself: its first fact, what reads it, whether its elements may be tracked."""
+"""Properties of single values: the initial fact, the readers, whether elements may be tracked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUE_LIMIT = 16
 
 
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node reads, and what its bodies read of what is outside of them."""
+    """The values that a node reads, those that its bodies capture included."""
     yield from (value for value in node.inputs if value is not None)
     for body in node.bodies:
         yield from captured(body)
@@ -48,7 +48,7 @@ def initial_facts(graph: ir.Graph) -> dict[ir.Value, Fact]:
 
 
 def constant_fact(value: ir.Value) -> Fact:
-    """The fact of an initializer, read only when somebody asks; small integer ones are tracked at once."""
+    """The fact of an initializer, read on demand; the elements of small integer ones are tracked at once."""
     stored = value.stored
     assert stored is not None, value
     dtype = dtype_of(value.name, stored.dtype)

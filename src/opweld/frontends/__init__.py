@@ -1,6 +1,6 @@
-"""The front ends that there are, in the order in which they are asked, and what each takes.
+"""The list of front ends, in the order in which they are tried.
 
-Importing this loads none of the libraries that read models: what is in the cache opens without them."""
+Importing this loads no library that reads models, because cached artifacts open without them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from opweld.frontends.source import Source
 from opweld.frontends.tensors import tensor_source
 
 FrontEnd: TypeAlias = Callable[[object], Source | None]
-"""The source that an object is, ready to be read; None for an object that is another front end's."""
+"""Makes the source of an object; returns None for an object of another front end."""
 
 FRONT_ENDS: Sequence[FrontEnd] = (tensor_source, onnx_source)
 
 
 def source_of(model: object) -> Source:
-    """The model as the first front end takes it that knows what it is; a source is one already.
+    """The source of a model from the first front end that recognises it; a source is returned as it is.
 
-    Raises ModelTypeError for what none takes, which says what to do about it; ModelError for a model that is wrong on
-    its face."""
+    Raises ModelTypeError, with a remedy, for an object that none recognises; ModelError for a model that is malformed
+    at first sight."""
     if isinstance(model, Source):
         return model
     for front_end in FRONT_ENDS:

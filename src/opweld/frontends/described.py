@@ -1,4 +1,4 @@
-"""What a flow of tensor programs says about itself: inputs, outputs, nodes, parameters."""
+"""The description of a flow of tensor programs: inputs, outputs, nodes, parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opweld.tensor.program import Constant, Extern, Item, Scan, TensorProgram, i
 def described(flow: Flow, name: str) -> tuple[Description, tuple[FileNode, ...], dict[str, tuple[int, int]]]:
     """The description of a flow, its nodes, and elements and bytes of its parameters by name.
 
-    A node is what several items of one origin compute, or an item by itself; what variants have in common is there
+    A node is all items of one origin, or an item without an origin; nodes that variants have in common are listed
     once."""
     programs = [program for own in flow.segments for program in own.programs]
     parameters = {

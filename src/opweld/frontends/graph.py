@@ -1,4 +1,4 @@
-"""From a graph of operators to a program: what front ends have in common that read graphs."""
+"""From a graph of operators to a program: the part that front ends of graphs share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a front end takes: a model as callers have it."""
+"""`Source`: a model as callers pass it, recognised by a front end."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class Source(ABC):
 
     @property
     def title(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return "a model"
 
     @property
     def folder(self) -> Path:
-        """Where the files lie that it refers to."""
+        """The folder of its external data files."""
         return Path()
 
     @abstractmethod
     def digest(self, cache: Cache) -> str:
-        """A hash of all that the model is, but for the files that it refers to. Raises ModelError where it cannot be
-        read. `cache` remembers digests of files."""
+        """A hash of the model without its external data files. Raises ModelError where it cannot be read. `cache`
+        remembers digests of files."""
 
     @abstractmethod
     def read(self, options: Options, ledger: Ledger, stage: Stage) -> Program:
-        """The model as tensor programs. `ledger` is empty, and decides about rewriting; the front end's stages are run
-        by `stage`.
+        """Reads the model into tensor programs. `ledger` is empty and receives the decisions of rewriting; `stage` runs
+        the front end's stages.
 
         Raises ModelError for whatever is malformed or unsafe, UnsupportedError for what is valid but not supported,
         OptionError for options that this model does not have."""
@@ -51,10 +51,10 @@ class Source(ABC):
         rtol: float | None,
         atol: float | None,
     ) -> Check:
-        """Compares outputs of the tensors `names` with what the model itself gives for these feeds, in float64.
+        """Compares outputs of the tensors `names` with the model's own results for these feeds, in float64.
 
-        Raises UnsupportedError where nobody can say."""
+        Raises UnsupportedError where there is no reference."""
 
     def settled(self) -> Source:
-        """The same for a process in another folder."""
+        """The same source with absolute paths, for a process in another folder."""
         return self

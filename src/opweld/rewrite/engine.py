@@ -1,8 +1,8 @@
-"""Rules over a graph until none has anything to say, each decision through the ledger.
+"""Applies rules to a graph up to a fixed point, each decision through the ledger.
 
-A rule is asked about a node when the node is new, or when something changed around it. What it proposes is decided
-once for each output that it is about; what it refuses is recorded when all is done, for a refusal may be overtaken.
-Then near misses are searched for where a rule had nothing to say (`near_misses.py`)."""
+A rule is tried at a node when the node is new, or when something around it changed. A proposal is decided once for each
+output; a refusal is recorded at the end, because a later rewrite may lift it. Then near misses are searched for where
+a rule did not match (`near_misses.py`)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from opweld.rewrite.scope import Scope, rule_name
 BASELINE = "as written"
 TAKEN = "rewritten"
 UNMEASURED = "nobody measured it on this machine"
-"""Why what must be measured is not taken."""
+"""The reason of a decision that needs a measurement and has none."""
 LIMIT = 32
-"""Looks at a node, on average: far more than any graph needs, so that a rule that undoes another's work ends."""
+"""The most matches tried per node, on average: far more than any graph needs, to stop rules that undo one another."""
 
 _Answer = TypeVar("_Answer")
 
@@ -36,8 +36,8 @@ def rewrite(
     later: Sequence[Sequence[Rule]] = (),
     merged: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Applies rules until they have nothing more to say, then those of each of `later` beside them; whether they
-    changed anything. `merged` makes one of what became equal, and says whether anything did.
+    """Applies rules up to a fixed point, then those of each of `later` beside them; returns whether anything changed.
+    `merged` merges what became equal, and returns whether anything did.
 
     Raises RuleError for a rule that fails."""
     answers: dict[tuple[str, str], bool] = {}
@@ -68,8 +68,8 @@ def _until_silent(
     answers: dict[tuple[str, str], bool],
     refused: dict[tuple[str, str], tuple[tuple[str, ...], Refusal]],
 ) -> None:
-    """Asks rules about what changed until they have nothing more to say. `answers` are what was decided, `refused` what
-    was not asked."""
+    """Applies rules to changed nodes up to a fixed point. `answers`: the decisions taken; `refused`: the refusals,
+    which are no decisions yet."""
     by_operator = _by_operator(rules)
     looks = LIMIT * (len(scope.graph) + 1)
     while scope.changed and looks:
@@ -106,7 +106,7 @@ def _by_operator(rules: Sequence[Rule]) -> Mapping[str, Sequence[Rule]]:
 def _near_misses(
     rules: Sequence[Rule], known: Collection[tuple[str, str]], scope: Scope, ledger: Ledger
 ) -> Iterator[tuple[tuple[str, str], tuple[str, ...], Refusal]]:
-    """What one thing alone keeps rules from which had nothing to say about a node; `known` is what they said."""
+    """Near misses of rules that did not match a node, by a single condition; `known`: what the rules returned."""
     by_operator = _by_operator([rule for rule in rules if rule.formula])
     for node in scope.graph:
         for rule in by_operator[rule_name(node)] if node.outputs else ():
@@ -143,7 +143,7 @@ def _steps(transformer: Pass, scope: Scope, ledger: Ledger) -> Iterator[tuple[ir
 
 
 def _look(rule: Rule, node: ir.Node, scope: Scope, ledger: Ledger) -> Proposal | Refusal | None:
-    """What a rule has to say; nothing where it fails and is not to be applied anyway."""
+    """The result of a rule at a node; None where it raises and would not be applied anyway."""
     try:
         found = _guarded(rule, node, lambda: rule.look(node, scope))
         return None if found is None else _answer(rule, node, found)

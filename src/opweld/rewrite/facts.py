@@ -1,4 +1,4 @@
-"""What is known of a model's values, whatever it is fed: dtypes, shapes, elements of small integer tensors.
+"""Facts of a model's values that hold for all inputs: dtypes, shapes, elements of small integer tensors.
 
 Inference is the compiler's own, without its assumptions: a node that would need one is not inferred, nor what depends
 on it. Facts are kept by name, so that they hold for the model at its own opset too: conversion keeps the names of
@@ -33,7 +33,7 @@ CLAMPING = ("Slice", "Range")
 
 
 class _Certain(Trace):
-    """Inference that assumes nothing: what would need it is deferred, with all that depends on it.
+    """Inference without assumptions: a node that would need one is deferred, with all that depends on it.
 
     That two sizes be equal which an operator demands to be is no assumption: they were, wherever it has run."""
 

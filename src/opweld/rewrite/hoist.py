@@ -1,7 +1,7 @@
-"""What compiling needs of rewriting, and the only module of it that the compiler imports.
+"""The rewrites that compiling applies; the compiler imports no other module of this package.
 
 Rewriting is a product of its own, `opweld optimize`: ONNX in, ONNX out, by dozens of rules. Compiling applies two of
-them, and those that users add, which may want to be measured.
+them, and those that users add, which may require measuring.
 """
 
 from __future__ import annotations

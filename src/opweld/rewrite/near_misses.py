@@ -1,9 +1,8 @@
-"""Near misses that a rule need not know of: what keeps it from a node, found by supposing one thing at a time.
+"""Finds near misses of rules without their help: the single condition that keeps a rule from matching a node.
 
-A rule that has nothing to say about a node met something else than it looked for. Here the graph is changed for the
-length of a look, at what the rule walked through: Casts are left out, a value has no other readers, the operands of a
-node change places, a number is stored, or another one. Where the rule then has something to propose, that thing alone
-stood in the way, and the ledger names it. So near misses follow from the patterns themselves, of whichever rule."""
+The rule is matched again with the graph changed temporarily in one place that it visited: Casts removed, a value
+without other readers, operands of a node swapped, a number stored, or another number. Where it then matches, that
+condition alone prevented it, and the ledger names it. So near misses follow from the pattern of any rule."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from opweld.rewrite.scope import Asked, Scope, attribute, qualified
 from opweld.tensor.dim import ONE
 
 ORDERED = ("Sub", "Div", "MatMul", "Concat")
-"""Operators of two operands that mean something else the other way round."""
+"""Operators of two operands that are not commutative."""
 
 ROUNDS = 4
-"""Casts may lie behind Casts: so many times those that a rule met are left out, and it gets further."""
+"""How often the Casts that a rule met are removed, so that it gets further: Casts may follow Casts."""
 
 SOME = 1.25
 """A number that no formula has: where it does, any other does."""
@@ -34,8 +33,7 @@ _Look = Callable[[], tuple[Proposal | Refusal | None, Asked]]
 
 
 def near_miss(rule: Rule, node: ir.Node, scope: Scope) -> Refusal | None:
-    """The one thing that keeps a rule from a node which it has nothing to say about; None where there is no such thing.
-    The graph is afterwards what it was."""
+    """The single condition that keeps a rule from matching a node; None where there is none. The graph is restored."""
 
     def look() -> tuple[Proposal | Refusal | None, Asked]:
         asked = scope.asked = Asked({node: None})

@@ -1,4 +1,4 @@
-"""What must hold of a graph that rules of other packages have changed, before anything else reads it."""
+"""Verifies a graph that rules of other packages have changed, before anything else reads it."""
 
 from __future__ import annotations
 
