@@ -14,8 +14,8 @@ FIRST = ("GlobalLpPool", "LpPool", "Pad", "Split")
 """Their names. Nodes of these operators in opsets 2 to 6 are converted in the same way."""
 
 _INPUTS = {"Split": 2, "Tile": 3}
-"""By operator, the number of inputs that it has only in opset 1, where numbers have the data's type, float16 to float64: the
-sizes of the parts of Split; the number of copies and the axis of Tile."""
+"""By operator, the number of inputs that it has only in opset 1, where numbers have the data's type, float16 to
+float64: the sizes of the parts of Split; the number of copies and the axis of Tile."""
 
 
 def is_opset1(node: onnx.NodeProto) -> bool:

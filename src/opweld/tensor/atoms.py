@@ -1,6 +1,6 @@
-"""The indivisible integers of polynomials: sizes, loop indices, checked run-time integers, and what others are made of.
+"""The variables of polynomials: sizes, loop indices, checked run-time integers, and a base class for divisions.
 
-What is special about an atom, such as its ends, is a method here, so that polynomials and proofs need not know them."""
+Properties of an atom, such as its bounds, are methods, so that polynomials and proofs need not know the kinds."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Value(Atom):
         return self.dim if expr is self.expr and extent is self.extent else Value(expr, extent).dim
 
     def evaluated(self, values: Mapping[Atom, int], on_value: Callable[[Value], int] | None) -> int:
-        """What is given for the value, else what the callback says."""
+        """The number in `values`, else that of the callback."""
         if self in values or on_value is None:
             return super().evaluated(values, on_value)
         return on_value(self)

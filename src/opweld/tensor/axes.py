@@ -1,4 +1,4 @@
-"""Splits axes that indices take apart, and orders them by their steps through memory.
+"""Splits axes that indices divide, and orders them by stride.
 
 y with y // 2 and y % 2 becomes 2 * y' + dy, and the divisions are gone.
 """
@@ -11,7 +11,7 @@ from opweld.tensor.dim import ONE, Atom, Axis, Dim, FloorDiv, Mod, atoms_of, flo
 from opweld.tensor.expr import Expr, Reduce, dims_of, reduce, substitute, transform, walk
 
 ROUNDS = 16
-"""An axis is split at most so often; reshapes of reshapes rarely need more than three."""
+"""The most times that an axis is split; reshapes of reshapes rarely need more than three."""
 
 
 def split(axes: Sequence[Axis], body: Expr, stores: Sequence[Dim]) -> tuple[tuple[Axis, ...], Expr, tuple[Dim, ...]]:
@@ -66,7 +66,7 @@ def replace_reduced(body: Expr, old: tuple[Axis, ...], new: tuple[Axis, ...], ma
 
 
 def by_stride(axes: Sequence[Axis], address: Dim) -> tuple[Axis, ...]:
-    """Axes from the widest step through memory to the narrowest; symbolic steps count as wide."""
+    """Axes from the largest stride to the smallest; symbolic strides count as large."""
 
     def step(axis: Axis) -> float:
         stride = address.coefficient(axis)

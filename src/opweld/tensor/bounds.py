@@ -1,4 +1,4 @@
-"""What can be proved of a polynomial for all sizes and all indices within their extents: signs, lower, upper bounds."""
+"""Proofs about polynomials for all sizes and all indices within their extents: signs, lower and upper bounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opweld.tensor.atoms import Atom, Axis, Symbol
 from opweld.tensor.polynomial import Dim, TooLargeError, atom_key, make
 
 _DEPTH = 12
-"""Atoms that are replaced by an end of their range one after the other, at most."""
+"""The most atoms that a proof replaces, one after the other, by an end of their range."""
 
 _STEPS = 1000
 """Claims that one proof may rest on. Those of real models rest on a few dozen."""
@@ -23,7 +23,7 @@ def nonnegative(dim: Dim) -> bool:
 
 
 class _Proof:
-    """An attempt to prove one claim; what takes more than so many steps counts as not provable."""
+    """An attempt to prove one claim; a claim that takes more than `_STEPS` steps counts as not provable."""
 
     def __init__(self) -> None:
         self._steps = _STEPS
@@ -113,6 +113,6 @@ def _lower_constant(dim: Dim) -> int | None:
 
 
 def upper_constant(dim: Dim) -> int | None:
-    """A constant that the polynomial provably never exceeds; None when there is none in sight."""
+    """A constant that the polynomial provably never exceeds; None when none is found."""
     top = largest(dim)
     return None if top is None else top.constant

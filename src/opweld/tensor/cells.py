@@ -34,7 +34,7 @@ def expand(cells: Cells, axes: tuple[Axis, ...]) -> Array:
 
 
 def combine(function: np.ufunc, x: Cells, y: Cells) -> Cells:
-    """The function of each pair of elements, spoilt where either is."""
+    """The function of each pair of elements, faulty where either is."""
     axes = union(x, y)
     return Cells(np.asarray(function(expand(x, axes), expand(y, axes))), axes, worst(x.faults, y.faults))
 

@@ -110,7 +110,7 @@ def read_bytes(item: Item, name: str, signatures: Signatures) -> Dim:
 def bytes_loaded(bodies: Iterable[Expr], name: str, dtype: DType, shape: tuple[Dim, ...]) -> Dim:
     """The bytes of a value that expressions read, at most: as many elements as there are loads, and no more than all.
 
-    Where nobody knows which is less, all; of a value that is only read at run-time indices, the lesser of both."""
+    Where it is unknown which is less, all; of a value that is only read at run-time indices, the lesser of both."""
     whole, read, chosen = size_in_bytes(dtype, shape), ZERO, True
     for node in walk(*bodies):
         if isinstance(node, Load) and node.tensor == name:

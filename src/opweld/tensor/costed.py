@@ -1,4 +1,4 @@
-"""What programs cost, as records of a compilation tell it: numbers, and polynomials of symbolic sizes as text."""
+"""The costs of programs in the form of compilation records: numbers, and polynomials of symbolic sizes as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opweld.tensor.unfused import unfused
 
 
 def costed_nodes(program: TensorProgram) -> tuple[NodeEntry, ...]:
-    """What the nodes of a program cost that nothing was done to yet."""
+    """The costs of the nodes of a program before simplification."""
     return tuple(
         NodeEntry(cost.node, costs_entry(cost.count, cost.read, cost.written), cost.launches, size_entry(cost.values))
         for cost in unfused(program)

@@ -1,4 +1,4 @@
-"""Functions over memory for what no expression says: orders, scattered writes, what is known by looking only.
+"""Functions over memory for what no expression can say: sorting, scattered writes, data-dependent selection.
 
 Each has a C function of the same name, and of the type of its first operand, in `runtime/c/opweld_extern.h` or, if it
 is of another package, in text of its own; what is here is its meaning in NumPy, and how much memory and work it needs.
@@ -26,14 +26,14 @@ Numbers = Sequence[Any]
 
 @dataclass(frozen=True)
 class Function:
-    """What is known of a function, by the numbers of a call.
+    """The properties of a function, given the numbers of a call.
 
     Attributes:
         parts: elements of each operand, then of each result.
         work: operations, roughly.
         compute: fills the flat results from the flat operands.
         scratch: (dtype, elements) of memory that a call needs for itself.
-        tables: how many operands, the last ones, every row reads whole; of the others each row has its part.
+        tables: the number of last operands that every row reads as a whole; of the others each row has its part.
         source: C text that defines it, for a function of another package.
     """
 
@@ -45,7 +45,7 @@ class Function:
     source: str = ""
 
     def shared(self, operands: int) -> range:
-        """The positions of the tables, of so many operands."""
+        """The positions of the tables, given the number of operands."""
         return range(operands - self.tables, operands)
 
 
@@ -225,7 +225,7 @@ def _overlaps(a: Array, b: Array, most: Any) -> bool:
 # --------------------------------------------------------------------------------------------------------------- trees
 
 DEPTH = 10
-"""Nodes from a root to a leaf, roughly: nobody counts them when costs are estimated."""
+"""An assumed number of nodes from a root to a leaf, for estimates of cost."""
 
 
 def _trees_parts(numbers: Numbers) -> tuple[Any, ...]:
