@@ -30,11 +30,12 @@ def main() -> int:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--clients", type=int, default=1, help="threads that run the model at once")
     parser.add_argument("--disable", action="append", default=[], help="of opweld: a rule that stays at its baseline")
+    parser.add_argument("--target", default="native", help="of opweld: what it compiles for")
     options = parser.parse_args()
     feeds = dict(np.load(options.feeds))
     if options.clients > 1 and options.runtime == "openvino":
         return _serve(_requests(options.model, feeds, options.threads, options.clients))
-    open_ = _opener(options.runtime, options.model, feeds, options.threads, options.disable)
+    open_ = _opener(options.runtime, options.model, feeds, options.threads, options.disable, options.target)
     times = [time.perf_counter()]
     try:
         run = open_()
@@ -91,7 +92,7 @@ def _peak_bytes() -> int:
 
 
 def _opener(
-    runtime: str, model: Path, feeds: dict[str, Any], threads: int, disable: Sequence[str]
+    runtime: str, model: Path, feeds: dict[str, Any], threads: int, disable: Sequence[str], target: str
 ) -> Callable[[], Callable[[], object]]:
     """What opens the model; the runtime is imported before, for programs do that once."""
     if runtime == "opweld":
@@ -100,7 +101,7 @@ def _opener(
         if model.suffix == ".opweld":
             load = opweld.load
             return lambda: partial(load(model, threads=threads).run, feeds)
-        return lambda: partial(opweld.compile(str(model), threads=threads, disable=disable).run, feeds)
+        return lambda: partial(opweld.compile(str(model), threads=threads, disable=disable, target=target).run, feeds)
     if runtime == "inductor":
         return _inductor(model, feeds, threads)
     from opweld.experiments.peers import prepare

@@ -3,6 +3,7 @@
     python -m benchmarks.paired HEAD~1                         the last commit (and what is not committed) and this tree
     python -m benchmarks.paired 3880eff minilm --threads 1     one model, one thread
     python -m benchmarks.paired --vs onnxruntime,openvino      this tree and its peers, no other revision
+    python -m benchmarks.paired --vs onnxruntime --isa avx2    all of them as if the processor had no AVX-512
 
 Every contestant keeps its process from the first block to the last; between blocks all rest, so that no one's threads
 spin while another runs. `ms` are medians over all blocks. A ratio is the other's median by that of this tree: above 1,
@@ -20,17 +21,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.as_avx2 import avx2_peers
 from benchmarks.zoo import fetch, inputs
 from benchmarks.zoo.catalogue import MODELS
 
 REPOSITORY = Path(__file__).parents[1]
 BLOCK_S, REST_S = 0.25, 0.1
+ISAS = {"native": "native", "avx2": "x86-64-v3"}
+"""What opweld compiles for. Peers are told by `benchmarks.as_avx2`."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +71,27 @@ class Contestant:
         threads: int,
         disable: Sequence[str] = (),
         clients: int = 1,
+        target: str = "native",
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.runtime = runtime
         self.blocks: list[list[float]] = []
         self.opened: dict[str, float] = {}
         """Seconds to `open` and of the `first` run, `peak` bytes of memory; when it is open."""
-        variables = os.environ | {"PYTHONPATH": os.pathsep.join((str(source / "src"), str(REPOSITORY)))}
+        own = dict(variables or {})
+        paths = (
+            str(source / "src"),
+            str(REPOSITORY),
+            *filter(None, (own.get("PYTHONPATH"), os.environ.get("PYTHONPATH"))),
+        )
+        environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(paths)}
         # By its path: as a module it would put this tree before the other revision's.
         program = [sys.executable, str(REPOSITORY / "benchmarks" / "contestant.py"), runtime, str(model), str(feeds)]
+        program += [f"--threads={threads}", f"--clients={clients}", f"--target={target}"]
         self._process = subprocess.Popen(
-            [*program, f"--threads={threads}", f"--clients={clients}", *(f"--disable={rule}" for rule in disable)],
-            env=variables,
+            [*program, *(f"--disable={rule}" for rule in disable)],
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -158,15 +171,25 @@ def revision(name: str) -> Generator[Path]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def compare(model: str, sources: dict[str, Path], peers: Sequence[str], threads: int, rounds: int) -> Row:
-    """Times one model of the zoo. `sources`: names and folders of opweld, this tree last."""
+def compare(
+    model: str,
+    sources: dict[str, Path],
+    peers: Sequence[str],
+    threads: int,
+    rounds: int,
+    target: str = "native",
+    variables: Mapping[str, str] | None = None,
+) -> Row:
+    """Times one model of the zoo. `sources`: names and folders of opweld, this tree last; `target`: what it compiles
+    for; `variables`: of the environment of the peers."""
     path, feeds = fetch.path(model), inputs.example(model)
     with tempfile.TemporaryDirectory(prefix="opweld-paired-") as folder, contextlib.ExitStack() as stack:
         file = Path(folder) / "feeds.npz"
         np.savez(file, allow_pickle=False, **feeds)
-        entries = [(name, source, "opweld") for name, source in sources.items()]
-        entries += [(peer, REPOSITORY, peer) for peer in peers]
-        started = (Contestant(name, source, runtime, path, file, threads) for name, source, runtime in entries)
+        started = [
+            Contestant(name, source, "opweld", path, file, threads, target=target) for name, source in sources.items()
+        ]
+        started += [Contestant(peer, REPOSITORY, peer, path, file, threads, variables=variables) for peer in peers]
         contestants = contest(started, rounds, stack, f"{model}: left out: ")
     mine = next(c for c in contestants if c.name == "this")
     return Row(model, threads, mine.median * 1e3, tuple(_ratio(c, mine) for c in contestants if c is not mine))
@@ -185,6 +208,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9, help="blocks of a contestant")
     parser.add_argument("--vs", default="", metavar="NAMES", help="onnxruntime, openvino")
+    parser.add_argument("--isa", choices=ISAS, default="native", help="what the processor has, as they are told")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     models = list(options.models)
@@ -195,9 +219,11 @@ def main() -> int:
     rows: list[Row] = []
     with contextlib.ExitStack() as stack:
         sources = {} if old is None else {old: stack.enter_context(revision(old))}
+        variables = stack.enter_context(avx2_peers(peers)) if options.isa == "avx2" and peers else None
         for model in models or MODELS:
             try:
-                row = compare(model, {**sources, "this": REPOSITORY}, peers, options.threads, options.rounds)
+                trees = {**sources, "this": REPOSITORY}
+                row = compare(model, trees, peers, options.threads, options.rounds, ISAS[options.isa], variables)
             except RuntimeError as error:
                 print(f"{model:<22} {error}", flush=True)
                 continue
