@@ -108,8 +108,15 @@ OPW_INLINE vi32 opw_mask_8(vi8 mask) {
 OPW_INLINE vi64 opw_lane_i64(void) { return (vi64){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
 OPW_INLINE vi32 opw_lane_i32(void) { return (vi32){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
 OPW_INLINE vf32 opw_lane_f32(void) { return (vf32){OPW_LIST(OPW_LANE_NUMBER, 0, 0)}; }
-/* The mask of the first n lanes. */
-OPW_INLINE vi32 opw_first_lanes(int64_t n) { return opw_lane_i32() < ((int32_t)n - (vi32){0}); }
+/* The mask of the first n lanes. clang must not see that n is a constant where there is AVX-512: it takes a selection of
+ * the first lanes, or else zero, for an expansion (vpexpandd), which cores of AMD execute as several operations. */
+OPW_INLINE vi32 opw_first_lanes(int64_t n) {
+    int32_t count = (int32_t)n;
+#if defined(OPW_AVX512)
+    __asm__("" : "+r"(count));
+#endif
+    return opw_lane_i32() < (count - (vi32){0});
+}
 
 /* A selection of lanes in the form that memory instructions want: a mask register where there is one. */
 #if defined(OPW_AVX512)
