@@ -173,7 +173,7 @@ class Ledger:
         self._prefix = prefix
         self._rules = rules
         self._measured = dict(measured or {})
-        self._wishes = 0
+        self._requests = 0
         self._variant = ""
         self._labels: dict[str, str] = {}
 
@@ -261,7 +261,7 @@ class Ledger:
             taken = names[0]
         elif said is not None:
             taken = _pinned(*said, rule, names, legal, failed or {})
-        elif wanted != names[0] and not self._wish(identity, rule, level):
+        elif wanted != names[0] and not self._grant(identity, rule, level):
             taken = names[0]
         decision = Decision(
             id=identity,
@@ -305,10 +305,10 @@ class Ledger:
             raise ValueError(f"{rule} decides twice about {subject!r}")
         return identity
 
-    def _wish(self, identity: str, rule: str, level: str) -> bool:
+    def _grant(self, identity: str, rule: str, level: str) -> bool:
         """Counts a request for another alternative than the baseline, and says whether it is granted."""
-        number = self._wishes
-        self._wishes += 1
+        number = self._requests
+        self._requests += 1
         if identity in self._disable or not self.allows(rule, level):
             return False
         if self._granted is not None and identity not in self._granted:
@@ -345,7 +345,7 @@ class Ledger:
     @property
     def requests(self) -> int:
         """The number of requests for another alternative than the baseline: the largest useful `prefix`."""
-        return self._wishes
+        return self._requests
 
     def __iter__(self) -> Iterator[Decision]:
         return iter(self._decisions)
@@ -382,7 +382,7 @@ class Ledger:
         """A ledger that holds decisions of another one."""
         ledger = cls()
         ledger._decisions = list(decisions)
-        ledger._wishes = sum(d.preferred != d.baseline for d in decisions)
+        ledger._requests = sum(d.preferred != d.baseline for d in decisions)
         return ledger
 
     @classmethod

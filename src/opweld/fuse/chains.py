@@ -20,21 +20,21 @@ from opweld.tensor.expr import Expr, Load, loads, substitute_loads
 from opweld.tensor.program import Tensor
 
 
-def fold_chains(web: UseDef) -> None:
+def fold_chains(graph: UseDef) -> None:
     """Elementwise tensors move into their only elementwise user, single elements into all of theirs."""
-    forest = _Forest(web)
-    for name in list(web.items):
-        source = web.tensor(name)
+    forest = _Forest(graph)
+    for name in list(graph.items):
+        source = graph.tensor(name)
         if source is not None and not forest.absorbs(source):
             forest.finish(source)
-    web.remove(forest.inlined)
+    graph.remove(forest.inlined)
 
 
 class _Forest:
     """Who is computed inside whom, and how much has come together at each tensor so far."""
 
-    def __init__(self, web: UseDef) -> None:
-        self._web = web
+    def __init__(self, graph: UseDef) -> None:
+        self._graph = graph
         self._nodes: dict[str, int] = {}
         self._terms: dict[str, int] = {}
         self._operands: dict[str, set[str]] = {}
@@ -45,24 +45,24 @@ class _Forest:
 
     def absorbs(self, source: Tensor) -> bool:
         """Whether the tensor moves into its users."""
-        web = self._web
-        if source.name in web.kept or web.reduces(source):
+        graph = self._graph
+        if source.name in graph.kept or graph.reduces(source):
             return False
-        users = [user for user in web.users(source.name) if isinstance(user, Tensor)]
-        if len(users) != len(web.users(source.name)) or not users:
+        users = [user for user in graph.users(source.name) if isinstance(user, Tensor)]
+        if len(users) != len(graph.users(source.name)) or not users:
             return False
         if len(users) > 1:
-            web.users_before[source.name] = len(users)
+            graph.users_before[source.name] = len(users)
             return self._copies(source, users)
         user = users[0]
-        if web.kind(user) is not Kind.MAP:
+        if graph.kind(user) is not Kind.MAP:
             return False
         reason = "one user, elementwise: the value stays in a register"
         own = of_one_node(self._origin(source), self._origin(user))
         failed, works = self._refusal(source, user), [self._with(source, user)]
         price = self._price(source, [user], works)
         against = "" if price.pays else self._drawback(source, user)
-        if not web.joins("fuse.chain", source, user, reason, failed, price, own=own, against=against):
+        if not graph.joins("fuse.chain", source, user, reason, failed, price, own=own, against=against):
             return False
         self._add(source, user, works[0])
         return True
@@ -72,7 +72,7 @@ class _Forest:
             return False
         failed = next(filter(None, (self._too_much(source, user) for user in users)), dict[str, int | str]())
         works = [self._with(source, user) for user in users]
-        if not self._web.copies(source, users, failed, self._price(source, users, works)):
+        if not self._graph.copies(source, users, failed, self._price(source, users, works)):
             return False
         for user, work in zip(users, works, strict=True):
             self._add(source, user, work, named=False)
@@ -82,20 +82,20 @@ class _Forest:
         """Writes what has come together at a tensor that stays."""
         whole = self._whole(root)
         if whole is not root:
-            self._web.put(whole)
-            self._web.prices.keep(whole, self._work(root))
+            self._graph.put(whole)
+            self._graph.prices.keep(whole, self._work(root))
 
     def _refusal(self, source: Tensor, user: Tensor) -> dict[str, int | str]:
-        web = self._web
-        if web.is_joined(source) and self._operand_names(source):
+        graph = self._graph
+        if graph.is_joined(source) and self._operand_names(source):
             return {"source": "concatenation"}
-        if user.name in web.growing:
+        if user.name in graph.growing:
             return {"user": "a state, which is appended to"}
         return self._too_much(source, user)
 
     def _drawback(self, source: Tensor, user: Tensor) -> str:
         """Why the two take less apart, where they do."""
-        if any(has_value(site) for site in self._web.sites(user, source.name)):
+        if any(has_value(site) for site in self._graph.sites(user, source.name)):
             return "its elements are picked by run-time values, which each of its loads would check again"
         return f"{product(user.shape)} elements would be computed instead of {product(source.shape)}"
 
@@ -103,19 +103,19 @@ class _Forest:
 
     def _work(self, tensor: Tensor) -> ElementWork:
         """What a tensor takes with everything that is computed inside it."""
-        return self._works.get(tensor.name) or self._web.prices.work(tensor)
+        return self._works.get(tensor.name) or self._graph.prices.work(tensor)
 
     def _with(self, source: Tensor, user: Tensor) -> ElementWork:
         """What the user takes once it computes the source."""
         own = self._operand_names(user)
         shared = [name for name in self._operand_names(source) if name in own]
         work = self._work(user)
-        return self._web.prices.inside(source.name, self._work(source), work, shared)
+        return self._graph.prices.inside(source.name, self._work(source), work, shared)
 
     def _price(self, source: Tensor, users: Sequence[Tensor], together: Sequence[ElementWork]) -> Price:
         """What a source and its users take apart, and with the source in them. Apart, what follows a reduction element
         by element is computed with it; of equals that is better, as nothing is computed again."""
-        prices, own = self._web.prices, self._work(source)
+        prices, own = self._graph.prices, self._work(source)
         others = [prices.placed(source.name, self._work(user)) for user in users]
         again = any(product(user.shape) is not product(source.shape) for user in users)
         before = self._followed(source) if again else None
@@ -128,10 +128,10 @@ class _Forest:
     def _followed(self, source: Tensor) -> Tensor | None:
         """The reduction of which the source is what is done with its result; None where there is none."""
         for name in self._operand_names(source):
-            found = self._web.tensor(name)
-            if found is None or not self._web.reduces(found) or product(found.shape) is not product(source.shape):
+            found = self._graph.tensor(name)
+            if found is None or not self._graph.reduces(found) or product(found.shape) is not product(source.shape):
                 continue
-            if self._web.kind(found) is Kind.ROWWISE or len(self._web.users(name)) == 1:
+            if self._graph.kind(found) is Kind.ROWWISE or len(self._graph.users(name)) == 1:
                 return found
         return None
 
@@ -145,20 +145,20 @@ class _Forest:
     def _nodes_with(self, source: Tensor, user: Tensor) -> int:
         """Nodes of the user once it computes the source at each place where it loads it; a bound, as places may have
         nodes in common."""
-        own = self._nodes.get(user.name) or self._web.size(user)
-        inner = self._nodes.get(source.name) or self._web.size(source)
-        return own + len(self._web.sites(user, source.name)) * (inner - 1)
+        own = self._nodes.get(user.name) or self._graph.size(user)
+        inner = self._nodes.get(source.name) or self._graph.size(source)
+        return own + len(self._graph.sites(user, source.name)) * (inner - 1)
 
     def _terms_with(self, source: Tensor, user: Tensor) -> int:
         """Terms of the longest index of the user once it computes the source: those of both, one put into the other."""
-        own = self._terms.get(user.name, self._web.terms(user))
-        inner = self._terms.get(source.name, self._web.terms(source))
-        return max(own, inner + max(map(terms_of, self._web.sites(user, source.name))))
+        own = self._terms.get(user.name, self._graph.terms(user))
+        inner = self._terms.get(source.name, self._graph.terms(source))
+        return max(own, inner + max(map(terms_of, self._graph.sites(user, source.name))))
 
     def _operand_names(self, tensor: Tensor) -> set[str]:
         found = self._operands.get(tensor.name)
         if found is None:
-            found = self._operands[tensor.name] = set(self._web.inputs(tensor))
+            found = self._operands[tensor.name] = set(self._graph.inputs(tensor))
         return found
 
     def _origin(self, tensor: Tensor) -> tuple[str, ...]:
@@ -173,7 +173,7 @@ class _Forest:
         operands |= self._operand_names(source)
         if named:
             self._origins[user.name] = tuple(dict.fromkeys((*self._origin(source), *self._origin(user))))
-            self._web.renamed(source.name, user.name)
+            self._graph.renamed(source.name, user.name)
         self.inlined[source.name] = source
 
     # ---------------------------------------------------------------------------------------------------- writing

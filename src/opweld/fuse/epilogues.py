@@ -14,50 +14,50 @@ from opweld.tensor.program import Tensor
 ANCHORS = (Kind.CONTRACTION, Kind.WINDOW)
 
 
-def fold_epilogues(web: UseDef) -> None:
+def fold_epilogues(graph: UseDef) -> None:
     """The only user of a contraction or window is computed on its accumulators. Later anchors choose first: of two
     that meet in an addition, the one computed last still has its result in registers."""
-    for name in reversed(list(web.items)):
-        anchor = web.tensor(name)
-        while anchor is not None and web.kind(anchor) in ANCHORS:
-            anchor = _with_user(web, anchor)
+    for name in reversed(list(graph.items)):
+        anchor = graph.tensor(name)
+        while anchor is not None and graph.kind(anchor) in ANCHORS:
+            anchor = _with_user(graph, anchor)
 
 
-def _with_user(web: UseDef, anchor: Tensor) -> Tensor | None:
+def _with_user(graph: UseDef, anchor: Tensor) -> Tensor | None:
     """The anchor with its user as epilogue; None where it stays as it is."""
-    user = web.only_user(anchor.name)
+    user = graph.only_user(anchor.name)
     if not isinstance(user, Tensor):
         return None
     reason = "computed on the accumulators before they are stored"
     own = of_one_node(anchor.origin, user.origin)
-    prices, before, after = web.prices, web.prices.work(anchor), web.prices.work(user)
+    prices, before, after = graph.prices, graph.prices.work(anchor), graph.prices.work(user)
     work = prices.inside(anchor.name, before, after)
-    failed, price = _refusal(web, anchor, user), Price(prices.seconds(before, after), prices.seconds(work))
-    if not web.joins("fuse.epilogue", anchor, user, reason, failed, price, own=own):
+    failed, price = _refusal(graph, anchor, user), Price(prices.seconds(before, after), prices.seconds(work))
+    if not graph.joins("fuse.epilogue", anchor, user, reason, failed, price, own=own):
         return None
     body = substitute_loads(user.body, lambda node: inline(node, anchor) if node.tensor == anchor.name else None)
     merged = replace(user, body=body, origin=tuple(dict.fromkeys((*anchor.origin, *user.origin))))
-    web.put(merged)
+    graph.put(merged)
     prices.keep(merged, work)
-    web.remove((anchor.name,))
-    web.renamed(anchor.name, user.name)
+    graph.remove((anchor.name,))
+    graph.renamed(anchor.name, user.name)
     return merged
 
 
-def _refusal(web: UseDef, anchor: Tensor, user: Tensor) -> dict[str, int | str]:
-    if web.reduces(user):
-        kind = web.kind(user)
+def _refusal(graph: UseDef, anchor: Tensor, user: Tensor) -> dict[str, int | str]:
+    if graph.reduces(user):
+        kind = graph.kind(user)
         return {"user": "scan" if kind is None else kind.value}
-    if web.is_joined(user):
+    if graph.is_joined(user):
         return {"user": "concatenation: the result is stored into its slice instead"}
-    sites = web.sites(user, anchor.name)
+    sites = graph.sites(user, anchor.name)
     if len({(site.indices, site.guards) for site in sites}) != 1:
         return {"loads": len(sites)}
     if not covers_once(sites[0], user, anchor):
         return {"indices": f"{sites[0]} does not ask for each element once"}
-    operands = {*web.inputs(anchor), *web.inputs(user)} - {anchor.name}
+    operands = {*graph.inputs(anchor), *graph.inputs(user)} - {anchor.name}
     return too_much(
-        nodes=web.size(anchor) + web.size(user) - 1,
+        nodes=graph.size(anchor) + graph.size(user) - 1,
         operands=len(operands),
-        terms=web.terms(anchor) + terms_of(sites[0]),
+        terms=graph.terms(anchor) + terms_of(sites[0]),
     )

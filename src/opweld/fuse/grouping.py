@@ -19,9 +19,9 @@ RULE = "fuse.rows"
 """The rule of every decision here."""
 
 
-def join_rows(web: UseDef) -> RowGroups:
+def join_rows(graph: UseDef) -> RowGroups:
     """Finds the row spaces of a program: tensors that are computed together, row by row."""
-    rows = RowGroups(web)
+    rows = RowGroups(graph)
     rows.join()
     return rows
 
@@ -29,8 +29,8 @@ def join_rows(web: UseDef) -> RowGroups:
 class RowGroups:
     """The row spaces of a program, found in one pass in program order, and the order of everything."""
 
-    def __init__(self, web: UseDef) -> None:
-        self._web = web
+    def __init__(self, graph: UseDef) -> None:
+        self._graph = graph
         self._order = Order()
         self._space_of: dict[str, RowSpace] = {}
         self._nodes: dict[RowSpace, int] = {}
@@ -39,10 +39,10 @@ class RowGroups:
 
     def join(self) -> None:
         """Goes through the program once."""
-        web = self._web
-        for key, item in web.items.items():
-            self._order.add(key, (web.producer[name] for name in web.inputs(item) if name in web.producer))
-            if isinstance(item, Tensor) and web.kind(item) in (Kind.MAP, Kind.ROWWISE):
+        graph = self._graph
+        for key, item in graph.items.items():
+            self._order.add(key, (graph.producer[name] for name in graph.inputs(item) if name in graph.producer))
+            if isinstance(item, Tensor) and graph.kind(item) in (Kind.MAP, Kind.ROWWISE):
                 self._place(item)
 
     def space(self, name: str) -> RowSpace | None:
@@ -52,7 +52,7 @@ class RowGroups:
     def regions(self) -> tuple[Region, ...]:
         """A region for each row space and each other item, in an order in which all inputs exist."""
         made: dict[Group, Region] = {}
-        for key, item in self._web.items.items():
+        for key, item in self._graph.items.items():
             group = self._order.group(key)
             if group not in made:
                 space = self._space_of.get(key)
@@ -63,33 +63,33 @@ class RowGroups:
 
     def _place(self, item: Tensor) -> None:
         """Adds a tensor to a row that it reads, or begins a row with it."""
-        read = (self._space_of[name] for name in self._web.inputs(item) if name in self._space_of)
+        read = (self._space_of[name] for name in self._graph.inputs(item) if name in self._space_of)
         for space in reversed(list(dict.fromkeys(read))):
             if self._joins(item, space):
                 return
-        if self._web.kind(item) is Kind.ROWWISE:
+        if self._graph.kind(item) is Kind.ROWWISE:
             space = RowSpace.of(item)
-            self._count(item, space, self._web.prices.work(item))
+            self._count(item, space, self._graph.prices.work(item))
             self._pull_producers(space)
 
     def _joins(self, item: Tensor, space: RowSpace) -> bool:
         """Adds a user of a row to it when it runs over the same rows."""
-        web, last = self._web, space.tensors[-1]
+        graph, last = self._graph, space.tensors[-1]
         failed: dict[str, int | str] = {}
-        if web.is_joined(item):
+        if graph.is_joined(item):
             failed["user"] = "concatenation"
         elif (misfit := space.misfit(item)) is not None:
             failed["rows"] = misfit
         else:
             failed = self._refusal(item, space)
-        reads = [name for name in web.inputs(item) if self._space_of.get(name) is space]
-        web.mark(reads, item.name)
+        reads = [name for name in graph.inputs(item) if self._space_of.get(name) is space]
+        graph.mark(reads, item.name)
         own = bool(item.origin) and all(tensor.origin == item.origin for tensor in space.tensors)
         work, price = self._with(item, space)
         saved = bytes_of(item)
         if "rows" in failed:  # what lies between is written, and read again
             saved = sum((2 * bytes_of(tensor) for tensor in space.tensors if tensor.name in reads), ZERO)
-        if not web.joins(RULE, last, item, "the row is resident", failed, price, saved, own=own):
+        if not graph.joins(RULE, last, item, "the row is resident", failed, price, saved, own=own):
             return False
         space.add(item)
         self._count(item, space, work)
@@ -100,9 +100,9 @@ class RowGroups:
 
     def _pull_producers(self, space: RowSpace) -> None:
         """Elementwise tensors that a new row reads are computed while it is read (and stored if others need them)."""
-        web, first = self._web, space.anchor
-        for name in web.inputs(first):
-            if name in self._space_of and web.asked(name, first.name):
+        graph, first = self._graph, space.anchor
+        for name in graph.inputs(first):
+            if name in self._space_of and graph.asked(name, first.name):
                 continue
             if (source := self._elementwise(name)) is not None:
                 misfit = "" if space.accepts_producer(source) else f"{name} is not read once at the place in the row of"
@@ -111,32 +111,32 @@ class RowGroups:
     def _pull_row_values(self, item: Tensor, space: RowSpace) -> None:
         """Elementwise tensors with one value a row that a new member reads, and those that these read, are computed
         with it. The last come first: all that reads a value is there when it is looked at."""
-        web = self._web
-        reader = dict.fromkeys(web.inputs(item), item)
-        pending = [(-web.position[name], name) for name in reader if self._elementwise(name) is not None]
+        graph = self._graph
+        reader = dict.fromkeys(graph.inputs(item), item)
+        pending = [(-graph.position[name], name) for name in reader if self._elementwise(name) is not None]
         heapify(pending)
         while pending:
             _, name = heappop(pending)
-            source = web.tensor(name)
+            source = graph.tensor(name)
             if source is None or name in self._space_of or not space.accepts_row_value(source):
                 continue
             if not self._pull(source, reader[name], space, "", "one value a row, which a member needs"):
                 continue
-            for inner in web.inputs(source):
+            for inner in graph.inputs(source):
                 if inner not in reader and self._elementwise(inner) is not None:
                     reader[inner] = source
-                    heappush(pending, (-web.position[inner], inner))
+                    heappush(pending, (-graph.position[inner], inner))
 
     def _elementwise(self, name: str) -> Tensor | None:
-        source = self._web.tensor(name)
-        return source if source is not None and self._web.kind(source) is Kind.MAP else None
+        source = self._graph.tensor(name)
+        return source if source is not None and self._graph.kind(source) is Kind.MAP else None
 
     def _pull(self, source: Tensor, reader: Tensor, space: RowSpace, misfit: str, reason: str) -> bool:
         """Adds a tensor that a member of a row reads to the row; misfit: why it cannot be there."""
-        web, failed = self._web, dict[str, int | str]()
+        graph, failed = self._graph, dict[str, int | str]()
         if source.name in self._space_of:
             failed["source"] = "computed with another row"
-        elif web.is_joined(source):
+        elif graph.is_joined(source):
             failed["source"] = "concatenation"
         elif is_view(source):
             failed["source"] = "copied data, which is as well read where it is"
@@ -146,7 +146,7 @@ class RowGroups:
             failed = self._refusal(source, space)
         own = of_one_node(source.origin, reader.origin)
         work, price = self._with(source, space)
-        if not web.joins(RULE, source, reader, reason, failed, price, bytes_of(source), "producer", own=own):
+        if not graph.joins(RULE, source, reader, reason, failed, price, bytes_of(source), "producer", own=own):
             return False
         space.add_source(source)
         self._count(source, space, work)
@@ -155,8 +155,8 @@ class RowGroups:
 
     def _refusal(self, item: Tensor, space: RowSpace) -> dict[str, int | str]:
         """Why a tensor that fits the rows is not computed with them: it is too much, or in the wrong order."""
-        operands = self._operands[space] | set(self._web.inputs(item))
-        nodes = self._nodes[space] + self._web.size(item)
+        operands = self._operands[space] | set(self._graph.inputs(item))
+        nodes = self._nodes[space] + self._graph.size(item)
         if failed := too_much(nodes=nodes, operands=len(operands - {item.name, *space.names})):
             return failed
         obstacle = self._order.obstacle(space.anchor.name, item.name)
@@ -165,13 +165,13 @@ class RowGroups:
     def _with(self, item: Tensor, space: RowSpace) -> tuple[ElementWork, Price]:
         """What a row takes with a tensor more, and beside it: together, each value is read once that either reads, and
         what only they read is not written."""
-        web, prices = self._web, self._web.prices
+        graph, prices = self._graph, self._graph.prices
         row, own = self._works[space], prices.work(item)
         inner = {*space.names, item.name}
-        read = [name for name in web.inputs(item) if name in self._operands[space] or name in inner]
+        read = [name for name in graph.inputs(item) if name in self._operands[space] or name in inner]
         read += [item.name] if item.name in self._operands[space] else []
-        between = [item.name, *(name for name in web.inputs(item) if name in inner)]
-        gone = [n for n in between if n not in web.kept and not self._read_outside(n, inner)]
+        between = [item.name, *(name for name in graph.inputs(item) if name in inner)]
+        gone = [n for n in between if n not in graph.kept and not self._read_outside(n, inner)]
         together = replace(
             row,
             cycles=row.cycles + own.cycles,
@@ -183,18 +183,18 @@ class RowGroups:
     def _count(self, item: Tensor, space: RowSpace, work: ElementWork) -> None:
         self._works[space] = work
         self._space_of[item.name] = space
-        self._nodes[space] = self._nodes.get(space, 0) + self._web.size(item)
-        self._operands.setdefault(space, set()).update(self._web.inputs(item))
+        self._nodes[space] = self._nodes.get(space, 0) + self._graph.size(item)
+        self._operands.setdefault(space, set()).update(self._graph.inputs(item))
 
     # ---------------------------------------------------------------------------------------------------- regions
 
     def _lone_region(self, item: Item) -> Region:
         """A region of one item; a tensor's axes are split where operands take them apart, so that each has its own."""
         if isinstance(item, Scan):
-            return recurrence(fold_steps(item, self._web.prices, self._web.ledger), self._web.constants)
+            return recurrence(fold_steps(item, self._graph.prices, self._graph.ledger), self._graph.constants)
         if isinstance(item, Extern):
             return Region((), item_outputs(item), extern=item)
-        kind = self._web.kind(item)
+        kind = self._graph.kind(item)
         assert kind is not None
         if kind not in (Kind.CONTRACTION, Kind.WINDOW):
             return Region.single(kind, (item,), (item.name,))
@@ -204,8 +204,8 @@ class RowGroups:
     def _row_region(self, space: RowSpace) -> Region:
         """A region of a row space; in memory is kept what others read."""
         inner = set(space.names)
-        outputs = tuple(name for name in space.names if name in self._web.kept or self._read_outside(name, inner))
+        outputs = tuple(name for name in space.names if name in self._graph.kept or self._read_outside(name, inner))
         return Region.single(Kind.ROWWISE, tuple(space.tensors), outputs, space=space)
 
     def _read_outside(self, name: str, inner: set[str]) -> bool:
-        return any(key_of(user) not in inner for user in self._web.users(name))
+        return any(key_of(user) not in inner for user in self._graph.users(name))

@@ -1,22 +1,22 @@
-"""Partitions a tensor program into regions, greedily and in this order, each step a decision in the ledger:
+"""Partitions a tensor program into regions by greedy passes, in this order; each fusion is a decision of the ledger.
 
-1. views     data movement becomes index arithmetic in whoever loads it;
-2. prologues operands of contractions that are computed from narrower ones are so in registers, or once, in memory;
-3. chains    an elementwise tensor with one elementwise user is computed inside it;
-4. epilogues what is done with the result of an anchor (a matrix product, convolution, pooling) is done before it
-             leaves the registers;
-5. rows      reductions over the same rows, and the elementwise work around them, are computed row by row.
+1. views     data movement (transpose, slice, pad) becomes index arithmetic in the tensors that load it;
+2. prologues an operand of a contraction that is computed from a narrower type is converted in registers, or once
+             in memory;
+3. chains    an elementwise tensor with one elementwise user is inlined into it;
+4. epilogues elementwise users of an anchor (matrix product, convolution, pooling) are computed on its accumulators;
+5. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
 
-What cannot be otherwise comes before, and is no decision: axes of extent one are dropped, and taps of windows that meet
-nothing but padding (`views.prepared`).
+Before that, and without a decision, axes of extent one are dropped, and taps of windows that read only padding
+(`views.prepared`).
 
-Why this order: views hide who really uses whom; a value that is kept in another type has other users; chains put x *
-sigmoid(x) together, so that the anchor before it has one user; and only then is it known whether a tensor is the
-epilogue of one anchor or the beginning of a row.
+Why this order: views hide the real users of a value; a prologue in another type changes its users; chains merge x *
+sigmoid(x), which leaves the anchor before it with one user; only then is it known whether a tensor is the epilogue of
+an anchor or belongs to a row.
 
-Each pass goes through the program once, and what it does at an item costs what that item holds: `web` keeps users and
-facts up to date, `order` knows what may be computed together without a cycle, and what is computed together has a size
-limit (`web.MOST_NODES`, `web.MOST_OPERANDS`, `web.MOST_TERMS`).
+Each pass visits every item once, in time proportional to the item's size: `use_def` keeps users and facts up to date,
+`order` tests whether fusing would make a cycle, and fused expressions have a size limit (`use_def.MOST_NODES`,
+`MOST_OPERANDS`, `MOST_TERMS`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from opweld.tensor.program import TensorProgram
 
 def partition(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> Regions:
     """The regions of a program."""
-    web = UseDef(prepared(program), expected, target, ledger)
-    fold_views(web)
-    web = UseDef(place_prologues(web.program(), expected, target, ledger), expected, target, ledger)
-    fold_chains(web)
-    fold_epilogues(web)
-    web.drop_unused()
-    rows = join_rows(web)
-    record_rest(web, rows)
-    return Regions(web.program(), rows.regions())
+    graph = UseDef(prepared(program), expected, target, ledger)
+    fold_views(graph)
+    graph = UseDef(place_prologues(graph.program(), expected, target, ledger), expected, target, ledger)
+    fold_chains(graph)
+    fold_epilogues(graph)
+    graph.drop_unused()
+    rows = join_rows(graph)
+    record_rest(graph, rows)
+    return Regions(graph.program(), rows.regions())

@@ -11,33 +11,33 @@ from opweld.fuse.use_def import UseDef, key_of
 from opweld.tensor.program import Item, Tensor
 
 
-def record_rest(web: UseDef, rows: RowGroups) -> None:
+def record_rest(graph: UseDef, rows: RowGroups) -> None:
     """Puts to the ledger, as refused, each computed value and user of it that nobody has asked about."""
-    for key, item in web.items.items():
-        for name in web.inputs(item):
-            source = web.tensor(name)
-            if source is None or web.asked(name, key):
+    for key, item in graph.items.items():
+        for name in graph.inputs(item):
+            source = graph.tensor(name)
+            if source is None or graph.asked(name, key):
                 continue
             space = rows.space(name)
             if space is None or space is not rows.space(key):
-                rule, failed = _why(web, rows, source, item)
-                web.joins(rule, source, item, "", failed, _apart(web, source, item))
+                rule, failed = _why(graph, rows, source, item)
+                graph.joins(rule, source, item, "", failed, _apart(graph, source, item))
 
 
-def _apart(web: UseDef, source: Tensor, user: Item) -> Price:
+def _apart(graph: UseDef, source: Tensor, user: Item) -> Price:
     """What two items take as two kernels; as one they cannot be."""
-    return Price(web.prices.seconds(web.prices.work(source), web.prices.work(user)), math.inf)
+    return Price(graph.prices.seconds(graph.prices.work(source), graph.prices.work(user)), math.inf)
 
 
-def _why(web: UseDef, rows: RowGroups, source: Tensor, user: Item) -> tuple[str, dict[str, int | str]]:
+def _why(graph: UseDef, rows: RowGroups, source: Tensor, user: Item) -> tuple[str, dict[str, int | str]]:
     """The rule under which the two would have met, and what said no."""
-    kind, user_kind = web.kind(source), web.kind(user)
+    kind, user_kind = graph.kind(source), graph.kind(user)
     if rows.space(source.name) is not None or (kind is Kind.MAP and user_kind is Kind.ROWWISE):
         return RULE, _why_no_row(rows, source, user, user_kind)
     rule = "fuse.chain" if kind is Kind.MAP else "fuse.epilogue"
-    if source.name in web.kept:
-        return rule, {"output": web.kept[source.name]}
-    users = max(len(web.users(source.name)), web.users_before.get(source.name, 0))
+    if source.name in graph.kept:
+        return rule, {"output": graph.kept[source.name]}
+    users = max(len(graph.users(source.name)), graph.users_before.get(source.name, 0))
     return rule, {"users": users} if users > 1 else {"user": _name(user_kind)}
 
 

@@ -71,15 +71,15 @@ class Member:
 
 @dataclass(frozen=True)
 class Reach:
-    """The rows of its first member that some rows of a block need: `step` for each of them and `over` more, from
-    step * first row - before on. A window that slides over the rows needs those under it; all others need their own."""
+    """The rows of a block's first member that a tile of its rows needs: `step` for each row and `over` more (a halo),
+    starting at step * first row - before. A sliding window needs the rows under it; other members need their own."""
 
     step: int = 1
     over: int = 0
     before: int = 0
 
     def rows(self, height: int) -> int:
-        """How many so many rows of the block need."""
+        """How many rows of the first member `height` rows of the block need."""
         return self.step * height + self.over
 
 
@@ -88,10 +88,10 @@ class Block:
     """What the members of a block share.
 
     Attributes:
-        space: rows and columns; each member has all rows, and is computed for some rows at a time.
-        row: the position of the row axis of which an iteration computes several; the other rows are grid.
-        rows: what each axis of a member that is a row of the space is: its position among the rows, by axis.
-        reach: the rows of the first member that some rows of the others need.
+        space: rows and columns; each member has all rows, and is computed for a tile of rows at a time.
+        row: the position of the row axis that is tiled; the other row axes are the grid.
+        rows: of each member, the position among the row axes of each of its axes that is one.
+        reach: the rows of the first member that a tile of rows of the others needs.
     """
 
     space: RowSpace

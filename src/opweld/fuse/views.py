@@ -29,17 +29,17 @@ def _prepared(item: Item, constants: Container[str]) -> Item:
     return item if body is item.body else replace(item, body=body)
 
 
-def fold_views(web: UseDef) -> None:
+def fold_views(graph: UseDef) -> None:
     """Loads of a view become loads of what it shows."""
     views: dict[str, Tensor] = {}
-    for key, item in list(web.items.items()):
-        shown = item if key in web.growing else _look_through(item, views)
+    for key, item in list(graph.items.items()):
+        shown = item if key in graph.growing else _look_through(item, views)
         if shown is not item:
-            web.put(shown)
-        if isinstance(shown, Tensor) and (is_view(shown) or _is_edge(web, shown)) and _wants_view(web, shown):
+            graph.put(shown)
+        if isinstance(shown, Tensor) and (is_view(shown) or _is_edge(graph, shown)) and _wants_view(graph, shown):
             views[key] = shown
     # An extern reads memory: what it reads is copied for it.
-    web.remove(key for key in reversed(views) if key not in web.kept and not web.users(key))
+    graph.remove(key for key in reversed(views) if key not in graph.kept and not graph.users(key))
 
 
 def has_value(node: Load) -> bool:
@@ -51,28 +51,28 @@ def _checks(view: Tensor | None) -> bool:
     return view is not None and isinstance(view.body, Load) and has_value(view.body)
 
 
-def _is_edge(web: UseDef, tensor: Tensor) -> bool:
+def _is_edge(graph: UseDef, tensor: Tensor) -> bool:
     """Whether the tensor is another one with a constant around it that only sums and windows read, as they read edges
     of their own: whoever stores the other keeps the padding around it, or they test for it."""
     if not isinstance(tensor.body, Load) or not isinstance(tensor.body.fill, Const):
         return False
-    users = web.users(tensor.name)
-    return all(isinstance(user, Tensor) and _pads_as(web, user, tensor.name, tensor.body.fill) for user in users)
+    users = graph.users(tensor.name)
+    return all(isinstance(user, Tensor) and _pads_as(graph, user, tensor.name, tensor.body.fill) for user in users)
 
 
-def _pads_as(web: UseDef, user: Tensor, name: str, fill: Expr) -> bool:
+def _pads_as(graph: UseDef, user: Tensor, name: str, fill: Expr) -> bool:
     """Whether the user slides over a value, or only moves it, and has the same constant where it reads beyond."""
-    slides = web.kind(user) in (Kind.CONTRACTION, Kind.WINDOW) or isinstance(user.body, Load)
+    slides = graph.kind(user) in (Kind.CONTRACTION, Kind.WINDOW) or isinstance(user.body, Load)
     return slides and all(node.fill in (None, fill) for node in loads(user.body) if node.tensor == name)
 
 
-def _wants_view(web: UseDef, tensor: Tensor) -> bool:
+def _wants_view(graph: UseDef, tensor: Tensor) -> bool:
     assert isinstance(tensor.body, Load)
     own = is_identity(tensor) or not tensor.origin
     against = "its index arithmetic would be done again by every user"
     if has_value(tensor.body):
         against = "its indices are computed at run time, and would be checked again by every user"
-    return web.shows(tensor, too_much(terms=web.terms(tensor)), against, own=own)
+    return graph.shows(tensor, too_much(terms=graph.terms(tensor)), against, own=own)
 
 
 def _look_through(item: Item, views: Mapping[str, Tensor]) -> Item:

@@ -117,7 +117,7 @@ class Module:
         return True
 
     def call(self, arrays: list[Array], threads: int, runner: Any = None) -> list[Array]:
-        """Computes the outputs of a program that decides as it runs, into new arrays; `runner`: an opw_runner that is
+        """Computes the outputs of a program with dynamic control flow, into new arrays; `runner`: an opw_runner that is
         handed each segment.
 
         Raises AssumptionError when no variant of a segment fits, InputError, and OpweldError naming the node when a

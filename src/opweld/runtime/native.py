@@ -105,7 +105,7 @@ class Native(Opened):
         return self._module.fits(arrays, 1)
 
     def plan(self, arrays: list[Array]) -> PlanDescription:
-        """See `Opened`; a model that decides as it runs is run for it."""
+        """See `Opened`; a model with dynamic control flow is run for it."""
         if self.has_dynamic_control_flow:
             self.check_shapes(arrays)
             return plan_of_call(self._module, arrays, self.threads)[1]

@@ -34,8 +34,7 @@ class Opened(ABC):
     Attributes:
         folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all processors.
         dtypes: of the inputs. ranks: of the inputs; -1 for any.
-        has_dynamic_control_flow: whether the model decides as it runs: a size, a branch or the end of a loop depends on
-            data.
+        has_dynamic_control_flow: whether a size, a branch or the end of a loop depends on data.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, threads: int) -> None:
@@ -67,7 +66,7 @@ class Opened(ABC):
 
     @abstractmethod
     def fits(self, arrays: list[Array]) -> bool:
-        """Whether some variant takes these shapes; of a model that decides as it runs, of its first segment."""
+        """Whether some variant takes these shapes; of a model with dynamic control flow, of its first segment."""
         ...
 
     def new_state(self, capacity: Capacity, dims: Mapping[str, int] | None) -> State:

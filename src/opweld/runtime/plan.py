@@ -76,7 +76,7 @@ class PlanDescription:
 
     @property
     def segments(self) -> tuple[Visit, ...]:
-        """The segments that a run comes to, in order: one, but for a model that decides as it runs."""
+        """The segments that a run comes to, in order: one, but for a model with dynamic control flow."""
         return self.visits or (Visit(0, self.variant, 0, len(self.steps)),)
 
     @property

@@ -33,8 +33,7 @@ class Session:
         folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all available processors.
         input_names: the names that feeds must have. output_names: of what `run` returns, in its order.
         structure: of inputs and outputs of which some are no tensors; None where all are.
-        has_dynamic_control_flow: whether the model decides as it runs: a size, a branch or the end of a loop depends on
-            data.
+        has_dynamic_control_flow: whether a size, a branch or the end of a loop depends on data.
     """
 
     def __init__(self, folder: str | Path, *, threads: int | None = None, verify: bool = False) -> None:
@@ -138,17 +137,17 @@ class Session:
         return made
 
     def plan(self, feeds: Mapping[str, Array]) -> PlanDescription:
-        """What `run(feeds)` does: output shapes, memory, steps. Runs nothing, but a model that decides as it runs, of
+        """What `run(feeds)` does: output shapes, memory, steps. Runs nothing, but a model with dynamic control flow, of
         which shapes alone do not tell what it does."""
         return self._opened.plan(self._arrays(feeds))
 
     def check(self, feeds: Mapping[str, Array]) -> None:
-        """Raises what `run(feeds)` would for feeds that do not fit; a model that decides as it runs is run for it."""
+        """Raises what `run(feeds)` would for feeds that do not fit; a model with dynamic control flow is run for it."""
         self._opened.check(self._arrays(feeds))
 
     def advice(self, feeds: Mapping[str, Array]) -> str:
         """For feeds that no variant takes: which sizes fit, of one open dim at a time. Tries them, runs nothing; empty
-        for a model that decides as it runs."""
+        for a model with dynamic control flow."""
         if self.has_dynamic_control_flow:
             return ""
         arrays, _ = self._feed(self._tensors(feeds))

@@ -1,4 +1,4 @@
-"""Asks the ledger for the fields of a schedule."""
+"""Chooses the fields of a schedule: alternatives are priced, and the ledger decides."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from opweld.schedule.schedule import MemberSchedule
 from opweld.target import Target
 
 TRIED = 4
-"""Alternatives of a decision that are realised at most."""
+"""The most alternatives of a decision that are realised and predicted."""
 NEAR = 1.1
-"""How far beyond the least bound an alternative may lie that is realised: bounds leave out nearly the same of all."""
+"""An alternative is realised where its bound is at most this factor above the least: bounds of alternatives leave out
+nearly the same costs."""
 ABOVE = 1.001
-"""What an alternative that was not realised is thought to take at least, by what the best one takes."""
+"""The least factor of the best time that is recorded for an alternative that was not realised."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Who asks: the graph nodes and values that a schedule is about, and what costs are predicted from.
+    """What a decision is about (graph nodes, values, a part of a schedule), and what its costs are predicted from.
 
     Attributes:
-        site: graph nodes. subject: values, the same in every compilation; see `Ledger.decide`.
+        site: graph nodes. subject: names of values, stable between compilations; see `Ledger.decide`.
         expected: sizes of symbolic dims. target: the machine.
-        field: the first output of the region, and the part of its schedule that is chosen.
-        price: seconds of the kernel, made and read, when its only member is computed so; None where it has others.
+        field: the region (by its first output), and the part of its schedule that is chosen.
+        price: predicted seconds of the kernel with this schedule of its only member, realised; None where the region
+            has several members.
     """
 
     ledger: Ledger
@@ -39,7 +41,7 @@ class Choice:
     price: Callable[[MemberSchedule], float] | None = None
 
     def about(self, *subject: str) -> Choice:
-        """The same, about a part: a step, a piece, a loop."""
+        """The same choice, narrowed to a part: a step, a piece, a loop."""
         return replace(self, subject=(*self.subject, *subject))
 
     def part(self, *names: str) -> Choice:
@@ -49,11 +51,11 @@ class Choice:
     def predicted(
         self, bounds: Mapping[str, float], made: Callable[[str], MemberSchedule], worth: Callable[[str], float]
     ) -> dict[str, float]:
-        """Seconds of alternatives, by name; `made` gives the whole schedule that one stands for, `worth` a factor of
-        its seconds that is near one and decides between equals.
+        """Predicted seconds of alternatives, by name. `made` completes an alternative to a whole schedule; `worth` is a
+        factor near one that breaks ties.
 
-        bounds: what each takes at least, nearly, by a closed form. Those that could be the best are realised and
-        predicted, the most promising first, `TRIED` at most; the others keep their bounds, above the best."""
+        bounds: nearly a lower bound of each, by a closed form. Alternatives that could be the best are realised and
+        predicted in the order of their bounds, `TRIED` at most; the others keep their bounds, above the best."""
         bounds = {name: bound * worth(name) for name, bound in bounds.items()}
         if self.price is None:
             return dict(bounds)

@@ -1,4 +1,4 @@
-"""Programs that decide as they run: segments, each a few variants, and an environment of values by name.
+"""Programs with dynamic control flow: segments, each a few variants, and an environment of values by name.
 
 A run begins with the inputs in the environment and the first segment. It takes the first variant of the segment whose
 guards hold, adds its outputs to the environment, does what its ending says, and goes on with the next segment.

@@ -31,7 +31,7 @@ def with_states(flow: Flow, pairs: Mapping[str, str]) -> Flow:
         raise UnsupportedError("states: the program names states of its own, and needs no others")
     if len(flow.segments) > 1:
         raise UnsupportedError(
-            "states: the model decides as it runs (a size or a branch depends on data), and such a model keeps none; "
+            "states: the model has dynamic control flow (a size or a branch depends on data), which keeps none; "
             "fix sizes with dims, or pass the values as inputs and outputs"
         )
     segment = next(iter(flow.segments))

@@ -55,7 +55,9 @@ class Trial:
     def entry(self, feeds: Mapping[str, Array]) -> VariantEntry:
         """The variant that runs for these feeds. Raises UnsupportedError for a model of several segments."""
         if self.session.has_dynamic_control_flow:
-            raise UnsupportedError("it decides as it runs (a size, a branch or the end of a loop depends on data)")
+            raise UnsupportedError(
+                "it has dynamic control flow (a size, a branch or the end of a loop depends on data)"
+            )
         found = entry_of(self.account, self.session.plan(feeds))
         if found is None:
             raise InputError("the variant that runs is none that was compiled")

@@ -66,8 +66,8 @@ def tune(
     """The model as fast as trials make it, and all that was measured; `base` is what prediction chose. `hints`: sizes
     that it is run at. `begun`: when its compilation began, by the monotonic clock.
 
-    Raises OpweldError where the model cannot be run with inputs made for it, decides as it runs, or takes too long to
-    compile for a single trial."""
+    Raises OpweldError where the model cannot be run with inputs made for it, has dynamic control flow, or takes too
+    long to compile for a single trial."""
     return _Search(base, build, effort, told or _silent, feeds_of(base, hints), begun).run()
 
 

@@ -23,31 +23,31 @@ TARGET = Target.of("x86-64-v4")
 
 def folded(program: TensorProgram | str, ledger: Ledger | None = None, level: str = "all") -> UseDef:
     parsed = parse_program(program) if isinstance(program, str) else program
-    web = UseDef(prepared(parsed), expected_sizes(parsed), TARGET, Ledger(level=level) if ledger is None else ledger)
-    fold_chains(web)
-    verify(web.program())
-    return web
+    graph = UseDef(prepared(parsed), expected_sizes(parsed), TARGET, Ledger(level=level) if ledger is None else ledger)
+    fold_chains(graph)
+    verify(graph.program())
+    return graph
 
 
-def sizes(web: UseDef) -> list[int]:
-    return [web.size(item) for item in web.items.values() if isinstance(item, Tensor)]
+def sizes(graph: UseDef) -> list[int]:
+    return [graph.size(item) for item in graph.items.values() if isinstance(item, Tensor)]
 
 
 def test_a_tree_becomes_one_expression() -> None:
     build = Builder()
     left, right = build.map("tanh", "x"), build.map("abs", build.map("neg", "x"))
-    web = folded(build.program(build.pair("add", left, right)))
-    assert "%0 = x[i0, i1]\n  = add(tanh(%0), abs(neg(%0)))\n" in print_program(web.program())
-    (whole,) = web.items.values()
+    graph = folded(build.program(build.pair("add", left, right)))
+    assert "%0 = x[i0, i1]\n  = add(tanh(%0), abs(neg(%0)))\n" in print_program(graph.program())
+    (whole,) = graph.items.values()
     assert whole.origin == ("Node_t1", "Node_t2", "Node_t0", "Node_t3")
 
 
 def test_a_long_chain_becomes_pieces_of_limited_size() -> None:
     ledger = Ledger()
-    web = folded(chain(1000), ledger)
-    assert sum(sizes(web)) == 1000 + len(web.items)
-    assert len(web.items) == 4
-    assert max(sizes(web)) == MOST_NODES
+    graph = folded(chain(1000), ledger)
+    assert sum(sizes(graph)) == 1000 + len(graph.items)
+    assert len(graph.items) == 4
+    assert max(sizes(graph)) == MOST_NODES
     refused = [decision for decision in ledger if decision.failed]
     assert [dict(decision.failed) for decision in refused] == [{"nodes": MOST_NODES + 1, "most": MOST_NODES}] * 3
 
@@ -57,9 +57,9 @@ def test_what_is_read_at_two_places_counts_twice() -> None:
     build, x = Builder(), "x"
     for _ in range(20):
         x = build.tensor(2, lambda i, j, x=x: binary("add", build.at(x, i, j), build.at(x, j, i)))
-    web = folded(build.program(x))
-    assert 1 < len(web.items) < 20
-    assert max(sizes(web)) <= MOST_NODES
+    graph = folded(build.program(x))
+    assert 1 < len(graph.items) < 20
+    assert max(sizes(graph)) <= MOST_NODES
 
 
 def test_operands_have_a_limit() -> None:
@@ -72,21 +72,21 @@ def test_operands_have_a_limit() -> None:
         total = f"add({total}, a{part}[i0])"
     text.append(f"tensor y f32[i0: 4]\n  = {total}\noutput y = y\n")
     ledger = Ledger()
-    web = folded("\n".join(text), ledger)
+    graph = folded("\n".join(text), ledger)
     failed = Counter(next(iter(decision.failed), "none") for decision in ledger)
     assert failed == {"none": 20}
-    assert len(web.inputs(web.items["y"])) == 21 <= MOST_OPERANDS
+    assert len(graph.inputs(graph.items["y"])) == 21 <= MOST_OPERANDS
 
 
 def test_an_operand_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_OPERANDS", 3)
-    web = folded(
+    graph = folded(
         "program p\ninput a f32[4]\ninput b f32[4]\ninput c f32[4]\ninput d f32[4]\n"
         "tensor s f32[i0: 4]\n  = add(a[i0], b[i0])\ntensor t f32[i0: 4]\n  = add(c[i0], d[i0])\n"
         "tensor y f32[i0: 4]\n  = add(s[i0], t[i0])\noutput y = y\n",
         ledger := Ledger(),
     )
-    assert list(web.items) == ["t", "y"]
+    assert list(graph.items) == ["t", "y"]
     assert [dict(decision.failed) for decision in ledger] == [{}, {"operands": 4, "most": 3}]
 
 
@@ -104,19 +104,19 @@ def test_a_single_element_is_computed_by_each_of_its_users() -> None:
 
 
 def test_a_computed_index_goes_with_its_user() -> None:
-    web = folded(
+    graph = folded(
         "program p\ninput x f32[5]\ninput which i64[4]\ntensor at1 i64[i0: 4]\n  = neg(which[i0])\n"
         "tensor b f32[i0: 4]\n  = neg(x[at(at1[i0], 5)])\noutput y = b\n"
     )
-    assert web.inputs(web.items["b"]) == ("which", "x")
+    assert graph.inputs(graph.items["b"]) == ("which", "x")
 
 
 def test_a_single_element_read_at_a_computed_place_is_written_out_too() -> None:
     """Both the element and the index are computed in their users: the index stands inside the element's load."""
-    web = folded(
+    graph = folded(
         "program p\ninput x f32[5]\ninput which i64[4]\ntensor k i64[i0: 4]\n  = neg(which[i0])\n"
         "tensor s f32[i0: 1]\n  = exp(x[0])\ntensor a f32[i0: 4]\n  = neg(s[at(k[i0], 1)])\n"
         "tensor b f32[i0: 4]\n  = exp(s[0])\noutput first = a\noutput second = b\n"
     )
-    assert list(web.items) == ["a", "b"]
-    assert set(web.inputs(web.items["a"])) <= {"x", "which"}
+    assert list(graph.items) == ["a", "b"]
+    assert set(graph.inputs(graph.items["a"])) <= {"x", "which"}

@@ -17,11 +17,11 @@ TARGET = Target.of("x86-64-v4")
 
 
 def folded(program: TensorProgram, ledger: Ledger | None = None) -> UseDef:
-    web = UseDef(prepared(program), expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
-    fold_views(web)
-    fold_epilogues(web)
-    verify(web.program())
-    return web
+    graph = UseDef(prepared(program), expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
+    fold_views(graph)
+    fold_epilogues(graph)
+    verify(graph.program())
+    return graph
 
 
 def failures(ledger: Ledger) -> list[dict[str, int | str]]:
@@ -30,20 +30,20 @@ def failures(ledger: Ledger) -> list[dict[str, int | str]]:
 
 def test_users_one_after_the_other_join_the_anchor() -> None:
     build = Builder()
-    web = folded(build.program(build.transpose(build.map("tanh", build.pair("add", build.matmul("x"), "x")))))
-    (item,) = web.items.values()
+    graph = folded(build.program(build.transpose(build.map("tanh", build.pair("add", build.matmul("x"), "x")))))
+    (item,) = graph.items.values()
     assert item.origin == ("Node_t0", "Node_t1", "Node_t2", "Node_t3")
 
 
 def test_of_two_anchors_the_later_one_takes_the_sum() -> None:
     build, ledger = Builder(), Ledger()
     first = build.matmul("x")
-    web = folded(build.program(build.pair("add", first, build.matmul(first))), ledger)
-    assert len(web.items) == 2
+    graph = folded(build.program(build.pair("add", first, build.matmul(first))), ledger)
+    assert len(graph.items) == 2
     build = Builder()
     left, right = build.matmul("x"), build.matmul("w", "x")
-    web = folded(build.program(build.pair("add", left, right)))
-    assert [item.origin for item in web.items.values()] == [("Node_t0",), ("Node_t1", "Node_t2")]
+    graph = folded(build.program(build.pair("add", left, right)))
+    assert [item.origin for item in graph.items.values()] == [("Node_t0",), ("Node_t1", "Node_t2")]
 
 
 def test_another_anchor_is_no_epilogue() -> None:
@@ -65,7 +65,7 @@ def test_an_epilogue_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     x = build.matmul(x)
     for _ in range(5):
         x = build.map("tanh", x)
-    web = folded(build.program(x), ledger)
+    graph = folded(build.program(x), ledger)
     # the product has four nodes: two loads, their product, the sum
     assert failures(ledger) == [{}, {}, {"nodes": 7, "most": 6}]
-    assert len(web.items) == 4
+    assert len(graph.items) == 4

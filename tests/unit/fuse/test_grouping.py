@@ -15,8 +15,8 @@ TARGET = Target.of("x86-64-v4")
 
 
 def grouped(program: TensorProgram, ledger: Ledger | None = None) -> tuple[UseDef, RowGroups]:
-    web = UseDef(program, expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
-    return web, join_rows(web)
+    graph = UseDef(program, expected_sizes(program), TARGET, Ledger() if ledger is None else ledger)
+    return graph, join_rows(graph)
 
 
 def failures(ledger: Ledger) -> list[dict[str, int | str]]:
@@ -39,10 +39,10 @@ def test_rows_have_a_limit() -> None:
     build, ledger, x = Builder(), Ledger(), "x"
     for _ in range(100):
         x = build.norm(x)
-    web, rows = grouped(build.program(x), ledger)
+    graph, rows = grouped(build.program(x), ledger)
     regions = rows.regions()
     assert 5 < len(regions) < 20
-    assert all(sum(map(web.size, region.tensors)) <= MOST_NODES for region in regions)
+    assert all(sum(map(graph.size, region.tensors)) <= MOST_NODES for region in regions)
     assert all(found["most"] == MOST_NODES for found in failures(ledger))
 
 

@@ -109,8 +109,8 @@ tensor wide f32[i0: 4, i1: 8] from "Expand"
 output y = wide
 """
     program = parse_program(text)
-    web = UseDef(program, expected_sizes(program), V4, Ledger())
-    (region,) = join_rows(web).regions()
+    graph = UseDef(program, expected_sizes(program), V4, Ledger())
+    (region,) = join_rows(graph).regions()
     assert softmax_of(region.members[0])[0] is None
 
 

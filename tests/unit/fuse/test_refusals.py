@@ -89,8 +89,8 @@ def test_each_value_between_kernels_is_refused_once(seed: int, monkeypatch: pyte
     refusals = list[tuple[str, tuple[str, ...]]]()
     decide = UseDef._decide
 
-    def recording(web: UseDef, **decision: Any) -> bool:
-        together = decide(web, **decision)
+    def recording(graph: UseDef, **decision: Any) -> bool:
+        together = decide(graph, **decision)
         if not together:
             refusals.append((decision["rule"], decision["subject"]))
         return together

@@ -24,27 +24,27 @@ def diamond() -> UseDef:
     return web_of(build.program("t3"))
 
 
-def names(web: UseDef, value: str) -> list[str]:
-    return [key_of(user) for user in web.users(value)]
+def names(graph: UseDef, value: str) -> list[str]:
+    return [key_of(user) for user in graph.users(value)]
 
 
 def test_users_come_in_program_order_and_once() -> None:
-    web = diamond()
-    assert names(web, "t0") == ["t1", "t2"]
-    assert names(web, "x") == ["t0"]
-    assert names(web, "t3") == []
+    graph = diamond()
+    assert names(graph, "t0") == ["t1", "t2"]
+    assert names(graph, "x") == ["t0"]
+    assert names(graph, "t3") == []
 
 
 def test_users_follow_what_is_replaced_and_removed() -> None:
-    web = diamond()
-    first, other = web.tensor("t1"), web.tensor("t2")
+    graph = diamond()
+    first, other = graph.tensor("t1"), graph.tensor("t2")
     assert first is not None and other is not None
-    web.put(replace(first, body=other.body))
-    web.remove(("t2",))
-    assert names(web, "t0") == ["t1"]
-    assert names(web, "t2") == ["t3"]
-    assert web.only_user("t0") is web.tensor("t1")
-    assert [key_of(item) for item in web.items.values()] == ["t0", "t1", "t3"]
+    graph.put(replace(first, body=other.body))
+    graph.remove(("t2",))
+    assert names(graph, "t0") == ["t1"]
+    assert names(graph, "t2") == ["t3"]
+    assert graph.only_user("t0") is graph.tensor("t1")
+    assert [key_of(item) for item in graph.items.values()] == ["t0", "t1", "t3"]
 
 
 def test_an_output_has_no_only_user() -> None:
@@ -58,29 +58,29 @@ def test_what_nobody_reads_goes_with_all_that_led_to_it() -> None:
     build = Builder()
     dead = build.map("abs", build.map("tanh", "x"))
     kept = build.map("neg", "x")
-    web = web_of(build.program(kept))
-    web.drop_unused()
-    assert list(web.items) == [kept]
-    assert not web.users("x")[1:]
-    assert dead not in web.items
+    graph = web_of(build.program(kept))
+    graph.drop_unused()
+    assert list(graph.items) == [kept]
+    assert not graph.users("x")[1:]
+    assert dead not in graph.items
 
 
 def test_values_of_a_recurrence_have_one_producer() -> None:
-    web = web_of(parse_program(programs.lstm(3, 2, 4, 5)))
-    (scan,) = [item for item in web.items.values() if isinstance(item, Scan)]
-    values = [name for name, key in web.producer.items() if web.items[key] is scan]
+    graph = web_of(parse_program(programs.lstm(3, 2, 4, 5)))
+    (scan,) = [item for item in graph.items.values() if isinstance(item, Scan)]
+    values = [name for name, key in graph.producer.items() if graph.items[key] is scan]
     assert values == ["all", "last"]
-    assert web.kind(scan) is None
-    assert {web.producer[name] for name in values} == {key_of(scan)}
+    assert graph.kind(scan) is None
+    assert {graph.producer[name] for name in values} == {key_of(scan)}
 
 
 def test_a_decision_about_a_part_is_one_about_the_whole() -> None:
-    web = diamond()
-    web.mark(("t0",), "t1")
-    assert web.asked("t0", "t1")
-    assert not web.asked("t0", "t3")
-    web.renamed("t1", "t3")
-    assert web.asked("t0", "t3")
+    graph = diamond()
+    graph.mark(("t0",), "t1")
+    assert graph.asked("t0", "t1")
+    assert not graph.asked("t0", "t3")
+    graph.renamed("t1", "t3")
+    assert graph.asked("t0", "t3")
 
 
 def test_what_comes_from_one_graph_node() -> None:

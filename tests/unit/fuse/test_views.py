@@ -23,9 +23,9 @@ output y = y
 
 def folded(text: str, level: str = "all", ledger: Ledger | None = None) -> UseDef:
     program = prepared(parse_program(text))
-    web = UseDef(program, expected_sizes(program), TARGET, Ledger(level=level) if ledger is None else ledger)
-    fold_views(web)
-    return web
+    graph = UseDef(program, expected_sizes(program), TARGET, Ledger(level=level) if ledger is None else ledger)
+    fold_views(graph)
+    return graph
 
 
 def transposed(pairs: int) -> str:
@@ -42,12 +42,12 @@ def transposed(pairs: int) -> str:
 
 
 def test_an_output_that_is_a_view_stays_and_its_users_look_through_it() -> None:
-    web = folded(
+    graph = folded(
         "program p\ninput x f32[4, 6]\ntensor a f32[i0: 6, i1: 4]\n  = x[i1, i0]\n"
         "tensor b f32[i0: 6, i1: 4]\n  = neg(a[i0, i1])\noutput first = a\noutput second = b\n"
     )
-    assert list(web.items) == ["a", "b"]
-    assert web.inputs(web.items["b"]) == ("x",)
+    assert list(graph.items) == ["a", "b"]
+    assert graph.inputs(graph.items["b"]) == ("x",)
 
 
 def test_run_time_indices_are_checked_by_an_only_reader() -> None:
@@ -63,12 +63,12 @@ def test_level_none_computes_views_of_other_nodes() -> None:
 
 def test_index_arithmetic_has_a_limit() -> None:
     ledger = Ledger()
-    web = folded(transposed(40), ledger=ledger)
+    graph = folded(transposed(40), ledger=ledger)
     copies = [decision for decision in ledger if decision.taken == "copy"]
-    assert len(web.items) == len(copies) + 1
+    assert len(graph.items) == len(copies) + 1
     assert 2 <= len(copies) <= 20
     assert all(decision.failed["most"] == MOST_TERMS for decision in copies)
-    assert len(print_program(web.program())) < 200_000
+    assert len(print_program(graph.program())) < 200_000
 
 
 def test_axes_of_one_element_are_index_zero() -> None:

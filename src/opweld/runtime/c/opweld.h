@@ -9,7 +9,7 @@
  *   opw_plan_release(plan);
  *   opw_close(model);
  *
- * A model that decides as it runs (opw_segments(model) > 0: a size or a branch depends on data) has no plan. It is called:
+ * A model with dynamic control flow (opw_segments(model) > 0: a size or a branch depends on data) has no plan. It is called:
  *
  *   opw_result *result;
  *   opw_call(model, inputs, 0, &result, message, sizeof message);

@@ -100,7 +100,7 @@ typedef struct {
     int32_t axis; /* along which it grows: its size there is its capacity. -1: a run replaces all of it */
 } opw_state_input;
 
-/* ---- programs that decide as they run ----
+/* ---- programs with dynamic control flow ----
  *
  * Their values have numbers, the inputs the first ones. A segment is a module of its own, whose inputs are values; which
  * of its variants fits is found when it begins, and the ending of that variant says what happens afterwards. */
