@@ -1,7 +1,7 @@
 """Peers as they run on a processor with AVX2 and no AVX-512, on one that has it.
 
 ONNX Runtime and OpenVINO execute `cpuid` to see which instruction sets there are; ONNX Runtime has no option to limit
-them. In copies of their packages each `cpuid` becomes a trap of the same length (`ud2`), and a small library that is
+them. In copies of their packages each `cpuid` becomes a trap of the same length, and a small library that is
 preloaded answers it without AVX-512, VNNI, AMX and bfloat16 (`as_avx2.c`). They choose their AVX2 kernels then, which
 run at full speed: only `cpuid` is slow, and they execute it when they are loaded.
 
@@ -22,7 +22,8 @@ from collections.abc import Generator, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-CPUID, TRAP = b"\x0f\xa2", b"\x0f\x0b"
+CPUID, TRAP = b"\x0f\xa2", b"\x0f\x04"
+"""`0f 04` is no instruction: it traps as `ud2` does, which programs have of their own."""
 _LIBC_WITHOUT = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512CD,-AVX512DQ"
 """What glibc reads before any library is loaded: memcpy and its like without AVX-512."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import sys
 import time
@@ -30,12 +31,14 @@ def main() -> int:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--clients", type=int, default=1, help="threads that run the model at once")
     parser.add_argument("--disable", action="append", default=[], help="of opweld: a rule that stays at its baseline")
-    parser.add_argument("--target", default="native", help="of opweld: what it compiles for")
+    parser.add_argument("--limit", default="", help="of opweld: a target whose instructions are all that it may use")
     options = parser.parse_args()
+    if options.limit and options.runtime == "opweld":
+        _limit(options.limit)
     feeds = dict(np.load(options.feeds))
     if options.clients > 1 and options.runtime == "openvino":
         return _serve(_requests(options.model, feeds, options.threads, options.clients))
-    open_ = _opener(options.runtime, options.model, feeds, options.threads, options.disable, options.target)
+    open_ = _opener(options.runtime, options.model, feeds, options.threads, options.disable)
     times = [time.perf_counter()]
     try:
         run = open_()
@@ -51,6 +54,21 @@ def main() -> int:
     for line in sys.stdin:
         print(*_block(run, float(line)), flush=True)
     return 0
+
+
+def _limit(name: str) -> None:
+    """Lets opweld take this machine, with its cores and caches, for one that has the instructions of a target only."""
+    from opweld.target import Target
+
+    native, other = Target.native(), Target.of(name)
+    limited = dataclasses.replace(
+        native,
+        name=name,
+        vector_bytes=other.vector_bytes,
+        vector_registers=other.vector_registers,
+        features=other.features,
+    )
+    Target.native = staticmethod(lambda: limited)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _serve(runs: Sequence[Callable[[], object]]) -> int:
@@ -92,7 +110,7 @@ def _peak_bytes() -> int:
 
 
 def _opener(
-    runtime: str, model: Path, feeds: dict[str, Any], threads: int, disable: Sequence[str], target: str
+    runtime: str, model: Path, feeds: dict[str, Any], threads: int, disable: Sequence[str]
 ) -> Callable[[], Callable[[], object]]:
     """What opens the model; the runtime is imported before, for programs do that once."""
     if runtime == "opweld":
@@ -101,7 +119,7 @@ def _opener(
         if model.suffix == ".opweld":
             load = opweld.load
             return lambda: partial(load(model, threads=threads).run, feeds)
-        return lambda: partial(opweld.compile(str(model), threads=threads, disable=disable, target=target).run, feeds)
+        return lambda: partial(opweld.compile(str(model), threads=threads, disable=disable).run, feeds)
     if runtime == "inductor":
         return _inductor(model, feeds, threads)
     from opweld.experiments.peers import prepare

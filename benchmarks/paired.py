@@ -33,8 +33,8 @@ from benchmarks.zoo.catalogue import MODELS
 
 REPOSITORY = Path(__file__).parents[1]
 BLOCK_S, REST_S = 0.25, 0.1
-ISAS = {"native": "native", "avx2": "x86-64-v3"}
-"""What opweld compiles for. Peers are told by `benchmarks.as_avx2`."""
+ISAS = {"native": "", "avx2": "x86-64-v3"}
+"""What limits the instructions of opweld. Peers are limited by `benchmarks.as_avx2`."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Contestant:
         threads: int,
         disable: Sequence[str] = (),
         clients: int = 1,
-        target: str = "native",
+        limit: str = "",
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
@@ -88,7 +88,7 @@ class Contestant:
         environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(paths)}
         # By its path: as a module it would put this tree before the other revision's.
         program = [sys.executable, str(REPOSITORY / "benchmarks" / "contestant.py"), runtime, str(model), str(feeds)]
-        program += [f"--threads={threads}", f"--clients={clients}", f"--target={target}"]
+        program += [f"--threads={threads}", f"--clients={clients}", f"--limit={limit}"]
         self._process = subprocess.Popen(
             [*program, *(f"--disable={rule}" for rule in disable)],
             env=environment,
@@ -177,17 +177,17 @@ def compare(
     peers: Sequence[str],
     threads: int,
     rounds: int,
-    target: str = "native",
+    limit: str = "",
     variables: Mapping[str, str] | None = None,
 ) -> Row:
-    """Times one model of the zoo. `sources`: names and folders of opweld, this tree last; `target`: what it compiles
-    for; `variables`: of the environment of the peers."""
+    """Times one model of the zoo. `sources`: names and folders of opweld, this tree last; `limit`: a target
+    whose instructions are all that it may use; `variables`: of the environment of the peers."""
     path, feeds = fetch.path(model), inputs.example(model)
     with tempfile.TemporaryDirectory(prefix="opweld-paired-") as folder, contextlib.ExitStack() as stack:
         file = Path(folder) / "feeds.npz"
         np.savez(file, allow_pickle=False, **feeds)
         started = [
-            Contestant(name, source, "opweld", path, file, threads, target=target) for name, source in sources.items()
+            Contestant(name, source, "opweld", path, file, threads, limit=limit) for name, source in sources.items()
         ]
         started += [Contestant(peer, REPOSITORY, peer, path, file, threads, variables=variables) for peer in peers]
         contestants = contest(started, rounds, stack, f"{model}: left out: ")
@@ -208,7 +208,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9, help="blocks of a contestant")
     parser.add_argument("--vs", default="", metavar="NAMES", help="onnxruntime, openvino")
-    parser.add_argument("--isa", choices=ISAS, default="native", help="what the processor has, as they are told")
+    parser.add_argument("--isa", choices=ISAS, default="native", help="the instructions that all may use")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     models = list(options.models)
