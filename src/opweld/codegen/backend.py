@@ -1,8 +1,8 @@
 """What a backend brings: how programs become kernels for its machines, and which files of an artifact hold them.
 
 Everything between a simplified tensor program and a file belongs to the backend: what is computed together, where
-values live, how, as which code. The pipeline knows none of that by name; it hands over programs, and gets back what an
-artifact must tell of them."""
+values are stored, how kernels are scheduled, and the code. The pipeline hands over programs and gets back what an
+artifact records of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a backend is asked for its toolchain before it is known whe
     from opweld.tensor.program import Guard, Persistent, PutWeights, TensorProgram
 
 Code = TypeVar("Code")
-"""What a backend has of a compiled program: nobody else looks into it."""
+"""A backend's own representation of a compiled program, opaque to the pipeline."""
 
 BuildProgress: TypeAlias = Callable[[int, int], None]
 """Takes (parts done, parts in all)."""
@@ -37,8 +37,9 @@ class Compiled(Generic[Code]):
 
     Attributes:
         name, guards: of the program: this variant of a segment runs where the guards hold.
-        code: what the backend writes files of.
-        kernels, buffers: what runs, in order, and the memory between, as the artifact tells people of it.
+        code: what the backend writes to files.
+        kernels, buffers: the kernels in the order in which they run, and the memory between them, as the artifact
+            records them.
         schedules: how each region is computed, by variant and label of the region; empty where nothing is chosen.
     """
 
@@ -52,8 +53,8 @@ class Compiled(Generic[Code]):
 
 @dataclass(frozen=True, eq=False)
 class CompiledSegment(Generic[Code]):
-    """What runs between two decisions: its variants, with what each does at its end, and the names that nothing reads
-    after it. `inputs` are names of the environment, and so are the names of the variants' outputs."""
+    """A compiled segment: its variants, what each does at its end, and the values that are dead after it. `inputs` and
+    the outputs of variants are names of the environment."""
 
     inputs: tuple[str, ...]
     variants: tuple[Compiled[Code], ...]
@@ -87,7 +88,7 @@ class CompiledModel(Generic[Code]):
 
 
 class Backend(ABC):
-    """One way from tensor programs to something that runs. Cheap to import: its stages are what takes long.
+    """A way from tensor programs to something that runs. It is cheap to import; its `stages` are imported when called.
 
     Attributes:
         name: as the manifest calls it; by that name a session finds what opens the artifact, see `runtime.runtimes`.
@@ -104,12 +105,12 @@ class Backend(ABC):
 
     @abstractmethod
     def stages(self) -> Stages[Any]:
-        """What compiles."""
+        """The stages that compile for these machines."""
         ...
 
     def toolchain(self) -> str:
-        """What else than opweld shapes the files that `Stages.write` makes, with its version: a part of the cache's
-        keys. Raises ToolchainError where it is missing."""
+        """The name and version of the compiler that `Stages.write` calls: a part of the cache's keys. Raises
+        ToolchainError where it is missing."""
         return ""
 
 
@@ -127,8 +128,8 @@ class Stages(ABC, Generic[Code]):
     building: str = "building"
 
     def preparing(self, target: Any) -> AbstractContextManager[None]:
-        """Entered before a model is read, left when its artifact is written or will not be: what `write` needs and no
-        model shapes may be made meanwhile."""
+        """A context around a compilation, from before the model is read until its artifact is written. In it may be
+        built, in the background, what `write` needs for every model."""
         return nullcontext()
 
     @abstractmethod

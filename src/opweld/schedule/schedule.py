@@ -1,24 +1,22 @@
-"""How a region is computed, as a value: chosen once, printed, parsed back, checked, given back.
+"""How a region is computed, as a value that is chosen once, printed, parsed, verified and replayed.
 
-A `Schedule` has a part for each member of its region, in order. A concatenation has one for each part that is copied; a
-recurrence also has maps: for what states begin with, before; for what is stacked and for the states, after the members
-of each step; for what states end with, last. Maps for the padding around outputs come after all of them, one for each
-side of each axis.
+A `Schedule` has a part for each member of its region, in order. A concatenation has one for each part that is copied. A
+recurrence has maps too: for the initial states, first; for stacked results and the states, after the members of each
+step; for the final states, last. Maps that fill the padding of outputs follow, one for each side of each axis.
 
     map          lane, vectors, chunk, inner
     contraction  lane, vectors, row, height, order, span, taps; algorithm, tiles, groups
     window       the same
     rows         lane, vectors, kept
 
-and what the whole kernel shares: how many rows of the block an iteration computes, how many columns of them at a
-time and whether also those that a mask rules out, and what each innermost loop does. Where it is some columns at a
-time, members are there for them and once more for those that are left, then maps for how the result begins and how it
-is finished.
+and the fields of the whole kernel: how many rows of the block a grid iteration computes, how many columns at a time,
+whether columns that a mask excludes are computed, and how each innermost loop is written. With a block of columns, its
+members come twice, for full blocks and for the remainder, then maps that initialise and finish the result.
 Axes have the names that they have in the tensor program: `i0`, `i1`, ... (`i2o` and `i2i` where `i2` was split in an
-outer and an inner one). Rows count their columns `c0`, ... and what they keep apart `r0`, ...; the rows of a block are
-`m`; `one` stands for an axis that is not there.
-Every field has a rule of the ledger behind it, and nothing else decides how a kernel is computed. Where there is
-nothing to decide, a field has the value that its `absent` says.
+outer and an inner one). Of a row kernel, columns are `c0`, ... and kept axes `r0`, ...; the rows of a block are `m`;
+`one` is an axis of extent one that does not exist.
+Every field is decided by a rule of the ledger, and nothing else decides how a kernel is computed. Where a kernel leaves
+nothing to decide, a field has the value of its `absent`.
 
     contraction lane=i1 vectors=2 row=i0 height=14 order=rows taps=loop; loop unroll=4 fetch=1
 """
@@ -36,11 +34,11 @@ NO_AXIS = "one"
 """The name of an axis that is not there: a lane or row of extent one."""
 
 WIDEST = 4
-"""Vectors that a tile has at most: so much independent work hides the latency of loads, sums and functions."""
+"""The most vectors of a tile: that much independent work hides the latency of loads, sums and functions."""
 
 
 def _decided(rule: str, default: Any = dataclasses.MISSING, absent: Any = None) -> Any:
-    """A field whose value is decided by a rule of the ledger; `absent` (or the default) where nothing is to decide."""
+    """A field that a rule of the ledger decides; its value is `absent` (or the default) where there is no choice."""
     return field(default=default, metadata={"rule": rule, "absent": default if absent is None else absent})
 
 
@@ -64,18 +62,19 @@ class MapSchedule:
 
 @dataclass(frozen=True)
 class ReductionSchedule:
-    """A contraction or window: a register tile of `height` rows of `vectors` vectors.
+    """A contraction or window: a register tile of `height` rows (MR) of `vectors` vectors (NR, in vectors).
 
     Attributes:
-        lane: the axis along which vectors run. row: the one that rows count, or `one`.
-        order: which tiles of the grid follow each other: `rows` (a block of weights stays in cache while all rows pass
-            over it) or `lanes` (rows stay while all weights pass over them); in a recurrence also `turns` (as `rows`,
-            but every other step walks through the weights backwards, and finds in cache what the last one ended with).
-        span: of the slowest axis that rows walk through, how many indices (or row tiles) a block of weights passes over
-            before the next; 0 for all. Blocks of the other operand stay in cache meanwhile.
+        lane: the axis along which vectors run. row: the axis of the rows of the tile, or `one`.
+        order: the order of the grid's tiles: `rows` (a block of weights stays in cache while all rows are multiplied
+            by it) or `lanes` (rows stay in cache while all weights pass); in a recurrence also `turns`, serpentine (as
+            `rows`, but every other step reads the weights backwards, and finds the last ones in cache).
+        span: MC: how many indices of the slowest row axis (or row tiles) are multiplied by a block of weights before
+            the next block; 0 for all. The block of rows stays in cache meanwhile.
         taps: `loop`, or `written` out for the innermost reduced axis.
-        algorithm: `direct`, or `winograd` for a convolution of 3 x 3. Of the latter rows are tiles of 2 x 2 results;
-            tiles: that an iteration computes. groups: in how many the lanes are computed, an iteration for each.
+        algorithm: `direct`, or `winograd` for a convolution of 3 x 3. In the latter a row is a tile of 2 x 2
+            results; tiles: how many a grid iteration computes. groups: into how many the lanes are divided, each an
+            iteration of its own.
     """
 
     name: ClassVar[str] = "contraction"
@@ -122,12 +121,11 @@ MEMBERS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class LoopSchedule:
-    """What an innermost loop does, beside its body.
+    """How an innermost loop is written.
 
     Attributes:
-        unroll: bodies laid out in a row. fetch: cache lines that each such group of bodies fetches, of the weights
-            that the next iteration of a slower grid axis needs.
-        separate: whether the loads of one accumulation are forgotten before the next, to save registers.
+        unroll: the factor. fetch: cache lines of the next grid iteration's weights that each unrolled body prefetches.
+        separate: whether each accumulation loads its own operands, which limits live ranges and saves registers.
     """
 
     unroll: int = _decided("schedule.unroll", 1)
@@ -136,7 +134,7 @@ class LoopSchedule:
 
     @classmethod
     def of(cls, taken: Mapping[str, str]) -> LoopSchedule:
-        """What was taken, by rule; the default where nothing was asked."""
+        """From the alternatives taken, by rule; defaults where there was no decision."""
         found = {f.name: taken[f.metadata["rule"]] for f in dataclasses.fields(cls) if f.metadata["rule"] in taken}
         return _build(cls, "loop", " ".join(f"{name}={text}" for name, text in found.items()))
 
@@ -146,11 +144,11 @@ class Schedule:
     """How a region is computed.
 
     Attributes:
-        members: one for each member of the region, in order, and what else is computed: see above.
+        members: one for each member of the region, in order, and for the maps around them: see above.
         rows: rows of its block that a grid iteration computes; 0 where the region has no block.
-        columns: columns of its rows that are computed at a time, states going on from some to the next; 0 for all.
-        masked: whether columns that a mask rules out for all rows of a block are `computed` or `skipped`.
-        loops: one for each loop of accumulations that can be written in more than one way, inner ones first.
+        columns: columns of a block that are computed at a time, with states carried between them; 0 for all.
+        masked: whether columns that a mask excludes for all rows of a block are `computed` or `skipped`.
+        loops: one for each accumulation loop with a choice, inner ones first.
     """
 
     members: tuple[MemberSchedule, ...]
@@ -190,7 +188,7 @@ class Schedule:
 
 
 def _print(name: str, part: Any, usual: Mapping[str, Any]) -> str:
-    """A part; values that are as `usual` are left out."""
+    """The text of a part, without fields that have their `usual` values."""
     words = [name]
     for entry in dataclasses.fields(part):
         value = getattr(part, entry.name)
@@ -200,7 +198,7 @@ def _print(name: str, part: Any, usual: Mapping[str, Any]) -> str:
 
 
 _RARE = {"span": 0, "algorithm": "direct", "tiles": 0, "groups": 0}
-"""Fields of members that are left out where they are so."""
+"""Fields of members that are not printed at these values."""
 
 
 def _text(value: Any) -> str:

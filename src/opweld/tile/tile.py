@@ -30,10 +30,10 @@ from opweld.tensor.expr import Expr, dims_of, loads, substitute, walk
 
 @dataclass(frozen=True)
 class Fetch:
-    """Brings cache lines nearer before they are needed; it changes no value, and any address is allowed.
+    """A software prefetch: changes no value, and any address is allowed.
 
-    Before the bodies of k, k + 1, ..., where the loop's unrolling divides k, `lines` lines of the buffer are fetched
-    from element `start + step * k` on."""
+    Before each unrolled body, of k, k + 1, ..., `lines` cache lines of the buffer are fetched from element
+    `start + step * k` on."""
 
     buffer: str
     start: Dim
@@ -46,10 +46,10 @@ class Loop:
     """A serial loop of the axis over [lower, upper).
 
     Attributes:
-        unroll: how many bodies are laid out in a row; 1 leaves that to the compiler.
-        fetches: what is fetched ahead, once for every `unroll` bodies.
-        separate: registers. A piece of the tiles around it whose accumulations, with all that they load, would take
-            as many is written so that each accumulation loads for itself; None: loads are shared.
+        unroll: the factor; 1 leaves unrolling to the compiler.
+        fetches: software prefetches, once for every `unroll` bodies.
+        separate: a number of registers. Where the accumulations of the tiles around the loop and all their operands
+            would need as many, each accumulation loads its own operands; None: loads are shared.
     """
 
     axis: Axis
@@ -68,7 +68,7 @@ class Loop:
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """`width` consecutive indices held in registers at once: base + axis, those below `limit` only.
+    """`width` consecutive indices, base + axis, in registers at once; only those below `limit` exist.
 
     A lane tile's width is a multiple of the vector length. `limit` None: the tile is always full."""
 
@@ -114,7 +114,7 @@ class Collapse:
 
 @dataclass(frozen=True, eq=False)
 class Let:
-    """Names a value for the rest of the block."""
+    """Binds a name to a value, for the rest of the block."""
 
     name: str
     value: Expr
