@@ -22,7 +22,7 @@ from opweld.frontend.contributed import MICROSOFT, move_misplaced
 from opweld.frontend.definitions import declared_types, expand_operators
 from opweld.frontend.external import external_extent
 from opweld.frontend.inferred import library_of
-from opweld.frontend.opset import MARK, Stripped, convert, inline_functions, operators_of
+from opweld.frontend.opset import MARK, Stripped, convert, inline_functions, operators_of, restore_declared
 from opweld.frontend.order import sort_nodes
 from opweld.frontend.output_shapes import Library
 from opweld.frontend.recorded import recorded_nodes, stored_parameters
@@ -128,7 +128,7 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
     _check_interface(stripped.proto.graph)
     converted = convert(inline_functions(stripped.proto), opset)
     converted = expand_operators(converted, declared_types(proto.graph))
-    _restore(converted, proto)
+    restore_declared(converted, proto)
     outputs = declared(list(converted.graph.output))
     for value in converted.graph.output:
         if not value.type.HasField("tensor_type"):
@@ -222,30 +222,6 @@ def _check_type(kind: onnx.TypeProto, title: str) -> None:
     rank = len(kind.tensor_type.shape.dim)
     if rank > MAX_RANK:
         raise ModelError(f"{title} has rank {rank}; opweld supports ranks up to {MAX_RANK}")
-
-
-def _restore(converted: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """What conversion loses or adds to: the interface as declared, and what the model says about itself."""
-    for name in ("producer_name", "producer_version", "domain", "doc_string", "model_version"):
-        if original.HasField(name):
-            setattr(converted, name, getattr(original, name))
-    del converted.metadata_props[:]
-    converted.metadata_props.extend(original.metadata_props)
-    converted.graph.name, converted.graph.doc_string = original.graph.name, original.graph.doc_string
-    for mine, theirs in (
-        (converted.graph.input, original.graph.input),
-        (converted.graph.output, original.graph.output),
-    ):
-        declared = {value.name: value for value in theirs}
-        for value in mine:
-            if value.name in declared:
-                value.CopyFrom(declared[value.name])
-    # An input that is passed through is one value: what an output leaves undeclared must not undo what the input says.
-    fed = {value.name: value for value in converted.graph.input}
-    for value in converted.graph.output:
-        if value.name in fed:
-            value.CopyFrom(fed[value.name])
-    del converted.graph.value_info[:]
 
 
 def _finish(

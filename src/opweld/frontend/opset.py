@@ -106,6 +106,24 @@ class Stripped:
         target.external_data.add(key="location", value=f"{MARK}{len(self.removed)}")
         self.removed.append(source)
 
+    def restore(self, graph: onnx.GraphProto) -> None:
+        """Puts the weights back into a graph that was made of the copy, and into its bodies."""
+        for tensor in graph.initializer:
+            self._put_back(tensor)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    self._put_back(attribute.t)
+            for body in bodies_of(node):
+                self.restore(body)
+
+    def _put_back(self, tensor: TensorProto) -> None:
+        place = next((e.value for e in tensor.external_data if e.key == "location"), "")
+        if place.startswith(MARK):
+            name = tensor.name
+            tensor.CopyFrom(self.removed[int(place[len(MARK) :])])
+            tensor.name = name
+
 
 def _forget_negative_dims(value: onnx.ValueInfoProto) -> None:
     """A negative dim is an unknown one, as exporters write it; onnx's inference takes it for a size, and aborts."""
@@ -186,23 +204,24 @@ def operators_of(graph: onnx.GraphProto | onnx.FunctionProto) -> set[str]:
     return found.union(*(operators_of(body) for node in graph.node for body in bodies_of(node)))
 
 
-def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """The model at `OPSET`. UnsupportedError when onnx cannot convert it, ModelError when the result is not valid."""
-    if opset > OPSET:
-        _check_older(model, opset)
+def convert(model: onnx.ModelProto, opset: int, target: int = OPSET) -> onnx.ModelProto:
+    """The model at the opset `target`. UnsupportedError when onnx cannot convert it, ModelError when the result is not
+    valid."""
+    if opset > target:
+        _check_older(model, opset, target)
     elif opset < NEXT_OPSET and "Scan" in operators_of(model.graph):
         unbatch(model)
-        return convert(model, NEXT_OPSET)
-    elif any(since(name, opset) != since(name, OPSET) for name in operators_of(model.graph)):
+        return convert(model, NEXT_OPSET, target)
+    elif any(since(name, opset) != since(name, target) for name in operators_of(model.graph)):
         model = align_operands(model) if opset < OPSET_OF_NUMPY else model
         state_defaults(model.graph, opset)
-        if opset in OF_GROUPS:
+        if opset in OF_GROUPS and target not in OF_GROUPS:
             write_groups(model.graph)
         try:
-            model = isolated.convert_version(model, OPSET)
+            model = isolated.convert_version(model, target)
         except isolated.LibraryError as error:
             raise UnsupportedError(
-                f"the model cannot be converted from opset {opset} to {OPSET}: {error}. "
+                f"the model cannot be converted from opset {opset} to {target}: {error}. "
                 "Export it again with opset 17 or newer."
             ) from error
         if opset < OPSET_OF_NUMPY:
@@ -213,11 +232,45 @@ def convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             cast_bounds(model.graph)
         if opset < 11:
             _state_coordinates(model.graph)
-        check_nodes(model.graph.node, OPSET, {})
+        check_nodes(model.graph.node, target, {})
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx"):
-            entry.version = OPSET
+            entry.version = target
     return model
+
+
+def at_opset(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
+    """A copy of the model at a newer opset, of its weights what they were: onnx's converter sees none of them, so that
+    there is no limit of 2 GB. Raises UnsupportedError where onnx cannot convert it."""
+    stripped = Stripped(model)
+    made = convert(stripped.proto, opset_of(model), target)
+    stripped.restore(made.graph)
+    restore_declared(made, model)
+    return made
+
+
+def restore_declared(converted: onnx.ModelProto, original: onnx.ModelProto) -> None:
+    """What conversion loses or adds to: the interface as declared, and what the model says about itself."""
+    for name in ("producer_name", "producer_version", "domain", "doc_string", "model_version"):
+        if original.HasField(name):
+            setattr(converted, name, getattr(original, name))
+    del converted.metadata_props[:]
+    converted.metadata_props.extend(original.metadata_props)
+    converted.graph.name, converted.graph.doc_string = original.graph.name, original.graph.doc_string
+    for mine, theirs in (
+        (converted.graph.input, original.graph.input),
+        (converted.graph.output, original.graph.output),
+    ):
+        declared = {value.name: value for value in theirs}
+        for value in mine:
+            if value.name in declared:
+                value.CopyFrom(declared[value.name])
+    # An input that is passed through is one value: what an output leaves undeclared must not undo what the input says.
+    fed = {value.name: value for value in converted.graph.input}
+    for value in converted.graph.output:
+        if value.name in fed:
+            value.CopyFrom(fed[value.name])
+    del converted.graph.value_info[:]
 
 
 def _state_coordinates(graph: onnx.GraphProto) -> None:
@@ -289,13 +342,13 @@ def since(name: str, opset: int) -> int:
     return schema.since_version
 
 
-def _check_older(model: onnx.ModelProto, opset: int) -> None:
+def _check_older(model: onnx.ModelProto, opset: int, target: int) -> None:
     """What newer opsets added are operators, attributes and element types, so a model that uses none of them means the
-    same at `OPSET`; UnsupportedError for another one."""
+    same at `target`; UnsupportedError for another one."""
     try:
-        check_nodes(model.graph.node, OPSET, {})
+        check_nodes(model.graph.node, target, {})
     except ModelError as error:
         raise UnsupportedError(
             f"{error}: this model uses what opset {opset} added, which is not supported yet. "
-            f"Export it with opset {OPSET}."
+            f"Export it with opset {target}."
         ) from error

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from opweld.quantize.calibrate import Observed, Progress
+from opweld.quantize.calibrate import Observed
+from opweld.quantize.data import Progress
 from opweld.quantize.graph import Layer
 from opweld.quantize.placement import Placement
 from opweld.quantize.ranges import Method, range_of
 from opweld.quantize.scales import Affine, Codes, affine_of
 from opweld.quantize.simulate import Simulation
+from opweld.quantize.versions import Rounding, Setting, Version
 
 LOOKED_AT = 4
-"""Samples by which layers are compared; an assignment is measured with all that are kept."""
+"""Samples by which settings and layers are compared; an assignment is measured with all that are kept."""
+
+LEAST_SAVED = 1e-9
+"""Seconds that a layer counts as saving at least: those that save nothing go first."""
 
 
 @dataclass(frozen=True)
-class Assignment:
-    """What is quantised, and how.
-
-    Attributes:
-        method: of the ranges. corrected: whether biases are.
-        alone: by the place of a layer's node, the error at the outputs where it alone is quantised.
-        kept: the layers that stay in float for the budget, the worst first; error: of the others together.
-    """
+class Choice:
+    """One way to quantise all layers: the method of the ranges, whether biases are corrected, how weights round."""
 
     method: Method
     corrected: bool
-    alone: Mapping[int, float]
-    kept: tuple[int, ...]
-    error: float
+    rounding: Rounding
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the outputs may lose.
+
+    Attributes:
+        most: of the loss. loss: of a setting, as it is bounded.
+        saved: predicted seconds that each layer saves where it is quantised, by node.
+        narrower: what a layer is, by node, where it is no longer what was asked and not yet float.
+    """
+
+    most: float
+    loss: Callable[[Setting], float]
+    saved: Mapping[int, float]
+    narrower: Mapping[int, Version]
 
 
 def ranges_by(observed: Observed, placement: Placement, method: Method, codes: Codes) -> dict[str, Affine]:
@@ -44,50 +57,62 @@ def ranges_by(observed: Observed, placement: Placement, method: Method, codes: C
     return {value: affine for value, affine in found.items() if affine is not None}
 
 
-def assign(
-    simulation: Simulation,
-    layers: Sequence[Layer],
-    ranges: Mapping[Method, Mapping[str, Affine]],
-    correctable: bool,
-    max_error: float | None,
-    progress: Progress | None,
-) -> Assignment:
-    """The ranges, and corrected biases or not, of the least error with all layers quantised; then, under a budget, as
-    few layers in float as keep it, those first whose error alone is largest."""
-    every = [layer.node for layer in layers]
-    choices: list[tuple[Method, bool]] = [
-        (method, corrected) for method in ranges for corrected in ((False, True) if correctable else (False,))
-    ]
-    errors: dict[tuple[Method, bool], float] = {}
-    for i, choice in enumerate(choices):
-        _tell(progress, "comparing ranges", i, len(choices))
-        errors[choice] = simulation.error(every, ranges[choice[0]], choice[1])
-    method, corrected = min(choices, key=lambda choice: errors[choice])
-    chosen = ranges[method]
-    alone: dict[int, float] = {}
-    for i, node in enumerate(every):
-        _tell(progress, "measuring each node", i, len(every))
-        alone[node] = simulation.error([node], chosen, corrected, LOOKED_AT)
-    worst = sorted(every, key=lambda node: -alone[node])
-    error = errors[method, corrected]
-    if max_error is None or error <= max_error:
-        return Assignment(method, corrected, alone, (), error)
-    # The fewest: `least` are too few, `most` are enough, as all are.
-    least, most, error = 0, len(worst), 0.0
+def chosen(
+    simulation: Simulation, settings: Mapping[Choice, Setting], observed: Observed, progress: Progress | None
+) -> Choice:
+    """The choice of the least error with all layers quantised; of equal ones the first."""
+    errors: dict[Choice, float] = {}
+    for i, (choice, setting) in enumerate(settings.items()):
+        _tell(progress, "comparing ranges", i, len(settings))
+        errors[choice] = simulation.error(setting, observed, LOOKED_AT) if len(settings) > 1 else 0.0
+    return min(settings, key=lambda choice: errors[choice])
+
+
+def errors_alone(
+    simulation: Simulation, setting: Setting, observed: Observed, progress: Progress | None
+) -> dict[int, float]:
+    """By node, the error at the outputs where it alone is quantised."""
+    found: dict[int, float] = {}
+    for i, (node, version) in enumerate(setting.versions.items()):
+        _tell(progress, "measuring each node", i, len(setting.versions))
+        found[node] = simulation.error(Setting({node: version}, setting.ranges), observed, LOOKED_AT)
+    return found
+
+
+def steps_back(setting: Setting, alone: Mapping[int, float], budget: Budget) -> list[Setting]:
+    """Settings of less and less loss: the given one; then, one after the other, the layers whose error by predicted
+    second saved is largest become int8 weights alone, where they were not; then float, in the same order."""
+    order = sorted(setting.versions, key=lambda node: -alone[node] / max(budget.saved.get(node, 0.0), LEAST_SAVED))
+    versions = dict(setting.versions)
+    found = [setting]
+    for node in order:
+        if node in budget.narrower:
+            versions = {**versions, node: budget.narrower[node]}
+            found.append(Setting(versions, setting.ranges))
+    for node in order:
+        versions = {other: version for other, version in versions.items() if other != node}
+        found.append(Setting(versions, setting.ranges))
+    return found
+
+
+def within(steps: Sequence[Setting], budget: Budget, progress: Progress | None) -> int:
+    """The first of the steps that keeps the budget, as far as halving finds it; the last one does."""
+    if budget.loss(steps[0]) <= budget.most:
+        return 0
+    least, most = 0, len(steps) - 1  # `least` steps are too few, `most` are enough
     while most - least > 1:
         middle = (least + most) // 2
-        _tell(progress, "keeping to the budget", len(worst) - (most - least), len(worst))
-        found = simulation.error(set(worst[middle:]), chosen, corrected)
-        if found <= max_error:
-            most, error = middle, found
+        _tell(progress, "keeping to the budget", len(steps) - (most - least), len(steps))
+        if budget.loss(steps[middle]) <= budget.most:
+            most = middle
         else:
             least = middle
-    return Assignment(method, corrected, alone, tuple(worst[:most]), error)
+    return most
 
 
 def unranged(layers: Collection[Layer], ranges: Mapping[str, Affine]) -> list[Layer]:
     """Layers that read what is 0 in all samples."""
-    return [layer for layer in layers if layer.data not in ranges]
+    return [layer for layer in layers if layer.data and layer.data not in ranges]
 
 
 def _tell(progress: Progress | None, what: str, done: int, total: int) -> None:

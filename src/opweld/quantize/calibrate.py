@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
 
-from opweld.compile import compile as compile_model
 from opweld.errors import InputError
-from opweld.quantize.data import Sample
+from opweld.quantize.data import Progress, Sample
 from opweld.quantize.graph import Graph, Layer
+from opweld.quantize.hessian import SecondMoments
 from opweld.quantize.histogram import ChannelMeans, Histogram
 
-Progress = Callable[[str, int, int], None]
 Array = NDArray[Any]
+Run = Callable[[Sample], Mapping[str, Array]]
+"""Answers a sample with the outputs and all values that are looked at."""
 
 COMPARED = 16
 """So many samples are kept, with what the model answers, to measure errors at the outputs."""
+
+APART = 5
+"""Of the samples every so manieth is kept apart, unless others are given for that."""
 
 
 @dataclass(frozen=True)
@@ -30,55 +33,73 @@ class Observed:
 
     Attributes:
         histograms: by value. means: of the channels of what layers read, by value and axis.
-        samples: the first ones. answers: the model's own outputs for these, by name.
-        count: of all samples. nbytes: of histograms and means.
+        moments: second moments of what layers read, by value.
+        samples: those that errors are measured on. answers: the model's own outputs for these, by name.
+        apart: whether nothing else was taken from these. count: of all samples. nbytes: of histograms and means.
     """
 
     histograms: Mapping[str, Histogram]
     means: Mapping[tuple[str, int], ChannelMeans]
+    moments: Mapping[str, SecondMoments]
     samples: tuple[Sample, ...]
     answers: tuple[Mapping[str, Array], ...]
+    apart: bool
     count: int
     nbytes: int
 
 
 def observe(
-    graph: Graph, values: Iterable[str], layers: Iterable[Layer], samples: Iterable[Sample], progress: Progress | None
+    graph: Graph,
+    run: Run,
+    values: Iterable[str],
+    layers: Iterable[Layer],
+    moments: Mapping[str, SecondMoments],
+    samples: Iterable[Sample],
+    held_out: Iterable[Sample] | None,
+    progress: Progress | None,
 ) -> Observed:
-    """Raises InputError naming sample and node where a value or an answer is not finite, and what running raises."""
+    """Raises InputError naming sample and node where a value or an answer is not finite, and what running raises.
+
+    `held_out` are samples that errors are measured on and nothing else; where there are none, every fifth is such a
+    one, and where there are fewer than five, errors are measured on those that the ranges are of."""
     histograms = {value: Histogram() for value in values}
     means = {(layer.data, layer.channels): ChannelMeans(layer.channels) for layer in layers if layer.data in histograms}
     outputs = [value.name for value in graph.model.graph.output]
-    kept: list[Sample] = []
-    answers: list[Mapping[str, Array]] = []
-    count, model = 0, None
-    for count, sample in enumerate(samples, start=1):
-        if model is None:  # the first sample is right
-            model = compile_model(with_outputs(graph, histograms), progress=progress)
+    first: list[tuple[Sample, Mapping[str, Array]]] = []
+    apart: list[tuple[Sample, Mapping[str, Array]]] = []
+    count = 0
+    for count, (sample, away) in enumerate(_divided(samples, held_out), start=1):
         if progress is not None:
             progress("gathering ranges", count, 0)
-        found = {**sample, **model.run(sample)}
+        found = {**sample, **run(sample)}
         for name in (*histograms, *outputs):
             array = found[name]
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 where = graph.maker(name)
                 raise InputError(f"{where} is NaN or infinite for sample {count - 1}: it has no range; leave that out")
+        kept = apart if away else first
+        if away or len(first) < COMPARED:
+            kept.append((sample, {name: found[name].copy() for name in outputs}))
+        if away:
+            continue
         for name, histogram in histograms.items():
             histogram.add(found[name])
         for (name, _), mean in means.items():
             mean.add(found[name])
-        if len(kept) < COMPARED:
-            kept.append(sample)
-            answers.append({name: found[name].copy() for name in outputs})
-    nbytes = sum(one.nbytes for one in (*histograms.values(), *means.values()))
-    return Observed(histograms, means, tuple(kept), tuple(answers), count, nbytes)
+        for name, moment in moments.items():
+            moment.add(found[name])
+    nbytes = sum(one.nbytes for one in (*histograms.values(), *means.values(), *moments.values()))
+    judged = apart or first
+    return Observed(
+        histograms, means, moments, tuple(sample for sample, _ in judged), tuple(answer for _, answer in judged),
+        bool(apart), count, nbytes,
+    )  # fmt: skip
 
 
-def with_outputs(graph: Graph, values: Iterable[str]) -> onnx.ModelProto:
-    """The model, with these values of float32 as outputs too."""
-    made = onnx.ModelProto()
-    made.CopyFrom(graph.model)
-    for value in values:
-        if value in graph.producers and value not in graph.outputs:
-            made.graph.output.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, None))
-    return made
+def _divided(samples: Iterable[Sample], held_out: Iterable[Sample] | None) -> Iterator[tuple[Sample, bool]]:
+    """Samples, and whether they are kept apart."""
+    if held_out is not None:
+        yield from chain(((sample, False) for sample in samples), ((sample, True) for sample in held_out))
+        return
+    for number, sample in enumerate(samples):
+        yield sample, number % APART == APART - 1 and number < APART * COMPARED

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -16,6 +17,7 @@ from opweld.errors import InputError, OptionError, UnsupportedError
 
 Array = NDArray[Any]
 Sample: TypeAlias = dict[str, Array]
+Progress = Callable[[str, int, int], None]
 Data: TypeAlias = "str | os.PathLike[str] | Iterable[Mapping[str, Any]]"
 """A folder of .npy or .npz files, one a sample, or samples as mappings from names of inputs to arrays."""
 
@@ -31,16 +33,26 @@ def declared_inputs(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto.Tensor]:
 
 
 def samples_of(data: Data, inputs: Mapping[str, onnx.TypeProto.Tensor]) -> Iterator[Sample]:
-    """The samples, checked, one at a time.
+    """The samples, one at a time. Those of a folder or a sequence are all checked at once, before anything is done with
+    one of them; of another iterable, which can be gone through only once, the first is.
 
     Raises InputError naming sample and input for what the model does not take or what is not finite, and where there is
     no sample; OptionError where the folder is none."""
-    found = False
-    for name, given in _named(data, inputs):
-        found = True
-        yield _checked(name, given, inputs)
-    if not found:
+    if isinstance(data, Mapping):
+        raise InputError("data is a dict, which is one sample: give a list of such dicts, or a folder")
+    samples = _each(data, inputs)
+    first = next(samples, None)
+    if first is None:
         raise InputError("there are no samples: ranges need some data, such as a folder of .npy or .npz files")
+    if isinstance(data, str | os.PathLike | Sequence):
+        for _ in samples:
+            pass
+        return _each(data, inputs)
+    return chain((first,), samples)
+
+
+def _each(data: Data, inputs: Mapping[str, onnx.TypeProto.Tensor]) -> Iterator[Sample]:
+    return (_checked(name, given, inputs) for name, given in _named(data, inputs))
 
 
 def random_samples(count: int, inputs: Mapping[str, onnx.TypeProto.Tensor], seed: int = 0) -> Iterator[Sample]:
@@ -51,8 +63,7 @@ def random_samples(count: int, inputs: Mapping[str, onnx.TypeProto.Tensor], seed
     if count < 1:
         raise OptionError(f"random is {count}, expected a number of samples of at least 1")
     declared = [TensorInfo(name, _dtype_name(kind), _shape(kind)) for name, kind in inputs.items()]
-    for number in range(count):
-        yield make_inputs(declared, given={}, dims={}, seed=seed + number)
+    return (make_inputs(declared, given={}, dims={}, seed=seed + number) for number in range(count))
 
 
 def _named(data: Data, inputs: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -93,10 +104,14 @@ def _checked(name: str, given: Mapping[str, Any], inputs: Mapping[str, onnx.Type
         kind = inputs[one]
         expected = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
         if array.dtype != expected:
-            raise InputError(f"{name}: input {one!r} is {array.dtype}, the model takes {expected}")
+            raise InputError(f"{name}: input {one!r} is {array.dtype}, the model takes {expected}: convert it")
         shape = _shape(kind)
         if shape is not None and not _fits(array.shape, shape):
             raise InputError(f"{name}: input {one!r} has the shape {list(array.shape)}, the model takes {list(shape)}")
+        if not array.size and (shape is None or 0 not in shape):
+            raise InputError(
+                f"{name}: input {one!r} of shape {list(array.shape)} has no elements: leave the sample out"
+            )
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InputError(f"{name}: input {one!r} holds NaN or infinity, which has no range: leave the sample out")
     return sample

@@ -8,22 +8,24 @@ from typing import Any
 
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
-from opweld.frontend.order import bodies_of
+from opweld.frontend.order import bodies_of, captured
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A node that multiplies a value by stored weights.
+    """A node that multiplies a value by stored weights, or gathers rows of them.
 
     Attributes:
         node: its place in the graph. name: of the node, or of its output where it has none.
-        data, weights: the names of what it reads. bias: of its bias, empty where it has none.
+        data, weights: the names of what it reads. `data` is empty where rows are gathered: nothing is multiplied.
+        bias: of its bias, empty where it has none.
         axis: of the weights' channels that have a scale each; None where they have one scale.
-        sums: the axis of the weights that is summed over and can be cut in blocks; None of a convolution.
+        sums: the axis of the weights that can be cut in blocks, as they are summed over or lie in a row; None of a
+            convolution.
         channels: the axis of `data` whose elements the weights multiply, for means.
-        biased: whether the operator takes a bias.
+        biased: whether its bias, which the operator takes, can be corrected.
     """
 
     node: int
@@ -47,7 +49,7 @@ class Graph:
         self.producers = {name: i for i, node in enumerate(self.nodes) for name in node.output if name}
         self.readers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
-            for name in dict.fromkeys(_read_by(node)):
+            for name in _read_by(node):
                 self.readers.setdefault(name, []).append(i)
         self.outputs = {value.name for value in model.graph.output}
         self._names = {*self.stored, *self.producers, *(value.name for value in model.graph.input)}
@@ -57,12 +59,12 @@ class Graph:
         """A stored tensor."""
         return numpy_helper.to_array(self.stored[name])
 
-    def fresh(self, wish: str) -> str:
+    def fresh(self, base: str) -> str:
         """A name that nothing has yet."""
-        name, number = wish, 0
+        name, number = base, 0
         while name in self._names:
             number += 1
-            name = f"{wish}_{number}"
+            name = f"{base}_{number}"
         self._names.add(name)
         return name
 
@@ -85,6 +87,8 @@ class Graph:
     def _layer(self, i: int, node: onnx.NodeProto) -> Layer | None:
         if node.domain not in ("", "ai.onnx") or len(node.input) < 2:
             return None
+        if node.op_type == "Gather":
+            return self._table(i, node)
         data, weights = node.input[:2]
         bias = node.input[2] if len(node.input) > 2 else ""
         tensor = self.stored.get(weights)
@@ -92,34 +96,40 @@ class Graph:
             return None
         if bias and bias not in self.stored:
             return None
-        rank = len(tensor.dims)
-        said = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
-        name = self.label(i)
+        rank, attributes, name = len(tensor.dims), attributes_of(node), self.label(i)
         if node.op_type == "Conv":
             return Layer(i, name, data, weights, bias, 0, None, 1, True)
         if node.op_type == "ConvTranspose":
-            axis = 1 if said.get("group", 1) == 1 else None
-            return Layer(i, name, data, weights, bias, axis, None, 1, True)
+            axis = 1 if attributes.get("group", 1) == 1 else None
+            return Layer(i, name, data, weights, bias, axis, None, 1, False)
         if node.op_type == "MatMul" and rank >= 2:
             return Layer(i, name, data, weights, "", rank - 1, rank - 2, -1, False)
-        plain = said.get("alpha", 1.0) == 1.0 and said.get("beta", 1.0) == 1.0 and not said.get("transA", 0)
+        plain = all(attributes.get(key, 1.0) == 1.0 for key in ("alpha", "beta")) and not attributes.get("transA", 0)
         if node.op_type == "Gemm" and rank == 2 and plain:
-            turned = bool(said.get("transB", 0))
-            channels = tensor.dims[0 if turned else 1]
-            fits = not bias or list(self.stored[bias].dims) == [channels]
-            return (
-                Layer(i, name, data, weights, bias, 0 if turned else 1, 1 if turned else 0, -1, True) if fits else None
-            )
+            axis = 0 if attributes.get("transB", 0) else 1
+            if not bias or list(self.stored[bias].dims) == [tensor.dims[axis]]:
+                return Layer(i, name, data, weights, bias, axis, 1 - axis, -1, True)
         return None
 
+    def _table(self, i: int, node: onnx.NodeProto) -> Layer | None:
+        """A Gather of rows of a stored matrix, as embeddings are."""
+        tensor = self.stored.get(node.input[0])
+        if tensor is None or tensor.data_type != TensorProto.FLOAT or len(tensor.dims) != 2 or 0 in tensor.dims:
+            return None
+        if node.input[1] in self.stored or attributes_of(node).get("axis", 0) != 0:
+            return None
+        return Layer(i, self.label(i), "", node.input[0], "", 0, 1, -1, False)
 
-def _read_by(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that a node and its bodies read."""
-    yield from (name for name in node.input if name)
-    for body in bodies_of(node):
-        for inner in body.node:
-            yield from _read_by(inner)
-        yield from (value.name for value in body.output)
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """The attributes of a node as Python's values."""
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def _read_by(node: onnx.NodeProto) -> dict[str, None]:
+    """The names that a node and its bodies read, in order."""
+    bodies = (name for body in bodies_of(node) for name in sorted(captured(body)))
+    return dict.fromkeys(name for name in (*node.input, *bodies) if name)
 
 
 def _all_names(body: onnx.GraphProto) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from opweld.quantize.graph import Graph, Layer
+from opweld.quantize.graph import Graph, Layer, attributes_of
 
 MOVING = frozenset({
     "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice", "Split", "Concat", "Gather",
@@ -47,7 +47,7 @@ def placed(graph: Graph, layers: Iterable[Layer]) -> Placement:
     """The pairs that these layers need."""
     chosen = list(layers)
     values = needed(graph, chosen)
-    integer = {layer.node for layer in chosen}
+    integer = {layer.node for layer in chosen if layer.data}
     for i in reversed(range(len(graph.nodes))):
         node = graph.nodes[i]
         if node.op_type in MOVING:
@@ -66,7 +66,7 @@ def placed(graph: Graph, layers: Iterable[Layer]) -> Placement:
 def needed(graph: Graph, layers: Iterable[Layer]) -> dict[str, None]:
     """The values that are integers where these layers are, in a fixed order."""
     found: dict[str, None] = {}
-    todo = [layer.data for layer in layers]
+    todo = [layer.data for layer in layers if layer.data]
     while todo:
         value = todo.pop()
         if value in found:
@@ -88,13 +88,13 @@ def _handed_on(graph: Graph, i: int) -> list[str]:
 
 
 def _keeps_codes(graph: Graph, node: onnx.NodeProto) -> bool:
-    said = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+    attributes = attributes_of(node)
     if node.op_type == "MaxPool":
         return len([name for name in node.output if name]) == 1
     if node.op_type == "Resize":
-        return said.get("mode", b"nearest") in (b"nearest", b"linear")
+        return attributes.get("mode", b"nearest") in (b"nearest", b"linear")
     if node.op_type == "Pad":
-        if said.get("mode", b"constant") != b"constant":
+        if attributes.get("mode", b"constant") != b"constant":
             return True
         value = node.input[2] if len(node.input) > 2 else ""
         return not value or (value in graph.stored and not graph.array(value).any())

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnx.external_data_helper import load_external_data_for_model
-from onnx.version_converter import ConvertError, convert_version
 
 from opweld.compile import optimize
 from opweld.errors import UnsupportedError
+from opweld.frontend.opset import at_opset, opset_of
 from opweld.frontends.onnx import onnx_model
 from opweld.quantize.graph import Graph
 
@@ -25,17 +24,10 @@ def prepared(model: Any, precision: str) -> Graph:
     if isinstance(source, Path):
         load_external_data_for_model(made, str(source.absolute().parent))
     wanted = OPSETS[precision]
-    for entry in made.opset_import:
-        if entry.domain in ("", "ai.onnx") and entry.version < wanted:
-            made = _converted(made, wanted, entry.version, precision)
-            break
+    if opset_of(made) < wanted:
+        try:
+            made = at_opset(made, wanted)
+        except UnsupportedError as error:
+            hint = "; int8-weights needs opset 13 only" if wanted > OPSETS["int8"] else ""
+            raise UnsupportedError(f"{precision} needs opset {wanted}: {error}{hint}") from error
     return Graph(made)
-
-
-def _converted(model: onnx.ModelProto, wanted: int, opset: int, precision: str) -> onnx.ModelProto:
-    try:
-        return convert_version(model, wanted)
-    except (ConvertError, RuntimeError, ValueError) as error:
-        remedy = "int8-weights needs opset 13 only" if wanted > OPSETS["int8"] else "export the model at that opset"
-        text = f"{precision} needs opset {wanted}, and the model at opset {opset} cannot be converted"
-        raise UnsupportedError(f"{text}: {str(error)[:200]}; {remedy}") from error

@@ -4,44 +4,51 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
+import onnx
 from numpy.typing import NDArray
 
 from opweld.compile import compile as compile_model
 from opweld.errors import OptionError, UnsupportedError
-from opweld.quantize.assign import Assignment, assign, ranges_by, unranged
-from opweld.quantize.calibrate import Observed, Progress, observe
-from opweld.quantize.correction import Precision, corrected_bias, unusable, weights_of
-from opweld.quantize.data import Data, Sample, declared_inputs, random_samples, samples_of
+from opweld.frontend.onnx import read_model
+from opweld.frontends.onnx import onnx_model
+from opweld.quantize.assign import Budget, Choice, chosen, errors_alone, ranges_by, steps_back, unranged, within
+from opweld.quantize.calibrate import Observed, observe
+from opweld.quantize.data import Data, Progress, Sample, declared_inputs, random_samples, samples_of
 from opweld.quantize.error import error_of
 from opweld.quantize.friendliness import friendliness
 from opweld.quantize.graph import Graph, Layer
+from opweld.quantize.hessian import second_moments
 from opweld.quantize.placement import MOVING, POINTWISE, Placement, needed, placed
 from opweld.quantize.prepare import prepared
-from opweld.quantize.ranges import METHODS, Method
 from opweld.quantize.report import NodeReport, Quantized
-from opweld.quantize.scales import Affine, Codes, Weights
+from opweld.quantize.request import Metric, Ranges, Request
+from opweld.quantize.scales import Codes
+from opweld.quantize.seconds import seconds_of
+from opweld.quantize.shaped import Shaped, fixed
 from opweld.quantize.simulate import Simulation
+from opweld.quantize.versions import Precision, Rounding, Setting, Version, corrected, unusable, version_of
 from opweld.quantize.writing import Writer
 
 if TYPE_CHECKING:
     from opweld.compile import OnnxModel
 
 Array = NDArray[Any]
-Ranges = Literal["best", "minmax", "percentile", "entropy", "mse"]
 
 
 def quantize(
     model: OnnxModel,
     data: Data | None = None,
     *,
+    held_out: Data | None = None,
     precision: Precision = "int8",
     ranges: Ranges = "best",
     activations: Codes = "uint8",
     max_error: float | None = None,
+    metric: Metric | None = None,
     keep: Iterable[str] = (),
     random: int | None = None,
     progress: Progress | None = None,
@@ -51,13 +58,19 @@ def quantize(
     Args:
         model: a path, bytes or a ModelProto, left untouched.
         data: a folder of .npy or .npz files, one a sample, or an iterable of dicts of arrays by input. It is gone
-            through once.
-        precision: `int8`: weights by channel, activations by tensor, biases as int32. `int8-weights`, `int4-weights`:
-            stored weights alone; these need no data, which then only measure the error.
+            through once, or, where it is a folder or a sequence, once more before, to be checked.
+        held_out: likewise, samples that errors are measured on and nothing else. Without them every fifth sample of
+            `data`, up to 16, is kept apart for that; of fewer than five none is, and a note says so.
+        precision: `int8`: weights by channel, activations by tensor, biases as int32, rows that are gathered as
+            weights alone. `int8-weights`, `int4-weights`: stored weights alone; these need no data. With data the error
+            is measured, and int4 is rounded as makes up for it (GPTQ) where the error falls by that.
         ranges: of activations: `minmax`, `percentile` (99.99), `entropy`, `mse`, or `best`, which measures all four.
         activations: `uint8` or `int8`, with a zero point in either case.
         max_error: what the outputs may lose, as the root of the squared differences' sum over that of the squared
-            answers' sum; the nodes that lose most stay in float until it is kept.
+            answers' sum. The nodes that lose most by predicted second saved become int8 weights alone, then float,
+            until it is kept.
+        metric: a score, the larger the better, of answers to the samples that errors are measured on, in their order,
+            as a sequence of dicts of arrays by output; `max_error` is then what the score may fall.
         keep: names of nodes that stay in float.
         random: so many samples of random numbers instead of data. They are not what the model was trained for.
         progress: called with (what is being done, steps done, steps in all).
@@ -65,164 +78,214 @@ def quantize(
     Raises OptionError for a wrong option, InputError naming sample and input for data that the model does not take, for
     none, and for NaN and infinity; UnsupportedError where nothing can be quantised; what `compile` raises.
     """
-    _check(precision, ranges, activations, max_error, data, random)
+    asked = Request(precision, ranges, activations, max_error, metric, tuple(keep), progress)
+    asked.check_data(data, held_out, random)
+    inputs = declared_inputs(read_model(onnx_model(model))[0].graph)
+    samples = random_samples(random, inputs) if random is not None else None
+    samples = samples_of(data, inputs) if data is not None else samples
+    apart = None if held_out is None else samples_of(held_out, inputs)
     graph = prepared(model, precision)
-    inputs = declared_inputs(graph.model.graph)
-    found, notes, refused = _layers(graph, tuple(keep))
-    samples = _samples(data, random, inputs)
+    work = _Work(graph, asked, _size(model, graph))
+    work.layers = work.usable()
     if random is not None:
-        notes.append("the samples are random numbers, as was asked: ranges and errors are not those of real data")
+        work.notes.append("the samples are random numbers, as was asked: ranges and errors are not those of real data")
     if samples is None:
-        if max_error is not None:
-            raise OptionError("a budget of error needs data to measure it with: give a folder of samples")
-        weights = {layer.node: weights_of(graph, layer, precision) for layer in found}
-        made = Writer(graph, activations).write(found, weights, {}, None, {})
-        plan = _Plan(found, None, None, {}, False, refused)
-        return _report(model, graph, made, precision, plan, None, None, notes)
-    observed, layers = _observed(graph, found, precision, samples, notes, refused, progress)
-    methods = METHODS if ranges == "best" else (ranges,)
-    integer = precision == "int8"
-    placement = placed(graph, layers) if integer else None
-    by_method: dict[Method, Mapping[str, Affine]] = {"minmax": {}}
-    if placement is not None:
-        by_method = {method: ranges_by(observed, placement, method, activations) for method in methods}
-    weights = {layer.node: weights_of(graph, layer, precision) for layer in layers}
-    biases = {layer.node: corrected_bias(graph, layer, weights[layer.node], observed) for layer in layers}
-    corrected = {node: bias for node, bias in biases.items() if bias is not None}
-    simulation = Simulation(graph, layers, weights, corrected, placement, observed, activations, progress)
-    assignment = assign(simulation, layers, by_method, bool(corrected), max_error, progress)
-    if not assignment.corrected:
-        corrected = {}
-    return _written(
-        model, graph, layers, precision, activations, placement, by_method[assignment.method], weights, corrected,
-        assignment, observed, max_error, notes, refused, progress,
-    )  # fmt: skip
+        versions = {layer.node: version_of(graph, layer, precision) for layer in work.layers}
+        return work.report(_Plan(Setting(versions, {}), None, {}), None)
+    return work.calibrated(samples, apart)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is written: the layers that are integers, their pairs, and why others are not."""
+    """What is written: the layers that are integers, the choice that they share, their errors alone."""
 
-    layers: list[Layer]
-    placement: Placement | None
-    ranges: Method | None
+    setting: Setting
+    choice: Choice | None
     alone: Mapping[int, float]
-    corrected: bool
-    refused: Mapping[int, str]
+    error: float | None = None
+    model: onnx.ModelProto | None = None
 
 
-def _check(
-    precision: str, ranges: str, activations: str, max_error: float | None, data: object, random: int | None
-) -> None:
-    for name, value, known in (
-        ("precision", precision, get_args(Precision)),
-        ("ranges", ranges, get_args(Ranges)),
-        ("activations", activations, get_args(Codes)),
-    ):
-        if value not in known:
-            raise OptionError(f"{name} is {value!r}, expected {', '.join(known)}")
-    if max_error is not None and not 0 <= max_error < float("inf"):
-        raise OptionError(f"max_error is {max_error}, expected a part of the outputs' size, such as 0.01")
-    if data is not None and random is not None:
-        raise OptionError("data and random samples are both given: choose one")
-    if precision == "int8" and data is None and random is None:
-        raise OptionError("int8 needs data for its ranges: give samples, or ask for random ones")
+@dataclass
+class _Work:
+    """A model that is being quantised.
 
+    Attributes:
+        size: bytes of what was given. layers: those that can be quantised. notes: what the user is told.
+        refused: by node, why it is not quantised.
+    """
 
-def _samples(data: Data | None, random: int | None, inputs: Mapping[str, Any]) -> Iterable[Sample] | None:
-    if random is not None:
-        return random_samples(random, inputs)
-    return None if data is None else samples_of(data, inputs)
+    graph: Graph
+    asked: Request
+    size: int
+    layers: list[Layer] = field(default_factory=list[Layer])
+    placement: Placement | None = None
+    notes: list[str] = field(default_factory=list[str])
+    refused: dict[int, str] = field(default_factory=dict[int, str])
 
+    def usable(self) -> list[Layer]:
+        """The layers, but for those that are to stay or have no finite weights. Raises OptionError for a name that no
+        node has, UnsupportedError where none is left."""
+        graph, keep = self.graph, self.asked.keep
+        layers = graph.layers()
+        names = {graph.label(i) for i in range(len(graph.nodes))}
+        for name in keep:
+            if name not in names:
+                raise OptionError(
+                    f"keep: there is no node {name!r} in the model once it is optimised: see the table's names"
+                )
+        bad = unusable(graph, layers)
+        self.notes += [f"node {graph.label(node)!r} stays in float: {why}" for node, why in bad.items()]
+        self.refused |= bad | {layer.node: "stays in float as asked" for layer in layers if layer.name in keep}
+        return _left([layer for layer in layers if layer.node not in self.refused])
 
-def _layers(graph: Graph, keep: tuple[str, ...]) -> tuple[list[Layer], list[str], dict[int, str]]:
-    layers = graph.layers()
-    names = {graph.label(i) for i in range(len(graph.nodes))}
-    for name in keep:
-        if name not in names:
-            raise OptionError(
-                f"keep: there is no node {name!r} in the model once it is optimised: see the table's names"
-            )
-    refused = unusable(graph, layers) | {
-        layer.node: "stays in float as asked" for layer in layers if layer.name in keep
-    }
-    notes = [f"node {graph.label(node)!r} stays in float: {why}" for node, why in refused.items() if "holds NaN" in why]
-    return _left([layer for layer in layers if layer.node not in refused]), notes, refused
+    def calibrated(self, samples: Iterable[Sample], held_out: Iterable[Sample] | None) -> Quantized:
+        """The model quantised by what the samples show."""
+        graph, asked = self.graph, self.asked
+        if asked.precision == "int8":
+            self.placement = placed(graph, self.layers)
+            values = self.placement.values
+        else:
+            values = tuple(dict.fromkeys(layer.data for layer in self.layers if layer.data))
+        simulation = Simulation(graph, self.layers, values, self.placement, asked.activations, asked.progress)
+        moments = second_moments(graph, self.layers) if asked.precision == "int4-weights" else {}
+        observed = observe(
+            graph, simulation.run, values, self.layers, moments, samples, held_out, asked.progress
+        )  # fmt: skip
+        if not observed.apart:
+            self.notes.append("no sample was kept apart, of fewer than five: the error is of those that ranges are of")
+        if self.placement is not None:
+            self._drop_unranged(observed, self.placement)
+        settings = self._settings(observed)
+        choice = chosen(simulation, settings, observed, asked.progress)
+        alone = errors_alone(simulation, settings[choice], observed, asked.progress)
+        return self._written(simulation, observed, settings[choice], choice, alone)
+
+    def _drop_unranged(self, observed: Observed, placement: Placement) -> None:
+        """Leaves layers in float that read what is 0 in all samples."""
+        graph = self.graph
+        zero = unranged(self.layers, ranges_by(observed, placement, "minmax", self.asked.activations))
+        for layer in zero:
+            why = f"{graph.maker(layer.data)} is 0 in all samples"
+            self.refused[layer.node] = "what it reads is 0 in all samples"
+            self.notes.append(f"node {layer.name!r} stays in float: {why}; give data in which it is not")
+        self.layers = _left([layer for layer in self.layers if layer not in zero])
+
+    def _settings(self, observed: Observed) -> dict[Choice, Setting]:
+        """All layers quantised, in each way that is compared."""
+        graph, asked = self.graph, self.asked
+        found: dict[Choice, Setting] = {}
+        roundings: tuple[Rounding, ...] = ("nearest", "gptq") if observed.moments else ("nearest",)
+        versions: dict[tuple[Rounding, bool], dict[int, Version]] = {}
+        for rounding in roundings:
+            plain: dict[int, Version] = {}
+            for i, layer in enumerate(self.layers):
+                _tell(asked.progress, "rounding weights", i, len(self.layers))
+                plain[layer.node] = version_of(graph, layer, asked.precision, rounding, observed)
+            versions[rounding, False] = plain
+            better = {layer.node: corrected(graph, layer, plain[layer.node], observed) for layer in self.layers}
+            if any(version.bias is not None for version in better.values()):
+                versions[rounding, True] = better
+        for i, method in enumerate(asked.methods):
+            _tell(asked.progress, "choosing ranges", i, len(asked.methods))
+            ranges = {}
+            if self.placement is not None:
+                ranges = ranges_by(observed, self.placement, method, asked.activations)
+            for (rounding, correction), made in versions.items():
+                found[Choice(method, correction, rounding)] = Setting(made, ranges)
+        return found
+
+    def _written(
+        self, simulation: Simulation, observed: Observed, setting: Setting, choice: Choice, alone: Mapping[int, float]
+    ) -> Quantized:
+        """The model, its error measured as it is written: where that is over the budget, a step back and again."""
+        asked, steps, place = self.asked, [setting], 0
+        right = asked.metric(observed.answers) if asked.metric is not None else 0.0
+
+        def loss(answers: list[dict[str, Array]]) -> float:
+            return error_of(answers, observed.answers) if asked.metric is None else right - asked.metric(answers)
+
+        if asked.max_error is not None:
+            budget = Budget(
+                asked.max_error, lambda one: loss(simulation.answers(one, observed.samples)),
+                self._saved(setting, observed), self._narrower(setting),
+            )  # fmt: skip
+            steps = steps_back(setting, alone, budget)
+            place = within(steps, budget, asked.progress)
+        while True:
+            made = Writer(self.graph, asked.activations).write(self.layers, steps[place], self.placement)
+            runner = Shaped(made, asked.progress)
+            answers = [runner.run(sample) for sample in observed.samples]
+            if asked.max_error is None or loss(answers) <= asked.max_error or place == len(steps) - 1:
+                break
+            place += 1
+        for node in setting.versions.keys() - steps[place].versions.keys():
+            self.refused[node] = f"alone, it moves the outputs by {alone[node]:.2g}: stays in float for the budget"
+        plan = _Plan(steps[place], choice, alone, error_of(answers, observed.answers), made)
+        return self.report(plan, observed)
+
+    def _narrower(self, setting: Setting) -> dict[int, Version]:
+        """The layers as int8 weights alone, where they are something else."""
+        return {
+            layer.node: version_of(self.graph, layer, "int8-weights")
+            for layer in self.layers
+            if setting.versions[layer.node].precision != "int8-weights"
+        }
+
+    def _saved(self, setting: Setting, observed: Observed) -> dict[int, float]:
+        """Predicted seconds that each layer saves, by node: of the models as they are and as they would be written."""
+        layers = {layer.name: layer.node for layer in self.layers}
+        made = Writer(self.graph, self.asked.activations).write(self.layers, setting, self.placement)
+        shapes = {name: array.shape for name, array in observed.samples[0].items()}
+        before, after = (
+            seconds_of(compile_model(fixed(model, shapes), progress=self.asked.progress), layers)
+            for model in (self.graph.model, made)
+        )
+        return {node: before[node] - after[node] for node in layers.values()}
+
+    def report(self, plan: _Plan, observed: Observed | None) -> Quantized:
+        """What is handed back."""
+        graph, setting, asked = self.graph, plan.setting, self.asked
+        made = plan.model or Writer(graph, asked.activations).write(self.layers, setting, self.placement)
+        integer = [layer for layer in self.layers if layer.node in setting.integer]
+        codes = needed(graph, integer) if self.placement is not None else {}
+        nodes: list[NodeReport] = []
+        for i, node in enumerate(graph.nodes):
+            alone, version = plan.alone.get(i), setting.versions.get(i)
+            told = ("high", "stored weights alone") if version and alone is None else friendliness(graph, i, alone)
+            if told is None:
+                continue
+            level, reason = told
+            if i in self.refused:
+                level, reason = "low", self.refused[i]
+            handed_on = node.op_type in MOVING | POINTWISE and any(name in codes for name in node.output)
+            written = version.precision if version else "int8" if handed_on else "float"
+            nodes.append(NodeReport(graph.label(i), node.op_type, written, level, reason, alone))
+        choice = plan.choice
+        return Quantized(
+            made, tuple(nodes), asked.precision,
+            None if choice is None or self.placement is None else choice.method,
+            choice is not None and choice.corrected, "nearest" if choice is None else choice.rounding, plan.error,
+            0 if observed is None else observed.count,
+            len(observed.samples) if observed is not None and observed.apart else 0,
+            0 if observed is None else observed.nbytes, self.size, made.ByteSize(), tuple(self.notes),
+        )  # fmt: skip
 
 
 def _left(layers: list[Layer]) -> list[Layer]:
     if not layers:
-        raise UnsupportedError("nothing can be quantised: no Conv, ConvTranspose, Gemm or MatMul has float32 weights")
+        raise UnsupportedError(
+            "nothing can be quantised: no Conv, ConvTranspose, Gemm or MatMul has float32 weights, nor has a Gather"
+        )
     return layers
 
 
-def _observed(
-    graph: Graph, found: list[Layer], precision: Precision, samples: Iterable[Sample], notes: list[str],
-    refused: dict[int, str], progress: Progress | None,
-) -> tuple[Observed, list[Layer]]:  # fmt: skip
-    """What the samples showed, and the layers whose values have a range."""
-    if precision != "int8":
-        return observe(graph, dict.fromkeys(layer.data for layer in found), found, samples, progress), found
-    placement = placed(graph, found)
-    observed = observe(graph, placement.values, found, samples, progress)
-    zero = unranged(found, ranges_by(observed, placement, "minmax", "uint8"))
-    for layer in zero:
-        where = graph.maker(layer.data)
-        refused[layer.node] = "what it reads is 0 in all samples"
-        notes.append(f"node {layer.name!r} stays in float: {where} is 0 in all samples; give data in which it is not")
-    return observed, _left([layer for layer in found if layer not in zero])
+def _tell(progress: Progress | None, what: str, done: int, total: int) -> None:
+    if progress is not None:
+        progress(what, done, total)
 
 
-def _written(
-    model: OnnxModel, graph: Graph, layers: list[Layer], precision: Precision, activations: Codes,
-    placement: Placement | None, ranges: Mapping[str, Affine], weights: Mapping[int, Weights],
-    biases: Mapping[int, Array], assignment: Assignment, observed: Observed, max_error: float | None,
-    notes: list[str], refused: dict[int, str], progress: Progress | None,
-) -> Quantized:  # fmt: skip
-    """The model, its error measured as it is written: where that is over the budget, with one layer less."""
-    order = sorted((layer.node for layer in layers), key=lambda node: -assignment.alone[node])
-    kept = list(assignment.kept)
-    while True:
-        chosen = [layer for layer in layers if layer.node not in kept]
-        made = Writer(graph, activations).write(chosen, weights, biases, placement, ranges)
-        compiled = compile_model(made, progress=progress)
-        error = error_of([compiled.run(sample) for sample in observed.samples], observed.answers)
-        if max_error is None or error <= max_error or not chosen:
-            break
-        kept.append(next(node for node in order if node not in kept))
-    for node in kept:
-        refused[node] = f"alone, it moves the outputs by {assignment.alone[node]:.2g}: stays in float for the budget"
-    method = None if placement is None else assignment.method
-    plan = _Plan(chosen, placement, method, assignment.alone, bool(biases), refused)
-    return _report(model, graph, made, precision, plan, observed, error, notes)
-
-
-def _report(
-    model: OnnxModel, graph: Graph, made: Any, precision: Precision, plan: _Plan, observed: Observed | None,
-    error: float | None, notes: list[str],
-) -> Quantized:  # fmt: skip
-    layers = {layer.node for layer in plan.layers}
-    codes = needed(graph, plan.layers) if plan.placement is not None else {}
-    nodes: list[NodeReport] = []
-    for i, node in enumerate(graph.nodes):
-        alone = plan.alone.get(i)
-        told = ("high", "stored weights alone") if i in layers and alone is None else friendliness(graph, i, alone)
-        if told is None:
-            continue
-        level, reason = told
-        if i in plan.refused:
-            level, reason = "low", plan.refused[i]
-        handed_on = node.op_type in MOVING | POINTWISE and any(name in codes for name in node.output)
-        written = precision if i in layers else "int8" if handed_on else "float"
-        nodes.append(NodeReport(graph.label(i), node.op_type, written, level, reason, alone))
-    return Quantized(
-        made, tuple(nodes), precision, plan.ranges, plan.corrected, error,
-        0 if observed is None else observed.count, 0 if observed is None else observed.nbytes,
-        _bytes(model, graph), made.ByteSize(), tuple(notes),
-    )  # fmt: skip
-
-
-def _bytes(model: OnnxModel, graph: Graph) -> int:
+def _size(model: OnnxModel, graph: Graph) -> int:
     if isinstance(model, str | os.PathLike):
         return Path(model).stat().st_size
     return len(model) if isinstance(model, bytes) else graph.model.ByteSize()

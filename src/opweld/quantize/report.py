@@ -12,9 +12,9 @@ import onnx
 from opweld import whole
 from opweld.display import Piece, Shown, Table
 from opweld.errors import in_line
-from opweld.quantize.correction import Precision
 from opweld.quantize.friendliness import Level
 from opweld.quantize.ranges import Method
+from opweld.quantize.versions import Precision, Rounding
 from opweld.table import Column, of_names, of_words
 
 
@@ -45,10 +45,11 @@ class Quantized(Shown):
     Attributes:
         model: standard ONNX. nodes: those that compute numbers, in order.
         precision: what was asked for. ranges: how they were chosen; None where activations stay float.
-        corrected: whether biases make up for rounded weights.
+        corrected: whether biases make up for rounded weights. rounding: of weights: `nearest`, or `gptq`.
         error: of the model's answers for the samples, compiled: the root of the squared differences' sum over that of
             the squared answers' sum, of the worst output. None without data.
-        samples: how many were seen. memory: bytes of all histograms.
+        samples: how many were seen. held_out: how many of these the error is measured on and nothing was taken from.
+        memory: bytes of all histograms and moments.
         size_before, size_after: bytes of the files. notes: what to know, in sentences.
     """
 
@@ -57,8 +58,10 @@ class Quantized(Shown):
     precision: Precision
     ranges: Method | None
     corrected: bool
+    rounding: Rounding
     error: float | None
     samples: int
+    held_out: int
     memory: int
     size_before: int
     size_after: int
@@ -76,8 +79,10 @@ class Quantized(Shown):
             "precision": self.precision,
             "ranges": self.ranges,
             "bias_correction": self.corrected,
+            "rounding": self.rounding,
             "error": self.error,
             "samples": self.samples,
+            "held_out": self.held_out,
             "histogram_bytes": self.memory,
             "bytes": {"before": self.size_before, "after": self.size_after},
             "nodes": [vars(node) for node in self.nodes],
@@ -108,9 +113,11 @@ class Quantized(Shown):
             f"error: {error}",
         ]
         if self.samples:
-            told = f"{self.samples} samples, histograms of {self.memory / 2**20:.1f} MiB"
+            apart = f", {self.held_out} of them held out for the error" if self.held_out else ""
+            told = f"{self.samples} samples{apart}; {self.memory / 2**20:.1f} MiB of histograms and moments"
             ranges = "" if self.ranges is None else f"; ranges by {self.ranges}"
-            lines.append(f"{told}{ranges}; biases {'corrected' if self.corrected else 'as they were'}")
+            biases = "corrected" if self.corrected else "as they were"
+            lines.append(f"{told}{ranges}; weights rounded by {self.rounding}; biases {biases}")
         return "\n".join((*lines, *(f"note: {note}" for note in self.notes)))
 
     def shown(self) -> Sequence[Piece]:

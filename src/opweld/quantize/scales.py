@@ -81,26 +81,33 @@ def quantize_weights(
 
 
 def quantize_blocks(weights: Array, axis: int, block: int) -> Weights:
-    """Codes from -7 to 7, or from -8 where the scale that this needs has the smaller squared error, by blocks along an
-    axis. The last block may be shorter."""
+    """Codes of 4 bits by blocks along an axis, see `block_scales`. The last block may be shorter."""
     moved = np.moveaxis(weights, axis, -1).astype(np.float64)
     length = moved.shape[-1]
     count = -(-length // block)
     padded = np.zeros((*moved.shape[:-1], count * block))
     padded[..., :length] = moved
     blocks = padded.reshape(*moved.shape[:-1], count, block)
+    scales = block_scales(blocks)
+    codes = np.clip(np.round(blocks / scales[..., None]), -8, 7).astype(np.int8)
+    codes = codes.reshape(*moved.shape[:-1], -1)[..., :length]
+    return Weights(
+        np.ascontiguousarray(np.moveaxis(codes, -1, axis)),
+        np.ascontiguousarray(np.moveaxis(scales.astype(np.float32), -1, axis)),
+        axis, block,
+    )  # fmt: skip
+
+
+def block_scales(blocks: Array) -> NDArray[np.float64]:
+    """The scale of each row of the last axis for codes from -8 to 7, as float32 holds it: of those that leave out up to
+    0.3 of its reach, that of the least squared error; 1 where all are 0."""
     reach = np.abs(blocks).max(axis=-1, keepdims=True)
     best, error = np.ones_like(reach), np.full_like(reach, np.inf)
     for part in np.linspace(1.0, 0.7, 13):
         scale = np.where(reach < LEAST_SCALE, 1.0, reach * part / 7).astype(np.float32).astype(np.float64)
         wrong = ((np.clip(np.round(blocks / scale), -8, 7) * scale - blocks) ** 2).sum(axis=-1, keepdims=True)
         best, error = np.where(wrong < error, scale, best), np.minimum(wrong, error)
-    codes = np.clip(np.round(blocks / best), -8, 7).astype(np.int8).reshape(*moved.shape[:-1], -1)[..., :length]
-    scales = best[..., 0].astype(np.float32)
-    return Weights(
-        np.ascontiguousarray(np.moveaxis(codes, -1, axis)), np.ascontiguousarray(np.moveaxis(scales, -1, axis)),
-        axis, block,
-    )  # fmt: skip
+    return best[..., 0]
 
 
 def least_weight_scales(bias: Array, scale: float) -> NDArray[np.float64]:

@@ -1,13 +1,13 @@
 """One compiled model that answers as any assignment of precisions would: what is quantised is an input of it.
 
-Each value that may be integer passes through rounding to codes and back, in floats, and a switch; each layer's weights
-and bias have two versions and a switch. Scales, zero points and switches are fed, so that ranges, nodes and the
-correction of biases are compared without compiling anything again.
+Each value that may be integer passes through rounding to codes and back, in floats, and a switch; weights and biases of
+layers, scales, zero points and switches are fed, so that ranges, nodes, roundings and corrections are compared without
+compiling anything again. The values are outputs too, so that ranges are gathered with the same code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,26 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from opweld.compile import compile as compile_model
-from opweld.quantize.calibrate import Observed, Progress
+from opweld.quantize.calibrate import Observed
+from opweld.quantize.data import Progress, Sample
 from opweld.quantize.error import error_of
 from opweld.quantize.graph import Graph, Layer
 from opweld.quantize.placement import Placement, needed
-from opweld.quantize.scales import Affine, Codes, Weights
+from opweld.quantize.scales import Codes
+from opweld.quantize.shaped import Shaped
+from opweld.quantize.versions import Setting
 
 Array = NDArray[Any]
+
+NOTHING = Setting({}, {})
+"""All layers are floats."""
 
 
 class Simulation:
     """A model whose precisions are fed.
 
     Args:
-        weights: by the place of a layer's node, its weights as integers; `biases` its corrected bias, float32.
+        layers: those that may be quantised. watched: the values that are outputs too.
         placement: of the pairs, with all layers quantised; None where activations stay float.
     """
 
@@ -37,104 +42,115 @@ class Simulation:
         self,
         graph: Graph,
         layers: Sequence[Layer],
-        weights: Mapping[int, Weights],
-        biases: Mapping[int, Array],
+        watched: Iterable[str],
         placement: Placement | None,
-        observed: Observed,
         codes: Codes,
         progress: Progress | None,
     ) -> None:
-        self.graph, self.layers, self.placement, self.observed = graph, layers, placement, observed
+        self.graph, self.layers, self.placement = graph, layers, placement
         self.values = () if placement is None else placement.values
-        self._names = {
-            name: graph.fresh(f"simulated_{name}") for name in ("scales", "zeros", "on", "wide", "corrected")
-        }
-        self._low, self._high = (0.0, 255.0) if codes == "uint8" else (-128.0, 127.0)
+        self._low, self._high = (0, 255) if codes == "uint8" else (-128, 127)
+        self._floats = {layer.weights: graph.array(layer.weights) for layer in layers}
+        self._biases = {layer.node: self._bias(layer) for layer in layers if layer.biased}
+        self._names = {name: graph.fresh(f"simulated_{name}") for name in ("scales", "lows", "highs", "on")}
+        self._fed = {layer.node: graph.fresh(f"{layer.weights}_simulated") for layer in layers}
+        self._fed_biases = {node: graph.fresh(f"simulated_bias_{node}") for node in self._biases}
+        self._number = 0
         self._made = onnx.ModelProto()
         self._made.CopyFrom(graph.model)
-        self._number = 0
-        self._model = compile_model(self._built(weights, biases), progress=progress)
+        self._model = Shaped(self._built(list(watched)), progress)
 
-    def error(
-        self, chosen: Collection[int], ranges: Mapping[str, Affine], corrected: bool, samples: int | None = None
-    ) -> float:
-        """The error at the outputs where the layers of these nodes are quantised; see `error_of`."""
-        layers = [layer for layer in self.layers if layer.node in chosen]
-        active = needed(self.graph, layers) if self.placement is not None else {}
-        scales = [ranges[value].scale if value in ranges else 1.0 for value in self.values]
-        zeros = [float(ranges[value].zero_point) if value in ranges else 0.0 for value in self.values]
+    def run(self, sample: Sample, setting: Setting = NOTHING) -> dict[str, Array]:
+        """The outputs and the watched values that the model computes, where these layers are quantised."""
+        return self._model.run({**sample, **self._switches(setting)})
+
+    def answers(self, setting: Setting, samples: Iterable[Sample]) -> list[dict[str, Array]]:
+        """The outputs alone, sample by sample."""
+        switches = self._switches(setting)
+        found = (self._model.run({**sample, **switches}) for sample in samples)
+        return [{name: one[name] for name in self.graph.outputs} for one in found]
+
+    def error(self, setting: Setting, observed: Observed, samples: int | None = None) -> float:
+        """The error at the outputs where these layers are quantised, over the first samples; see `error_of`."""
+        return error_of(self.answers(setting, observed.samples[:samples]), observed.answers)
+
+    def _switches(self, setting: Setting) -> dict[str, Array]:
+        """What is fed beside a sample."""
+        fed: dict[str, Array] = {}
+        for layer in self.layers:
+            version = setting.versions.get(layer.node)
+            fed[self._fed[layer.node]] = self._floats[layer.weights] if version is None else version.weights.values()
+            if layer.node in self._biases:
+                bias = None if version is None else version.bias
+                fed[self._fed_biases[layer.node]] = self._biases[layer.node] if bias is None else bias
+        if not self.values:
+            return fed
+        active = needed(self.graph, [layer for layer in self.layers if layer.node in setting.integer])
+        ranges = [setting.ranges.get(value) for value in self.values]
+        zeros = np.array([0 if one is None else one.zero_point for one in ranges])
         names = self._names
-        switches: dict[str, Array] = {
-            names["on"]: np.array([value in active and value in ranges for value in self.values] or [False]),
-            names["scales"]: np.array(scales or [1.0], np.float32),
-            names["zeros"]: np.array(zeros or [0.0], np.float32),
-            names["wide"]: np.array([layer.node in chosen for layer in self.layers]),
-            names["corrected"]: np.array(corrected),
-        }
-        fed = {value.name for value in self._made.graph.input}
-        switches = {name: array for name, array in switches.items() if name in fed}
-        answers = [self._model.run({**sample, **switches}) for sample in self.observed.samples[:samples]]
-        return error_of(answers, self.observed.answers)
+        fed[names["on"]] = np.array(
+            [value in active and one is not None for value, one in zip(self.values, ranges, strict=True)]
+        )
+        fed[names["scales"]] = np.array([1.0 if one is None else one.scale for one in ranges], np.float32)
+        fed[names["lows"]] = (self._low - zeros).astype(np.float32)
+        fed[names["highs"]] = (self._high - zeros).astype(np.float32)
+        return fed
 
-    def _built(self, weights: Mapping[int, Weights], biases: Mapping[int, Array]) -> onnx.ModelProto:
-        made, names, readers = self._made, self._names, dict[int, dict[str, str]]()
+    def _bias(self, layer: Layer) -> Array:
+        if layer.bias:
+            return self.graph.array(layer.bias)
+        dims = self.graph.stored[layer.weights].dims
+        return np.zeros(dims[0 if layer.axis is None else layer.axis], np.float32)
+
+    def _built(self, watched: Sequence[str]) -> onnx.ModelProto:
+        made, graph, readers = self._made, self.graph, dict[int, dict[str, str]]()
         after: dict[int, list[onnx.NodeProto]] = {}
-        if self.placement is not None:
-            for i, value in enumerate(self.placement.values):
-                nodes, result = self._rounded(i, value)
-                after.setdefault(self.graph.producers.get(value, -1), []).extend(nodes)
-                for reader in self.placement.readers[value]:
-                    readers.setdefault(reader, {})[value] = result
-        before: list[onnx.NodeProto] = []
-        used = {"wide", "scales", "zeros", "on"} if self.values else {"wide"}
-        for i, layer in enumerate(self.layers):
-            wide = self._gathered(names["wide"], i, before)
-            quantised = self._stored(weights[layer.node].values())
-            renamed = readers.setdefault(layer.node, {})
-            renamed[layer.weights] = self._node("Where", [wide, quantised, layer.weights], before)
-            if layer.node in biases:
-                used.add("corrected")
-                plain = layer.bias or self._stored(np.zeros_like(biases[layer.node]))
-                both = self._node("And", [wide, names["corrected"]], before)
-                bias = self._node("Where", [both, self._stored(biases[layer.node]), plain], before)
-                renamed[layer.bias or f"#{layer.node}"] = bias
+        for i, value in enumerate(self.values):
+            nodes, result = self._rounded(i, value)
+            after.setdefault(graph.producers.get(value, -1), []).extend(nodes)
+            assert self.placement is not None
+            for reader in self.placement.readers[value]:
+                readers.setdefault(reader, {})[value] = result
+        for layer in self.layers:
+            fed = self._fed[layer.node]
+            readers.setdefault(layer.node, {})[layer.weights] = fed
+            self._input(fed, self._floats[layer.weights].shape)
         del made.graph.node[:]
-        made.graph.node.extend([*before, *after.get(-1, ())])
-        for i, node in enumerate(self.graph.nodes):
+        made.graph.node.extend(after.get(-1, ()))
+        for i, node in enumerate(graph.nodes):
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
-            renamed = readers.get(i, {})
             for j, name in enumerate(copy.input):
-                copy.input[j] = renamed.get(name, name)
-            if f"#{i}" in renamed:
+                copy.input[j] = readers.get(i, {}).get(name, name)
+            if i in self._biases:
                 del copy.input[2:]
-                copy.input.append(renamed[f"#{i}"])
+                copy.input.append(self._fed_biases[i])
+                self._input(self._fed_biases[i], self._biases[i].shape)
             made.graph.node.extend([copy, *after.get(i, ())])
-        sizes = {
-            "scales": len(self.values),
-            "zeros": len(self.values),
-            "on": len(self.values),
-            "wide": len(self.layers),
-        }
-        for name in sorted(used):
-            kind = TensorProto.FLOAT if name in ("scales", "zeros") else TensorProto.BOOL
-            shape = [] if name == "corrected" else [sizes[name]]
-            made.graph.input.append(helper.make_tensor_value_info(names[name], kind, shape))
+        for name in self._names if self.values else ():
+            kind = TensorProto.BOOL if name == "on" else TensorProto.FLOAT
+            self._input(self._names[name], (len(self.values),), kind)
+        for value in watched:
+            if value in graph.producers and value not in graph.outputs:
+                made.graph.output.append(helper.make_tensor_value_info(value, TensorProto.FLOAT, None))
+        drop_unread(made)
         return made
+
+    def _input(self, name: str, shape: Sequence[int], kind: int = TensorProto.FLOAT) -> None:
+        self._made.graph.input.append(helper.make_tensor_value_info(name, kind, shape))
 
     def _rounded(self, i: int, value: str) -> tuple[list[onnx.NodeProto], str]:
         """The nodes that round a value to codes and back where its switch is on, and their result."""
         nodes: list[onnx.NodeProto] = []
-        scale, zero, on = (self._gathered(self._names[name], i, nodes) for name in ("scales", "zeros", "on"))
-        steps = self._node("Div", [value, scale], nodes)
-        codes = self._node("Add", [self._node("Round", [steps], nodes), zero], nodes)
-        low, high = self._stored(np.float32(self._low)), self._stored(np.float32(self._high))
-        held = self._node("Sub", [self._node("Clip", [codes, low, high], nodes), zero], nodes)
+        place = self._stored(np.int64(i))
+        scale, low, high, on = (
+            self._node("Gather", [self._names[name], place], nodes) for name in ("scales", "lows", "highs", "on")
+        )
+        steps = self._node("Round", [self._node("Div", [value, scale], nodes)], nodes)
+        held = self._node("Min", [self._node("Max", [steps, low], nodes), high], nodes)
         back = self._node("Mul", [held, scale], nodes)
         return nodes, self._node("Where", [on, back, value], nodes)
-
-    def _gathered(self, vector: str, i: int, nodes: list[onnx.NodeProto]) -> str:
-        return self._node("Gather", [vector, self._stored(np.int64(i))], nodes)
 
     def _node(self, op: str, inputs: Iterable[str], nodes: list[onnx.NodeProto]) -> str:
         self._number += 1
@@ -147,3 +163,15 @@ class Simulation:
         name = self.graph.fresh(f"simulated_{self._number}")
         self._made.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
         return name
+
+
+def drop_unread(model: onnx.ModelProto) -> None:
+    """Removes the stored tensors that nothing reads, in place."""
+    graph = model.graph
+    read: Mapping[str, object] = Graph(model).readers
+    outputs = {value.name for value in graph.output}
+    gone = {tensor.name for tensor in graph.initializer if tensor.name not in read and tensor.name not in outputs}
+    for field in (graph.initializer, graph.input):
+        kept: list[Any] = [one for one in field if one.name not in gone]
+        del field[:]
+        field.extend(kept)

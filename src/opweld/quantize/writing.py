@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from opweld.quantize.graph import Graph, Layer
 from opweld.quantize.placement import Placement, needed
 from opweld.quantize.scales import Affine, Codes, Weights, least_weight_scales, quantize_weights
+from opweld.quantize.simulate import drop_unread
+from opweld.quantize.versions import Setting, Version
 
 Array = NDArray[Any]
 
@@ -32,24 +34,19 @@ class Writer:
         self._after: dict[int, list[onnx.NodeProto]] = {}
         self._renamed: dict[int, dict[str, str]] = {}
         self._added: dict[int, str] = {}
-        self._written: dict[tuple[str, int | None], str] = {}
+        self._written: dict[str, list[tuple[Weights, str]]] = {}
 
-    def write(
-        self,
-        layers: Collection[Layer],
-        weights: Mapping[int, Weights],
-        biases: Mapping[int, Array],
-        placement: Placement | None,
-        ranges: Mapping[str, Affine],
-    ) -> onnx.ModelProto:
-        """The model with these layers quantised; `biases` are those that were corrected."""
+    def write(self, layers: Collection[Layer], setting: Setting, placement: Placement | None) -> onnx.ModelProto:
+        """The model with those of the layers quantised that the setting has."""
+        written = [layer for layer in layers if layer.node in setting.versions]
         if placement is not None:
-            active = needed(self._graph, layers)
+            active = needed(self._graph, [layer for layer in written if layer.node in setting.integer])
             for value in placement.values:
                 if value in active:
-                    self._pair(value, ranges[value], placement.readers[value])
-        for layer in layers:
-            self._layer(layer, weights[layer.node], biases.get(layer.node), ranges if placement is not None else {})
+                    self._pair(value, setting.ranges[value], placement.readers[value])
+        for layer in written:
+            version = setting.versions[layer.node]
+            self._layer(layer, version, setting.ranges if version.precision == "int8" else {})
         self._assemble()
         return self._made
 
@@ -67,21 +64,16 @@ class Writer:
         for reader in readers:
             self._renamed.setdefault(reader, {})[value] = back
 
-    def _layer(self, layer: Layer, weights: Weights, corrected: Array | None, ranges: Mapping[str, Affine]) -> None:
+    def _layer(self, layer: Layer, version: Version, ranges: Mapping[str, Affine]) -> None:
+        weights, corrected = version.weights, version.bias
         bias = corrected if corrected is not None else self._graph.array(layer.bias) if layer.bias else None
         renamed = self._renamed.setdefault(layer.node, {})
-        # A bias that has not as many digits as its steps ask for widens the weights' scales: no other reader has them.
-        own = False
+        # A bias that has not as many digits as its steps ask for widens the weights' scales.
         if bias is not None and ranges and layer.axis is not None:
             least = least_weight_scales(bias, ranges[layer.data].scale)
-            if own := bool((least > weights.scales).any()):
+            if (least > weights.scales).any():
                 weights = quantize_weights(self._graph.array(layer.weights), layer.axis, least)
-        key = layer.weights, layer.axis
-        if own or key not in self._written:
-            self._written[key] = self._dequantized(layer, weights)
-        renamed[layer.weights] = self._written[key]
-        if own:
-            del self._written[key]
+        renamed[layer.weights] = self._dequantized(layer, weights)
         if bias is None:
             return
         if not ranges:
@@ -98,7 +90,8 @@ class Writer:
         steps = (np.float32(scale) * weights.scales).astype(np.float32)
         codes = np.round(bias.astype(np.float64) / steps)
         base = layer.bias or f"{layer.name}_bias"
-        if not np.isfinite(codes).all() or np.abs(codes).max(initial=0) >= 2.0**31:
+        fits = np.isfinite(codes).all() and np.isfinite(steps).all() and np.abs(codes).max(initial=0) < 2.0**31
+        if not fits:
             return self._store(bias, base + "_corrected")
         stored = self._store(codes.astype(np.int32), f"{base}_quantized")
         result = self._graph.fresh(f"{base}_dequantized")
@@ -111,22 +104,27 @@ class Writer:
 
     def _dequantized(self, layer: Layer, weights: Weights) -> str:
         base = layer.weights
+        before = self._written.setdefault(base, [])
+        for held, name in before:  # of several readers each has what is the same to it
+            if held.axis == weights.axis and held.block == weights.block and _equal(held, weights):
+                return name
         four = bool(weights.block)
         codes = self._store(weights.codes, f"{base}_quantized", TensorProto.INT4 if four else TensorProto.INT8)
         scale = self._store(weights.scales, f"{base}_scale")
         zeros = np.zeros(weights.scales.shape, np.int8)
         zero = self._store(zeros, f"{base}_zero_point", TensorProto.INT4 if four else TensorProto.INT8)
         result = self._graph.fresh(f"{base}_dequantized")
-        said: dict[str, int] = {} if weights.axis is None else {"axis": weights.axis}
+        attributes: dict[str, int] = {} if weights.axis is None else {"axis": weights.axis}
         if four:
-            said["block_size"] = weights.block
+            attributes["block_size"] = weights.block
         node = helper.make_node("DequantizeLinear", [codes, scale, zero], [result], name=result)
-        node.attribute.extend(helper.make_attribute(key, value) for key, value in said.items())
+        node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
         self._first.append(node)
+        before.append((weights, result))
         return result
 
-    def _store(self, array: Any, wish: str, kind: int | None = None) -> str:
-        name = self._graph.fresh(wish)
+    def _store(self, array: Any, base: str, kind: int | None = None) -> str:
+        name = self._graph.fresh(base)
         held = np.asarray(array)
         if kind == TensorProto.INT4:
             made = TensorProto(name=name, data_type=kind, dims=held.shape, raw_data=packed_int4(held))
@@ -149,14 +147,11 @@ class Writer:
                 del copy.input[2:]
                 copy.input.append(self._added[i])
             graph.node.extend([copy, *self._after.get(i, ())])
-        read = {*Graph(self._made).readers, *self._graph.outputs}
-        kept = [tensor for tensor in graph.initializer if tensor.name in read]
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
-        names = {tensor.name for tensor in kept}
-        gone = [value for value in graph.input if value.name in self._graph.stored and value.name not in names]
-        for value in gone:
-            graph.input.remove(value)
+        drop_unread(self._made)
+
+
+def _equal(one: Weights, other: Weights) -> bool:
+    return np.array_equal(one.codes, other.codes) and np.array_equal(one.scales, other.scales)
 
 
 def packed_int4(codes: NDArray[Any]) -> bytes:

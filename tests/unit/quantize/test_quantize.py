@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
@@ -17,9 +19,16 @@ from typer.testing import CliRunner
 import opweld
 from opweld.cli.main import app
 from opweld.errors import InputError, OptionError, UnsupportedError
+from opweld.frontend import isolated
+from opweld.frontend.opset import at_opset
+from opweld.quantize.assign import Budget, steps_back
+from opweld.quantize.graph import Graph
+from opweld.quantize.hessian import second_moments
 from opweld.quantize.histogram import Histogram
 from opweld.quantize.ranges import METHODS, range_of
+from opweld.quantize.rounding import rounded_in_order
 from opweld.quantize.scales import affine_of, quantize_blocks, quantize_weights
+from opweld.quantize.versions import Setting, Version
 from opweld.quantize.writing import packed_int4
 
 Array = NDArray[Any]
@@ -105,9 +114,9 @@ def test_a_budget_keeps_nodes_in_float() -> None:
     assert free.error is not None
     bound = opweld.quantize(network(), samples(), max_error=free.error / 2)
     assert bound.error is not None and bound.error <= free.error / 2
-    layers = [node for node in bound.nodes if node.error is not None]
-    assert {node.precision for node in layers} >= {"float"}
+    assert {node.precision for node in bound.nodes if node.error is not None} & {"int8-weights", "float"}
     none = opweld.quantize(network(), samples(), max_error=0.0)
+    assert {node.precision for node in none.nodes} == {"float"}
     assert not any(node.op_type == "QuantizeLinear" for node in none.model.graph.node)
 
 
@@ -170,6 +179,175 @@ def test_bad_data(data: Any, said: str) -> None:
         opweld.quantize(network(), data)
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([{"x": np.zeros((2, 3, 8, 8), np.float32)}, {"x": np.zeros((2, 3, 9, 8), np.float32)}], "sample 1.*shape"),
+        ([{"x": np.zeros((0, 3, 8, 8), np.float32)}], "'x'.*empty|'x'.*no elements"),
+        ({"x": np.zeros((2, 3, 8, 8), np.float32)}, "list of such dicts"),
+        (({"y": one["x"]} for one in samples()), "'x'"),
+        (iter(()), "no samples"),
+    ],
+)
+def test_bad_data_is_refused_before_the_work(data: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("opweld.quantize.prepare"), "optimize", None)
+    with pytest.raises(InputError, match=said):
+        opweld.quantize(network(), data)
+
+
+def test_a_folder_is_checked_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("opweld.quantize.prepare"), "optimize", None)
+    np.save(tmp_path / "a.npy", samples()[0]["x"])
+    np.save(tmp_path / "b.npy", samples()[0]["x"].astype(np.float64))
+    with pytest.raises(InputError, match=r"b\.npy: input 'x' is float64, the model takes float32"):
+        opweld.quantize(network(), tmp_path)
+
+
+def test_samples_of_other_shapes() -> None:
+    data = [{"x": np.concatenate([one["x"]] * (i + 1))} for i, one in enumerate(samples(3))]
+    done = opweld.quantize(network(), data, ranges="minmax")
+    assert done.samples == 3 and done.error is not None and 0 < done.error < 0.05
+
+
+def test_every_fifth_sample_is_kept_apart() -> None:
+    data = samples(5)
+    done = opweld.quantize(network(), data, ranges="minmax")
+    assert (done.samples, done.held_out) == (5, 1)
+    assert done.error == pytest.approx(error(done.model, data[4]), rel=1e-3)
+    given = opweld.quantize(network(), data[:4], held_out=data[4:], ranges="minmax")
+    assert given.model == done.model and (given.samples, given.held_out) == (5, 1)
+    few = opweld.quantize(network(), data[:4], ranges="minmax")
+    assert few.held_out == 0 and "kept apart" in few.notes[-1]
+
+
+def matrices(rows: int = 96) -> tuple[onnx.ModelProto, list[dict[str, Array]]]:
+    """A table whose rows a matrix multiplies, and samples in which neighbours are alike, as in trained models."""
+    random = np.random.default_rng(5)
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (int64[n] i, float[n, {rows}] x) => (float[n, 7] y, float[n, 9] z) {{
+            y = MatMul (x, w)
+            z = Gather <axis = 0> (table, i)
+        }}""")
+    model.graph.initializer.extend([
+        numpy_helper.from_array(random.standard_normal((rows, 7)).astype(np.float32), "w"),
+        numpy_helper.from_array(random.standard_normal((33, 9)).astype(np.float32), "table"),
+    ])  # fmt: skip
+    mixed = random.standard_normal((8, rows))
+    data = [
+        {
+            "i": random.integers(0, 33, 64),
+            "x": (random.standard_normal((64, 8)) @ mixed).astype(np.float32)
+            + random.standard_normal((64, rows)).astype(np.float32) * np.float32(0.1),
+        }
+        for _ in range(10)
+    ]
+    return model, data
+
+
+@pytest.mark.parametrize("precision", ["int8-weights", "int4-weights", "int8"])
+def test_rows_that_are_gathered_are_weights(precision: Any) -> None:
+    model, data = matrices()
+    done = opweld.quantize(model, data, precision=precision, ranges="minmax")
+    onnx.checker.check_model(done.model, full_check=True)
+    four = precision == "int4-weights"
+    stored = [tensor.data_type for tensor in done.model.graph.initializer if tensor.dims == [33, 9]]
+    assert stored == [onnx.TensorProto.INT4 if four else onnx.TensorProto.INT8]
+    (gather,) = (node for node in done.nodes if node.op == "Gather")
+    assert gather.precision == (precision if four else "int8-weights") and gather.error is not None
+    exact = numpy_helper.to_array(model.graph.initializer[1])[data[0]["i"]]
+    for runtime in (opweld.compile(done.model).run(data[0])["z"], _onnxruntime(done.model, data[0])["z"]):
+        assert 0 < np.abs(runtime - exact).max() < (0.4 if four else 0.02)
+
+
+def _onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    names = [output.name for output in session.get_outputs()]
+    return {name: np.asarray(found) for name, found in zip(names, session.run(None, dict(feeds)), strict=True)}
+
+
+def test_int4_rounded_in_an_order_makes_up_for_itself() -> None:
+    model, data = matrices()
+    done = opweld.quantize(model, data, precision="int4-weights")
+    assert done.rounding == "gptq"
+    plain = opweld.quantize(model, precision="int4-weights")
+    exact = numpy_helper.to_array(model.graph.initializer[0])
+
+    def lost(made: onnx.ModelProto) -> float:
+        (found,) = map(np.asarray, ReferenceEvaluator(made).run(["y"], data[9]))
+        return float(np.linalg.norm(found - data[9]["x"] @ exact))
+
+    assert lost(done.model) < 0.6 * lost(plain.model)
+
+
+def test_second_moments_beyond_the_limit_are_left_out() -> None:
+    graph = Graph(matrices()[0])
+    layers = graph.layers()
+    assert set(second_moments(graph, layers)) == {"x"}
+    assert not second_moments(graph, layers, limit=4 * 96 * 96 - 1)
+    made = rounded_in_order(np.ones((4, 3), np.float32), 0, 2, np.zeros((4, 4), np.float32))
+    np.testing.assert_array_equal(made.values(), quantize_blocks(np.ones((4, 3), np.float32), 0, 2).values())
+
+
+def test_a_metric_bounds_what_the_score_falls() -> None:
+    data = samples(5)
+    (right,) = (np.asarray(found) for found in ReferenceEvaluator(network()).run(None, data[4]))
+    seen: list[int] = []
+
+    def score(answers: Any) -> float:
+        seen.append(len(answers))
+        return -float(np.abs(answers[0]["y"] - right).max())
+
+    free = opweld.quantize(network(), data, ranges="minmax")
+    lost = float(np.abs(opweld.compile(free.model).run(data[4])["y"] - right).max())
+    done = opweld.quantize(network(), data, ranges="minmax", metric=score, max_error=lost / 2)
+    assert np.abs(opweld.compile(done.model).run(data[4])["y"] - right).max() <= lost / 2
+    assert set(seen) == {1} and done.error is not None and free.error is not None and done.error < free.error
+
+
+def test_the_order_of_going_back_is_error_by_second_saved() -> None:
+    weights = quantize_weights(np.ones((2, 2), np.float32), 0)
+    versions = {node: Version("int8", weights) for node in (1, 2, 3)}
+    narrower = {node: Version("int8-weights", weights) for node in (1, 2, 3)}
+    budget = Budget(0.0, lambda _: 1.0, {1: 1.0, 2: 4.0, 3: 0.0}, narrower)
+    steps = steps_back(Setting(versions, {}), {1: 0.3, 2: 0.4, 3: 0.001}, budget)
+    assert [sorted(step.integer) for step in steps] == [[1, 2, 3], [1, 2], [2], [], [], [], []]
+    assert [sorted(step.versions) for step in steps[3:]] == [[1, 2, 3], [1, 2], [2], []]
+
+
+def test_older_opsets_are_converted_without_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    model.opset_import[0].version = 11
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((24, 4000), np.float32), "large"))
+    model.graph.node.append(onnx.helper.make_node("MatMul", ["f", "large"], ["more"]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("more", onnx.TensorProto.FLOAT, ["n", 4000]))
+    model.producer_name = "someone"
+    sizes: list[int] = []
+    plain = isolated.convert_version
+
+    def convert(given: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+        sizes.append(given.ByteSize())
+        return plain(given, opset)
+
+    monkeypatch.setattr(isolated, "convert_version", convert)
+    made = at_opset(model, 13)
+    assert made.opset_import[0].version == 13 and made.producer_name == "someone"
+    assert sizes and max(sizes) < 24 * 4000
+    feeds = samples()[0]
+    before, after = (ReferenceEvaluator(one).run(None, feeds) for one in (model, made))
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_a_bias_whose_steps_are_no_float32_stays_in_float() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 13]>
+        g (float[1, 2] x) => (float[1, 2] y) <float[2] b = {1, 2}> { y = Gemm (x, w, b) }""")
+    model.graph.initializer.append(numpy_helper.from_array(np.full((2, 2), 1e30, np.float32), "w"))
+    done = opweld.quantize(model, [{"x": np.array([[1e8, -1e7]], np.float32)}], ranges="minmax")
+    assert onnx.TensorProto.INT32 in {tensor.data_type for tensor in done.model.graph.initializer}
+    for tensor in done.model.graph.initializer:
+        assert np.isfinite(numpy_helper.to_array(tensor).astype(np.float64)).all()
+
+
 def test_wrong_options() -> None:
     with pytest.raises(OptionError, match="data"):
         opweld.quantize(network())
@@ -177,6 +355,10 @@ def test_wrong_options() -> None:
         opweld.quantize(network(), samples(), max_error=-1)
     with pytest.raises(OptionError, match="budget"):
         opweld.quantize(network(), precision="int8-weights", max_error=0.1)
+    with pytest.raises(OptionError, match="metric needs a budget"):
+        opweld.quantize(network(), samples(), metric=lambda _: 0.0)
+    with pytest.raises(OptionError, match="held-out"):
+        opweld.quantize(network(), precision="int8-weights", held_out=samples())
     with pytest.raises(OptionError, match="'nowhere'"):
         opweld.quantize(network(), samples(), keep=["nowhere"])
 

@@ -1,0 +1,98 @@
+"""A layer at a precision: its weights as integers, and a bias that makes up for what rounding them adds.
+
+Rounding weights moves the mean of a channel by the sum of its weights' errors times the means of what they multiply
+(Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opweld.quantize.calibrate import Observed
+from opweld.quantize.graph import Graph, Layer
+from opweld.quantize.rounding import rounded_in_order
+from opweld.quantize.scales import Affine, Weights, quantize_blocks, quantize_weights
+
+Array = NDArray[Any]
+Precision = Literal["int8", "int8-weights", "int4-weights"]
+Rounding = Literal["nearest", "gptq"]
+
+BLOCK = 32
+"""Weights of int4 that share a scale, along what is summed over."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A layer at a precision.
+
+    Attributes:
+        precision: `int8` where what it reads is integer too. weights: as integers.
+        bias: float32, where it is another one than the model's. rounding: how the weights were rounded.
+    """
+
+    precision: Precision
+    weights: Weights
+    bias: Array | None = None
+    rounding: Rounding = "nearest"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An assignment: the layers that are integers, by node, and the ranges of values. Other layers are floats."""
+
+    versions: Mapping[int, Version]
+    ranges: Mapping[str, Affine]
+
+    @property
+    def integer(self) -> set[int]:
+        """The layers that read integers."""
+        return {node for node, version in self.versions.items() if version.precision == "int8"}
+
+
+def version_of(
+    graph: Graph, layer: Layer, precision: Precision, rounding: Rounding = "nearest", observed: Observed | None = None
+) -> Version:
+    """A layer at a precision: int4 in blocks where its weights are a matrix, else int8 by channel; gathered rows are
+    stored weights at any precision."""
+    weights = graph.array(layer.weights)
+    if precision == "int4-weights" and layer.sums is not None and weights.ndim == 2:
+        moments = None if observed is None else observed.moments.get(layer.data)
+        if rounding == "gptq" and moments is not None:
+            made = rounded_in_order(weights, layer.sums, BLOCK, moments.sums)
+            return Version(precision, made, None, rounding)
+        return Version(precision, quantize_blocks(weights, layer.sums, BLOCK))
+    alone = precision if precision == "int8" and layer.data else "int8-weights"
+    return Version(alone, quantize_weights(weights, layer.axis))
+
+
+def unusable(graph: Graph, layers: Iterable[Layer]) -> dict[int, str]:
+    """Why a layer's weights or bias cannot be integers, by its node."""
+    found: dict[int, str] = {}
+    for layer in layers:
+        for name in (layer.weights, layer.bias):
+            if name and not np.isfinite(graph.array(name)).all():
+                found[layer.node] = f"{name!r} holds NaN or infinity"
+    return found
+
+
+def corrected(graph: Graph, layer: Layer, version: Version, observed: Observed) -> Version:
+    """With a bias that is less what rounding the weights adds; as it is where the layer takes none, or its channels
+    have no means."""
+    mean = observed.means.get((layer.data, layer.channels))
+    means = None if mean is None else mean.means()
+    if means is None or not layer.biased:
+        return version
+    wrong = version.weights.values().astype(np.float64) - graph.array(layer.weights)
+    if graph.nodes[layer.node].op_type == "Gemm":
+        shift = wrong @ means if layer.axis == 0 else means @ wrong
+    else:
+        taps = wrong.reshape(*wrong.shape[:2], -1).sum(axis=-1)
+        groups = len(means) // taps.shape[1]
+        each = means.reshape(groups, 1, taps.shape[1])
+        shift = (taps.reshape(groups, -1, taps.shape[1]) * each).sum(axis=-1).reshape(-1)
+    bias = graph.array(layer.bias) if layer.bias else np.zeros(len(shift), np.float32)
+    return replace(version, bias=(bias - shift).astype(np.float32))
