@@ -42,6 +42,8 @@ class Panel:
         buffer: where it lies. start: the first element that a grid iteration fetches of it.
         walked: bodies that outer loops are past. unroll: bodies of a group.
         elements: of a line. lines: that a group should fetch, 0 where that gains nothing. reason: why so many.
+        least: elements that a body has to fetch, so that each pass fetches its share; less than a line a group where
+            passes are many, whose groups fetch the same line several times rather than lines of the next pass.
     """
 
     buffer: str
@@ -51,10 +53,12 @@ class Panel:
     elements: int
     lines: int
     reason: str
+    least: int
 
     def fetch(self, lines: int) -> Fetch:
         """The fetches when each group of unrolled bodies fetches so many lines."""
         step = lines * self.elements // self.unroll
+        step = min(step, self.least) if lines == 1 else step
         return Fetch(self.buffer, self.start + self.walked * step, lines, step)
 
 
@@ -131,6 +135,8 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
         position = position * faster_axis.extent + faster_axis.dim
     start = _begin(offset, around[:slow]) + apart + position * share * elements
     held = None if extent is None else extent * panel * node.dtype.bytes
+    # Not less than an element: what a pass fetches at least, in lines, may be more than its share.
+    least = elements if share.constant is None else max(1, -(-share.constant * elements // total))
     wanted, reason = min(MOST_LINES, lines), f"lines of the next panel of {node.tensor} every {loop.unroll} bodies"
     if loop.unroll == 1:
         wanted, reason = 0, "a fetch in each body costs more than it gains"
@@ -138,9 +144,9 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
         wanted, reason = 0, f"{groups} groups of bodies a panel are few"
     elif held is not None and held < _SMALLEST_BYTES:
         wanted, reason = 0, f"the second-level cache keeps the {held:,} bytes of {node.tensor}"
-    elif share.constant is not None and share.constant * _MOST_REPEATS < groups:
-        wanted, reason = 0, f"{groups} groups of bodies would fetch {share} lines again and again"
-    return Panel(node.tensor, start, walked, loop.unroll, elements, wanted, reason)
+    elif share.constant is not None and share.constant * _MOST_REPEATS * elements < total:
+        wanted, reason = 0, f"{total} bodies would fetch {share} lines again and again"
+    return Panel(node.tensor, start, walked, loop.unroll, elements, wanted, reason, least)
 
 
 def _constant(offset: Dim, axis: Axis) -> int | None:

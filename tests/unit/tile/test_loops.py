@@ -114,6 +114,17 @@ def test_a_large_weight_is_fetched_ahead() -> None:
     assert innermost(small.kernel).fetches == ()
 
 
+def test_many_passes_over_a_panel_fetch_their_share_and_little_more() -> None:
+    """22 passes, each with 192 groups of bodies for 35 lines: a group steps by a part of a line."""
+    kernel = tune_loops(gemm(128, 768, 3072, 6, 16), V3)
+    ((fetch,), trips) = innermost(kernel).fetches, 768
+    share = trips * 16 / 22
+    assert fetch.lines == 1
+    assert share <= trips * fetch.step < 2 * share
+    many = tune_loops(gemm(2048, 768, 3072, 6, 16), V3)
+    assert innermost(many).fetches == ()
+
+
 def test_rows_that_are_counted_at_run_time_share_a_panel_as_expected() -> None:
     """Many passes over a panel share the next one; a single one fetches all, or as much as it may."""
     (item,) = compile_text(programs.dense("M", 768, 3072, programs.symbols(M="0 of x")), V4).kernels
