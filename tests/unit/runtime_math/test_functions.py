@@ -42,7 +42,7 @@ _FUNCTIONS: dict[str, tuple[Function, float]] = {
     "log1p": (np.log1p, 1.6),
     "expm1": (np.expm1, 1.5),
     "tanh": (np.tanh, 5.0),
-    "erf": (_erf, 1.7),
+    "erf": (_erf, 2.4),
     "sigmoid": (_sigmoid, 2.5),
     "softplus": (_softplus, 2.0),
     "sqrt": (np.sqrt, 0.5001),
