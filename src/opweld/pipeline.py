@@ -15,7 +15,7 @@ from opweld.backends import backend_of
 from opweld.build import artifact
 from opweld.build.cache import Cache
 from opweld.build.weights import NoWeights, Weights, WeightsFile
-from opweld.codegen.backend import Compiled, CompiledModel, CompiledSegment
+from opweld.codegen.backend import Compiled, CompiledModel, CompiledSegment, Stages
 from opweld.frontend.program import Description, Program
 from opweld.frontend.states import keep_states
 from opweld.frontends import source_of
@@ -55,10 +55,12 @@ def generate(
     target: TargetMachine,
     weights: Weights,
     stage: Stage = plain,
+    stages: Stages[Any] | None = None,
 ) -> Generated:
-    """Compiles the programs with the target's backend, which writes their constants into `weights`."""
+    """Compiles the programs with the target's backend, which writes their constants into `weights`. `stages`: those of
+    that backend, where they prepare something or write the code afterwards."""
     flow, description, ledger = source.flow, source.description, source.ledger
-    stages = backend_of(target).stages()
+    stages = stages or backend_of(target).stages()
     entries: dict[str, VariantEntry] = {}
 
     def compiled_variant(program: TensorProgram, inputs: Sequence[str]) -> Compiled[Any]:
@@ -169,7 +171,7 @@ def build_artifact(
         ledger = source.ledger
         external = {name: cache.file_digest(origin.folder / name) for name in source.external}
         with WeightsFile(images) as weights:
-            made = generate(source, options, target, weights, reported)
+            made = generate(source, options, target, weights, reported, stages)
         built = Built(folder, external, made, ledger)
         if check:
             built.check()

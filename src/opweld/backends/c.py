@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from opweld.build.artifact import HEADERS, MODULE, RUNTIME, SOURCES, WEIGHTS
 from opweld.build.toolchain import Objects
 from opweld.build.workspace import temporary_folder
 from opweld.codegen.backend import BuildProgress, Compiled, CompiledModel, Stages
-from opweld.codegen.c.module import render_module
+from opweld.codegen.c.module import KernelFiles, common_text, render_module
 from opweld.fuse.blocks import join_blocks
 from opweld.fuse.outputs import own_outputs
 from opweld.fuse.pairs import join_pairs
@@ -36,6 +36,7 @@ from opweld.tile.assemble import assemble
 from opweld.tile.kernels import Plan, Scheduled, realise, schedule, schedules_of
 from opweld.tile.module import Module, ModuleVariant, Segment
 from opweld.tile.recorded import recorded
+from opweld.tile.sizes import given_sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +87,24 @@ class CStages(Stages[ModuleVariant]):
     def __init__(self) -> None:
         self._runtime: Future[Path] | None = None
         """The runtime, on its way."""
+        self._begun: tuple[Objects, KernelFiles] | None = None
+        """What is built of kernels while programs are still compiled."""
 
-    @contextmanager
+    @contextlib.contextmanager
     def preparing(self, target: Target) -> Generator[None]:
-        """Compiles the runtime, of which the first model on a machine would have to wait a second."""
-        with temporary_folder() as folder, ThreadPoolExecutor(1) as pool:
+        """Compiles the runtime, of which the first model on a machine would have to wait a second, and the headers of
+        kernels; then each file of kernels as soon as it is complete."""
+        with temporary_folder() as folder, ThreadPoolExecutor(1) as pool, self._objects(target) as objects:
+            objects.prepare()
             self._runtime = pool.submit(build_runtime, folder / RUNTIME, target)
-            yield
+            self._begun = objects, KernelFiles(target, objects.add)
+            try:
+                yield
+            finally:
+                self._begun = None
+
+    def _objects(self, target: Target) -> Objects:
+        return Objects(target=target, headers=c_headers(), common=common_text(target))
 
     def compile(
         self,
@@ -107,7 +119,13 @@ class CStages(Stages[ModuleVariant]):
         """See `Stages`."""
         made = realise_program(program, target, expected, ledger, stage)
         name, placed, kernels = program.name, made.placed, made.kernels
-        variant = stage("assemble", assemble, name, made.program, placed, kernels, weights, expected, ledger, inputs)
+        sized = [given_sizes(item.kernel) for item in kernels]
+        if self._begun is not None:
+            # The C compiler begins with them while weights are packed and the next variant is compiled.
+            stage("kernels", self._begun[1].add_all, [kernel for kernel, _ in sized])
+        variant = stage(
+            "assemble", assemble, name, made.program, placed, kernels, sized, weights, expected, ledger, inputs
+        )
         entries, buffers = recorded(variant, kernels, placed.storages, expected, ledger)
         schedules = schedules_of(made.program, made.plans, ledger)
         return Compiled(name, program.guards, variant, entries, buffers, schedules)
@@ -117,9 +135,13 @@ class CStages(Stages[ModuleVariant]):
     ) -> tuple[str, ...]:
         """The C text, what the C compiler makes of it, and the runtime that opens that."""
         module = module_of(model, target)
-        # The C compiler begins with what is written while the rest still is.
-        with Objects(target=target, headers=c_headers()) as objects:
-            sources = stage("render", render_module, module, target, objects.add)
+        with contextlib.ExitStack() as stack:
+            if self._begun is None:
+                objects = stack.enter_context(self._objects(target))
+                kernels = KernelFiles(target, objects.add)
+            else:
+                objects, kernels = self._begun
+            sources = stage("render", render_module, module, target, kernels)
             # Text first: debuggers warn of code that is older than it.
             _write_texts(folder / SOURCES, {**module_headers(), **sources})
             _write_texts(folder / HEADERS, public_headers())

@@ -25,5 +25,5 @@ def build_runtime(out: Path, target: Target) -> Path:
         target = dataclasses.replace(Target.of("x86-64-v3"), triple=target.triple)
         flags.append("-mcpu=baseline" if Compiler.find().is_zig else "-march=x86-64")
     headers = {name: text for name, text in c_headers().items() if name in _HEADERS}
-    build_shared(c_sources(), out, target=target, headers=headers, flags=flags, keep=True)
+    build_shared(c_sources(), out, target=target, headers=headers, flags=flags, jobs=1, keep=True)
     return out

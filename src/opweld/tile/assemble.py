@@ -15,7 +15,7 @@ from opweld.tensor.program import PutWeights, TensorProgram
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import Launch, Memory, ModuleVariant, StateMemory
 from opweld.tile.phases import arrange
-from opweld.tile.sizes import given_sizes
+from opweld.tile.sizes import Sized
 
 
 def assemble(
@@ -23,13 +23,14 @@ def assemble(
     program: TensorProgram,
     placed: Placed,
     scheduled: Sequence[Scheduled],
+    sized: Sequence[Sized],
     weights: PutWeights,
     expected: Expected,
     ledger: Ledger,
     names: Sequence[str],
 ) -> ModuleVariant:
-    """The launches of one variant, phase by phase. `program.outputs` each own their memory; `names` are the inputs of
-    the segment, in order: those of the program and maybe others."""
+    """The launches of one variant, phase by phase. `sized`: what is launched of each of `scheduled`. `program.outputs`
+    each own their memory; `names` are the inputs of the segment, in order: those of the program and maybe others."""
     inputs = {value: position for position, value in enumerate(names)}
     states = {state.output: state for state in program.states}
     given = [(public, value) for public, value in program.outputs if public not in states]
@@ -41,7 +42,8 @@ def assemble(
         if root not in inputs and root not in outputs and root not in placed.constants
     }
     phases = arrange(scheduled, {root: expected(size) for root, size in sizes.items()}, ledger)
-    ordered = [(phase, scheduled[position]) for phase, members in enumerate(phases) for position in members]
+    order = [(phase, position) for phase, members in enumerate(phases) for position in members]
+    ordered = [(phase, scheduled[position]) for phase, position in order]
     lives: dict[str, tuple[int, int]] = {}
     for phase, item in ordered:
         for buffer in item.kernel.buffers:
@@ -59,7 +61,7 @@ def assemble(
             memory.append(Memory("output", index=outputs[root], name=root))
         else:
             memory.append(Memory("arena", size=sizes[root], first=first, last=last, name=root))
-    kernels = [given_sizes(item.kernel) for _, item in ordered]
+    kernels = [sized[position] for _, position in order]
     launches = tuple(
         Launch(
             kernel,

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from opweld.tensor.bounds import lower_constant
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Symbol, Value
 from opweld.tensor.expr import Expr, transform
 from opweld.tile.tile import Kernel, Loop, Statement, Tile, dims_of_kernel, map_operands, walk_statements
 
+Sized: TypeAlias = tuple[Kernel, tuple[Dim, ...]]
+"""A kernel, and what each of its sizes is bound to."""
 
-def given_sizes(kernel: Kernel) -> tuple[Kernel, tuple[Dim, ...]]:
+
+def given_sizes(kernel: Kernel) -> Sized:
     """The kernel that is given what it would divide, and what each of its sizes is bound to: polynomials of the sizes
     that it had."""
     bound: dict[Symbol, Dim] = {symbol: symbol.dim for symbol in kernel.sizes}

@@ -67,6 +67,35 @@ def test_objects_begin_before_all_sources_are_there(tmp_path: Path, runs: list[l
     assert found == compile_objects(sources, target=NATIVE, headers=HEADERS, cache=cache)
 
 
+def test_what_files_have_in_common_is_compiled_once(tmp_path: Path, runs: list[list[str]]) -> None:
+    common = '#include "export.h"\n'
+    sources = {"one.c": function("one", 1), "two.c": function("two", 2), "other.c": "int other(void) { return 3; }"}
+    with Objects(target=NATIVE, headers=HEADERS, cache=Cache(tmp_path / "cache"), common=common) as objects:
+        objects.prepare()
+        objects.link(sources, tmp_path / "a.so")
+    library = ctypes.CDLL(str(tmp_path / "a.so"))
+    assert (library.one(), library.two()) == (1, 2)
+    made = {run[run.index("-o") + 1]: run for run in runs}
+    assert "c-header" in made["common.h.pch"] and len(runs) == 5
+    with_it = [out for out, run in made.items() if "-include-pch" in run]
+    assert sorted(with_it) == ["one.o", "two.o"]
+
+
+def test_files_compile_without_what_they_have_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the compiler takes no precompiled header."""
+    real = subprocess.run
+
+    def refuse(command: Any, **arguments: Any) -> Any:
+        return real(["false"] if "c-header" in command else command, **arguments)
+
+    monkeypatch.setattr("subprocess.run", refuse)
+    sources = {"one.c": function("one", 1)}
+    cache, common = Cache(tmp_path / "cache"), '#include "export.h"\n'
+    with Objects(target=NATIVE, headers=HEADERS, cache=cache, common=common) as objects:
+        objects.link(sources, tmp_path / "a.so")
+    assert ctypes.CDLL(str(tmp_path / "a.so")).one() == 1
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_objects_that_another_process_removes_are_linked_all_the_same(
     tmp_path: Path, runs: list[list[str]], keep: bool

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opweld.codegen.c.literals import comment_text, integer_literal, number_literal
-from opweld.codegen.c.module import render_module
+from opweld.codegen.c.module import KernelFiles, render_module
 from opweld.codegen.c.operators import MEMORY
 from opweld.codegen.c.render import render_body, render_kernel
 from opweld.errors import UnsupportedError
@@ -127,9 +127,22 @@ def test_files_are_handed_on_while_others_are_written(monkeypatch: pytest.Monkey
             names.append(name)
             texts.append(text)
 
-        files = render_module(module, machine(16), seen)
+        files = render_module(module, machine(16), KernelFiles(machine(16), seen))
         assert dict(zip(names, texts, strict=True)) == files
         assert len(names) == count + 1 and names[-1] == "module.c"
+
+
+def test_a_variant_hands_on_what_is_worth_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = [gemm(16, 32, depth) for depth in (8, 16, 24, 32)]
+    for fewest, first, second in ((1, 2, 3), (1_000_000, 0, 0)):
+        monkeypatch.setattr("opweld.codegen.c.module._FEWEST_CHARACTERS", fewest)
+        seen: list[str] = []
+        files = KernelFiles(machine(16), lambda name, text, seen=seen: seen.append(text))
+        files.add_all(kernels[:2])  # two halves, for two compilers
+        assert len(seen) == first
+        files.add_all(kernels)
+        assert len(seen) == second
+        assert len(re.findall(r"^void opw_", "".join(files.files("").values()), re.MULTILINE)) == 4
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")

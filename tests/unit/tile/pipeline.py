@@ -25,6 +25,7 @@ from opweld.tensor.verify import verify
 from opweld.tile.assemble import assemble
 from opweld.tile.launches import verify_launches
 from opweld.tile.module import ModuleVariant
+from opweld.tile.sizes import given_sizes
 from tests.unit.tile.interpreter import Block, run_kernel
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +51,8 @@ class Compiled(Realised):
 
         expected = expected_sizes(self.program)
         names = [value.name for value in self.program.inputs]
-        made = assemble("test", self.program, self.placed, self.kernels, keep, expected, self.ledger, names)
+        sized = [given_sizes(item.kernel) for item in self.kernels]
+        made = assemble("test", self.program, self.placed, self.kernels, sized, keep, expected, self.ledger, names)
         verify_launches(made, self.kernels)
         return made, images
 

@@ -27,29 +27,37 @@ def unheeded(name: str, text: str) -> None:
 
 
 _FILE_CHARACTERS = 100_000
+"""Of a file that is complete."""
+_FEWEST_CHARACTERS = 25_000
+"""Of a file that is complete because no other kernel may come for a while: a file costs 0.05 s beside its kernels."""
 _PLACEHOLDER = "kernel_name"
 
 
-def render_module(module: Module, target: Target, finished: Finished = unheeded) -> dict[str, str]:
-    """C text by file name. Kernels that are the same, up to names from the model, are rendered once. `finished` takes
-    each file as soon as it is complete.
+def render_module(module: Module, target: Target, kernels: KernelFiles | None = None) -> dict[str, str]:
+    """C text by file name. Kernels that are the same, up to names from the model, are rendered once. `kernels`: files
+    with some or all of the module's kernels already in them.
 
     Raises ValueError when a kernel or table breaks the rules of `schedule`."""
-    kernels = _Kernels(target.vector_lanes_f32, finished)
+    kernels = kernels or KernelFiles(target)
     for variant in module.variants:
         for launch in variant.launches:
             kernels.add(launch.kernel)
-    files = kernels.files()
-    files["module.c"] = _module_file(module, kernels)
-    finished("module.c", files["module.c"])
-    return files
+    return kernels.files(_module_file(module, kernels))
 
 
-class _Kernels:
-    """Kernels by content: equal texts have one name, that of the first: debuggers and profilers show it."""
+def common_text(target: Target) -> str:
+    """How every file of kernels begins."""
+    return f'#define OPW_LANES {target.vector_lanes_f32}\n#include "opweld_kernel.h"\n'
 
-    def __init__(self, lanes: int, finished: Finished) -> None:
-        self._lanes = lanes
+
+class KernelFiles:
+    """Kernels by content, in files that are complete one after the other: equal texts have one name, that of the first:
+    debuggers and profilers show it."""
+
+    def __init__(self, target: Target, finished: Finished = unheeded) -> None:
+        """`finished` takes each file as soon as it is complete."""
+        self._lanes = target.vector_lanes_f32
+        self._common = common_text(target)
         self._finished = finished
         self._files: dict[str, str] = {}
         self._open: list[str] = []
@@ -83,6 +91,13 @@ class _Kernels:
                 self._close(self._open)
                 self._open = []
 
+    def add_all(self, kernels: Iterable[Kernel]) -> None:
+        """Renders the kernels of a variant. Those that are worth a file do not wait for the next variant's."""
+        for kernel in kernels:
+            self.add(kernel)
+        if self._characters(self._open) >= _FEWEST_CHARACTERS:
+            self._close_rest()
+
     def name(self, kernel: Kernel) -> str:
         """The C name of an added kernel."""
         return self._names[kernel]
@@ -92,9 +107,14 @@ class _Kernels:
         """Every C name, in order of first use."""
         return list(self._texts)
 
-    def files(self) -> dict[str, str]:
-        """Files of about equal size: including the headers costs as much as compiling several kernels. What would be
-        one file is two, for two compilers."""
+    def files(self, module: str) -> dict[str, str]:
+        """All files by name, that of the module's tables, `module.c`, the last."""
+        self._close_rest()
+        self._finished("module.c", module)
+        return {**self._files, "module.c": module}
+
+    def _close_rest(self) -> None:
+        """What would be one file is two, for two compilers."""
         rest, self._open = self._open, []
         if not self._files and len(rest) > 1:
             half = next(n for n in range(1, len(rest)) if 2 * self._characters(rest[: n + 1]) > self._characters(rest))
@@ -102,7 +122,6 @@ class _Kernels:
             rest = rest[half:]
         if rest:
             self._close(rest)
-        return self._files
 
     def _characters(self, names: Sequence[str]) -> int:
         return sum(len(self._texts[name]) for name in names)
@@ -116,13 +135,13 @@ class _Kernels:
     def _file(self, names: Sequence[str]) -> str:
         called = sorted(set[str]().union(*(self._calls[name] for name in names)))
         calls = '#include "opweld_extern.h"\n' if called else ""
-        head = f'#define OPW_LANES {self._lanes}\n#include "opweld_kernel.h"\n{calls}\n'
+        head = f"{self._common}{calls}\n"
         # Several functions may be of one text.
         own = "".join(f"{text}\n" for text in dict.fromkeys(EXTERNS[name].source for name in called) if text)
         return head + own + "\n".join(self._texts[name] for name in names)
 
 
-def _module_file(module: Module, kernels: _Kernels) -> str:
+def _module_file(module: Module, kernels: KernelFiles) -> str:
     parts = ['#include "opweld_abi.h"\n#include "opweld_bind.h"\n\n']
     parts.extend(f"OPW_DECLARE_KERNEL({name});\n" for name in kernels.names)
     if len(module.segments) == 1:
@@ -157,7 +176,7 @@ def _states(module: Module) -> list[str]:
     return [f"{{{places[state.input]}, {-1 if state.axis is None else state.axis}}}" for state in module.states]
 
 
-def _segment_tables(prefix: str, segment: Segment, kernels: _Kernels) -> str:
+def _segment_tables(prefix: str, segment: Segment, kernels: KernelFiles) -> str:
     """The tables of a segment's inputs and variants; their names start with the prefix."""
     signatures = _signatures(segment)
     free_ranks = frozenset(name for name, values in signatures.items() if _rank(values) < 0)
@@ -203,7 +222,7 @@ def _inputs(segment: Segment, signatures: Mapping[str, list[Input]]) -> list[str
 class _FlowTables:
     """The tables of a program of several segments. Values are numbered as they are met, the inputs first."""
 
-    def __init__(self, module: Module, kernels: _Kernels) -> None:
+    def __init__(self, module: Module, kernels: KernelFiles) -> None:
         self._module = module
         self._kernels = kernels
         self._numbers = {name: number for number, name in enumerate(module.input_names)}
