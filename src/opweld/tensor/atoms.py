@@ -5,13 +5,15 @@ Properties of an atom, such as its bounds, are methods, so that polynomials and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from opweld.tensor.intern import current
 from opweld.tensor.polynomial import ZERO, Dim, DimLike, Monomial, TooLargeError, as_dim, make
 
 if TYPE_CHECKING:
     from opweld.tensor.expr import Expr
+
+Made = TypeVar("Made", bound="Atom")
 
 MAX_TEXT = 4000
 """Characters of a division, remainder, minimum or maximum as printed, which is the size of the whole tree of them."""
@@ -22,11 +24,18 @@ class Atom:
 
     `key` is its place in the order of atoms, which is first that of kinds (`rank`), `text` what it is printed as."""
 
-    __slots__ = ("key", "text")
+    __slots__ = ("_dim", "key", "text")
     rank: ClassVar[int] = 0
     is_remainder: ClassVar[bool] = False
     key: tuple[int, str, int]
     text: str
+    _dim: Dim | None
+
+    def __new__(cls: type[Made], *_: object) -> Made:
+        """An atom whose fields are still to be set."""
+        made = object.__new__(cls)
+        made._dim = None
+        return made
 
     def __repr__(self) -> str:
         return self.text
@@ -34,7 +43,10 @@ class Atom:
     @property
     def dim(self) -> Dim:
         """The polynomial that is just this atom."""
-        return make({(self,): 1})
+        found = self._dim
+        if found is None:
+            found = self._dim = make({(self,): 1})
+        return found
 
     def inside(self) -> frozenset[Atom]:
         """The atom and all atoms inside it; for a run-time value, those of its index expressions too."""

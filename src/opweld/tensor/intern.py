@@ -28,8 +28,8 @@ _numbers: dict[int, Dim] = {}
 
 
 class Tables:
-    """What one compilation has made, by content: polynomials, integers, atoms, expressions, axes for comparison,
-    the simpler form of expressions, and the text of kernels.
+    """What one compilation has made, by content: polynomials (by terms in any order they came in), integers, atoms,
+    expressions, axes for comparison, the simpler form of expressions, and the text of kernels.
 
     `count` numbers atoms, from zero in every compilation: names and orders that depend on it are the same every
     time."""

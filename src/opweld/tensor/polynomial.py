@@ -96,31 +96,42 @@ class Dim:
         other = as_dim(other)
         if not other.terms:
             return self
+        if not self.terms:
+            return other
         total = dict(self.terms)
         for monomial, coefficient in other.terms:
             total[monomial] = total.get(monomial, 0) + coefficient
         return make(total)
 
     def __neg__(self) -> Dim:
-        return _interned(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
+        return self._times(-1)
+
+    def _times(self, number: int) -> Dim:
+        """The product with an integer: the same terms in the same order, with nothing new to join."""
+        if not number:
+            return ZERO
+        return _interned(tuple((monomial, number * coefficient) for monomial, coefficient in self.terms))
 
     def __sub__(self, other: DimLike) -> Dim:
         return self + -as_dim(other)
 
     def __mul__(self, other: DimLike) -> Dim:
         other = as_dim(other)
-        if self.terms and other.terms:
-            # terms are in order of their degrees
-            degree = len(self.terms[0][0]) + len(other.terms[0][0])
-            if degree > MAX_DEGREE or len(self.terms) * len(other.terms) > 8 * MAX_TERMS:
-                raise TooLargeError(
-                    f"the product of two sizes of {len(self.terms)} and {len(other.terms)} terms has degree {degree}, "
-                    f"which is more than opweld computes with ({8 * MAX_TERMS} terms, degree {MAX_DEGREE})"
-                )
+        for one, two in ((self, other), (other, self)):
+            number = one.constant
+            if number is not None:
+                return two if number == 1 else two._times(number)
+        # terms are in order of their degrees
+        degree = len(self.terms[0][0]) + len(other.terms[0][0])
+        if degree > MAX_DEGREE or len(self.terms) * len(other.terms) > 8 * MAX_TERMS:
+            raise TooLargeError(
+                f"the product of two sizes of {len(self.terms)} and {len(other.terms)} terms has degree {degree}, "
+                f"which is more than opweld computes with ({8 * MAX_TERMS} terms, degree {MAX_DEGREE})"
+            )
         total: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in other.terms:
-                monomial = tuple(sorted(left + right, key=atom_key))
+                monomial = tuple(sorted(left + right, key=atom_key)) if left and right else left or right
                 total[monomial] = total.get(monomial, 0) + a * b
         return make(total)
 
@@ -164,9 +175,11 @@ class Dim:
             return self
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
-            term = as_dim(coefficient)
-            for atom in monomial:
-                term = term * atom.substituted(mapping, on_value)
+            new = [atom.substituted(mapping, on_value) for atom in monomial]
+            if all(made is atom.dim for made, atom in zip(new, monomial, strict=True)):
+                total[monomial] = total.get(monomial, 0) + coefficient
+                continue
+            term = product(new) * coefficient
             for made, factor in term.terms:
                 total[made] = total.get(made, 0) + factor
         return make(total)
@@ -203,7 +216,12 @@ def _monomial_key(item: tuple[Monomial, int]) -> tuple[int, tuple[tuple[int, str
 
 def make(total: dict[Monomial, int]) -> Dim:
     """The polynomial with these coefficients by monomial, whose atoms are in order; divisions are joined with their
-    remainders."""
+    remainders. Sums are made again and again: what terms in this order are is remembered."""
+    dims, terms = current.get().dims, tuple(total.items())
+    return dims.get(terms) or dims.setdefault(terms, _made(total))
+
+
+def _made(total: dict[Monomial, int]) -> Dim:
     if 0 in total.values():
         total = {monomial: c for monomial, c in total.items() if c}
     remainder = _remainder_in(total)
