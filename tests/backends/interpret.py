@@ -21,7 +21,7 @@ import numpy as np
 from opweld.backends.flow import flow_of
 from opweld.build.artifact import WEIGHTS, Manifest
 from opweld.codegen.backend import Backend, BuildProgress, Compiled, CompiledModel, Stages
-from opweld.errors import AssumptionError, OptionError, UnsupportedError
+from opweld.errors import AssumptionError, OptionError
 from opweld.ledger import Ledger
 from opweld.record import KernelEntry
 from opweld.runtime import dtypes
@@ -29,6 +29,7 @@ from opweld.runtime.flow import Flow, Stack, walk
 from opweld.runtime.opened import Opened
 from opweld.runtime.plan import Array, PlanDescription, Step, Visit
 from opweld.runtime.profile import Clocked
+from opweld.runtime.state import State
 from opweld.schedule.expected import Expected
 from opweld.stages import Form, Stage
 from opweld.target import TargetMachine
@@ -38,6 +39,7 @@ from opweld.tensor.parse import parse_program
 from opweld.tensor.program import PutWeights, TensorProgram, item_outputs
 from opweld.tensor.text import print_program
 from opweld.tensor.verify import verify
+from tests.backends.kept import Kept
 
 ENTRY_POINTS = {
     "opweld.targets": {"interpret": "tests.backends.interpret:BACKEND"},
@@ -83,8 +85,6 @@ class InterpreterStages(Stages[Text]):
         stage: Stage,
     ) -> Compiled[Text]:
         """One kernel, for which nothing is decided."""
-        if program.states:
-            raise UnsupportedError("the interpreter keeps nothing between runs: compile the model without states")
         text = stage("print", print_program, program)
         constants = {
             constant.name: weights(
@@ -194,8 +194,32 @@ class Interpreted(Opened):
         spans = [(one.begin - began, one.end - began, one.end - one.begin, 1) for one in ran]
         return outputs, Clocked(wall, np.array([spans], np.int64).reshape(1, len(ran), 4))
 
+    def new_state(self, shapes: Sequence[tuple[int, ...]]) -> Kept:
+        """See `Opened`."""
+        return Kept(self, shapes)
+
+    def run_state(self, arrays: list[Array], state: State) -> list[Array]:
+        """See `Opened`."""
+        assert isinstance(state, Kept)
+        self.check_shapes(arrays)
+        with state.taken() as kept:
+            try:
+                made = self._walk([*arrays, *kept], [])
+            except AssumptionError as error:
+                raise self.explained(error, arrays, state) from None
+            becomes, named = {info.output for info in state.infos}, list(zip(self._flow.results, made, strict=True))
+            state.become({name: array for name, array in named if name in becomes})
+        return [array for name, array in named if name not in becomes]
+
     def _run(self, arrays: list[Array], ran: list[_Ran]) -> list[Array]:
         self.check_shapes(arrays)
+        try:
+            return self._walk(arrays, ran)
+        except AssumptionError as error:
+            raise self.explained(error, arrays) from None
+
+    def _walk(self, arrays: list[Array], ran: list[_Ran]) -> list[Array]:
+        """The results of the flow, in memory of their own."""
 
         def take(number: int, values: Mapping[str, Array]) -> tuple[int, Mapping[str, Array]]:
             begin = time.monotonic_ns()

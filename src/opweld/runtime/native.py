@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +15,12 @@ from opweld.errors import ArtifactError, AssumptionError
 from opweld.runtime import dtypes
 from opweld.runtime.bind import Module, Plan, runtime_error
 from opweld.runtime.library import MESSAGE_BYTES, OK, address
+from opweld.runtime.native_state import NativeState
 from opweld.runtime.opened import Choose, Opened
 from opweld.runtime.outputs import Outputs
 from opweld.runtime.plan import Array, Entered, PlanDescription, Seen
 from opweld.runtime.profile import TIMING_FIELDS, Clocked
-from opweld.runtime.state import Capacity, State, new_state
+from opweld.runtime.state import State
 from opweld.runtime.visits import clock_call, plan_of_call, watch_call
 from opweld.runtime.watch import run_watched
 
@@ -128,16 +129,18 @@ class Native(Opened):
             entered(self._module.describe(plan).variant, arrays)
         return run_watched(self._module, plan, arrays, seen)
 
-    def new_state(self, capacity: Capacity, dims: Mapping[str, int] | None) -> State:
+    def new_state(self, shapes: Sequence[tuple[int, ...]]) -> NativeState:
         """See `Opened`."""
-        return new_state(self._module, self.manifest.states, capacity, dims)
+        return NativeState(self, self._module, shapes)
 
     def run_state(self, arrays: list[Array], state: State) -> list[Array]:
         """See `Opened`."""
+        assert isinstance(state, NativeState)
         try:
-            kinds = state.begin(self._module, arrays, self.threads, self._module.n_outputs)
+            kinds = state.begin(arrays, self.threads, self._module.n_outputs)
         except AssumptionError as error:
-            raise self._explained(error, arrays, state) from None
+            self.check_shapes(arrays)
+            raise self.explained(error, arrays, state) from None
         try:
             # Equal ones are one object, by which the memory of outputs is found again.
             outputs = self._outputs.make(self._kinds.setdefault(kinds, kinds))
@@ -146,22 +149,6 @@ class Native(Opened):
             raise
         state.run(arrays, outputs)
         return outputs
-
-    def _explained(self, error: AssumptionError, arrays: list[Array], state: State) -> AssumptionError:
-        """What does not fit: the inputs, or what is left of a capacity."""
-        self.check_shapes(arrays)
-        used = ", ".join(
-            f"{name} {length} of {state.memory(name).shape[info.axis or 0]}"
-            for info in self.manifest.states
-            for name, length in state.lengths.items()
-            if name == info.name
-        )
-        grown = f"; of the states are in use: {used}; state.copy(capacity=N) makes one with more room" if used else ""
-        return AssumptionError(f"{error}; the inputs are {self._shapes(arrays)}{grown}")
-
-    def _shapes(self, arrays: list[Array]) -> str:
-        fed = zip(self.manifest.inputs, arrays, strict=True)
-        return ", ".join(f"{info.name} {array.shape}" for info, array in fed)
 
     def _plan(self, arrays: list[Array]) -> Plan:
         return self._bind(arrays, [array.shape for array in arrays])
@@ -177,7 +164,7 @@ class Native(Opened):
         try:
             return self._module.make(key, arrays, self.threads)
         except AssumptionError as error:
-            raise AssumptionError(f"{error}; the inputs are {self._shapes(arrays)}") from None
+            raise self.explained(error, arrays) from None
 
     def _execute(self, plan: Plan, arrays: list[Array], outputs: Sequence[Array]) -> None:
         try:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from opweld.build.artifact import Manifest
-from opweld.errors import UnsupportedError
+from opweld.errors import AssumptionError, UnsupportedError
 from opweld.runtime import dtypes
 from opweld.runtime.feed import check_shape
 from opweld.runtime.plan import Array, Entered, PlanDescription, Seen
 from opweld.runtime.profile import Clocked
-from opweld.runtime.state import Capacity, State
+from opweld.runtime.state import State
 
 Kinds: TypeAlias = "Sequence[tuple[tuple[int, ...], np.dtype[Any]]]"
 """Shape and dtype of each output."""
@@ -69,12 +69,16 @@ class Opened(ABC):
         """Whether some variant takes these shapes; of a model with dynamic control flow, of its first segment."""
         ...
 
-    def new_state(self, capacity: Capacity, dims: Mapping[str, int] | None) -> State:
-        """Values that live between runs, see `Session.new_state`. Raises UnsupportedError where none can."""
+    def new_state(self, shapes: Sequence[tuple[int, ...]]) -> State:
+        """The values of `manifest.states`, which live between runs; `shapes` of their memory, capacities included.
+
+        Raises InputError where there is no memory, UnsupportedError where the backend keeps nothing."""
         self._refuse("keeps nothing between runs")
 
     def run_state(self, arrays: list[Array], state: State) -> list[Array]:
-        """The outputs of a run that finds what the one before it kept, see `Session.run`."""
+        """The outputs of a run that finds what the one before it kept in a state of this artifact, and writes it.
+
+        Raises what `run` does, StateError where another run has the state or it is lost."""
         self._refuse("keeps nothing between runs")
 
     def plan(self, arrays: list[Array]) -> PlanDescription:
@@ -94,6 +98,14 @@ class Opened(ABC):
         """Raises InputError for a shape that the model does not declare."""
         for info, rank, array in zip(self.manifest.inputs, self.ranks, arrays, strict=True):
             check_shape(info.name, array.shape, rank, info.shape)
+
+    def explained(self, error: AssumptionError, arrays: Sequence[Array], state: State | None = None) -> AssumptionError:
+        """The error, with what does not fit: the inputs, or what is left of a state's capacity."""
+        fed = zip(self.manifest.inputs, arrays, strict=True)
+        text = f"{error}; the inputs are {', '.join(f'{info.name} {array.shape}' for info, array in fed)}"
+        if state is not None and state.in_use:
+            text += f"; of the states are in use: {state.in_use}; state.copy(capacity=N) makes one with more room"
+        return AssumptionError(text)
 
     def _refuse(self, what: str) -> NoReturn:
         raise UnsupportedError(

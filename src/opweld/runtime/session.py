@@ -16,7 +16,7 @@ from opweld.runtime.opened import Kinds
 from opweld.runtime.plan import Array, Entered, PlanDescription, Seen
 from opweld.runtime.profile import Clocked, Profile, profile_of
 from opweld.runtime.runtimes import opened
-from opweld.runtime.state import Capacity, State
+from opweld.runtime.state import Capacity, State, shapes_of
 from opweld.runtime.structure import Numbers, put_together, take_apart
 
 _USABLE: Final = 0x101
@@ -96,7 +96,7 @@ class Session:
         """
         if not self._states:
             raise InputError(_NO_STATES)
-        return self._opened.new_state(capacity, dims)
+        return self._opened.new_state(shapes_of(self._states, capacity, dims))
 
     def run_tensors(self, feeds: Mapping[str, Any]) -> list[Array]:
         """Like `run`, but returns what compiled code gives: the arrays of `manifest.outputs`."""
@@ -204,6 +204,8 @@ class Session:
         if state is None:
             names = _list(tuple(info.name for info in self._states))
             raise InputError(f"the model keeps {names} between runs: make a state with new_state(), and run with it")
+        if state.opened is not self._opened:
+            raise InputError("the state was made by another session; make one with this session's new_state()")
         return self._opened.run_state(self._feed(feeds)[0], state)
 
     def _feed(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[Any]]:

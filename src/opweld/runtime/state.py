@@ -1,74 +1,42 @@
-"""Values that live between runs, in memory of their own: what `Session.new_state` makes and `Session.run` writes."""
+"""Values that live between runs, in memory of their own: what `Session.new_state` makes and `Session.run` writes.
+
+Here is what all backends' states have in common; where the values lie is the backend's. Imports NumPy only."""
 
 from __future__ import annotations
 
-import ctypes
-import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from opweld.errors import InputError, StateError
+from opweld.errors import InputError
 from opweld.interface import StateInfo, shape_text
 from opweld.runtime import dtypes
-from opweld.runtime.bind import Module, runtime_error
-from opweld.runtime.library import MESSAGE_BYTES, OK, STATE_BUSY, STATE_LOST, Tensor, address
 from opweld.runtime.plan import Array
+
+if TYPE_CHECKING:  # which opens artifacts that have states
+    from opweld.runtime.opened import Opened
 
 Capacity: TypeAlias = "int | Mapping[str, int] | None"
 """How long what grows may become: one number for all, or by name."""
 
-Kinds: TypeAlias = "tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]"
-"""Shape and dtype of each output."""
 
-
-class _Memory:
-    """What the runtime made, freed when neither a state nor an array of its values is left."""
-
-    def __init__(self, module: Module, handle: int) -> None:
-        # The module must outlive the state: the finalizer refers to it.
-        weakref.finalize(self, _free, module, handle).atexit = False
-
-
-class State:
+class State(ABC):
     """What a model keeps from one run to the next. One run at a time may use it; others need a state of their own.
 
     A run that fails leaves what grows as it was; where it had begun to overwrite a value that runs replace, the state
     is lost until it is reset or loaded.
 
     Attributes:
-        infos: its values, in the order of the model's inputs.
+        infos: its values, in the order of the model's inputs. shapes: of their memory, with capacities.
+        opened: the artifact whose runs may use it.
     """
 
-    def __init__(self, module: Module, infos: Sequence[StateInfo], shapes: Sequence[tuple[int, ...]]) -> None:
-        """Zeros, and empty where it grows; `shapes` with capacities. Raises InputError where there is no memory."""
-        self.infos = tuple(infos)
-        self._module = module
-        self._shapes = tuple(shapes)
-        self._message = ctypes.create_string_buffer(MESSAGE_BYTES)
-        tensors = (Tensor * len(self.infos))()
-        for tensor, shape in zip(tensors, shapes, strict=True):
-            tensor.rank = len(shape)
-            tensor.shape[: len(shape)] = shape
-        handle = ctypes.c_void_p()
-        library = module.library
-        status = library.opw_state_make(module.handle, tensors, ctypes.byref(handle), self._message, MESSAGE_BYTES)
-        if status != OK or handle.value is None:
-            raise runtime_error(status, self._message.value)
-        self.handle: int = handle.value
-        self._owner = _Memory(module, handle.value)
+    def __init__(self, opened: Opened, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Zeros, and empty where it grows."""
+        self.opened, self.infos, self.shapes = opened, opened.manifest.states, tuple(shapes)
         self._positions = {info.name: position for position, info in enumerate(self.infos)}
-        self._memory = tuple(map(self._whole, range(len(self.infos))))
-
-    def _whole(self, position: int) -> Array:
-        tensor, dtype = Tensor(), dtypes.numpy_dtype(self.infos[position].dtype)
-        self._module.library.opw_state_tensor(self.handle, position, ctypes.byref(tensor))
-        shape = self._shapes[position]
-        count = int(np.prod(shape, dtype=np.int64))
-        memory: Any = (ctypes.c_char * max(1, count * dtype.itemsize)).from_address(tensor.data)
-        memory.owner = self._owner  # as long as there is an array, there is its memory
-        return np.frombuffer(memory, dtype, count).reshape(shape)
 
     # ------------------------------------------------------------------------------------------- what it holds
 
@@ -80,26 +48,29 @@ class State:
     @property
     def lengths(self) -> dict[str, int]:
         """How much of each value that grows is in use, along its axis."""
-        length = self._module.library.opw_state_length
-        return {info.name: length(self.handle, p) for p, info in enumerate(self.infos) if info.axis is not None}
+        return {info.name: self._length(p) for p, info in enumerate(self.infos) if info.axis is not None}
+
+    @property
+    def in_use(self) -> str:
+        """How much of each capacity, in words; empty where nothing grows."""
+        used = ((p, info.name, info.axis) for p, info in enumerate(self.infos) if info.axis is not None)
+        return ", ".join(f"{name} {self._length(p)} of {self.shapes[p][axis]}" for p, name, axis in used)
 
     @property
     def plans(self) -> int:
-        """How many plans runs with this state needed: one for the shapes of what is fed, whatever the lengths."""
-        return self._module.library.opw_state_plans(self.handle)
+        """How many plans runs with this state needed: one for the shapes of what is fed, whatever the lengths. 0 of a
+        backend that makes none."""
+        return 0
 
     def memory(self, name: str) -> Array:
         """All memory of a value, with its capacity; not a copy. Raises InputError for an unknown name."""
-        return self._memory[self._position(name)]
+        return self._memory(self._position(name))
 
     def __getitem__(self, name: str) -> Array:
         """What a value is now, a part of its memory and not a copy: the next run changes it."""
         position = self._position(name)
-        axis, memory = self.infos[position].axis, self._memory[position]
-        if axis is None:
-            return memory
-        used = self._module.library.opw_state_length(self.handle, position)
-        return memory[(*[slice(None)] * axis, slice(used))]
+        axis, memory = self.infos[position].axis, self._memory(position)
+        return memory if axis is None else memory[(*[slice(None)] * axis, slice(self._length(position)))]
 
     def arrays(self) -> dict[str, Array]:
         """What all values are now, copied: `load` takes it."""
@@ -107,9 +78,10 @@ class State:
 
     # ------------------------------------------------------------------------------------------------ changing it
 
+    @abstractmethod
     def reset(self) -> None:
         """Back to zeros, and to nothing where it grows. Raises StateError while a run uses it."""
-        self._check(self._module.library.opw_state_reset(self.handle, self._message, MESSAGE_BYTES))
+        ...
 
     def load(self, arrays: Mapping[str, Any]) -> None:
         """Makes the values what the arrays say, by name; of those that are not named, what they are initially.
@@ -119,27 +91,50 @@ class State:
         checked = {self._position(name): self._fitting(name, array) for name, array in arrays.items()}
         self.reset()
         for position, array in checked.items():
-            axis, memory = self.infos[position].axis, self._memory[position]
-            memory[tuple(map(slice, array.shape))] = array
+            axis = self.infos[position].axis
+            self._memory(position)[tuple(map(slice, array.shape))] = array
             if axis is not None:
-                length = array.shape[axis]
-                library = self._module.library
-                self._check(library.opw_state_set_length(self.handle, position, length, self._message, MESSAGE_BYTES))
+                self._set_length(position, array.shape[axis])
 
     def copy(self, capacity: Capacity = None) -> State:
         """Another state with the same values; `capacity`: as for `Session.new_state`, that of this one where None."""
         lengths = lengths_of(self.infos, capacity) if capacity is not None else {}
         shapes = [
             shape if info.axis is None else _with(shape, info.axis, lengths.get(info.name, shape[info.axis]))
-            for info, shape in zip(self.infos, self._shapes, strict=True)
+            for info, shape in zip(self.infos, self.shapes, strict=True)
         ]
-        made = State(self._module, self.infos, shapes)
+        made = self.opened.new_state(shapes)
         made.load({name: self[name] for name in self.names})
         return made
 
+    def __repr__(self) -> str:
+        told = (
+            f"{info.name} {info.dtype}{list(shape)}"
+            + ("" if info.axis is None else f" with {self.lengths[info.name]} in use")
+            for info, shape in zip(self.infos, self.shapes, strict=True)
+        )
+        return f"<opweld State {', '.join(told)}>"
+
+    # ---------------------------------------------------------------------------------- where a backend has its values
+
+    @abstractmethod
+    def _memory(self, position: int) -> Array:
+        """All memory of a value, of its shape in `shapes`, as an array that writes to it."""
+        ...
+
+    @abstractmethod
+    def _length(self, position: int) -> int:
+        """How much is in use of a value that grows."""
+        ...
+
+    @abstractmethod
+    def _set_length(self, position: int, length: int) -> None:
+        """Says how much is in use. Raises StateError while a run uses it."""
+        ...
+
     def _fitting(self, name: str, value: Any) -> Array:
         position = self._position(name)
-        info, shape, array = self.infos[position], self._shapes[position], np.asarray(value)
+        info, shape, array = self.infos[position], self.shapes[position], np.asarray(value)
         fits = array.ndim == len(shape) and all(
             size == own or (axis == info.axis and size < own)
             for axis, (size, own) in enumerate(zip(array.shape, shape, strict=True))
@@ -158,53 +153,9 @@ class State:
             known = ", ".join(map(repr, self.names))
             raise InputError(f"{name!r} is no state of the model; its states are {known}") from None
 
-    def _check(self, status: int) -> None:
-        if status != OK:
-            raise state_error(status, self._message.value)
 
-    # ------------------------------------------------------------------------------------------------------ runs
-
-    def begin(self, module: Module, arrays: list[Array], threads: int, outputs: int) -> Kinds:
-        """Takes the state for a run with these arrays; returns what its outputs are. Then comes `run` or `cancel`.
-
-        Raises StateError where another run has it or it is lost, AssumptionError and InputError as binding does."""
-        if module is not self._module:
-            raise InputError("the state was made by another session; make one with this session's new_state()")
-        library, plan = module.library, ctypes.c_void_p()
-        message = ctypes.create_string_buffer(MESSAGE_BYTES)
-        status = library.opw_state_begin(
-            self.handle, module.tensors(arrays), threads, ctypes.byref(plan), message, MESSAGE_BYTES
-        )
-        if status != OK or plan.value is None:
-            raise state_error(status, message.value)
-        return module.outputs_of(plan.value, outputs)
-
-    def run(self, arrays: list[Array], outputs: list[Array]) -> None:
-        """Runs what was begun, and gives the state back."""
-        message = ctypes.create_string_buffer(MESSAGE_BYTES)
-        read = (ctypes.c_void_p * len(arrays))(*map(address, arrays))
-        written = (ctypes.c_void_p * len(outputs))(*map(address, outputs))
-        status = self._module.library.opw_state_run(self.handle, read, written, message, MESSAGE_BYTES)
-        if status != OK:
-            raise state_error(status, message.value)
-
-    def cancel(self) -> None:
-        """Gives the state back without a run."""
-        self._module.library.opw_state_cancel(self.handle)
-
-    def __repr__(self) -> str:
-        told = (
-            f"{info.name} {info.dtype}{list(shape)}"
-            + ("" if info.axis is None else f" with {self.lengths[info.name]} in use")
-            for info, shape in zip(self.infos, self._shapes, strict=True)
-        )
-        return f"<opweld State {', '.join(told)}>"
-
-
-def new_state(module: Module, infos: Sequence[StateInfo], capacity: Capacity, dims: Mapping[str, int] | None) -> State:
-    """See `Session.new_state`."""
-    if not infos:
-        raise InputError("the model has no states; compile it with states={'past': 'present'} for it to have some")
+def shapes_of(infos: Sequence[StateInfo], capacity: Capacity, dims: Mapping[str, int] | None) -> list[tuple[int, ...]]:
+    """The shapes that memory of these values has, capacities included; see `Session.new_state`."""
     lengths = lengths_of(infos, capacity)
     known = dict(dims or {})
     named = {dim for info in infos for axis, dim in enumerate(info.shape) if axis != info.axis and isinstance(dim, str)}
@@ -213,7 +164,7 @@ def new_state(module: Module, infos: Sequence[StateInfo], capacity: Capacity, di
         raise InputError(
             f"dims: no state has a dim {unknown[0]!r}; their dims are {', '.join(sorted(named)) or 'fixed'}"
         )
-    return State(module, infos, [_shape(info, lengths, known) for info in infos])
+    return [_shape(info, lengths, known) for info in infos]
 
 
 def lengths_of(infos: Sequence[StateInfo], capacity: Capacity) -> dict[str, int]:
@@ -247,14 +198,3 @@ def _shape(info: StateInfo, lengths: Mapping[str, int], dims: Mapping[str, int])
 
 def _with(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
     return (*shape[:axis], size, *shape[axis + 1 :])
-
-
-def state_error(status: int, message: bytes) -> Exception:
-    """The error for a status other than OK of a call about a state."""
-    if status in (STATE_BUSY, STATE_LOST):
-        return StateError(message.decode(errors="replace"))
-    return runtime_error(status, message)
-
-
-def _free(module: Module, handle: int) -> None:
-    module.library.opw_state_free(handle)

@@ -16,6 +16,7 @@ import opweld
 from benchmarks.decode import Decoder, Shape, feeds_of
 from opweld.errors import AssumptionError, InputError, OptionError, OpweldError, StateError, UnsupportedError
 from opweld.runtime.library import SOURCE_FOLDER
+from opweld.runtime.native_state import NativeState
 from opweld.tensor.parse import parse_program
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
@@ -205,8 +206,9 @@ def test_what_is_replaced_is_lost_when_a_run_fails() -> None:
 def test_one_run_at_a_time_uses_a_state() -> None:
     model = compiled(counter())
     state, x = model.new_state(), np.ones(4, np.float32)
-    module, session = native(model.session)._module, model.session
-    state.begin(module, [x], 1, 1)
+    session = model.session
+    assert isinstance(state, NativeState)
+    state.begin([x], 1, 1)
     for other in (lambda: model.run({"x": x}, state), state.reset, lambda: state.load({})):
         with pytest.raises(StateError) as caught:
             other()
