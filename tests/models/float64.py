@@ -30,14 +30,13 @@ TRANSPOSED = {
 
 
 class Conv(OpRun):
-    """Convolution with explicit padding, of one to three dims."""
+    """Convolution of one to three dims."""
 
     op_domain = ""
 
     def _run(self, x: Array, weights: Array, bias: Array | None = None, **attributes: Any) -> tuple[Array]:
-        _require_explicit_padding(attributes)
         n = x.ndim - 2
-        pads = attributes.get("pads") or [0] * (2 * n)
+        pads = _pads(x.shape[2:], weights.shape[2:], attributes)
         around = [pad for axis in reversed(range(n)) for pad in (pads[axis], pads[axis + n])]
         result = CONVOLUTIONS[n](
             torch.nn.functional.pad(_tensor(x), around),
@@ -74,9 +73,21 @@ class ConvTranspose(OpRun):
         return (result.numpy(),)
 
 
+def _pads(sizes: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, Any]) -> list[int]:
+    """What is added before each axis, then what is added after each."""
+    n, automatic = len(sizes), attributes.get("auto_pad")
+    if automatic not in ("SAME_UPPER", "SAME_LOWER"):
+        return [0] * (2 * n) if automatic == "VALID" else list(attributes.get("pads") or [0] * (2 * n))
+    strides, dilations = (list(attributes.get(name) or [1] * n) for name in ("strides", "dilations"))
+    steps = zip(sizes, kernel, strides, dilations, strict=True)
+    added = [max(0, (-(-size // by) - 1) * by + (width - 1) * apart + 1 - size) for size, width, by, apart in steps]
+    less, more = [pad // 2 for pad in added], [pad - pad // 2 for pad in added]
+    return less + more if automatic == "SAME_UPPER" else more + less
+
+
 def _require_explicit_padding(attributes: dict[str, Any]) -> None:
     if attributes.get("auto_pad") not in (None, "NOTSET"):
-        raise NotImplementedError("a convolution that chooses its own padding")
+        raise NotImplementedError("a transposed convolution that chooses its own padding")
 
 
 def _tensor(values: Array) -> torch.Tensor:
