@@ -9,7 +9,6 @@ What is done element by element and what is done with a row is the same apart an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
@@ -130,7 +129,6 @@ class Pair:
         assert block is not None
         extent = block.space.rows[block.row]
         outside = expected.product(size for n, size in enumerate(block.space.rows) if n != block.row)
-        weights = sum(constant.dtype.bytes * math.prod(constant.shape) for constant in program.constants)
         rows = _size((extent,), expected, unknown)
         made = next(axis for axis, n in block.rows[0].items() if n == block.row).extent
         parts = (
@@ -148,7 +146,7 @@ class Pair:
             _size(own, expected, unknown),
             region.outputs[0] in {value for _, value in program.outputs} and _turned(last, first.tensor.name),
             sum(_read_again(m, rows, expected) for m, rows in zip(region.members, block.rows, strict=True)),
-            weights,
+            program.constant_bytes,
             first.tensor.dtype,
             target,
         )

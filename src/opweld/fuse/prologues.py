@@ -74,7 +74,7 @@ class _Placing:
         self._ledger = ledger
         self._signatures = dict(program.signatures)
         self._constants = {constant.name: constant for constant in program.constants}
-        self._weights = sum(c.dtype.bytes * math.prod(c.shape) for c in program.constants)
+        self._weights = program.constant_bytes
         self._producers = {name: item for item in program.items for name in item_outputs(item)}
         self._axes: dict[str, tuple[Axis, ...]] = {}
         self._names: dict[Expr, str] = {}

@@ -13,7 +13,6 @@ weight of zero would have kept it out of a result. Whoever needs any of these di
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -150,5 +149,5 @@ def tiled(
         lanes.vectors,
         reductions(tensor.body)[0].dtype,
         target,
-        sum(constant.dtype.bytes * math.prod(constant.shape) for constant in program.constants),
+        program.constant_bytes,
     )

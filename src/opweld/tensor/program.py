@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -187,6 +189,11 @@ class TensorProgram:
     def dtype_of(self, name: str) -> DType:
         """The dtype of any value."""
         return self.signatures[name][0]
+
+    @cached_property
+    def constant_bytes(self) -> int:
+        """The bytes of all constants, as they are stored densely."""
+        return sum(constant.dtype.bytes * math.prod(constant.shape) for constant in self.constants)
 
     @property
     def signatures(self) -> dict[str, tuple[DType, tuple[Dim, ...]]]:

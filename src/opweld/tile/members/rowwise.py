@@ -11,8 +11,7 @@ pass, and otherwise computed again wherever it is read. Reductions of which none
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.region import reductions
@@ -199,8 +198,10 @@ class Passes:
         self._lane = work.rows.named(schedule.lane)
         self.width = target.vector_lanes_f32 * schedule.vectors
         self._kept = schedule.kept
-        self._prefix = _unlike(prefix, work.storages)
+        self._prefix = prefix
         self._storages = work.storages
+        read = {node.tensor for tensor in work.tensors for node in loads(tensor.body)}
+        self._read = {name: work.storages[name] for name in read if name in work.storages}
         self._members = {tensor.name: tensor for tensor in work.tensors}
         self._scratch: list[Scratch] = []
         self._stored: dict[str, Storage] = {}
@@ -232,6 +233,13 @@ class Passes:
             return outer, (tile_at(lane, "lane", self.width, ZERO, tile),), tuple(self._scratch)
         return (*outer, counter), (tile_at(lane, "lane", self.width, counter.dim, tile),), tuple(self._scratch)
 
+    def _unused(self, name: str) -> str:
+        """The name of a register or of scratch, which no value has: those of inputs are the model's."""
+        name = self._prefix + name
+        while name in self._storages:
+            name += "_"
+        return name
+
     # ------------------------------------------------------------------------------------------------- members
 
     def _member(self, position: int, tensor: Tensor, at: dict[Atom, Dim], over: tuple[Axis, ...]) -> list[Statement]:
@@ -240,12 +248,12 @@ class Passes:
         statements: list[Statement] = []
         body = self._canonical(tensor)
         for node in reductions(body):
-            name = f"{self._prefix}r{position}_{len(statements)}"
+            name = self._unused(f"r{position}_{len(statements)}")
             if name not in self._passed:
                 statements += self._reduction({name: node, **self._beside(position, node)}, at, over)
             body = transform(body, lambda n, node=node, name=name: load(name, node.dtype, ()) if n is node else None)
         if not self._work.per_column(tensor):
-            name = f"{self._prefix}v{position}"
+            name = self._unused(f"v{position}")
             self._scalars[tensor.name] = name
             statements.append(Let(name, self._finished(body, at)))
             if tensor.name in self._work.outputs:
@@ -291,7 +299,7 @@ class Passes:
 
     def _finished(self, body: Expr, lane: dict[Atom, Dim]) -> Expr:
         """Loads of members become registers, stored values or what they are; others become addresses."""
-        body = resolve(self._expanded(body), {**self._storages, **self._stored}, self._work.shapes)
+        body = resolve(self._expanded(body), {**self._read, **self._stored}, self._work.shapes)
         return substitute(body, lane) if lane else body
 
     def _expanded(self, body: Expr) -> Expr:
@@ -317,7 +325,7 @@ class Passes:
                 continue
             own = reductions(self._canonical(tensor))
             if len(own) == 1 and self._column_order(own[0]) == columns and len(found) + 1 < SHARED:
-                found[f"{self._prefix}r{later}_0"] = own[0]
+                found[self._unused(f"r{later}_0")] = own[0]
         self._passed.update(found)
         return found
 
@@ -389,7 +397,7 @@ class Passes:
         return storage.address([self._space.dim(axis) for axis in places])
 
     def _keep_in_scratch(self, position: int, tensor: Tensor, body: Expr) -> list[Statement]:
-        name = f"{self._prefix}row{position}"
+        name = self._unused(f"row{position}")
         places = self._space.places[tensor.name]
         columns = self._columns_in(places)
         self._scratch.append(Scratch(name, tensor.dtype, product(axis.extent for axis in columns)))
@@ -401,17 +409,6 @@ class Passes:
 
     def _columns_in(self, places: tuple[Axis | None, ...]) -> tuple[Axis, ...]:
         return tuple(axis for axis in places if axis is not None and axis in self._space.columns)
-
-
-def _unlike(prefix: str, values: Iterable[str]) -> str:
-    """The prefix, longer where a value has a name of those that registers and scratch get: those of inputs are the
-    model's."""
-    while any(name.startswith(prefix) and _NUMBERED.fullmatch(name, len(prefix)) for name in values):
-        prefix += "_"
-    return prefix
-
-
-_NUMBERED = re.compile(r"(v|row)\d+|r\d+_\d+")
 
 
 def _order_of(places: tuple[Axis | None, ...], lane: Axis) -> tuple[int, ...]:
