@@ -18,11 +18,14 @@ import pytest
 
 import opweld
 from opweld import extensions
+from opweld.accounts import account_of
+from opweld.analysis.analysis import analysis_of
 from opweld.backends import backend_of, target_of
 from opweld.errors import ArtifactError, AssumptionError, OptionError, UnsupportedError
 from opweld.target import TargetMachine
 from tests.backends.interpret import BACKEND, ENTRY_POINTS, Interpreted
 from tests.patience import PATIENCE_S
+from tests.unit.analysis.test_bound import MACHINE
 from tests.unit.frontend.models import model_of, node
 from tests.unit.packages import installed
 
@@ -132,6 +135,12 @@ def test_it_is_explained_analyzed_and_profiled() -> None:
     profile = model.session.profile(feeds)
     assert [step.name for step, _ in profile.steps()] == ["main"] and profile.wall >= profile.nanoseconds[0] > 0
     assert "main" in str(model.profile(feeds, runs=2))
+
+
+def test_kernels_of_which_nothing_is_predicted_are_judged() -> None:
+    model = opweld.compile(mlp(), target="interpret")
+    (kernel,) = analysis_of(account_of(model.path), machine=MACHINE).kernels
+    assert kernel.bound is not None and kernel.bound.kind == "latency"
 
 
 def test_what_it_does_not_show_or_do_is_refused_by_name() -> None:

@@ -113,7 +113,8 @@ def bound_of(work: KernelWork, machine: Machine, seconds: float | None = None, w
 
     `waiting`: seconds that its threads, together, spent on it without computing."""
     threads = max(1, work.threads)
-    took = work.seconds if seconds is None else max(seconds, 1e-12)
+    # A backend may predict nothing of a kernel.
+    took = max(work.seconds if seconds is None else seconds, 1e-12)
     executed = work.flops * EXECUTED.get(work.kind, 1.0)
     calculating = (executed + (SPECIAL - 1) * work.special) / machine.compute["fp32"].at(threads)
     level, moving = _moving(work, machine, threads, took)
