@@ -12,6 +12,9 @@ from typing import TypeAlias
 from opweld.errors import ArtifactError
 from opweld.typed import decoded, plain
 
+QUANTISED = "opweld.quantised"
+"""The key of a node's metadata in the file that says what quantising it costs."""
+
 
 @dataclass(frozen=True)
 class FileNode:
@@ -27,6 +30,7 @@ class FileNode:
         reached: whether a compiled variant holds one of them.
         known: whether its results are known without running the model, from constants and sizes.
         weights: the stored tensors that it reads and that count as parameters.
+        quantised: its precision and what that costs, as `opweld quantize` says in the file; "" where nobody does.
     """
 
     name: str
@@ -39,6 +43,7 @@ class FileNode:
     reached: bool = False
     known: bool = False
     weights: tuple[str, ...] = ()
+    quantised: str = ""
 
 
 Size: TypeAlias = int | str

@@ -85,6 +85,7 @@ def _node(account: Account, node: FileNode) -> dict[str, Any]:
         "called": list(node.called),
         "outcome": outcome.kind,
         "kernels": [{"variant": variant, "name": kernel.name} for variant, kernel in outcome.kernels],
+        **({"quantised": node.quantised} if node.quantised else {}),
     }
 
 

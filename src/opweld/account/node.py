@@ -72,6 +72,8 @@ def _file(node: FileNode) -> list[str]:
     if node.source:
         lines[0] += f", from {printable(node.source)}"
     lines.append(f"  reads {_values(node.inputs)}; gives {_values(node.outputs)}")
+    if node.quantised:
+        lines.append(f"  quantised: {printable(node.quantised, 200)}")
     if node.body:
         lines.append(f"  in a body of {printable(node.body)}")
     other = [name for name in node.called if name != node.name]

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from opweld.frontend.order import bodies_of
-from opweld.record import FileNode
+from opweld.record import QUANTISED, FileNode
 
 TRACE = "pkg.torch.onnx.stack_trace"
 """Where PyTorch's exporter keeps the calls that led to a node, the outermost first."""
@@ -43,6 +43,7 @@ def recorded_nodes(proto: onnx.ModelProto, model: ir.Model, stored: Collection[s
                 body=owner,
                 called=called,
                 weights=tuple(dict.fromkeys(name for name in node.input if name in stored)),
+                quantised=next((entry.value for entry in node.metadata_props if entry.key == QUANTISED), ""),
             )
         )
     return tuple(found)

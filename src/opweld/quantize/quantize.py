@@ -24,7 +24,7 @@ from opweld.quantize.graph import Graph, Layer
 from opweld.quantize.hessian import second_moments
 from opweld.quantize.placement import MOVING, POINTWISE, Placement, needed, placed
 from opweld.quantize.prepare import prepared
-from opweld.quantize.report import NodeReport, Quantized
+from opweld.quantize.report import NodeReport, Quantized, tell
 from opweld.quantize.request import Metric, Ranges, Request
 from opweld.quantize.scales import Codes
 from opweld.quantize.seconds import seconds_of
@@ -249,7 +249,7 @@ class _Work:
         made = plan.model or Writer(graph, asked.activations).write(self.layers, setting, self.placement)
         integer = [layer for layer in self.layers if layer.node in setting.integer]
         codes = needed(graph, integer) if self.placement is not None else {}
-        nodes: list[NodeReport] = []
+        nodes: dict[int, NodeReport] = {}
         for i, node in enumerate(graph.nodes):
             alone, version = plan.alone.get(i), setting.versions.get(i)
             told = ("high", "stored weights alone") if version and alone is None else friendliness(graph, i, alone)
@@ -260,10 +260,12 @@ class _Work:
                 level, reason = "low", self.refused[i]
             handed_on = node.op_type in MOVING | POINTWISE and any(name in codes for name in node.output)
             written = version.precision if version else "int8" if handed_on else "float"
-            nodes.append(NodeReport(graph.label(i), node.op_type, written, level, reason, alone))
+            nodes[i] = NodeReport(graph.label(i), node.op_type, written, level, reason, alone)
+        measured = (i for i in nodes if i in setting.versions or i in self.refused)
+        tell(made, {graph.nodes[i].output[0]: nodes[i] for i in measured})
         choice = plan.choice
         return Quantized(
-            made, tuple(nodes), asked.precision,
+            made, tuple(nodes.values()), asked.precision,
             None if choice is None or self.placement is None else choice.method,
             choice is not None and choice.corrected, "nearest" if choice is None else choice.rounding, plan.error,
             0 if observed is None else observed.count,

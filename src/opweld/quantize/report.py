@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from opweld.errors import in_line
 from opweld.quantize.friendliness import Level
 from opweld.quantize.ranges import Method
 from opweld.quantize.versions import Precision, Rounding
+from opweld.record import QUANTISED
 from opweld.table import Column, of_names, of_words
 
 
@@ -36,6 +37,17 @@ class NodeReport:
     friendliness: Level
     reason: str
     error: float | None
+
+
+def tell(model: onnx.ModelProto, outputs: Mapping[str, NodeReport]) -> None:
+    """Writes into the nodes of a model, by their first outputs, what quantising them costs, as metadata that `explain`
+    shows."""
+    for node in model.graph.node:
+        told = outputs.get(node.output[0]) if node.output else None
+        if told is not None:
+            node.metadata_props.add(
+                key=QUANTISED, value=f"{told.precision}; friendliness {told.friendliness}: {told.reason}"
+            )
 
 
 @dataclass(frozen=True, repr=False)

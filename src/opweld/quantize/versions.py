@@ -21,8 +21,9 @@ Array = NDArray[Any]
 Precision = Literal["int8", "int8-weights", "int4-weights"]
 Rounding = Literal["nearest", "gptq"]
 
-BLOCK = 32
-"""Weights of int4 that share a scale, along what is summed over."""
+BLOCKS = (32, 16)
+"""Weights of int4 that share a scale, along what is summed over: the first that divides it. Where none does, weights
+are int8: OpenVINO takes whole blocks only, and a longer block rounds more coarsely."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,25 @@ class Setting:
 def version_of(
     graph: Graph, layer: Layer, precision: Precision, rounding: Rounding = "nearest", observed: Observed | None = None
 ) -> Version:
-    """A layer at a precision: int4 in blocks where its weights are a matrix, else int8 by channel; gathered rows are
-    stored weights at any precision."""
+    """A layer at a precision: int4 in blocks where its weights are a matrix of whole blocks, else int8 by channel;
+    gathered rows are stored weights at any precision."""
     weights = graph.array(layer.weights)
-    if precision == "int4-weights" and layer.sums is not None and weights.ndim == 2:
+    block = block_of(layer, weights) if precision == "int4-weights" else 0
+    if block and layer.sums is not None:
         moments = None if observed is None else observed.moments.get(layer.data)
         if rounding == "gptq" and moments is not None:
-            made = rounded_in_order(weights, layer.sums, BLOCK, moments.sums)
+            made = rounded_in_order(weights, layer.sums, block, moments.sums)
             return Version(precision, made, None, rounding)
-        return Version(precision, quantize_blocks(weights, layer.sums, BLOCK))
+        return Version(precision, quantize_blocks(weights, layer.sums, block))
     alone = precision if precision == "int8" and layer.data else "int8-weights"
     return Version(alone, quantize_weights(weights, layer.axis))
+
+
+def block_of(layer: Layer, weights: Array) -> int:
+    """Weights of int4 of a scale; 0 where a layer has none of int4."""
+    if layer.sums is None or weights.ndim != 2:
+        return 0
+    return next((block for block in BLOCKS if weights.shape[layer.sums] % block == 0), 0)
 
 
 def unusable(graph: Graph, layers: Iterable[Layer]) -> dict[int, str]:

@@ -224,13 +224,13 @@ def matrices(rows: int = 96) -> tuple[onnx.ModelProto, list[dict[str, Array]]]:
     """A table whose rows a matrix multiplies, and samples in which neighbours are alike, as in trained models."""
     random = np.random.default_rng(5)
     model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 21]>
-        g (int64[n] i, float[n, {rows}] x) => (float[n, 7] y, float[n, 9] z) {{
+        g (int64[n] i, float[n, {rows}] x) => (float[n, 7] y, float[n, 16] z) {{
             y = MatMul (x, w)
             z = Gather <axis = 0> (table, i)
         }}""")
     model.graph.initializer.extend([
         numpy_helper.from_array(random.standard_normal((rows, 7)).astype(np.float32), "w"),
-        numpy_helper.from_array(random.standard_normal((33, 9)).astype(np.float32), "table"),
+        numpy_helper.from_array(random.standard_normal((33, 16)).astype(np.float32), "table"),
     ])  # fmt: skip
     mixed = random.standard_normal((8, rows))
     data = [
@@ -250,7 +250,7 @@ def test_rows_that_are_gathered_are_weights(precision: Any) -> None:
     done = opweld.quantize(model, data, precision=precision, ranges="minmax")
     onnx.checker.check_model(done.model, full_check=True)
     four = precision == "int4-weights"
-    stored = [tensor.data_type for tensor in done.model.graph.initializer if tensor.dims == [33, 9]]
+    stored = [tensor.data_type for tensor in done.model.graph.initializer if tensor.dims == [33, 16]]
     assert stored == [onnx.TensorProto.INT4 if four else onnx.TensorProto.INT8]
     (gather,) = (node for node in done.nodes if node.op == "Gather")
     assert gather.precision == (precision if four else "int8-weights") and gather.error is not None
@@ -277,6 +277,14 @@ def test_int4_rounded_in_an_order_makes_up_for_itself() -> None:
         return float(np.linalg.norm(found - data[9]["x"] @ exact))
 
     assert lost(done.model) < 0.6 * lost(plain.model)
+
+
+def test_int4_of_no_whole_blocks_is_int8() -> None:
+    model, data = matrices(rows=45)
+    done = opweld.quantize(model, data, precision="int4-weights")
+    kinds = {tuple(tensor.dims): tensor.data_type for tensor in done.model.graph.initializer if len(tensor.dims) == 2}
+    assert kinds[45, 7] == onnx.TensorProto.INT8 and kinds[33, 16] == onnx.TensorProto.INT4
+    assert {node.op: node.precision for node in done.nodes} == {"MatMul": "int8-weights", "Gather": "int4-weights"}
 
 
 def test_second_moments_beyond_the_limit_are_left_out() -> None:
@@ -346,6 +354,21 @@ def test_a_bias_whose_steps_are_no_float32_stays_in_float() -> None:
     assert onnx.TensorProto.INT32 in {tensor.data_type for tensor in done.model.graph.initializer}
     for tensor in done.model.graph.initializer:
         assert np.isfinite(numpy_helper.to_array(tensor).astype(np.float64)).all()
+
+
+def test_explain_tells_what_a_node_costs() -> None:
+    name = next(
+        node.name for node in opweld.quantize(network(), samples(), ranges="minmax").nodes if node.op == "MatMul"
+    )
+    done = opweld.quantize(network(), samples(), ranges="minmax", keep=[name])
+    explained = opweld.explain(done.model)
+    told = [(node, node.get("quantised", "")) for node in explained.to_json()["nodes"]]
+    nodes = {key: text for node, text in told for key in (node["name"], *node["outputs"])}
+    for report in done.nodes:
+        if report.op in ("Conv", "MatMul"):
+            assert nodes[report.name].startswith(f"{report.precision}; friendliness {report.friendliness}: ")
+    assert nodes[name] == "float; friendliness low: stays in float as asked"
+    assert "quantised: float; friendliness low" in explained.node(name)
 
 
 def test_wrong_options() -> None:
