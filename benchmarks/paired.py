@@ -7,7 +7,8 @@
 
 Every contestant keeps its process from the first block to the last; between blocks all rest, so that no one's threads
 spin while another runs. `ms` are medians over all blocks. A ratio is the other's median by that of this tree: above 1,
-this tree is faster; its spread, the quartiles of the ratios of neighbouring blocks, tells what noise there was.
+this tree is faster; its spread, the quartiles of the ratios of neighbouring blocks, tells what noise there was. Where
+the machine has other work, the ratio of least times says more.
 """
 
 from __future__ import annotations
@@ -39,22 +40,26 @@ ISAS = {"native": "", "avx2": "x86-64-v3"}
 
 @dataclass(frozen=True)
 class Ratio:
-    """Another contestant's time by this tree's, with the quartiles of blocks that follow one another."""
+    """Another contestant's time by this tree's, with the quartiles of blocks that follow one another, and the ratio of
+    the least times of a run."""
 
     contestant: str
     milliseconds: float
+    least: float
     ratio: float
     low: float
     high: float
+    of_least: float
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model: this tree's median, and the others'."""
+    """One model: this tree's median and least time, and the others'."""
 
     model: str
     threads: int
     milliseconds: float
+    least: float
     others: tuple[Ratio, ...]
 
 
@@ -132,6 +137,11 @@ class Contestant:
         """Seconds of a run, over all blocks."""
         return statistics.median(time for block in self.blocks for time in block)
 
+    @property
+    def least(self) -> float:
+        """Seconds of the fastest run."""
+        return min(time for block in self.blocks for time in block)
+
 
 def contest(
     contestants: Iterable[Contestant], rounds: int, stack: contextlib.ExitStack, heading: str
@@ -192,12 +202,14 @@ def compare(
         started += [Contestant(peer, REPOSITORY, peer, path, file, threads, variables=variables) for peer in peers]
         contestants = contest(started, rounds, stack, f"{model}: left out: ")
     mine = next(c for c in contestants if c.name == "this")
-    return Row(model, threads, mine.median * 1e3, tuple(_ratio(c, mine) for c in contestants if c is not mine))
+    others = tuple(_ratio(c, mine) for c in contestants if c is not mine)
+    return Row(model, threads, mine.median * 1e3, mine.least * 1e3, others)
 
 
 def _ratio(other: Contestant, mine: Contestant) -> Ratio:
     low, ratio, high = other.ratio_to(mine)
-    return Ratio(other.name, other.median * 1e3, ratio, low, high)
+    of_least = other.least / mine.least
+    return Ratio(other.name, other.median * 1e3, other.least * 1e3, ratio, low, high, of_least)
 
 
 def main() -> int:
@@ -229,7 +241,8 @@ def main() -> int:
                 continue
             rows.append(row)
             others = "   ".join(
-                f"{o.contestant} {o.milliseconds:.3f} ms {o.ratio:.2f} ({o.low:.2f} to {o.high:.2f})"
+                f"{o.contestant} {o.milliseconds:.3f} ms {o.ratio:.2f} ({o.low:.2f} to {o.high:.2f};"
+                f" least {o.of_least:.2f})"
                 for o in row.others
             )
             print(f"{model:<22} {row.milliseconds:9.3f} ms   {others}", flush=True)
