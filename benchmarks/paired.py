@@ -4,11 +4,12 @@
     python -m benchmarks.paired 3880eff minilm --threads 1     one model, one thread
     python -m benchmarks.paired --vs onnxruntime,openvino      this tree and its peers, no other revision
     python -m benchmarks.paired --vs onnxruntime --isa avx2    all of them as if the processor had no AVX-512
+    python -m benchmarks.paired HEAD~1 --threads 1 --clock cpu where the machine does other work beside
 
 Every contestant keeps its process from the first block to the last; between blocks all rest, so that no one's threads
 spin while another runs. `ms` are medians over all blocks. A ratio is the other's median by that of this tree: above 1,
 this tree is faster; its spread, the quartiles of the ratios of neighbouring blocks, tells what noise there was. Where
-the machine has other work, the ratio of least times says more.
+the machine has other work, the ratio of least times says more, and, of one thread, that of the time it had a core.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.as_avx2 import avx2_peers
+from benchmarks.contestant import CLOCKS
 from benchmarks.zoo import fetch, inputs
 from benchmarks.zoo.catalogue import MODELS
 
@@ -78,6 +80,7 @@ class Contestant:
         clients: int = 1,
         limit: str = "",
         variables: Mapping[str, str] | None = None,
+        clock: str = "wall",
     ) -> None:
         self.name = name
         self.runtime = runtime
@@ -93,7 +96,7 @@ class Contestant:
         environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(paths)}
         # By its path: as a module it would put this tree before the other revision's.
         program = [sys.executable, str(REPOSITORY / "benchmarks" / "contestant.py"), runtime, str(model), str(feeds)]
-        program += [f"--threads={threads}", f"--clients={clients}", f"--limit={limit}"]
+        program += [f"--threads={threads}", f"--clients={clients}", f"--limit={limit}", f"--clock={clock}"]
         self._process = subprocess.Popen(
             [*program, *(f"--disable={rule}" for rule in disable)],
             env=environment,
@@ -189,17 +192,22 @@ def compare(
     rounds: int,
     limit: str = "",
     variables: Mapping[str, str] | None = None,
+    clock: str = "wall",
 ) -> Row:
     """Times one model of the zoo. `sources`: names and folders of opweld, this tree last; `limit`: a target
-    whose instructions are all that it may use; `variables`: of the environment of the peers."""
+    whose instructions are all that it may use; `variables`: of the environment of the peers; `clock`: of
+    `benchmarks.contestant.CLOCKS`."""
     path, feeds = fetch.path(model), inputs.example(model)
     with tempfile.TemporaryDirectory(prefix="opweld-paired-") as folder, contextlib.ExitStack() as stack:
         file = Path(folder) / "feeds.npz"
         np.savez(file, allow_pickle=False, **feeds)
         started = [
-            Contestant(name, source, "opweld", path, file, threads, limit=limit) for name, source in sources.items()
+            Contestant(name, source, "opweld", path, file, threads, limit=limit, clock=clock)
+            for name, source in sources.items()
         ]
-        started += [Contestant(peer, REPOSITORY, peer, path, file, threads, variables=variables) for peer in peers]
+        started += [
+            Contestant(peer, REPOSITORY, peer, path, file, threads, variables=variables, clock=clock) for peer in peers
+        ]
         contestants = contest(started, rounds, stack, f"{model}: left out: ")
     mine = next(c for c in contestants if c.name == "this")
     others = tuple(_ratio(c, mine) for c in contestants if c is not mine)
@@ -221,8 +229,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9, help="blocks of a contestant")
     parser.add_argument("--vs", default="", metavar="NAMES", help="onnxruntime, openvino")
     parser.add_argument("--isa", choices=ISAS, default="native", help="the instructions that all may use")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu, of one thread: time that it had a core")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    if options.clock == "cpu" and options.threads != 1:
+        parser.error("--clock cpu counts what threads wait for each other too: --threads 1")
     models = list(options.models)
     old = options.revision
     if old in MODELS:
@@ -235,7 +246,8 @@ def main() -> int:
         for model in models or MODELS:
             try:
                 trees = {**sources, "this": REPOSITORY}
-                row = compare(model, trees, peers, options.threads, options.rounds, ISAS[options.isa], variables)
+                limit, clock = ISAS[options.isa], options.clock
+                row = compare(model, trees, peers, options.threads, options.rounds, limit, variables, clock)
             except RuntimeError as error:
                 print(f"{model:<22} {error}", flush=True)
                 continue
