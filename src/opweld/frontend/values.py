@@ -54,7 +54,7 @@ def constant_fact(value: ir.Value) -> Fact:
     dtype = dtype_of(value.name, stored.dtype)
     shape = tuple(map(as_dim, stored.shape))
     fact = Fact(dtype, shape, None, stored.read)
-    if dtype.is_float or dtype.is_code or static_shape(fact) is None:
+    if dtype.is_float or dtype.is_storage_only or static_shape(fact) is None:
         return fact
     return Fact(dtype, shape, from_array(stored.read(), dtype), stored.read)
 

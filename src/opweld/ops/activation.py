@@ -1,4 +1,4 @@
-"""Formulas of the unary operators: name and attributes of a node -> a function of one expression."""
+"""Formulas of unary operators: from the name and attributes of a node to a function of one expression."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def shrink(x: Expr, bias: float, lambd: float) -> Expr:
 
 
 def is_infinite(x: Expr, negative: bool, positive: bool) -> Expr:
-    """Whether x is one of the asked-for infinities."""
+    """Whether x is one of the selected infinities."""
     if negative and positive:
         return unary("isinf", x)
     if not negative and not positive:

@@ -1,4 +1,4 @@
-"""AffineGrid: the places of a regular grid, moved by a matrix; what GridSample reads."""
+"""AffineGrid: the positions of a regular grid transformed by a matrix, as input of GridSample."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def infer_affine_grid(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("AffineGrid")
 def lower_affine_grid(scope: Lowering, node: ir.Node) -> None:
-    """A row of the matrix times the coordinates of a place, the last axis first, and one."""
+    """A row of the matrix times the homogeneous coordinates of a position, the last axis first."""
     theta = required(node, 0)
     dtype, aligned = accumulator(scope.fact(theta).dtype), bool(attribute(node, "align_corners", 0))
     sizes = scope.fact(node.outputs[0]).shape[1:-1]
@@ -50,8 +50,8 @@ def lower_affine_grid(scope: Lowering, node: ir.Node) -> None:
 
 
 def _coordinate(place: Dim, size: Dim, dtype: DType, aligned: bool) -> Expr:
-    """From -1 to 1: of the middle of an element, or, `aligned`, so that the first and the last are at the ends. Of one
-    element, which is both, it is -1, as where ONNX's definition says anything."""
+    """A coordinate from -1 to 1: of the centre of an element, or, if `aligned`, with the first and last elements at the
+    ends. For an axis of one element it is -1, as in ONNX's definition."""
     i, n = count(place, dtype), count(size, dtype)
     if aligned:
         return sub(div(mul(i, 2.0), larger(sub(n, 1.0), 1.0)), 1.0)

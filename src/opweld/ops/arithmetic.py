@@ -1,4 +1,4 @@
-"""Arithmetic on scalar expressions, spelled as formulas are. Plain numbers take the dtype of the other side."""
+"""Arithmetic on scalar expressions, for writing formulas. Python numbers take the dtype of the other operand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _pair(x: Operand, y: Operand) -> tuple[Expr, Expr]:
 
 
 def apply(op: str, x: Operand, y: Operand) -> Expr:
-    """`binary(op, x, y)` with plain numbers allowed on one side."""
+    """`binary(op, x, y)` with a Python number allowed on one side."""
     return binary(op, *_pair(x, y))
 
 
@@ -76,12 +76,12 @@ def count(value: DimLike, dtype: DType) -> Expr:
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype that sums of the dtype are made in: 16-bit floats add up in fp32, everything else in itself."""
+    """The accumulator's dtype for sums of the dtype: F32 for 16-bit floats, otherwise the dtype itself."""
     return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
 
 
 def widen(x: Expr) -> Expr:
-    """The value in the dtype that sums of it are made in."""
+    """The value converted to its accumulator's dtype."""
     return cast(x, accumulator(x.dtype))
 
 

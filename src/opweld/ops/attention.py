@@ -1,4 +1,5 @@
-"""Scaled dot products of heads: scores of queries and keys, what is done to them, and the values they weigh."""
+"""Scaled dot-product attention of heads: scores of queries and keys, their adjustment, and the weighted sum of
+values."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from opweld.tensor.dim import Axis, Dim
 from opweld.tensor.expr import Expr, at_least_zero, cast, select
 
 Adjust: TypeAlias = "Callable[[Expr, Indices], Expr]"
-"""What is made of a scaled score, by (batch, head, query, key)."""
+"""Adjusts a scaled score at (batch, head, query, key)."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ def emit_heads(scope: Lowering, shape: tuple[Dim, Dim, Dim, Dim], body: Body, hi
 def attend(
     scope: Lowering, queries: Heads, keys: Heads, values: Heads, scale: float, adjust: Adjust, sink: Body | None = None
 ) -> Heads:
-    """softmax(adjust(scale * q k^T)) v, with a sink of each (batch, head, query) where there is one. Heads of keys and
-    values are shared by as many heads of queries as there are more of them."""
+    """softmax(adjust(scale * q k^T)) v, with an attention sink for each (batch, head, query) if given. Several query
+    heads share a head of keys and values if there are fewer of those (grouped-query attention)."""
     batch, heads, length, size = queries.shape
     shared = heads // keys.shape[1]
     total, width = keys.shape[2], values.shape[3]
@@ -70,7 +71,7 @@ def merged(heads: Heads, at: Indices) -> Expr:
 
 
 def joined(first: Body, length: Dim, second: Body) -> Body:
-    """Heads of which the first ones along the third axis, so many, come before the others."""
+    """Two sets of heads concatenated along the third axis, of which the first has the given length."""
 
     def body(at: Indices) -> Expr:
         later = second((*at[:2], at[2] - length, at[3]))
@@ -80,8 +81,8 @@ def joined(first: Body, length: Dim, second: Body) -> Body:
 
 
 def rotated(element: Body, cosine: Body, sine: Body, turned: Dim, interleaved: bool) -> Body:
-    """Heads whose first `turned` features are turned in pairs; cosine and sine are those of (batch, place, pair). The
-    pairs are neighbours where interleaved, else half of the turned features apart."""
+    """Heads with rotary embedding applied to the first `turned` features; cosine and sine are indexed by (batch,
+    position, pair). Pairs are adjacent features if `interleaved`, else half of the rotated features apart."""
     half = turned // 2
 
     def body(at: Indices) -> Expr:

@@ -16,7 +16,7 @@ from opweld.tensor.expr import Expr, binary, cast, const, index
 
 @infers("TensorScatter")
 def infer_tensor_scatter(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the cache. The block has its shape, but for the axis, where it is no longer."""
+    """The fact of the cache. The block has its shape, except that it may be shorter along the axis."""
     past, update = (require_rank(scope.fact(required(node, position)), 2, node) for position in (0, 1))
     require_rank(update, past.rank, node, past.rank)
     dtype = require_same_dtype([past, update], node)
@@ -33,13 +33,13 @@ def infer_tensor_scatter(scope: Inference, node: ir.Node) -> list[Fact]:
     starts = given(node, 2)
     if starts is not None:
         extent = require_rank(scope.fact(starts), 1, node, 1).shape[0]
-        scope.same(extent, past.shape[0], node, "each batch has a place to write to")
+        scope.same(extent, past.shape[0], node, "each batch has a position to write to")
     return [Fact(dtype, past.shape)]
 
 
 @lowers("TensorScatter")
 def lower_tensor_scatter(scope: Lowering, node: ir.Node) -> None:
-    """The block where its place in the cache says, which wraps around when circular; the cache elsewhere."""
+    """The block at its position in the cache, with wrap-around if circular; the cache elsewhere."""
     past, update, starts = required(node, 0), required(node, 1), given(node, 2)
     shape = scope.fact(past).shape
     axis = normalize_axis(int(attribute(node, "axis", -2)), len(shape), node)

@@ -1,7 +1,7 @@
 """Conversions: Cast and CastLike of numbers, BitCast of their bits.
 
-A conversion to float8 has rules of its own, by the tables in ONNX's definition of Cast: what lies beyond the greatest
-number becomes that number, unless `saturate` is 0; float8e8m0 is a power of two, rounded the way `round_mode` says.
+A conversion to float8 follows the tables in ONNX's definition of Cast: values beyond the greatest finite number become
+that number, unless `saturate` is 0; float8e8m0 is a power of two, rounded according to `round_mode`.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, bitcast, cast
 
 SATURATING = (DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ)
-"""Types whose greatest number takes the place of what is beyond it; all others wrap, or have their own infinity."""
+"""Types that saturate at their greatest number; all others wrap, or have an infinity."""
 
 _FRACTION = 1 << 52
 _ROUNDING: Mapping[str, int] = {"up": _FRACTION - 1, "nearest": _FRACTION // 2, "down": 0}
-"""What carries into the exponent of a float64 when it is added to its bits."""
+"""Added to the bits of a float64 it carries into the exponent."""
 
 
 def converted(x: Expr, dtype: DType, saturate: bool = True, round_mode: str = "up") -> Expr:
-    """A value as one of the dtype."""
+    """A value converted to the dtype."""
     if dtype is DType.F8E8M0:
         return _power_of_two(x, saturate, round_mode)
     if dtype not in SATURATING or not saturate:
         return cast(x, dtype)
-    value = x if x.dtype.is_float and not x.dtype.is_code else cast(x, DType.F32)
+    value = x if x.dtype.is_float and not x.dtype.is_storage_only else cast(x, DType.F32)
     return cast(smaller(larger(value, -dtype.greatest), dtype.greatest), dtype)
 
 
 def _power_of_two(x: Expr, saturate: bool, round_mode: str) -> Expr:
-    """A value as float8e8m0; NaN where it is out of range and not saturated. float64 has no power as a subnormal."""
+    """A value as float8e8m0; NaN where it is out of range and does not saturate. Subnormal float64 values are no
+    powers."""
     value = cast(x, DType.F64)
     least, greatest = 2.0**-127, 2.0**127
     limited = smaller(larger(value, least), greatest) if saturate else value
-    # of a NaN that gives zero or infinity, which float8e8m0 has not either
+    # for NaN that gives zero or infinity, and float8e8m0 has neither
     moved = add(bitcast(limited, DType.U64), _ROUNDING[round_mode])
     power = bitcast(apply("bitand", moved, -_FRACTION), DType.F64)
     if not saturate:
@@ -54,7 +55,7 @@ def _power_of_two(x: Expr, saturate: bool, round_mode: str) -> Expr:
 
 @infers("Cast", "CastLike")
 def infer_cast(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape stays; the dtype is the attribute's, or that of the second input."""
+    """The shape of the input; the dtype of the attribute `to`, or of the second input."""
     facts = [scope.fact(value) for value in node.inputs]
     dtype = facts[1].dtype if node.op_type == "CastLike" else _target(node)
     mode = attribute(node, "round_mode", "up")
@@ -65,7 +66,7 @@ def infer_cast(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Cast", "CastLike")
 def lower_cast(scope: Lowering, node: ir.Node) -> None:
-    """A conversion of one load."""
+    """Converts each element."""
     x, dtype = required(node, 0), scope.fact(node.outputs[0]).dtype
     saturate, mode = bool(attribute(node, "saturate", 1)), attribute(node, "round_mode", "up")
     define(scope, node.outputs[0], lambda at: converted(scope.load(x, at), dtype, saturate, mode))
@@ -73,19 +74,20 @@ def lower_cast(scope: Lowering, node: ir.Node) -> None:
 
 @infers("BitCast")
 def infer_bitcast(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape stays; the dtype is the attribute's, of as many bits."""
+    """The shape of the input; the dtype of the attribute `to`, which must have as many bits."""
     fact = scope.fact(required(node, 0))
     dtype = _target(node)
     if dtype.bits != fact.dtype.bits:
         raise ModelError(
-            f"{describe(node)}: the {fact.dtype.bits} bits of {fact.dtype!r} are no {dtype!r}, which has {dtype.bits}"
+            f"{describe(node)}: {fact.dtype!r} of {fact.dtype.bits} bits cannot be reinterpreted as {dtype!r}, which "
+            f"has {dtype.bits}"
         )
     return [Fact(dtype, fact.shape)]
 
 
 @lowers("BitCast")
 def lower_bitcast(scope: Lowering, node: ir.Node) -> None:
-    """The bits of one load."""
+    """Reinterprets the bits of each element."""
     x, dtype = required(node, 0), scope.fact(node.outputs[0]).dtype
 
     def body(at: Indices) -> Expr:

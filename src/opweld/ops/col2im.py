@@ -1,4 +1,4 @@
-"""Col2Im: the columns of sliding blocks added up into an image, written from the side of the image."""
+"""Col2Im: sums the columns of sliding blocks into an image, as a gather from each element of the image."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from opweld.tensor.expr import cast, reduce
 
 
 def _spreads(scope: Inference | Lowering, node: ir.Node) -> list[Spread]:
-    """Along each axis of the image, which blocks reach an element."""
+    """For each axis of the image, which blocks cover an element."""
     image, block = (required_dims(scope, node, position, "a shape") for position in (1, 2))
     rank = len(image)
     if not rank or len(block) != rank:
-        raise ModelError(f"{describe(node)}: an image of {rank} axes does not go with blocks of {len(block)}")
+        raise ModelError(f"{describe(node)}: an image of {rank} axes does not match blocks of {len(block)}")
     strides, dilations = spatial_numbers(node, "strides", rank, 1), spatial_numbers(node, "dilations", rank, 1)
     pads = spatial_numbers(node, "pads", 2 * rank, 0)
     return [
@@ -54,7 +54,7 @@ def infer_col2im(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Col2Im")
 def lower_col2im(scope: Lowering, node: ir.Node) -> None:
-    """The sum over the taps that hit an element of the columns of their blocks."""
+    """The sum, over the taps that reach an element, of the columns of their blocks."""
     x = required(node, 0)
     spreads = _spreads(scope, node)
     axes = n, c, *places = convolution_axes(scope.fact(node.outputs[0]).shape)

@@ -1,4 +1,4 @@
-"""Operators that make values from nothing but sizes: Constant, ConstantOfShape, EyeLike, Range."""
+"""Operators that create values from sizes alone: Constant, ConstantOfShape, EyeLike, Range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opweld.ops.emitted import Indices, define
 from opweld.ops.expansion import DOMAIN, Expansion
 from opweld.ops.fact import Fact
 from opweld.ops.known import required_dims
-from opweld.ops.operands import describe, dtype_asked_for, known_numbers, require_rank, require_same_dtype, required
+from opweld.ops.operands import describe, known_numbers, requested_dtype, require_rank, require_same_dtype, required
 from opweld.ops.ratio import Ratio
 from opweld.ops.registry import Inference, Lowering, attribute, infers, lowers
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, maximum, nonnegative, product
@@ -22,15 +22,16 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Scalar, binary, cast, const, index, select, unary
 
 LONGEST = 1 << 53
-"""Elements that no range has that data tells: more than memory holds, and what float64 counts."""
+"""The limit of elements of a range whose length depends on data: more than memory holds, and exact in float64."""
 
 _WIDEST = 1 << 20
-"""Bounds and steps of ranges that are multiplied as integers."""
+"""Dtypes of bounds and steps of ranges that are multiplied as integers."""
 
 
 @infers("Constant")
 def infer_constant(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Known data. Loading lifts constants to initializers; what is left is a graph output itself."""
+    """Known data. Loading turns constants into initializers; a Constant that remains is itself an output of the
+    graph."""
     array = _constant_array(node)
     dtype = DType.of_numpy(array.dtype)
     return [Fact(dtype, tuple(map(as_dim, array.shape)), None, lambda: array)]
@@ -56,7 +57,7 @@ def _constant_array(node: ir.Node) -> np.ndarray[Any, Any]:
 
 @infers("ConstantOfShape")
 def infer_constant_of_shape(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape is the input; nothing is allocated for it."""
+    """The shape that the input holds; no memory is allocated for the data."""
     dims = required_dims(scope, node, 0, "the shape")
     for dim in dims:
         if not nonnegative(dim):
@@ -64,7 +65,7 @@ def infer_constant_of_shape(scope: Inference, node: ir.Node) -> list[Fact]:
     dtype, value = _fill(node)
     fact = Fact(dtype, dims)
     shape = static_shape(fact)
-    if shape is None or dtype.is_float or dtype.is_code:
+    if shape is None or dtype.is_float or dtype.is_storage_only:
         return [fact]
     element: Dim | bool = bool(value) if dtype is DType.BOOL else as_dim(int(value))
     return [Fact(dtype, dims, make(shape, [element] * int(product(shape))))]
@@ -89,10 +90,10 @@ def _fill(node: ir.Node) -> tuple[DType, Scalar]:
 
 @infers("EyeLike")
 def infer_eye_like(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape of the input, which must be a matrix; its dtype, unless another is asked for."""
+    """The shape of the input, which must be a matrix; its dtype, unless the attribute `dtype` is given."""
     fact = require_rank(scope.fact(required(node, 0)), 2, node, 2)
     declared = attribute(node, "dtype", None)
-    return [Fact(fact.dtype if declared is None else dtype_asked_for(node, int(declared)), fact.shape)]
+    return [Fact(fact.dtype if declared is None else requested_dtype(node, int(declared)), fact.shape)]
 
 
 @lowers("EyeLike")
@@ -130,7 +131,8 @@ def infer_range(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _distance(scope: Inference, node: ir.Node, distance: Dim) -> Dim:
-    """What a range covers, in steps forwards: none where it is negative, which symbolic sizes are taken not to be."""
+    """The length of a range in forward direction, in steps: zero if negative. Symbolic sizes are assumed not to be
+    negative."""
     if distance.constant is not None:
         return maximum(distance, ZERO)
     if not nonnegative(distance):
@@ -139,7 +141,7 @@ def _distance(scope: Inference, node: ir.Node, distance: Dim) -> Dim:
 
 
 def _float_range(scope: Inference, node: ir.Node, dtype: DType) -> list[Fact]:
-    """A range of floats that are known, or that sizes were cast to; else one whose length is computed first."""
+    """A range of floats that are known, or are sizes cast to float; else one whose length is computed at run time."""
     known = _float_bounds(scope, node)
     if known is not None:
         start, limit, delta = known
@@ -151,7 +153,7 @@ def _float_range(scope: Inference, node: ir.Node, dtype: DType) -> list[Fact]:
 
 
 def _exact_count(scope: Inference, node: ir.Node) -> Dim | None:
-    """The length of a range between floats that stand for sizes exactly; None where they may be rounded."""
+    """The length of a range of floats that equal sizes exactly; None where they may be rounded."""
     ends = [scope.ratio(required(node, position)) for position in range(3)]
     start, limit, delta = ends
     if start is None or limit is None or delta is None or not delta.numerator.constant:
@@ -191,7 +193,7 @@ def _float_bounds(scope: Inference | Lowering, node: ir.Node) -> tuple[float, fl
 
 
 def _counted(scope: Inference, node: ir.Node) -> list[Fact]:
-    """A range whose length is computed first."""
+    """A range whose length is computed at run time by a node before it."""
     made = Expansion(node)
     start, limit, delta = (required(node, position) for position in range(3))
     (count,) = made.own("RangeLength", start, limit, delta)
@@ -200,13 +202,13 @@ def _counted(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("RangeLength", domain=DOMAIN)
 def infer_range_length(scope: Inference, node: ir.Node) -> list[Fact]:
-    """One number."""
+    """A scalar int64."""
     return [Fact(DType.I64, (ONE,))]
 
 
 @lowers("RangeLength", domain=DOMAIN)
 def lower_range_length(scope: Lowering, node: ir.Node) -> None:
-    """ceil((limit - start) / delta), at least 0; -1 for a range without end, or with more elements than `LONGEST`."""
+    """ceil((limit - start) / delta), at least 0; -1 for an infinite range, or one of more than `LONGEST` elements."""
     dtype = scope.fact(required(node, 0)).dtype
     parts = _wide(scope, node, 0, 1, 2)
     length = _float_length(*parts) if dtype.is_float else _integer_length(*parts)
@@ -215,13 +217,13 @@ def lower_range_length(scope: Lowering, node: ir.Node) -> None:
 
 def _float_length(start: Expr, limit: Expr, delta: Expr) -> Expr:
     length = unary("ceil", binary("div", binary("sub", limit, start), delta))
-    # Not so for NaN, which is what 0 / 0 is.
+    # NaN, from 0 / 0, compares false.
     ends = binary("lt", unary("abs", length), const(float(LONGEST), DType.F64))
     return select(ends, binary("max", length, const(0.0, DType.F64)), const(-1.0, DType.F64))
 
 
 def _integer_length(start: Expr, limit: Expr, delta: Expr) -> Expr:
-    """In unsigned integers, which hold any distance of two signed ones."""
+    """Computed in unsigned integers, which hold the difference of any two signed ones."""
     nothing = const(0, DType.I64)
     forwards = binary("gt", delta, nothing)
     near, far = select(forwards, start, limit), select(forwards, limit, start)
@@ -236,14 +238,14 @@ def _integer_length(start: Expr, limit: Expr, delta: Expr) -> Expr:
 
 
 def _wide(scope: Lowering, node: ir.Node, *positions: int) -> list[Expr]:
-    """Inputs that are scalars, as int64 or float64."""
+    """Scalar inputs, as int64 or float64."""
     wide = DType.F64 if scope.fact(required(node, 0)).dtype.is_float else DType.I64
     return [cast(scope.load(required(node, position), ()), wide) for position in positions]
 
 
 @infers("Ramp", domain=DOMAIN)
 def infer_ramp(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As long as was computed."""
+    """One axis of the computed length."""
     (count,) = required_dims(scope, node, 2, "the length of the range")
     scope.at_least(count, 0, node, "the range has an end, which its step leads to, and memory can hold it")
     return [Fact(scope.fact(required(node, 0)).dtype, (count,))]
@@ -259,7 +261,7 @@ def _lower_ramp(scope: Lowering, node: ir.Node, delta_position: int) -> None:
     whole = [_whole(scope, required(node, position)) for position in (0, delta_position)]
     dtype = scope.fact(node.outputs[0]).dtype
     if whole[0] is not None and whole[1] is not None:
-        # an index converted: what is computed in float64 has the same value, and half the lanes
+        # A converted index: float64 has the same value and half the lanes.
         first, step = whole[0], whole[1]
         define(scope, node.outputs[0], lambda at: cast(index(at[0] * step + first), dtype))
         return
@@ -272,7 +274,7 @@ def _lower_ramp(scope: Lowering, node: ir.Node, delta_position: int) -> None:
 
 
 def _whole(scope: Lowering, value: ir.Value) -> int | None:
-    """The integer that a known number is."""
+    """The value as a Python int if it is a known integer, else None."""
     known = known_numbers(scope, value)
     number = None if known is None else known.reshape(-1)[0].item()
     return None if number is None or number != number or abs(number) > _WIDEST or number != int(number) else int(number)

@@ -1,4 +1,4 @@
-"""Control flow: an If is the body that its condition chooses, a Loop is run by segments of its own."""
+"""Control flow: an If becomes the body that its condition selects; a Loop is executed by segments of its own."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from opweld.tensor.dtype import DType
 
 @infers("If")
 def infer_if(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The chosen body, inferred in place of the node; the other body is not even looked at.
+    """The selected body, inferred in place of the node; the other body is not inferred.
 
-    Each variant has one body: that of the condition's value, which sizes or small inputs tell, or the data that the
-    segment before has computed.
+    The body is fixed for each variant: by the value of the condition as sizes or small inputs determine it, or as the
+    segment before has computed it.
     """
     condition = required(node, 0)
     fact = scope.fact(condition)
@@ -27,7 +27,7 @@ def infer_if(scope: Inference, node: ir.Node) -> list[Fact]:
         scope.same(dim, ONE, node, "a condition has one element")
     if elements is None:
         raise UnknownElementsError(
-            condition, f"{describe(node)}: the condition {condition.name!r} is too large to be looked at"
+            condition, f"{describe(node)}: the condition {condition.name!r} is too large to be read at run time"
         )
     body = required_attribute(node, "then_branch" if elements.flat[0] else "else_branch")
     if body.inputs or len(body.outputs) != len(node.outputs):
@@ -37,5 +37,5 @@ def infer_if(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("Loop")
 def infer_loop(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Its outputs are known when its body is, see `frontend/loops.py`."""
+    """Its outputs are known when its body is inferred, see `frontend/loops.py`."""
     raise NeedsSegment

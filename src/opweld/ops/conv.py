@@ -1,4 +1,4 @@
-"""Convolution: a sum, over input channels and kernel taps, of products with a weight."""
+"""Convolution: the sum, over input channels and kernel taps, of products with a weight."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def infer_conv(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def convolution_shape(scope: Inference, node: ir.Node, x: Fact, w: Fact) -> tuple[Dim, ...]:
-    """The shape of a convolution, whose operands must go together."""
+    """The shape of the result of a convolution; ModelError when the operands do not match."""
     group = group_of(node)
     scope.same(x.shape[1], w.shape[1] * group, node, f"input channels of {describe(node)} in {group} group(s)")
     if w.shape[0].constant is not None and w.shape[0].constant % group:
@@ -61,7 +61,7 @@ def convolved(
     data: Callable[[Sequence[Dim], Sequence[Dim]], Expr],
     weight: Callable[[Sequence[Dim]], Expr],
 ) -> tuple[tuple[Axis, ...], Expr]:
-    """The axes and the element of a convolution. `data` takes indices and guards, and is zero where one fails."""
+    """The axes and the body of a convolution. `data` takes indices and guards, and is zero where one fails."""
     windows = windows_of(node, x.shape[2:], w.shape[2:])
     axes = n, o, *places = convolution_axes(out)
     channel = Axis("c", w.shape[1])
@@ -75,7 +75,7 @@ def convolved(
 
 
 def convolution_operands(scope: Inference, node: ir.Node) -> tuple[Fact, Fact]:
-    """The facts of the data and the weights; ModelError when their ranks or dtypes do not go together."""
+    """The facts of the data and the weights; ModelError when their ranks or dtypes do not match."""
     x = require_rank(scope.fact(required(node, 0)), 3, node)
     w = require_rank(scope.fact(required(node, 1)), x.rank, node, x.rank)
     require_same_dtype([x, w], node)
@@ -99,14 +99,14 @@ def check_bias(scope: Inference, node: ir.Node, channels: Dim, position: int = 2
 
 
 def grouped_channel(o: Dim, c: Dim, channels_of_group: Dim, outputs: Dim, group: int) -> Dim:
-    """The input channel that channel c of the group of output channel o is. Depthwise, it is o itself."""
+    """The input channel of channel c in the group of output channel o. For a depthwise convolution it is o."""
     if group == 1:
         return c
     return floordiv(o, floordiv(outputs, group)) * channels_of_group + c
 
 
 def spatial_axes(prefix: str, extents: Sequence[Dim]) -> list[Axis]:
-    """One axis a spatial dim, named x, y, z from the last to the first after the prefix."""
+    """One axis for each spatial dim, named by the prefix and x, y, z from the last to the first."""
     letters = "zyx"[-len(extents) :] if len(extents) <= 3 else "abcdefghijklmnopqrstuvwxyz"
     return [Axis(prefix + letter, extent) for letter, extent in zip(letters, extents, strict=False)]
 
@@ -117,7 +117,7 @@ def convolution_axes(shape: Sequence[Dim]) -> tuple[Axis, ...]:
 
 
 def with_bias(scope: Lowering, node: ir.Node, axes: tuple[Axis, ...], body: Expr, position: int = 2) -> None:
-    """Defines the output: the sum itself, or the sum as a tensor of its own with the bias on top."""
+    """Defines the output: the sum, or a tensor of its own for the sum, plus the bias."""
     bias = given(node, position)
     if bias is None:
         return scope.result(node.outputs[0], axes, body)

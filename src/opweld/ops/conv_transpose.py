@@ -1,4 +1,4 @@
-"""Transposed convolution, written from the side of the output: which inputs reach an element, through which taps."""
+"""Transposed convolution as a gather: for each output element, which inputs reach it through which taps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Spread:
 
     @property
     def steps(self) -> Dim:
-        """How many taps have to be tried for one output: without dilation only every stride-th can hit an input."""
+        """How many taps are candidates for one output: without dilation only every stride-th can reach an input."""
         return ceildiv(self.kernel, self.stride) if self.dilation == 1 else self.kernel
 
     def reach(self, place: Dim, step: Dim) -> tuple[Dim, Dim, tuple[Dim, ...], tuple[Dim, ...]]:
@@ -53,7 +53,7 @@ class Spread:
 
 
 def spreads_of(node: ir.Node, sizes: tuple[Dim, ...], kernel: tuple[Dim, ...]) -> list[Spread]:
-    """The geometry of each spatial axis, from pads or from the output shape that is asked for."""
+    """The geometry of each spatial axis, from pads or from the output shape attribute."""
     rank = len(sizes)
     strides = spatial_numbers(node, "strides", rank, 1)
     dilations = spatial_numbers(node, "dilations", rank, 1)
@@ -80,8 +80,8 @@ def spreads_of(node: ir.Node, sizes: tuple[Dim, ...], kernel: tuple[Dim, ...]) -
 
 
 def _split(total: Dim, upper: bool) -> Dim:
-    """The padding before the data when `total` are cut off in all: the smaller half with SAME_UPPER. A total below zero
-    means that the output is longer than what the inputs reach, and nothing is cut."""
+    """The padding before the data when `total` elements are cropped in all: the smaller half with SAME_UPPER. A
+    negative total means that the output is longer than what the inputs reach, and nothing is cropped."""
     total = maximum(total, 0)
     return floordiv(total, 2) if upper else total - floordiv(total, 2)
 
@@ -101,8 +101,8 @@ def infer_conv_transpose(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("ConvTranspose")
 def lower_conv_transpose(scope: Lowering, node: ir.Node) -> None:
-    """sum over (channel, taps that hit) of x[n, channel, sources] * w[channel, o, taps]; with kernel == stride and no
-    padding each output has exactly one tap, and the sum is over channels alone."""
+    """sum over (channel, taps that reach an input) of x[n, channel, sources] * w[channel, o, taps]. With kernel ==
+    stride and no padding each output has exactly one tap, and the sum is over channels alone."""
     x_value, w_value = required(node, 0), required(node, 1)
     x, w = scope.fact(x_value), scope.fact(w_value)
     group = group_of(node)

@@ -1,4 +1,5 @@
-"""Resize of a part of each axis whose ends a tensor holds (tf_crop_and_resize): places are computed at run time."""
+"""Resize of a crop of each axis whose bounds are in a tensor (tf_crop_and_resize): positions are computed at run
+time."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ CROP = "tf_crop_and_resize"
 
 
 def lower_crop(scope: Lowering, node: ir.Node, mode: str, rounding: str) -> None:
-    """The elements around place * (end - start) * (size - 1) / (out - 1) + start * (size - 1) of each axis, where that
-    lies within the axis, else the extrapolation value."""
+    """The interpolated elements at position * (end - start) * (size - 1) / (out - 1) + start * (size - 1) of each axis
+    where that is within the axis, else the extrapolation value."""
     value = required(node, 0)
     fact, out = scope.fact(value), scope.fact(node.outputs[0]).shape
     dtype = accumulator(scope.fact(required(node, 1)).dtype)
@@ -36,7 +37,7 @@ def lower_crop(scope: Lowering, node: ir.Node, mode: str, rounding: str) -> None
     def pixels(axis: int, place: Expr) -> list[tuple[Dim, Expr | None]]:
         last = count(fact.shape[axis] - 1, dtype)
         found = [(_rounded(place, rounding), None)] if mode == "nearest" else taps_around(place, mode, coefficient)
-        # larger(NaN, 0) is NaN, so it is compared.
+        # larger(NaN, 0) is NaN, hence a comparison.
         kept = [(smaller(where(binary("gt", at, number(0, at)), at, 0), last), weight) for at, weight in found]
         return [(Value(cast(at, DType.I64), fact.shape[axis]).dim, weight) for at, weight in kept]
 
@@ -63,7 +64,7 @@ def lower_crop(scope: Lowering, node: ir.Node, mode: str, rounding: str) -> None
 
 
 def _places(scope: Lowering, node: ir.Node, position: int, axes: int, size: Dim, out: Dim, dtype: DType) -> Emitted:
-    """The place in the input of each place of one axis of the output."""
+    """The input position of each output position along one axis."""
     roi = required(node, 1)
 
     def body(i: Indices) -> Expr:

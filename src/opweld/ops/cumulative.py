@@ -1,4 +1,4 @@
-"""Running totals and products: a reduction over the elements that come before."""
+"""Cumulative sums and products: a reduction over the preceding elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opweld.tensor.dim import Axis
 from opweld.tensor.expr import Expr, cast, const, reduce
 
 KINDS = {"CumSum": ("sum", 0), "CumProd": ("prod", 1)}
-"""Operator -> its reduction, and what an element that does not take part counts."""
+"""Operator -> its reduction and its neutral element."""
 
 
 @infers(*KINDS)
@@ -30,7 +30,7 @@ def infer_cumulative(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers(*KINDS)
 def lower_cumulative(scope: Lowering, node: ir.Node) -> None:
-    """What the elements up to the index make (without it when exclusive, from the end when reverse)."""
+    """The reduction of the elements up to the index (without it if exclusive, from the end if reverse)."""
     x = required(node, 0)
     fact = scope.fact(x)
     axis = _axis(scope, node, fact.rank)

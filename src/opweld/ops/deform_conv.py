@@ -1,4 +1,4 @@
-"""DeformConv: a convolution whose taps lie where a tensor of offsets moves them, between pixels."""
+"""DeformConv: a convolution whose taps are moved, to positions between pixels, by a tensor of offsets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _offset_groups(node: ir.Node, x: Fact) -> int:
 
 @lowers("DeformConv")
 def lower_deform_conv(scope: Lowering, node: ir.Node) -> None:
-    """Where each tap lies; what lies there, times the mask; then the sum over channels and taps."""
+    """The position of each tap; the interpolated element there times the mask; then the sum over channels and taps."""
     x, w, offset, mask = required(node, 0), required(node, 1), required(node, 2), given(node, 4)
     fact, weights, out = scope.fact(x), scope.fact(w), scope.fact(node.outputs[0]).shape
     dtype, group, offset_groups = accumulator(fact.dtype), group_of(node), _offset_groups(node, fact)
@@ -57,7 +57,7 @@ def lower_deform_conv(scope: Lowering, node: ir.Node) -> None:
     rank, per_group = len(kernel), floordiv(fact.shape[1], offset_groups)
 
     def flat_tap(i: Indices) -> Dim:
-        """Of indices [n, offset group, taps..., places...], the place of group and tap among all."""
+        """The linear index of group and tap, for indices [n, offset group, taps..., positions...]."""
         return row_major(i[1 : 2 + rank], (offset_groups, *kernel))
 
     def places(axis: int, i: Indices) -> Expr:

@@ -1,4 +1,4 @@
-"""Det: the product of the pivots of an elimination, one column a step."""
+"""Det: the product of the pivots of Gaussian elimination, one column for each step."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def infer_det(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Det")
 def lower_det(scope: Lowering, node: ir.Node) -> None:
-    """Each step takes the largest element that is left in its column as pivot, swaps its row up, and subtracts
-    multiples of that row from those below. A swap changes the sign."""
+    """Each step takes the largest remaining element of its column as pivot, swaps its row up, and subtracts multiples
+    of that row from those below. A swap changes the sign."""
     x = required(node, 0)
     fact = scope.fact(x)
     batch, n, dtype = fact.shape[:-2], fact.shape[-1], accumulator(fact.dtype)
@@ -54,7 +54,7 @@ def lower_det(scope: Lowering, node: ir.Node) -> None:
         below = where(moved, matrix.before((*lead, step, column)), matrix.before(i))
         head = where(moved, matrix.before((*lead, step, step)), matrix.before((*lead, row, step)))
         corner = top.at((*lead, step))
-        # Of a column of zeros nothing is left to subtract, and the determinant is zero anyway.
+        # A column of zeros leaves nothing to subtract, and the determinant is zero.
         multiple = where(apply("eq", corner, 0), 0, div(head, corner))
         return where(
             at_least_zero(row - step - 1), sub(below, mul(multiple, top.at((*lead, column)))), matrix.before(i)

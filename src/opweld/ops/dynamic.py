@@ -1,4 +1,4 @@
-"""Values rounded to 256 steps between the least and the largest of them, found at run time."""
+"""Dynamic quantisation to 8 bits: values rounded to 256 levels between their minimum and maximum, found at run time."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, cast, reduce, unary
 
 Emit: TypeAlias = Callable[[Sequence[Dim], Body, str], Emitted]
-"""What adds a tensor of a shape: to the program, or to each step of a recurrence."""
+"""Adds a tensor of a shape to the program or to each step of a recurrence."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The size of a step, and how many there are from the least value to zero, uint8."""
+    """The scale of the quantisation, and its zero point as uint8."""
 
     size: Emitted
     zero: Emitted
 
     def rounded(self, x: Expr) -> Expr:
-        """The number of steps from the least value, uint8."""
+        """The quantised value, uint8."""
         return quantized(div(x, self.size.at(())), self.zero.at(()), DType.U8)
 
     def from_zero(self, x: Expr) -> Expr:
-        """The number of steps from zero, in the dtype of the value."""
+        """The quantised value minus the zero point, in the dtype of the value."""
         return sub(cast(self.rounded(x), x.dtype), cast(self.zero.at(()), x.dtype))
 
 
 def steps_of(emit: Emit, shape: tuple[Dim, ...], element: Body, lanes: int = 1) -> Steps:
-    """Emits the steps for these elements, of which zero is one. Where all are zero, a step is 1.
+    """Emits scale and zero point for these elements, with zero representable. Where all elements are zero, the scale is
+    1.
 
-    With `lanes` that divide the last axis, the extremes of as many interleaved parts of it are found first: a reduction
-    to one element, which a recurrence computes one after the other, is short then."""
+    If `lanes` is given it must divide the last axis: the extremes of that many interleaved parts are found first, so
+    that the reduction to one element, which a recurrence computes serially, is short."""
     parts = floordiv(shape[-1], lanes)
     divided = lanes > 1 and parts * lanes is shape[-1]
 
@@ -83,7 +84,7 @@ def steps_of(emit: Emit, shape: tuple[Dim, ...], element: Body, lanes: int = 1) 
 
 @infers("DynamicQuantizeLinear")
 def infer_dynamic_quantize(scope: Inference, node: ir.Node) -> list[Fact]:
-    """uint8 of the shape, the size of a step, and what zero is."""
+    """uint8 of the input's shape, the scale and the zero point."""
     fact = scope.fact(required(node, 0))
     if fact.dtype is not DType.F32:
         raise ModelError(f"{describe(node)}: expected float32, got {fact.dtype!r}")
@@ -92,7 +93,7 @@ def infer_dynamic_quantize(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("DynamicQuantizeLinear")
 def lower_dynamic_quantize(scope: Lowering, node: ir.Node) -> None:
-    """Steps between the extremes, and the number of steps of each element."""
+    """Scale and zero point from the extremes, and the quantised elements."""
     x = required(node, 0)
     steps = steps_of(partial(emit, scope), scope.fact(x).shape, lambda at: scope.load(x, at))
     elements: list[Body] = [lambda at: steps.rounded(scope.load(x, at)), steps.size.at, steps.zero.at]

@@ -1,6 +1,6 @@
-"""What element-wise operators do to tracked elements: the polynomials and truth values of small integer tensors.
+"""Element-wise operators on tracked elements: the polynomials and truth values of small integer tensors.
 
-A comparison of sizes that nothing proves is an assumption: the scope decides it, and the compilation may fork.
+A comparison of sizes that cannot be proved is an assumption: the scope decides it, and the compilation may fork.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ DECISION_LIMIT = 64
 """Tensors with more elements than this are never a reason to fork the compilation."""
 
 
-class _Questions:
-    """Comparisons of dims, answered by proof or, for few elements, by the scope."""
+class _Comparisons:
+    """Comparisons of dims, decided by proof or, in small tensors, by an assumption of the scope."""
 
     def __init__(self, scope: Inference, node: ir.Node, size: int) -> None:
-        self.scope, self.node, self.may_ask = scope, node, size <= DECISION_LIMIT
+        self.scope, self.node, self.may_assume = scope, node, size <= DECISION_LIMIT
 
     def is_zero(self, dim: Dim) -> bool | None:
         if dim.constant is not None:
             return dim.constant == 0
         if nonnegative(dim - 1) or nonnegative(-dim - 1):
             return False
-        return self.scope.decide(dim, "zero", self.node, f"{describe(self.node)} compares it") if self.may_ask else None
+        return (
+            self.scope.decide(dim, "zero", self.node, f"{describe(self.node)} compares it") if self.may_assume else None
+        )
 
     def is_least(self, dim: Dim) -> bool | None:
         if nonnegative(dim):
@@ -41,7 +43,9 @@ class _Questions:
         if nonnegative(-dim - 1):
             return False
         return (
-            self.scope.decide(dim, "least", self.node, f"{describe(self.node)} compares it") if self.may_ask else None
+            self.scope.decide(dim, "least", self.node, f"{describe(self.node)} compares it")
+            if self.may_assume
+            else None
         )
 
 
@@ -54,7 +58,7 @@ def _quotient(a: Dim, b: Dim) -> Dim | None:
         return None
     if nonnegative(a):
         return floordiv(a, b)
-    # One of the two is zero: a quotient is rounded towards it from both sides.
+    # One of the two is zero: a negative quotient is rounded towards zero.
     return floordiv(maximum(a, 0), b) - floordiv(maximum(-a, 0), b)
 
 
@@ -77,9 +81,9 @@ def _negated(answer: bool | None) -> bool | None:
     return None if answer is None else not answer
 
 
-def _converted(value: Element, to: DType, questions: _Questions) -> Element | None:
+def _converted(value: Element, to: DType, comparisons: _Comparisons) -> Element | None:
     if to is DType.BOOL:
-        return value if isinstance(value, bool) else _negated(questions.is_zero(value))
+        return value if isinstance(value, bool) else _negated(comparisons.is_zero(value))
     number = as_dim(int(value)) if isinstance(value, bool) else value
     if number.constant is None or to is DType.I64:
         return number
@@ -95,12 +99,12 @@ def _either(a: Element, b: Element, of_dims: Callable[[Dim, Dim], bool | None]) 
     return a == b if isinstance(a, bool) or isinstance(b, bool) else of_dims(a, b)
 
 
-def _functions(questions: _Questions, fact: Fact, node: ir.Node) -> Mapping[str, Function]:
+def _functions(comparisons: _Comparisons, fact: Fact, node: ir.Node) -> Mapping[str, Function]:
     """The functions of tracked elements by operator name; the fact is the one of the output."""
-    zero, least = questions.is_zero, questions.is_least
+    zero, least = comparisons.is_zero, comparisons.is_least
 
     def convert(a: Element, _: Element = False) -> Element | None:
-        return _converted(a, fact.dtype, questions)
+        return _converted(a, fact.dtype, comparisons)
 
     def equal(a: Element, b: Element) -> bool | None:
         return _either(a, b, lambda x, y: zero(x - y))
@@ -144,18 +148,18 @@ def _functions(questions: _Questions, fact: Fact, node: ir.Node) -> Mapping[str,
 
 def track(scope: Inference, node: ir.Node, fact: Fact, operands: list[Fact]) -> Fact:
     """The output's fact with the elements that follow from tracked operands; the same fact when none do."""
-    if any(known.dtype.is_float or known.dtype.is_code for known in (fact, *operands)):
+    if any(known.dtype.is_float or known.dtype.is_storage_only for known in (fact, *operands)):
         return fact
     elements = [elements_of(operand) for operand in operands]
     known = [e for e in elements if e is not None]
     if len(known) < len(operands) or any(dim.constant is None for dim in fact.shape):
         return fact
     size = max((e.size for e in known), default=0)
-    function = _functions(_Questions(scope, node, size), fact, node).get(node.op_type)
+    function = _functions(_Comparisons(scope, node, size), fact, node).get(node.op_type)
     if function is None:
         return fact
     try:
         tracked: Elements | None = map_elements(function, *known)
-    except TooLargeError:  # the numbers are data then, computed at run time
+    except TooLargeError:  # the numbers are ordinary data then, computed at run time
         return fact
     return fact if tracked is None else Fact(fact.dtype, fact.shape, tracked, fact.constant)

@@ -1,8 +1,7 @@
-"""The elements of small tensors through operators that move them or pass through floats.
+"""The tracked elements of small tensors through operators that move them or convert them to floats.
 
-Elements are object arrays: `Dim` for integers, `bool` for booleans, and, only in here and in the driver of inference,
-`float` or `Ratio` for floats. Integer arithmetic and comparisons are in
-`element_algebra`.
+Elements are object arrays: `Dim` for integers, `bool` for booleans, and, only here and in the driver of inference,
+`float` or `Ratio` for floats. Integer arithmetic and comparisons are in `element_algebra`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def from_array(array: np.ndarray[Any, Any], dtype: DType) -> Elements:
 
 
 def to_array(elements: Elements, dtype: DType) -> np.ndarray[Any, Any] | None:
-    """The data of elements that are all known numbers, else None. Integers outside of the dtype wrap."""
+    """The data if all elements are known numbers, else None. Integers outside of the dtype wrap."""
     values: list[Any] = []
     for element in elements.flat:
         value = element.constant if isinstance(element, Dim) else element
@@ -81,12 +80,12 @@ def evaluate_elements(
     input_facts: Sequence[Fact | None],
     outputs: Sequence[Fact],
 ) -> list[Elements] | None:
-    """The elements of the outputs of one node of the default domain, None when they cannot be told.
+    """The elements of the outputs of one node of the default domain, None when they are unknown.
 
     `inputs` are the elements of the inputs, None for an absent or unknown input; `outputs` are the inferred facts.
     """
     shapes = [shape for shape in map(static_shape, outputs) if shape is not None]
-    if not outputs or len(shapes) < len(outputs) or any(fact.dtype.is_code for fact in outputs):
+    if not outputs or len(shapes) < len(outputs) or any(fact.dtype.is_storage_only for fact in outputs):
         return None
     if op_type in _MOVES:
         return None if inputs[0] is None else _MOVES[op_type](inputs[0], inputs[1:], attributes, shapes)
@@ -121,12 +120,12 @@ def _caster(dtype: DType) -> Callable[[Element], Element | None]:
 
 
 def _rounded(x: float, dtype: DType) -> float:
-    with np.errstate(over="ignore"):  # what is too large becomes infinity
+    with np.errstate(over="ignore"):  # overflow gives infinity
         return float(np.asarray(x).astype(dtype.numpy))
 
 
 def _cast(x: Element, dtype: DType) -> Element | None:
-    """One element converted from or to a float dtype; None when it cannot be told."""
+    """One element converted from or to a float dtype; None when it is unknown."""
     if isinstance(x, Dim) and dtype.is_float:
         if x.constant is not None:
             return _rounded(x.constant, dtype)
@@ -174,7 +173,7 @@ _KNOWN_FLOATS: dict[str, Callable[..., Any]] = {
     "Ceil": np.ceil,
     "Div": np.divide,
     "Floor": np.floor,
-    "Max": lambda *arrays: reduce(np.maximum, arrays),  # of one operand, too
+    "Max": lambda *arrays: reduce(np.maximum, arrays),  # np.maximum needs two operands
     "Min": lambda *arrays: reduce(np.minimum, arrays),
     "Mul": np.multiply,
     "Neg": np.negative,
@@ -187,7 +186,7 @@ _KNOWN_FLOATS: dict[str, Callable[..., Any]] = {
 
 
 def _compute(op_type: str, arrays: Sequence[Elements], facts: Sequence[Fact], dtype: DType) -> list[Elements] | None:
-    """Known floats, computed in the model's own precision."""
+    """Known floats, computed in the model's precision."""
     function = _KNOWN_FLOATS.get(op_type)
     if function is None or len(arrays) > 2:
         return None
@@ -274,4 +273,4 @@ TELLING = MOVING.union(("CastLike", "Add", "Sub", "Mul", "Div", "Mod", "Neg", "A
 """Operators whose elements follow from those of their integer inputs."""
 
 COMPARING = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or", "Xor"))
-"""Operators whose elements do so too, but where each outcome is a variant of its own."""
+"""Operators of the same kind, where each outcome is a variant of its own."""

@@ -1,4 +1,4 @@
-"""Element-wise operators with NumPy broadcasting: one expression an element."""
+"""Element-wise operators with NumPy broadcasting: one expression for each element."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ PAIRS: Mapping[str, str] = {
 """Operators that are one binary expression of two inputs of one dtype."""
 
 PREDICATES = frozenset(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf"))
-"""Operators that give BOOL whatever they are given."""
+"""Operators whose result is BOOL for any dtype of input."""
 
 VARIADIC: Mapping[str, str] = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
-"""Operators of any number of inputs, folded from the left; Mean divides by their number in the end."""
+"""Operators of any number of inputs, folded from the left; Mean divides by their number at the end."""
 
 MOST_AT_ONCE = 16
-"""Inputs of a variadic operator that one expression reads."""
+"""The most inputs of a variadic operator in one expression."""
 
 Body = Callable[[Sequence[Expr]], Expr]
 
 
 @infers(*UNARY_OPERATORS)
 def infer_unary(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape stays; predicates give BOOL."""
+    """The fact of the input; predicates give BOOL."""
     fact = scope.fact(required(node, 0))
     dtype = DType.BOOL if node.op_type in PREDICATES else fact.dtype
     return [track(scope, node, Fact(dtype, fact.shape), [fact])]
@@ -87,7 +87,7 @@ def infer_where(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("Clip")
 def infer_clip(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the input; the limits are scalars of its dtype, written with one axis of one element or none."""
+    """The fact of the input; the limits are of its dtype, with shape [] or [1]."""
     fact = scope.fact(required(node, 0))
     limits = [
         require_rank(scope.fact(value), 0, node, 1) for value in (given(node, 1), given(node, 2)) if value is not None
@@ -100,29 +100,29 @@ def infer_clip(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers(*UNARY_OPERATORS)
 def lower_unary(scope: Lowering, node: ir.Node) -> None:
-    """One formula of one load."""
+    """The formula, applied to each element."""
     formula = formula_of(node)
-    # what float8 elements are is asked of the numbers they stand for
-    _lower_map(scope, node, lambda x: formula(cast(x[0], DType.F32) if x[0].dtype.is_code else x[0]))
+    # float8 is storage-only: predicates are computed of the converted value
+    _lower_map(scope, node, lambda x: formula(cast(x[0], DType.F32) if x[0].dtype.is_storage_only else x[0]))
 
 
 @lowers(*PAIRS)
 def lower_pair(scope: Lowering, node: ir.Node) -> None:
-    """One binary expression of two loads."""
+    """One binary expression of two operands."""
     op = PAIRS[node.op_type]
     _lower_map(scope, node, lambda x: binary(op, x[0], x[1]))
 
 
 @lowers(*VARIADIC)
 def lower_variadic(scope: Lowering, node: ir.Node) -> None:
-    """A chain of binary expressions, in order. Of very many inputs, what the first ones make is a tensor of its own,
-    and so on: a kernel has a pointer for each operand, and code for each."""
+    """A chain of binary expressions, in order. With very many inputs, partial results are tensors of their own: a
+    kernel has a pointer, and code, for each operand."""
     op, shape = VARIADIC[node.op_type], scope.fact(node.outputs[0]).shape
     values = [value for value in node.inputs if value is not None]
     divisor = len(node.inputs) if node.op_type == "Mean" else 1
 
     def extended(before: Emitted | None, count: int, at: Indices) -> Expr:
-        """What `before` holds and the next inputs make."""
+        """`before` combined with the next inputs."""
         first = [] if before is None else [before.at(at)]
         loads = [scope.load(value, at) for value in values[done : done + count]]
         return reduce(lambda a, b: binary(op, a, b), [*first, *loads])
@@ -148,20 +148,20 @@ def lower_prelu(scope: Lowering, node: ir.Node) -> None:
 
 @lowers("Mod")
 def lower_mod(scope: Lowering, node: ir.Node) -> None:
-    """The remainder: of the divisor's sign, or of the dividend's with fmod."""
+    """The remainder: with the sign of the divisor, or of the dividend if fmod is set."""
     op = "fmod" if attribute(node, "fmod", 0) else "mod"
     _lower_map(scope, node, lambda x: binary(op, x[0], x[1]))
 
 
 @lowers("Pow")
 def lower_pow(scope: Lowering, node: ir.Node) -> None:
-    """The power, computed in a float dtype when either side is one, in the dtype of the base."""
+    """The power, computed in a float dtype if either operand is one, converted to the dtype of the base."""
     _lower_map(scope, node, lambda x: power(x[0], x[1]))
 
 
 @lowers("BitShift")
 def lower_shift(scope: Lowering, node: ir.Node) -> None:
-    """Bits moved up or down."""
+    """Bits shifted left or right."""
     direction = required_attribute(node, "direction")
     if direction not in ("LEFT", "RIGHT"):
         raise ModelError(f"{describe(node)}: direction must be LEFT or RIGHT, got {direction!r}")
@@ -170,7 +170,7 @@ def lower_shift(scope: Lowering, node: ir.Node) -> None:
 
 @lowers("Where")
 def lower_where(scope: Lowering, node: ir.Node) -> None:
-    """One of two loads."""
+    """One of two operands, by the condition."""
     _lower_map(scope, node, lambda x: select(x[0], x[1], x[2]))
 
 
@@ -190,7 +190,7 @@ def lower_clip(scope: Lowering, node: ir.Node) -> None:
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
-    """base ** exponent in the dtype of the base; small constant powers are products, which round less and cost less."""
+    """base ** exponent in the dtype of the base; small constant exponents become products, more exact and cheaper."""
     known = exponent.value if isinstance(exponent, Const) else None
     if known == 1:
         return base

@@ -1,4 +1,4 @@
-"""Tensors that one lowering makes for itself, written as functions of their indices."""
+"""Tensors that a lowering adds to the program, written as functions of their indices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Body: TypeAlias = "Callable[[Indices], Expr]"
 
 @dataclass(frozen=True)
 class Emitted:
-    """A tensor of the program: its name and dtype."""
+    """A tensor of the program under construction."""
 
     name: str
     dtype: DType
@@ -29,7 +29,7 @@ class Emitted:
 
 
 def emit(scope: Lowering, shape: Sequence[Dim], body: Body, hint: str) -> Emitted:
-    """Adds a tensor whose element at the indices is the body of them."""
+    """Adds a tensor of the shape whose element at given indices is `body(indices)`."""
     axes = fresh_axes(shape)
     element = body(tuple(axis.dim for axis in axes))
     return Emitted(scope.emit(axes, element, hint), element.dtype)
@@ -38,7 +38,7 @@ def emit(scope: Lowering, shape: Sequence[Dim], body: Body, hint: str) -> Emitte
 def define(scope: Lowering, value: ir.Value, body: Body) -> None:
     """Defines an output of the node by a function of its indices, rounded to the dtype of the output.
 
-    Nothing is asked of the body where an axis is empty: there it may divide an index by none."""
+    The body is not called where an axis is empty: it might divide an index by zero."""
     fact = scope.fact(value)
     axes = fresh_axes(fact.shape)
     empty = ZERO in fact.shape

@@ -1,6 +1,7 @@
-"""An operator written as nodes in its place: some of them compute a number that the shapes of others need.
+"""Operators replaced by several nodes, some of which compute sizes that the shapes of others depend on.
 
-Nodes of the domain `opweld` are half an operator: how many elements there will be, or room for as many as there can be.
+Nodes of the domain `opweld` are parts of operators: they compute how many elements there are, or the largest possible
+result.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ DOMAIN = "opweld"
 
 
 class Expansion:
-    """Nodes under construction that stand for another one."""
+    """Nodes under construction that replace another one."""
 
     def __init__(self, node: ir.Node) -> None:
         self._node = node
@@ -43,7 +44,7 @@ class Expansion:
         return self.emit(op_type, *inputs, outputs=outputs, domain=DOMAIN, **attributes)
 
     def taken(self, value: ir.Value, count: ir.Value, axis: int = 0) -> ir.Value:
-        """The first elements along an axis, as many as a computed number says."""
+        """The first `count` elements along an axis, where `count` is computed at run time."""
         return self.own("Take", value, count, axis=axis)[0]
 
     def constant(self, array: Any) -> ir.Value:
@@ -54,7 +55,7 @@ class Expansion:
         return value
 
     def infer(self, scope: Inference, *outputs: ir.Value) -> list[Fact]:
-        """Infers the nodes in place of the one they stand for."""
+        """Infers the nodes in place of the one they replace."""
         return scope.inline(self._node, ir.Graph([], outputs, self._nodes, self._constants, self._node.name))
 
     def _value(self) -> ir.Value:
@@ -64,7 +65,7 @@ class Expansion:
 
 @infers("Take", domain=DOMAIN)
 def infer_take(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape with the number along the axis."""
+    """The shape of the input, with the computed number along the axis."""
     fact = scope.fact(required(node, 0))
     (count,) = required_dims(scope, node, 1, "the number of elements")
     if not nonnegative(count):
@@ -76,6 +77,6 @@ def infer_take(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Take", domain=DOMAIN)
 def lower_take(scope: Lowering, node: ir.Node) -> None:
-    """The elements as they are."""
+    """Copies the elements."""
     x = required(node, 0)
     define(scope, node.outputs[0], lambda at: scope.load(x, at))

@@ -1,4 +1,4 @@
-"""What is known of a graph value before anything runs: dtype, shape, and the elements of small integer tensors."""
+"""What is known about a graph value at compile time: dtype, shape, and the elements of small integer tensors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Elements: TypeAlias = "np.ndarray[Any, Any]"
 """An object array of `Dim` (integers) or `bool` (BOOL), of the value's shape, which is fully known."""
 
 ELEMENT_LIMIT = 4096
-"""Integer tensors with more elements than this are data, not shapes: their elements are not tracked."""
+"""The most elements that are tracked: larger integer tensors are data, not shapes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fact:
-    """dtype and shape of a value; `elements` when it is a small integer or bool tensor whose values are polynomials of
-    the symbols; `constant` reads its data when it is known at compile time (a weight). None of the two: data."""
+    """dtype and shape of a value; `elements` if it is a small integer or bool tensor whose values are polynomials of
+    the symbols; `constant` reads its data if that is known at compile time (a weight). Otherwise its values are
+    run-time data."""
 
     dtype: DType
     shape: tuple[Dim, ...]

@@ -1,4 +1,4 @@
-"""Axes that are fed: each variant of the model takes them to be others."""
+"""Axes that are inputs of the model: each variant assumes other values of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from opweld.tensor.dim import ZERO, Dim, product
 
 
 def by_fed_axes(scope: Inference, node: ir.Node, position: int, rank: int) -> list[Fact] | None:
-    """What a node makes of the axes at an input, in whatever order, that this variant takes to be fed; None where they
-    are known, absent, or computed later."""
+    """The facts of a node whose axes are an input of the model, for the axes that this variant assumes, in any order;
+    None where the axes are known, absent, or computed later."""
     value = given(node, position)
     elements = None if value is None else elements_of(scope.fact(value))
     if elements is None or all(isinstance(e, Dim) and e.constant is not None for e in elements.flat):
@@ -28,8 +28,8 @@ def by_fed_axes(scope: Inference, node: ir.Node, position: int, rank: int) -> li
 
 
 def _settled(scope: Inference, node: ir.Node, elements: Elements, rank: int) -> list[int]:
-    """As many different axes as there are elements. This variant says of each one whether it is among them, counted
-    from the front or from the end."""
+    """As many different axes as there are elements. This variant decides for each axis whether it is among them,
+    counted from the front or from the end."""
     if elements.size > rank:
         raise ModelError(f"{describe(node)}: {elements.size} axes are given for a value of rank {rank}")
     chosen: list[int] = []
@@ -37,7 +37,7 @@ def _settled(scope: Inference, node: ir.Node, elements: Elements, rank: int) -> 
         missing = elements.size - len(chosen)
         if not missing:
             break
-        # One factor vanishes when an element is the axis.
+        # The product is zero if one of the elements is the axis.
         named = product((element - axis) * (element - axis + rank) for element in elements.flat)
         if missing == rank - axis:
             scope.same(named, ZERO, node, f"axis {axis} is given, and so are all after it")

@@ -1,4 +1,4 @@
-"""Reshape to a shape that is fed and has a 0 or a -1: its sizes are computed first."""
+"""Reshape to a shape that is an input of the model and contains a 0 or a -1: its sizes are computed first."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from opweld.tensor.expr import Expr, const, index
 
 @infers("ResolvedShape", domain=DOMAIN)
 def infer_resolved_shape(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As many sizes as there are dims."""
+    """int64, with one size for each dim."""
     return [Fact(DType.I64, scope.fact(required(node, 1)).shape)]
 
 
 @lowers("ResolvedShape", domain=DOMAIN)
 def lower_resolved_shape(scope: Lowering, node: ir.Node) -> None:
-    """0 becomes the size of the axis (unless `allowzero`), -1 what is left of the elements."""
+    """0 becomes the size of the axis (unless `allowzero`), -1 the number of elements divided by the other sizes."""
     x, shape = (required(node, position) for position in range(2))
     old = scope.fact(x).shape
 
@@ -44,7 +44,7 @@ def lower_resolved_shape(scope: Lowering, node: ir.Node) -> None:
 
 @infers("Shaped", domain=DOMAIN)
 def infer_shaped(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The sizes, which make as many elements as there are."""
+    """The computed sizes, whose product must be the number of elements."""
     fact, sizes = scope.fact(required(node, 0)), required_dims(scope, node, 1, "the new shape")
     for size in sizes:
         scope.at_least(size, 0, node, "a dim of the new shape")

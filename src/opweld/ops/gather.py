@@ -32,7 +32,7 @@ def infer_gather(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Gather")
 def lower_gather(scope: Lowering, node: ir.Node) -> None:
-    """The data at the index that the indices hold."""
+    """data[indices[...]] along the axis."""
     data, indices = required(node, 0), required(node, 1)
     shape, rank = scope.fact(data).shape, scope.fact(indices).rank
     axis = normalize_axis(attribute(node, "axis", 0), len(shape), node)
@@ -59,7 +59,7 @@ def infer_gather_elements(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("GatherElements")
 def lower_gather_elements(scope: Lowering, node: ir.Node) -> None:
-    """The data at the same place, but for the axis, where the indices say."""
+    """The data at the same position, except along the axis, where the indices give it."""
     data, indices = required(node, 0), required(node, 1)
     shape = scope.fact(data).shape
     axis = normalize_axis(attribute(node, "axis", 0), len(shape), node)
@@ -72,7 +72,7 @@ def lower_gather_elements(scope: Lowering, node: ir.Node) -> None:
 
 @infers("GatherND")
 def infer_gather_nd(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The indices without their last axis, then the axes of the data that the indices leave."""
+    """The indices without their last axis, then the remaining axes of the data."""
     data, indices = scope.fact(required(node, 0)), _indices(scope, node, 1)
     batch = int(attribute(node, "batch_dims", 0))
     require_rank(indices, 1, node)
@@ -129,7 +129,7 @@ def infer_one_hot(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _hot_as_cast(scope: Inference, node: ir.Node) -> list[Fact]:
-    """With a depth that is a float cast to an integer."""
+    """OneHot with a depth that is a float cast to an integer."""
     made = Expansion(node)
     indices, depth, values = (required(node, position) for position in range(3))
     (whole,) = made.emit("Cast", depth, to=DType.I64.onnx)
@@ -138,7 +138,7 @@ def _hot_as_cast(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("OneHot")
 def lower_one_hot(scope: Lowering, node: ir.Node) -> None:
-    """The on value where the index along the new axis is the one that the indices hold, else the off value."""
+    """The on value where the index along the new axis equals the element of the indices, else the off value."""
     indices, values = required(node, 0), required(node, 2)
     axis = normalize_axis(attribute(node, "axis", -1), scope.fact(indices).rank + 1, node)
     depth = scope.fact(node.outputs[0]).shape[axis]
@@ -151,10 +151,10 @@ def lower_one_hot(scope: Lowering, node: ir.Node) -> None:
 
 
 def chosen_index(scope: Lowering, indices: ir.Value, at: Sequence[Dim], extent: Dim) -> Dim:
-    """An index into an axis of the extent that a tensor of indices holds; negative ones count from the end.
+    """The index into an axis of the given extent that a tensor of indices holds; negative ones count from the end.
 
-    Indices known when compiling become index arithmetic where they are affine in their own indices (one number, or
-    evenly spaced ones). All others are run-time values, which compiled code checks before it uses them.
+    Indices known at compile time become index arithmetic if they are affine in their own indices (one number, or evenly
+    spaced ones). All others are run-time values, which compiled code checks before it uses them.
     """
     elements = elements_of(scope.fact(indices))
     if elements is not None:
@@ -168,7 +168,7 @@ def chosen_index(scope: Lowering, indices: ir.Value, at: Sequence[Dim], extent: 
 
 
 def _affine(elements: Elements, at: Sequence[Dim], extent: Dim) -> Dim | None:
-    """first + sum of step * index, when the elements are that and lie within the axis."""
+    """first + sum of step * index, if the elements have that form and are within the axis."""
     fixed = tuple(dim.constant if dim.constant is not None else slice(None) for dim in at)
     part = np.asarray(elements[fixed], object)
     free = [dim for dim in at if dim.constant is None]

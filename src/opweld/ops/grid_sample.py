@@ -1,4 +1,4 @@
-"""GridSample: elements of an image between its pixels, at positions that a tensor holds."""
+"""GridSample: elements of an image interpolated at positions that a tensor holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opweld.tensor.expr import Expr, binary, cast, unary
 
 MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic", "bicubic": "cubic"}
 CUBIC = -0.75
-"""The coefficient of the cubic kernel, as the specification says."""
+"""The coefficient of the cubic kernel, from the specification."""
 
 
 @infers("GridSample")
@@ -80,7 +80,7 @@ def sampled(
     padding: str = "zeros",
     aligned: bool = True,
 ) -> Expr:
-    """The element of a value at the leading indices and between its pixels, in the dtype of the positions."""
+    """The interpolated element of a value at the leading indices and a position, in the dtype of the positions."""
     dtype = positions[0].dtype
     sizes = scope.fact(value).shape[len(lead) :]
     pixels = [count(size, dtype) for size in sizes]
@@ -102,8 +102,8 @@ def sampled(
 
 
 def taps_around(position: Expr, mode: str, cubic: float) -> Sequence[tuple[Expr, Expr | None]]:
-    """(pixel, weight) of each pixel along one axis that counts, with the coefficient of a cubic kernel; no weight where
-    there is one pixel."""
+    """(pixel, weight) of each pixel along one axis that contributes, with the coefficient of a cubic kernel; the weight
+    is None where only one pixel does."""
     if mode == "nearest":
         return [(unary("round", position), None)]
     first = unary("floor", position)
@@ -133,6 +133,6 @@ def _inside(position: Expr, size: Expr, padding: str, aligned: bool) -> Expr:
         rest = sub(far, mul(times, span))
         odd = sub(times, mul(unary("floor", div(times, 2.0)), 2.0))
         position = add(where(binary("gt", odd, number(0, odd)), sub(span, rest), rest), low)
-    # NaN becomes the first pixel: larger(NaN, 0) is NaN, so it is compared.
+    # NaN becomes the first pixel: larger(NaN, 0) is NaN, hence a comparison.
     position = where(binary("gt", position, number(0, position)), position, 0)
     return smaller(position, last)

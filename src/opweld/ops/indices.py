@@ -8,7 +8,7 @@ from opweld.tensor.expr import Const, Expr, binary, const, index, select
 
 
 def from_the_front(position: Expr, extent: Dim) -> Expr:
-    """An int64 position of an axis, where negative ones count from the end."""
+    """A non-negative int64 index from one that may be negative and then counts from the end."""
     if isinstance(position, Const):
         return position if position.value >= 0 else index(extent + int(position.value))
     return select(binary("lt", position, const(0, DType.I64)), binary("add", position, index(extent)), position)

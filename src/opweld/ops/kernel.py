@@ -1,7 +1,7 @@
-"""Kernels of other packages: C functions that a lowering calls where no expression says what is computed.
+"""User kernels: C functions of other packages that a lowering calls for what expressions cannot compute.
 
-opweld does not look into such a function. What is around it is fused as ever, and several threads call it for rows that
-do not depend on each other."""
+Such a function is opaque to opweld. The operators around it are fused as usual, and several threads call it for
+independent rows."""
 
 from __future__ import annotations
 
@@ -26,32 +26,33 @@ def kernel(
     scratch: Callable[[Numbers], tuple[tuple[DType, Any], ...]] = lambda numbers: (),
     tables: int = 0,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Registers a C function for `Lowering.extern`, with what it means in NumPy: the function that is decorated.
+    """Registers a C function for `Lowering.extern`, with its reference semantics in NumPy: the decorated function.
 
     For each type T of the first operand that a lowering calls it with, `source` defines
 
         static void NAME_T(const A *operand, ..., B *result, ..., C *scratch, ..., int64_t number, ..., int64_t *error)
 
     T is f32, f64, i32, i64, b8 and so on; pointers are to the dense elements of a row; `*error = OPW_BAD_INDEX` ends
-    the run with an error. Several threads may call it at once. In NumPy it takes the same but scratch and error, as
-    flat arrays, of float64 where the model is computed in that, and fills the results.
+    the run with an error. Several threads may call it at once. The NumPy function takes the same arguments but scratch
+    and error, as flat arrays (of float64 where the model is evaluated in float64), and fills the results.
 
     Args:
-        parts: elements of each operand, then of each result, by the numbers, which may be symbolic.
-        work: operations of a row, roughly, by the numbers: with it the kernel is divided among threads.
-        scratch: (dtype, elements) of memory that a call needs for itself, by the numbers.
-        tables: how many operands, the last ones, every row reads whole.
+        parts: elements of each operand, then of each result, as functions of the numbers, which may be symbolic.
+            work: approximate operations of a row, as a function of the numbers; decides how rows are divided among
+                threads.
+            scratch: (dtype, elements) of temporary memory of a call, as a function of the numbers.
+            tables: how many of the last operands are read as a whole by every row.
 
-    Raises ValueError for a name that is none in C, or that another module has registered."""
+    Raises ValueError for a name that is not a C identifier, or that another module has registered."""
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is no name of a C function: lower-case letters, digits and underscores")
+        raise ValueError(f"{name!r} is not a name of a C function: use lower-case letters, digits and underscores")
     if not source.strip():
         raise ValueError(f"kernel {name!r} has no source")
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         before = _owners.get(name, "opweld" if name in EXTERNS else function.__module__)
         if before != function.__module__:
-            raise ValueError(f"kernel {name!r} is that of {before}; {function.__module__} has it too")
+            raise ValueError(f"kernel {name!r} is registered by {before} and by {function.__module__}")
 
         def compute(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
             function(*operands, *results, *numbers)

@@ -1,4 +1,4 @@
-"""Values as keys that can be sorted and compared: rows of them in memory, of one of the types that externs know."""
+"""Values converted to keys that can be sorted and compared: dense rows, of one of the types that externs take."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast
 
 KEYS = (DType.F32, DType.F64, DType.I32, DType.I64, DType.U64)
-"""The types of keys; every other type has one of them that holds all of its values."""
+"""The types of keys; every other type converts to one of them without loss."""
 
 
 def key_type(dtype: DType) -> DType:
-    """The type of keys that orders the values of a type as they are."""
+    """The type of keys that preserves the order of the values of a type."""
     if dtype in KEYS:
         return dtype
     if dtype.is_float:
@@ -25,7 +25,7 @@ def key_type(dtype: DType) -> DType:
 
 
 def emit_keys(scope: Lowering, value: ir.Value, order: Sequence[int]) -> Emitted:
-    """The value as keys, its axes in this order."""
+    """The value as keys, with its axes in this order."""
     fact = scope.fact(value)
     dtype = key_type(fact.dtype)
     shape: tuple[Dim, ...] = tuple(fact.shape[axis] for axis in order)

@@ -1,4 +1,4 @@
-"""Inputs that operators need as sizes or axes: polynomials of the symbols, or numbers, known before anything runs."""
+"""Inputs that operators need as sizes or axes: polynomials of the symbols, or numbers, known before the model runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opweld.tensor.dim import Dim, as_dim, symbols_of
 
 
 def known_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: str) -> tuple[Dim, ...] | None:
-    """A 0-D or 1-D integer input as polynomials; None when it is absent, UnsupportedError when it is data."""
+    """A 0-D or 1-D integer input as polynomials; None when it is absent, UnsupportedError when it depends on data."""
     value = given(node, position)
     if value is None:
         return None
@@ -23,19 +23,19 @@ def known_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: 
         if fact.shape and fact.shape[0].constant is None:
             raise UnknownElementsError(
                 value,
-                f"{title} has {fact.shape[0]} elements, and nobody says how many that is.",
+                f"{title} has {fact.shape[0]} elements, a number that is not known.",
                 frozenset(symbol.name for symbol in symbols_of(fact.shape[0])),
             )
         raise UnknownElementsError(
             value,
-            f"{title} depends on data, or on sizes in too involved a way, and is too long to be looked at while the "
-            "model runs. Make it a constant or a simple function of the inputs' sizes.",
+            f"{title} depends on data, or on sizes in too complicated a way, and has too many elements to be read "
+            "while the model runs. Make it a constant or a simple function of the inputs' sizes.",
         )
     return tuple(elements.flat)
 
 
 def require_length(scope: Inference, node: ir.Node, position: int, length: int, what: str) -> None:
-    """Assumes of a 1-D input of a symbolic length that it has the length that the operator fixes."""
+    """Assumes that a 1-D input of symbolic length has the length that the operator requires."""
     value = given(node, position)
     shape = () if value is None else scope.fact(value).shape
     if len(shape) == 1 and shape[0].constant is None:
@@ -43,7 +43,7 @@ def require_length(scope: Inference, node: ir.Node, position: int, length: int, 
 
 
 def required_dims(scope: Inference | Lowering, node: ir.Node, position: int, what: str) -> tuple[Dim, ...]:
-    """`known_dims` of an input that must be there."""
+    """`known_dims` of an input that must be present."""
     found = known_dims(scope, node, position, what)
     if found is None:
         raise ModelError(f"{describe(node)}: {what} (input {position}) is missing")

@@ -1,6 +1,6 @@
-"""A recurrence under construction: states, step tensors, and what is read of them afterwards.
+"""A recurrence under construction: states, step tensors, and its results.
 
-A recurrence of one step is no recurrence: its step tensors become ordinary ones, which fuse like any other.
+A recurrence of one step is not a loop: its step tensors become ordinary tensors, which fuse like any other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opweld.tensor.program import Scan, State, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """A state: `before` is its element before the step."""
+    """A state: `before` is an element of it before the step."""
 
     name: str
     dtype: DType
@@ -30,14 +30,15 @@ class Carried:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a recurrence leaves: `stacked` is an element of the chosen step tensor, time first; `last` the states."""
+    """The results of a recurrence: `stacked` is an element of the chosen step tensor, time first; `last` the final
+    states."""
 
     stacked: Body
     last: tuple[Body, ...]
 
 
 class Loop(Protocol):
-    """What the formula of one step is written with."""
+    """The operations with which the formula of one step is written."""
 
     time: Dim
 
@@ -46,7 +47,7 @@ class Loop(Protocol):
         ...
 
     def step(self, shape: Sequence[Dim], body: Body, hint: str) -> Emitted:
-        """A tensor that every step computes, after the ones before it."""
+        """A tensor that every step computes, in order."""
         ...
 
     def close(self, updates: Sequence[tuple[Carried, Emitted]], stacked: Emitted) -> Outcome:
@@ -55,7 +56,7 @@ class Loop(Protocol):
 
 
 def loop_over(scope: Lowering, node: ir.Node, steps: Dim) -> Loop:
-    """A recurrence of so many steps."""
+    """A recurrence of the given number of steps."""
     return SingleStep(scope) if steps.constant == 1 else ScanLoop(scope, node, steps)
 
 

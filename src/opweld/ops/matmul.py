@@ -18,13 +18,13 @@ from opweld.tensor.expr import Expr, cast, load, reduce
 
 @infers("MatMul")
 def infer_matmul(scope: Inference, node: ir.Node) -> list[Fact]:
-    """[..., M, K] x [..., K, N] -> [..., M, N]; a 1-D side is a row or column that the result does not have."""
+    """[..., M, K] x [..., K, N] -> [..., M, N]; a 1-D operand is a row or column, and its axis is not in the result."""
     a, b = (require_rank(scope.fact(required(node, position)), 1, node) for position in (0, 1))
     return [Fact(require_same_dtype([a, b], node), product_shape(scope, node, a, b))]
 
 
 def product_shape(scope: Inference, node: ir.Node, a: Fact, b: Fact) -> tuple[Dim, ...]:
-    """The shape of a matrix product of at least 1-D sides, which must sum over one length."""
+    """The shape of a matrix product of operands of rank >= 1, whose inner dims must agree."""
     depth_b = b.shape[-2] if b.rank > 1 else b.shape[0]
     scope.same(a.shape[-1], depth_b, node, f"{describe(node)} sums over it")
     batch = scope.broadcast([a.shape[:-2], b.shape[:-2]], node)
@@ -44,11 +44,11 @@ def lower_matmul(scope: Lowering, node: ir.Node) -> None:
 
 
 Element: TypeAlias = Callable[[Sequence[Dim]], Expr]
-"""An element of a tensor; indices that are broadcast are its business."""
+"""Reads an element of a tensor, given the indices of the result (it handles broadcasting)."""
 
 
 def product_of(out: Sequence[Dim], a: Fact, b: Fact, left: Element, right: Element) -> tuple[tuple[Axis, ...], Expr]:
-    """The axes and the element of the matrix product of two tensors."""
+    """The axes and the body of the matrix product of two tensors."""
     axes = fresh_axes(out)
     inner = len(axes) - (a.rank > 1) - (b.rank > 1)
     batch, rest = [axis.dim for axis in axes[:inner]], [axis.dim for axis in axes[inner:]]
@@ -61,7 +61,7 @@ def product_of(out: Sequence[Dim], a: Fact, b: Fact, left: Element, right: Eleme
 
 
 def contraction(axes: tuple[Axis, ...], x: Expr, w: Expr) -> Expr:
-    """The sum of products over axes; 16-bit floats are multiplied and summed in fp32 and rounded once."""
+    """The sum of products over the axes, accumulated in fp32 for 16-bit floats and rounded once."""
     return cast(reduce("sum", axes, mul(widen(x), widen(w))), x.dtype)
 
 
@@ -82,7 +82,7 @@ def infer_gemm(scope: Inference, node: ir.Node) -> list[Fact]:
 def _broadcast_onto(
     scope: Inference, shape: tuple[Dim, Dim], addend: tuple[Dim, ...], node: ir.Node
 ) -> tuple[Dim, ...]:
-    """The shape, after making sure that the addend broadcasts to it and not the other way round."""
+    """The shape; ModelError unless the addend broadcasts to it."""
     if len(addend) > 2:
         raise ModelError(f"{describe(node)}: input C of shape {list(addend)} does not broadcast to {list(shape)}")
     for size, extent in zip(shape[2 - len(addend) :], addend, strict=True):

@@ -1,4 +1,4 @@
-"""Operators that put elements elsewhere by index arithmetic alone: Transpose, Concat, Split, Expand, Tile, blocks."""
+"""Operators that move elements by index arithmetic alone: Transpose, Concat, Split, Expand, Tile, DepthToSpace."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lower_transpose(scope: Lowering, node: ir.Node) -> None:
 def _permutation(node: ir.Node, rank: int) -> tuple[int, ...]:
     order = tuple(attribute(node, "perm", None) or reversed(range(rank)))
     if sorted(order) != list(range(rank)):
-        raise ModelError(f"{describe(node)}: perm {list(order)} is no order of the {rank} axes of its input")
+        raise ModelError(f"{describe(node)}: perm {list(order)} is not a permutation of the {rank} axes of its input")
     return order
 
 
@@ -61,7 +61,7 @@ def infer_concat(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Concat")
 def lower_concat(scope: Lowering, node: ir.Node) -> None:
-    """The first input whose part the index has not passed, at the index within that part."""
+    """The input that contains the index, at the index within it."""
     axis = normalize_axis(required_attribute(node, "axis"), scope.fact(node.outputs[0]).rank, node)
     parts = [value for value in node.inputs if value is not None and scope.fact(value).shape[axis] is not ZERO]
     if len(parts) == 1:
@@ -89,7 +89,7 @@ def lower_concat(scope: Lowering, node: ir.Node) -> None:
 
 @infers("Split")
 def infer_split(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Parts along the axis: of the given sizes, or equal ones of which the last may be smaller."""
+    """Parts along the axis: of the given sizes, or of equal sizes, of which the last may be smaller."""
     fact = scope.fact(required(node, 0))
     axis = normalize_axis(attribute(node, "axis", 0), fact.rank, node)
     extent, count = fact.shape[axis], len(node.outputs)
@@ -119,7 +119,7 @@ def infer_split(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Split")
 def lower_split(scope: Lowering, node: ir.Node) -> None:
-    """The input with the index along the axis moved by the parts before."""
+    """The input with an offset along the axis."""
     x = required(node, 0)
     axis = normalize_axis(attribute(node, "axis", 0), scope.fact(x).rank, node)
     start = ZERO
@@ -148,7 +148,8 @@ def _padded(shape: Sequence[Dim], rank: int) -> tuple[Dim, ...]:
 
 
 def _expanded(scope: Inference, node: ir.Node, size: Dim, dim: Dim) -> Dim:
-    """The size of an axis: that of the input, unless that is 1. One that is fed may be 1 where the input's is not."""
+    """The size of an axis: that of the input, unless that is 1. A size that is an input of the model may be 1 where the
+    input's is not."""
     fed = scope.is_data_dependent(dim)
     if fed and size.constant not in (None, 0, 1):
         scope.same((dim - 1) * (dim - size), ZERO, node, "a fed size is 1 or that of the axis")
@@ -176,7 +177,7 @@ def lower_expand(scope: Lowering, node: ir.Node) -> None:
     own = slice(len(out) - len(shape), None)
 
     def body(at: Indices) -> Expr:
-        # An axis whose size may be 1 as the model runs is not read beyond its end.
+        # An axis whose size may be 1 at run time must not be read beyond its end.
         places = zip(at[own], shape, out[own], strict=True)
         return scope.load(x, [i if old in (new, ONE) else minimum(i, old - 1) for i, old, new in places])
 
@@ -199,7 +200,7 @@ def infer_tile(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Tile")
 def lower_tile(scope: Lowering, node: ir.Node) -> None:
-    """The input at the remainder of each index."""
+    """The input at each index modulo its size."""
     x = required(node, 0)
     shape = scope.fact(x).shape
     define(scope, node.outputs[0], lambda at: scope.load(x, [mod(i, dim) for i, dim in zip(at, shape, strict=True)]))
@@ -215,7 +216,7 @@ def infer_trilu(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Trilu")
 def lower_trilu(scope: Lowering, node: ir.Node) -> None:
-    """The input on one side of a diagonal, zero on the other."""
+    """The input on one side of the diagonal, zero on the other."""
     x, diagonal = required(node, 0), _diagonal(scope, node)
     upper = bool(attribute(node, "upper", 1))
 
@@ -249,7 +250,7 @@ def infer_depth_to_space(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("DepthToSpace")
 def lower_depth_to_space(scope: Lowering, node: ir.Node) -> None:
-    """Position within a block selects the channel: the slow part of it (DCR) or the fast one (CRD)."""
+    """The position within a block selects the channel: its slow part (DCR) or its fast part (CRD)."""
     x, block = required(node, 0), _block(node)
     channels = scope.fact(node.outputs[0]).shape[1]
     column_row = attribute(node, "mode", "DCR") == "CRD"
@@ -277,7 +278,7 @@ def infer_space_to_depth(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("SpaceToDepth")
 def lower_space_to_depth(scope: Lowering, node: ir.Node) -> None:
-    """The slow part of the channel selects the position within a block; in mode CRD the fast part does."""
+    """The slow part of the channel is the position within a block; in mode CRD the fast part is."""
     x, block = required(node, 0), _block(node)
     channels = scope.fact(x).shape[1]
     column_row = attribute(node, "mode", "DCR") == "CRD"

@@ -1,4 +1,4 @@
-"""TfIdfVectorizer: how often each n-gram of a pool of integers is in a row."""
+"""TfIdfVectorizer: how often each n-gram of a pool of integers occurs in a row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODES = ("TF", "IDF", "TFIDF")
 
 @infers("TfIdfVectorizer")
 def infer_ngrams(scope: Inference, node: ir.Node) -> list[Fact]:
-    """float32, the last axis with a place for each n-gram."""
+    """float32, with an element for each n-gram along the last axis."""
     fact = require_rank(scope.fact(required(node, 0)), 1, node, 2)
     if attribute(node, "pool_strings", None) is not None or fact.dtype not in (DType.I32, DType.I64):
         raise UnsupportedError(f"{describe(node)}: n-grams of int32 and int64 are supported, not of strings")
@@ -41,11 +41,11 @@ def infer_ngrams(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("TfIdfVectorizer")
 def lower_ngrams(scope: Lowering, node: ir.Node) -> None:
-    """The number of places and skips at which all items of the n-gram are there; 1 at most for IDF; weighted."""
+    """The number of (position, skip) pairs at which all items of the n-gram occur; 1 at most for IDF; weighted."""
     x, mode, weights = required(node, 0), required_attribute(node, "mode"), attribute(node, "weights", None)
     fact = scope.fact(x)
     table, lengths = _tables(node)
-    # Behind a row is what no n-gram has.
+    # Padding after a row is a value that no n-gram contains.
     pool = set(table.flat)
     absent = const(next(n for n in range(len(pool) + 1) if n not in pool), fact.dtype)
     grams, length_of = scope.constant(table.astype(fact.dtype.numpy), "grams"), scope.constant(lengths, "lengths")
@@ -63,7 +63,7 @@ def lower_ngrams(scope: Lowering, node: ir.Node) -> None:
             same = binary("eq", found, load(grams, fact.dtype, (gram, as_dim(item))))
             return binary("or", same, binary("le", length, const(item, DType.I64)))
 
-        # An n-gram of one item is counted once, and a place that the pool leaves free never.
+        # An n-gram of one item is counted once, and an unused output position never.
         once = binary("or", at_least_zero(-skip), binary("gt", length, const(1, DType.I64)))
         counted = binary("and", once, binary("gt", length, const(0, DType.I64)))
         hit = fold(lambda a, b: binary("and", a, b), map(there, range(table.shape[1])), counted)
@@ -77,8 +77,8 @@ def lower_ngrams(scope: Lowering, node: ir.Node) -> None:
 
 
 def _tables(node: ir.Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """For each place of the output the items of its n-gram, zeros behind them, and how many there are: 0 where no
-    n-gram belongs, or one that is too short or too long."""
+    """For each output position the items of its n-gram, padded by zeros, and how many there are: 0 where there is no
+    n-gram, or one that is too short or too long."""
     pool, starts = required_attribute(node, "pool_int64s"), list(required_attribute(node, "ngram_counts"))
     places = list(required_attribute(node, "ngram_indexes"))
     least, most = required_attribute(node, "min_gram_length"), required_attribute(node, "max_gram_length")
@@ -90,7 +90,7 @@ def _tables(node: ir.Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     if not grams or len(places) != len(grams) or min(places) < 0:
         raise ModelError(f"{describe(node)}: {len(places)} places for {len(grams)} n-grams; each has one from 0 on")
     if len(set(places)) < len(places) or max(places) >= 4 * len(places) + 1024:
-        raise UnsupportedError(f"{describe(node)}: n-grams that share a place, or leave most places free")
+        raise UnsupportedError(f"{describe(node)}: n-grams that share an output position, or leave most unused")
     table = np.zeros((max(places) + 1, max(map(len, grams))), np.int64)
     lengths = np.zeros(len(table), np.int64)
     for place, gram in zip(places, grams, strict=True):

@@ -1,6 +1,6 @@
-"""Normalisations. Each intermediate is a tensor of its own, so that fusion sees it.
+"""Normalisations. Each intermediate is a tensor of its own, which fusion can place.
 
-The variance is that of what elements are beyond their mean as it was rounded, never E[x^2] - E[x]^2, which cancels.
+The variance is the mean square of the elements minus their rounded mean, never E[x^2] - E[x]^2, which cancels.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def _epsilon(node: ir.Node) -> float:
 
 @infers("BatchNormalization")
 def infer_batch_normalization(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the input, in training also new statistics; all of them have one element a channel."""
+    """The fact of the input, in training also new statistics; all statistics have one element for each channel."""
     x = require_float(require_rank(scope.fact(required(node, 0)), 2, node), node)
     for position in range(1, 5):
         fact = require_rank(scope.fact(required(node, position)), 1, node, 1)
-        scope.same(fact.shape[0], x.shape[1], node, f"{describe(node)} has a statistic a channel")
+        scope.same(fact.shape[0], x.shape[1], node, f"{describe(node)} has a statistic for each channel")
     training = bool(attribute(node, "training_mode", 0))
     if not training and any(wanted(node, i) is not None for i in range(1, len(node.outputs))):
-        raise ModelError(f"{describe(node)}: only in training mode it has more than one output")
+        raise ModelError(f"{describe(node)}: it has more than one output in training mode only")
     statistics = [scope.fact(required(node, position)) for position in (3, 4)] if training else []
     return [Fact(x.dtype, x.shape), *(Fact(fact.dtype, fact.shape) for fact in statistics)]
 
@@ -66,8 +66,8 @@ def lower_batch_normalization(scope: Lowering, node: ir.Node) -> None:
 
 
 def _lower_training(scope: Lowering, node: ir.Node) -> None:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias with the statistics of the batch, of which the running ones
-    take the part that momentum leaves."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias with the statistics of the batch; running statistics are
+    updated by momentum."""
     x, scale, bias = (required(node, position) for position in range(3))
     rows = rows_along(scope, x, [axis for axis in range(scope.fact(x).rank) if axis != 1])
     centred = rows.centred()
@@ -93,7 +93,7 @@ def _define_running(scope: Lowering, output: ir.Value, running: ir.Value, found:
 
 
 def _affine_constants(scope: Lowering, node: ir.Node) -> tuple[Emitted, Emitted] | None:
-    """Factor and shift computed in float64 and rounded once, when all statistics are known."""
+    """Factor and shift computed in float64 and rounded once, if all statistics are known."""
     arrays = [known_numbers(scope, required(node, position)) for position in range(1, 5)]
     known = [np.asarray(array, np.float64) for array in arrays if array is not None]
     if len(known) < 4:
@@ -125,7 +125,7 @@ def _affine_tensors(scope: Lowering, node: ir.Node) -> tuple[Emitted, Emitted]:
 
 @infers("InstanceNormalization", "GroupNormalization")
 def infer_channel_normalization(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the input; scale and bias have one element a channel."""
+    """The fact of the input; scale and bias have one element for each channel."""
     x = require_float(require_rank(scope.fact(required(node, 0)), 2, node), node)
     for position in (1, 2):
         fact = require_rank(scope.fact(required(node, position)), 1, node, 1)
@@ -139,8 +139,8 @@ def infer_channel_normalization(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("InstanceNormalization", "GroupNormalization")
 def lower_channel_normalization(scope: Lowering, node: ir.Node) -> None:
-    """(x - mean) / sqrt(variance + epsilon) over the elements of a group of channels, then scale and bias a channel.
-    Instances are groups of one channel."""
+    """(x - mean) / sqrt(variance + epsilon) over the elements of a group of channels, then scale and bias for each
+    channel. InstanceNormalization has groups of one channel."""
     x, scale, bias = (required(node, position) for position in range(3))
     channels = scope.fact(x).shape[1]
     instance = node.op_type == "InstanceNormalization"
@@ -161,7 +161,7 @@ def lower_channel_normalization(scope: Lowering, node: ir.Node) -> None:
 
 @infers("LayerNormalization", "RMSNormalization")
 def infer_layer_normalization(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the input; the statistics have ones from the axis on."""
+    """The fact of the input; the statistics have size 1 from the axis on."""
     x = require_float(require_rank(scope.fact(required(node, 0)), 1, node), node)
     axis = normalize_axis(int(attribute(node, "axis", -1)), x.rank, node)
     for value in (required(node, 1), given(node, 2)):
@@ -191,7 +191,8 @@ def lower_layer_normalization(scope: Lowering, node: ir.Node) -> None:
 
 @dataclass(frozen=True)
 class Normal:
-    """Rows with variance one: an element of them, and the statistics of each row; `mean` is None when it is left in."""
+    """Rows with variance one: an element of them, and the statistics of each row; `mean` is None where it is not
+    subtracted."""
 
     element: Body
     mean: Emitted | None
@@ -199,7 +200,7 @@ class Normal:
 
 
 def normalized(rows: Rows, epsilon: float, centred: bool) -> Normal:
-    """(x - mean) / sqrt(variance + epsilon) of each row; not centred: x / sqrt(mean square + epsilon)."""
+    """(x - mean) / sqrt(variance + epsilon) of each row if centred, else x / sqrt(mean square + epsilon)."""
     if not centred:
         inverse = rows.inverse_root(rows.mean_square(rows.element), epsilon)
         return Normal(lambda i: mul(rows.element(i), inverse.at(rows.row(i))), None, inverse)

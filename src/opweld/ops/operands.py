@@ -1,4 +1,4 @@
-"""The inputs of a node as operators ask for them: optional ones, known integers, axes, small constants."""
+"""Access to the operands of a node: optional ones, known integers, axes, small constants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opweld.tensor.dtype import DType
 
 
 class Named(Protocol):
-    """A node as messages name it: of a graph, or of a file that is being read."""
+    """A node that messages can name: of a graph, or of a file that is being read."""
 
     @property
     def name(self) -> str | None:
@@ -33,7 +33,7 @@ V = TypeVar("V", bound="NamedValue", covariant=True)
 
 
 class NamedValue(Protocol):
-    """A value, whose name is empty where a file says that an operand is absent."""
+    """A value, whose name is empty for an operand that is absent."""
 
     @property
     def name(self) -> str | None:
@@ -42,7 +42,7 @@ class NamedValue(Protocol):
 
 
 class Reading(Named, Protocol[V]):
-    """A node by what it reads: of a graph, or of a file that is being read."""
+    """A node with its operands: of a graph, or of a file that is being read."""
 
     @property
     def inputs(self) -> Sequence[V | None]:
@@ -51,7 +51,7 @@ class Reading(Named, Protocol[V]):
 
 
 def describe(node: Named) -> str:
-    """The node as error messages name it."""
+    """The node for error messages."""
     return f"node {node.name!r} ({in_line(node.op_type)})"
 
 
@@ -70,7 +70,7 @@ def required(node: Reading[V], position: int) -> V:
 
 
 def wanted(node: ir.Node, position: int) -> ir.Value | None:
-    """The output at the position, or None when the model does not name it."""
+    """The output at the position, or None when the model does not use it."""
     value = node.outputs[position] if position < len(node.outputs) else None
     return None if value is None or value.name == "" else value
 
@@ -97,7 +97,7 @@ def make_elements(shape: tuple[int, ...], values: Iterable[Dim | bool]) -> Eleme
 
 
 def map_elements(function: Callable[..., Dim | bool | None], *operands: Elements) -> Elements | None:
-    """The broadcast element-wise result; None as soon as the function cannot tell one element."""
+    """The broadcast element-wise result; None as soon as the function returns None for one element."""
     broadcast = np.broadcast_arrays(*operands)
     if broadcast[0].size > ELEMENT_LIMIT:
         return None
@@ -111,7 +111,7 @@ def map_elements(function: Callable[..., Dim | bool | None], *operands: Elements
 
 
 def known_integers(scope: Inference | Lowering, node: ir.Node, position: int, what: str) -> tuple[int, ...] | None:
-    """A 0-D or 1-D integer input whose values must be known when compiling; None when the input is absent."""
+    """A 0-D or 1-D integer input whose values must be known at compile time; None when the input is absent."""
     value = given(node, position)
     if value is None:
         return None
@@ -127,7 +127,7 @@ def known_integers(scope: Inference | Lowering, node: ir.Node, position: int, wh
 
 
 def known_numbers(scope: Inference | Lowering, value: ir.Value) -> np.ndarray[Any, Any] | None:
-    """The data of a value that is known when compiling, else None."""
+    """The data of a value that is known at compile time, else None."""
     fact = scope.fact(value)
     return None if fact.constant is None else fact.constant()
 
@@ -167,8 +167,8 @@ def require_same_dtype(facts: Sequence[Fact], node: ir.Node) -> DType:
     return dtypes[0]
 
 
-def dtype_asked_for(node: ir.Node, onnx_type: int) -> DType:
-    """The dtype that an attribute asks for by ONNX's number; UnsupportedError when there is none."""
+def requested_dtype(node: ir.Node, onnx_type: int) -> DType:
+    """The dtype with ONNX's number, from an attribute; UnsupportedError when it is not supported."""
     try:
         return DType.of_onnx(onnx_type)
     except ValueError:

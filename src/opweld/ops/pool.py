@@ -1,4 +1,4 @@
-"""Pooling: the largest, the mean or the norm of the elements under a window, or of all spatial elements."""
+"""Pooling: the largest, the mean or the norm of the elements in a window, or of all spatial elements."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, cast, const, index, load, reduce, unary
 
 MAX_TAPS = 1 << 24
-"""Elements under one window. A mean over a large picture has a few million."""
+"""The most elements of a window. A mean over a large image has a few million."""
 
 
 @infers("MaxPool", "AveragePool", "LpPool")
 def infer_pool(scope: Inference, node: ir.Node) -> list[Fact]:
-    """[N, C, spatial...] -> [N, C, places...], and where the largest elements are"""
+    """[N, C, spatial...] -> [N, C, places...], and the indices of the largest elements"""
     x = require_rank(scope.fact(required(node, 0)), 3, node)
     windows = windows_of(node, x.shape[2:], kernel_shape(node, x.rank - 2))
     require_room(scope, node, [window for window in windows if window.room.constant is None])
@@ -41,7 +41,7 @@ def infer_pool(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _check_windows(node: ir.Node, windows: Sequence[Window], places: Sequence[Dim]) -> None:
-    """A window that lies on padding alone has no largest element and no mean; one without end takes forever."""
+    """A window on padding alone has no largest element and no mean; one of unbounded size does not terminate."""
     if attribute(node, "auto_pad", "NOTSET") == "NOTSET":
         for window in windows:
             if not all(nonnegative(window.reach - 1 - padding) for padding in (window.before, window.after)):
@@ -59,7 +59,7 @@ def _check_windows(node: ir.Node, windows: Sequence[Window], places: Sequence[Di
 
 @lowers("MaxPool")
 def lower_max_pool(scope: Lowering, node: ir.Node) -> None:
-    """The largest element under the window; padding never wins."""
+    """The largest element in the window; padding is never the largest."""
     dtype = scope.fact(required(node, 0)).dtype
     if wanted(node, 0) is not None:
         axes, taps, element, _ = _windowed(scope, node, lowest(dtype))
@@ -70,8 +70,8 @@ def lower_max_pool(scope: Lowering, node: ir.Node) -> None:
 
 
 def _define_indices(scope: Lowering, node: ir.Node, indices: ir.Value) -> None:
-    """Where in the whole input the largest element is: the first one, in the order of the taps. Spatial axes count in
-    row-major order, or in column-major order (`storage_order`)."""
+    """The linear index, in the whole input, of the largest element: the first one, in the order of the taps. Spatial
+    axes are in row-major order, or in column-major order (`storage_order`)."""
     x = scope.fact(required(node, 0))
     sizes = x.shape[2:]
     windows = windows_of(node, sizes, kernel_shape(node, len(sizes)))
@@ -88,7 +88,7 @@ def _define_indices(scope: Lowering, node: ir.Node, indices: ir.Value) -> None:
             skipped, _ = window.reached(axes[2 + axis].extent)
             along = add(index(window.tap(place, as_dim(skipped))), mul(tap, window.dilation))
             if window.guards(place, taps[axis].dim):
-                # Where no element is larger than what padding counts, the first tap may lie on padding.
+                # Where no element is larger than the padding's value, the first tap may be padding.
                 along = smaller(larger(along, 0), index(window.size - 1))
             found = add(found, mul(along, index(product(sizes[:axis] if by_columns else sizes[axis + 1 :]))))
         return found
@@ -98,7 +98,7 @@ def _define_indices(scope: Lowering, node: ir.Node, indices: ir.Value) -> None:
 
 @lowers("AveragePool")
 def lower_average_pool(scope: Lowering, node: ir.Node) -> None:
-    """The sum under the window, divided by how many taps count."""
+    """The sum over the window, divided by the number of taps that count."""
     dtype = scope.fact(required(node, 0)).dtype
     axes, taps, element, _ = _windowed(scope, node, None)
     total = scope.emit(axes, reduce("sum", taps, widen(element)), "total")
@@ -109,7 +109,7 @@ def lower_average_pool(scope: Lowering, node: ir.Node) -> None:
 
 @lowers("LpPool")
 def lower_lp_pool(scope: Lowering, node: ir.Node) -> None:
-    """The p-norm of the elements under the window."""
+    """The p-norm of the elements in the window."""
     axes, taps, element, _ = _windowed(scope, node, None)
     inner, outer = norm_parts(node, int(attribute(node, "p", 2)))
     _reduced(scope, node, axes, reduce("sum", taps, inner(widen(element))), outer)
@@ -118,7 +118,7 @@ def lower_lp_pool(scope: Lowering, node: ir.Node) -> None:
 def _windowed(
     scope: Lowering, node: ir.Node, fill: Expr | None
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...], Expr, list[Dim]]:
-    """The axes of the output, those of the taps, the element under a tap, and how many taps count on each axis."""
+    """The axes of the output, those of the taps, the element of a tap, and the taps that count along each axis."""
     value = required(node, 0)
     x = scope.fact(value)
     windows = windows_of(node, x.shape[2:], kernel_shape(node, x.rank - 2))
@@ -137,14 +137,14 @@ def _windowed(
 
 
 def lowest(dtype: DType) -> Expr:
-    """The value that every maximum replaces."""
+    """The identity of maximum: the lowest value of the dtype."""
     if dtype.is_float:
         return const(-math.inf, dtype)
     return const(False if dtype is DType.BOOL else dtype.limits[0], dtype)
 
 
 def norm_parts(node: ir.Node, p: int) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
-    """(what is summed, what the sum goes through) for the p-norm."""
+    """(the function of each element, the function of their sum) for the p-norm."""
     if p < 1:
         raise ModelError(f"{describe(node)}: the p of a norm must be at least 1, got {p}")
     if p == 1:

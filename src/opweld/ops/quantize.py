@@ -1,9 +1,9 @@
-"""Quantized numbers: (q - zero point) * scale, with one scale for a value, a channel or a block.
+"""Quantized numbers: (q - zero point) * scale, with one scale for each tensor, channel or block.
 
 q is an integer of 2 to 16 bits or a float of 4 or 8; only integers are rounded before the zero point is added.
 
-Products of quantized values are sums of integers. They are made in floats that hold every one of those sums exactly:
-in fp32 where none is too large for it, which weights tell that are known, else in fp64 (`exact.py`).
+Products of quantized values are sums of integers. They are computed in floats that hold each of those sums exactly: in
+fp32 where the bound of the weights allows it, else in fp64 (`exact.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUANTIZED = (
 
 @dataclass(frozen=True)
 class Scaling:
-    """Scale and zero point of a value: which inputs of a node they are, and how they lie along it."""
+    """Scale and zero point of a value: which inputs of a node they are, and along which axis they are indexed."""
 
     scale: ir.Value
     zero: ir.Value | None
@@ -44,7 +44,7 @@ class Scaling:
 
     def _place(self, at: Indices) -> Indices:
         if self.rank == 0:
-            return (ZERO,)  # which a scale without axes does not look at
+            return (ZERO,)  # unused by a scale without axes
         if self.block:
             return (*at[: self.axis], floordiv(at[self.axis], self.block), *at[self.axis + 1 :])
         return (at[self.axis],)
@@ -59,7 +59,7 @@ class Scaling:
 
 
 def scaling_of(scope: Inference | Lowering, node: ir.Node, fact: Fact) -> Scaling:
-    """The scaling of the first input, by the second, its scale, and the third, its zero point."""
+    """The scaling of the first input, whose scale and zero point are the second and third."""
     value = required(node, 1)
     axis = int(attribute(node, "axis", 1 if fact.rank != 1 else 0))
     rank = scope.fact(value).rank
@@ -112,18 +112,19 @@ def _dtype_of(node: ir.Node, zero: Fact | None) -> DType:
 
 
 def _precision(node: ir.Node, scale: DType) -> DType:
-    """What QuantizeLinear divides in: as `precision` says, or as the scale, where that is a float to compute with."""
+    """The dtype in which QuantizeLinear divides: the attribute `precision`, or the scale's, if it is a computing
+    type."""
     named = _named(node, "precision")
-    if named is not None and (not named.is_float or named.is_code):
+    if named is not None and (not named.is_float or named.is_storage_only):
         raise ModelError(f"{describe(node)}: precision must be a float type to compute with, not {named!r}")
     if scale.is_integer:
-        scale = DType.F64  # which holds every quotient's whole part
-    return named or (scale.computed if scale.is_code else scale)
+        scale = DType.F64  # which holds the integer part of every quotient
+    return named or (scale.computed if scale.is_storage_only else scale)
 
 
 @infers("QuantizeLinear")
 def infer_quantize(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape of the input; the dtype of the zero point, or what output_dtype says, or uint8."""
+    """The shape of the input; the dtype of the zero point, or `output_dtype`, or uint8."""
     fact = scope.fact(required(node, 0))
     _check(scope, node, fact)
     zero = given(node, 2)
@@ -133,7 +134,7 @@ def infer_quantize(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("QuantizeLinear")
 def lower_quantize(scope: Lowering, node: ir.Node) -> None:
-    """round(x / scale) + zero point, cut off where the dtype ends; float types are rounded to in the end only."""
+    """round(x / scale) + zero point, saturated; for float types rounded at the end only."""
     x = required(node, 0)
     fact = scope.fact(x)
     scaling = scaling_of(scope, node, fact)
@@ -148,7 +149,7 @@ def lower_quantize(scope: Lowering, node: ir.Node) -> None:
 
 
 def quantized(value: Expr, zero: Expr | None, dtype: DType, saturate: bool = True) -> Expr:
-    """A float, rounded to the nearest (even) integer for integer types, moved by the zero point, within the limits."""
+    """A float, rounded to the nearest even integer for integer types, plus the zero point, saturated."""
     if dtype.is_float:
         return converted(value if zero is None else add(value, cast(zero, value.dtype)), dtype, saturate)
     wide = DType.F64 if value.dtype is DType.F64 else DType.F32
@@ -161,7 +162,7 @@ def quantized(value: Expr, zero: Expr | None, dtype: DType, saturate: bool = Tru
 
 @infers("DequantizeLinear")
 def infer_dequantize(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape of the input; the dtype of the scale, or what output_dtype says."""
+    """The shape of the input; the dtype of the scale, or `output_dtype`."""
     fact = scope.fact(required(node, 0))
     scaling = _check(scope, node, fact)
     dtype = _named(node, "output_dtype") or scope.fact(scaling.scale).dtype
@@ -176,7 +177,7 @@ def lower_dequantize(scope: Lowering, node: ir.Node) -> None:
     x = required(node, 0)
     fact, dtype = scope.fact(x), scope.fact(node.outputs[0]).dtype
     scaling = scaling_of(scope, node, fact)
-    # 32-bit integers are made floats after the subtraction, in which they may lose bits.
+    # 32-bit integers are converted to float after the subtraction, since the conversion may round.
     wide = DType.F32 if fact.dtype.is_float else DType.I32
 
     def body(at: Indices) -> Expr:
@@ -191,7 +192,7 @@ def lower_dequantize(scope: Lowering, node: ir.Node) -> None:
 
 
 def _centred(scope: Lowering, value: ir.Value, zero: ir.Value | None, axis: int, dtype: DType, hint: str) -> str:
-    """The value minus its zero point, as floats; `axis` is the one that zero points of rank 1 count."""
+    """The value minus its zero point, as floats; `axis` is the axis that indexes zero points of rank 1."""
     shape = scope.fact(value).shape
 
     def body(at: Indices) -> Expr:
@@ -204,7 +205,7 @@ def _centred(scope: Lowering, value: ir.Value, zero: ir.Value | None, axis: int,
 
 
 def _product(scope: Lowering, node: ir.Node, b_position: int, zeros: tuple[int, int]) -> tuple[tuple[Axis, ...], Expr]:
-    """The matrix product of two values minus their zero points, inputs of these positions."""
+    """The matrix product of two inputs minus their zero points."""
     a, b = required(node, 0), required(node, b_position)
     x, w = scope.fact(a), scope.fact(b)
     one = Operand.of(scope, a, given(node, zeros[0]), max(0, x.rank - 2))
@@ -247,7 +248,7 @@ def infer_qlinear_matmul(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("QLinearMatMul")
 def lower_qlinear_matmul(scope: Lowering, node: ir.Node) -> None:
-    """The product of what the values stand for, quantized again."""
+    """The product of the dequantized values, quantized again."""
     out = scope.fact(node.outputs[0])
     axes, total = _product(scope, node, 3, (2, 5))
     product_ = scope.emit(axes, total, "product")
@@ -265,7 +266,7 @@ def lower_qlinear_matmul(scope: Lowering, node: ir.Node) -> None:
 
 
 def _scale(scope: Lowering, value: ir.Value, place: Dim) -> Expr:
-    """A scale for all, or for each of an axis."""
+    """The scale of the tensor, or of a position along an axis."""
     return cast(scope.load(value, (place,)), DType.F32)
 
 
@@ -290,7 +291,7 @@ def infer_qlinear_conv(scope: Inference, node: ir.Node) -> list[Fact]:
 def _convolved(
     scope: Lowering, node: ir.Node, out: tuple[Dim, ...], weights: int, zeros: tuple[int, int]
 ) -> tuple[tuple[Axis, ...], Expr]:
-    """The sum of products of a convolution; padding is the zero point, which stands for zero."""
+    """The sum of products of a convolution; padding is the zero point."""
     x_value, w_value = required(node, 0), required(node, weights)
     x, w = scope.fact(x_value), scope.fact(w_value)
     one, other = (
@@ -316,7 +317,7 @@ def lower_conv_integer(scope: Lowering, node: ir.Node) -> None:
 
 @lowers("QLinearConv")
 def lower_qlinear_conv(scope: Lowering, node: ir.Node) -> None:
-    """Conv of what the values stand for, quantized again; the bias is int32, in units of both scales."""
+    """Conv of the dequantized values, quantized again; the bias is int32, in units of the product of both scales."""
     out = scope.fact(node.outputs[0])
     axes, total = _convolved(scope, node, out.shape, 3, (2, 5))
     dtype = total.dtype

@@ -1,8 +1,8 @@
 """Random numbers, and Dropout, which needs them.
 
-A model holds no state, so every run draws the same numbers: element i is what SplitMix64 (Steele, Lea and Flood, 2014)
-gives after i steps from a seed. The seed is the attribute; a node without one has a seed made of its name, so that no
-two nodes draw alike.
+A model holds no state, so every run draws the same numbers: element i is the i-th output of SplitMix64 (Steele, Lea and
+Flood, 2014) from a seed. The seed is the attribute; a node without one has a seed derived from its name, so that no
+two nodes draw the same numbers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from opweld.ops.emitted import Indices, define, emit
 from opweld.ops.fact import Fact
 from opweld.ops.operands import (
     describe,
-    dtype_asked_for,
     elements_of,
     given,
+    requested_dtype,
     require_float,
     require_rank,
     required,
@@ -32,11 +32,11 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, cast, const, index, reduce, unary
 
 GAMMA = 0x9E3779B97F4A7C15
-"""What the state of the generator grows by: odd, and near 2**64 divided by the golden ratio."""
+"""The increment of the generator's state: odd, and near 2**64 divided by the golden ratio."""
 
 
 def seed_of(node: ir.Node) -> int:
-    """64 bits: those of the seed, or made of the node's name."""
+    """A seed of 64 bits: the attribute's bits, or derived from the node's name."""
     seed = attribute(node, "seed", None)
     if seed is None:
         return zlib.crc32((node.name or "").encode()) << 32
@@ -63,7 +63,7 @@ _DIGITS = {DType.F64: 53, DType.F16: 11, DType.BF16: 8}
 
 
 def uniform(seed: int, position: Dim, dtype: DType) -> Expr:
-    """A number of [0, 1), all of which the dtype holds exactly, in the dtype that sums of it are made in."""
+    """A number in [0, 1) that the dtype holds exactly, in its accumulator's dtype."""
     digits = _DIGITS.get(dtype, 24)
     bits = binary("shr", random_bits(seed, position), const(64 - digits, DType.U64))
     return mul(cast(bits, accumulator(dtype)), 2.0**-digits)
@@ -78,18 +78,18 @@ def normal(seed: int, position: Dim, dtype: DType) -> Expr:
 
 @infers("RandomUniform", "RandomNormal")
 def infer_random(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape and dtype that the attributes say."""
+    """The shape and dtype from the attributes."""
     shape = [int(extent) for extent in required_attribute(node, "shape")]
     if min(shape, default=0) < 0:
         raise ModelError(f"{describe(node)}: shape {shape} has a negative size")
-    return [_float_fact(node, tuple(map(as_dim, shape)), dtype_asked_for(node, int(attribute(node, "dtype", 1))))]
+    return [_float_fact(node, tuple(map(as_dim, shape)), requested_dtype(node, int(attribute(node, "dtype", 1))))]
 
 
 @infers("RandomUniformLike", "RandomNormalLike")
 def infer_random_like(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape of the input, and its dtype unless another is asked for."""
+    """The shape of the input, and its dtype unless the attribute `dtype` is given."""
     fact, declared = scope.fact(required(node, 0)), attribute(node, "dtype", None)
-    return [_float_fact(node, fact.shape, fact.dtype if declared is None else dtype_asked_for(node, int(declared)))]
+    return [_float_fact(node, fact.shape, fact.dtype if declared is None else requested_dtype(node, int(declared)))]
 
 
 def _float_fact(node: ir.Node, shape: tuple[Dim, ...], dtype: DType) -> Fact:
@@ -122,9 +122,9 @@ def lower_random_normal(scope: Lowering, node: ir.Node) -> None:
 
 @infers("Bernoulli")
 def infer_bernoulli(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape of the probabilities, and their dtype unless another is asked for."""
+    """The shape of the probabilities, and their dtype unless the attribute `dtype` is given."""
     fact, declared = require_float(scope.fact(required(node, 0)), node), attribute(node, "dtype", None)
-    return [Fact(fact.dtype if declared is None else dtype_asked_for(node, int(declared)), fact.shape)]
+    return [Fact(fact.dtype if declared is None else requested_dtype(node, int(declared)), fact.shape)]
 
 
 @lowers("Bernoulli")
@@ -142,10 +142,10 @@ def lower_bernoulli(scope: Lowering, node: ir.Node) -> None:
 
 @infers("Multinomial")
 def infer_multinomial(scope: Inference, node: ir.Node) -> list[Fact]:
-    """[B, classes] of logarithms of probabilities -> [B, sample_size] of classes"""
+    """[B, classes] log-probabilities -> [B, sample_size] classes"""
     fact = require_float(require_rank(scope.fact(required(node, 0)), 2, node, 2), node)
     scope.at_least(fact.shape[1], 1, node, "there is a class to draw")
-    dtype, samples = dtype_asked_for(node, int(attribute(node, "dtype", 6))), int(attribute(node, "sample_size", 1))
+    dtype, samples = requested_dtype(node, int(attribute(node, "dtype", 6))), int(attribute(node, "sample_size", 1))
     if dtype not in (DType.I32, DType.I64) or samples < 0:
         raise ModelError(f"{describe(node)}: {samples} samples of {dtype!r} are not defined")
     return [Fact(dtype, (fact.shape[0], as_dim(samples)))]
@@ -153,14 +153,14 @@ def infer_multinomial(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Multinomial")
 def lower_multinomial(scope: Lowering, node: ir.Node) -> None:
-    """The class of the largest logarithm after Gumbel noise is added, which is a draw by probability."""
+    """The class of the largest logarithm after Gumbel noise is added, which samples the distribution."""
     x, seed = required(node, 0), seed_of(node)
     shape, classes = scope.fact(node.outputs[0]).shape, scope.fact(x).shape[1]
     dtype = accumulator(scope.fact(x).dtype)
 
     def body(i: Indices) -> Expr:
         c = Axis("c", classes)
-        # Zero would have no finite noise.
+        # Zero would give infinite noise.
         drawn = larger(uniform(seed, row_major((*i, c.dim), (*shape, classes)), dtype), 2.0**-25)
         noise = unary("neg", unary("log", unary("neg", unary("log", drawn))))
         return reduce("argmax", (c,), add(cast(scope.load(x, (i[0], c.dim)), dtype), noise))
@@ -170,7 +170,7 @@ def lower_multinomial(scope: Lowering, node: ir.Node) -> None:
 
 @infers("Dropout")
 def infer_dropout(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The fact of the input, and a mask of what is kept."""
+    """The fact of the input, and a mask of the elements that are kept."""
     fact = scope.fact(required(node, 0))
     for position in (1, 2):
         value = given(node, position)
@@ -181,8 +181,8 @@ def infer_dropout(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Dropout")
 def lower_dropout(scope: Lowering, node: ir.Node) -> None:
-    """The input itself, all of it kept; in training, which a tensor may say, what `ratio` of all draws exceed is
-    dropped and the rest scaled up."""
+    """The input unchanged; in training mode, which may be decided at run time, elements are dropped with probability
+    `ratio` and the rest scaled up."""
     x, ratio, training = required(node, 0), given(node, 1), given(node, 2)
     fact, seed, mask = scope.fact(x), seed_of(node), wanted(node, 1)
     if _training(scope, node) is False:
@@ -213,7 +213,7 @@ def lower_dropout(scope: Lowering, node: ir.Node) -> None:
 
 
 def _training(scope: Inference | Lowering, node: ir.Node) -> bool | None:
-    """Whether the node is in training mode; None when the model is told as it runs."""
+    """Whether the node is in training mode; None when that is decided at run time."""
     value = given(node, 2)
     if value is None:
         return False

@@ -1,4 +1,4 @@
-"""Floats that shape arithmetic passes through: a size times two, a size by three, before it is rounded again."""
+"""Float intermediates of shape arithmetic: a size times two, a size by three, before it is rounded again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SMALL = 1 << 10
 class Ratio:
     """The float value numerator / denominator of a size, before the model rounds it to an integer again.
 
-    Only values that floats hold exactly for all sizes below 2**13 are made: small dyadic factors, and one division by
-    an integer (correctly rounded, so that its floor and ceiling are those of the true quotient).
+    Only values are represented that floats hold exactly for all sizes below 2**13: small dyadic factors, and one
+    division by an integer (correctly rounded, so that its floor and ceiling are those of the true quotient).
     """
 
     numerator: Dim

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: a matrix product of all time steps at once, then a recurrence over the hidden states."""
+"""LSTM, GRU and RNN: a matrix product for all time steps at once, then a recurrence over the hidden states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
     "RNN": ("Tanh",),
 }
 LANES = 16
-"""Elements whose extremes are found side by side: a vector of any target is filled by as many float32."""
+"""Extremes are found for as many interleaved elements: as many float32 as fill a vector of any target."""
 TAKES_ALPHA = frozenset(("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu"))
 TAKES_BETA = frozenset(("affine", "hardsigmoid", "scaledtanh"))
 
@@ -84,7 +84,7 @@ def _directions(node: ir.Node) -> tuple[bool, ...]:
 
 
 def _lengths(scope: Lowering, node: ir.Node, steps: Dim) -> ir.Value | None:
-    """The lengths of the sequences, unless all are known to be as long as the input."""
+    """The lengths of the sequences, unless all are known to equal the number of steps."""
     lengths = given(node, 4)
     elements = None if lengths is None else elements_of(scope.fact(lengths))
     return None if elements is not None and all(length is steps for length in elements.flat) else lengths
@@ -92,8 +92,8 @@ def _lengths(scope: Lowering, node: ir.Node, steps: Dim) -> ir.Value | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """One direction of a recurrent node. `lengths` holds one of each sequence, where they are not all `steps`;
-    `rounds` says whether the recurrent products read states of 8 bits."""
+    """One direction of a recurrent node. `lengths` holds the length of each sequence, where not all have `steps`;
+    `rounds` says whether the recurrent products read states quantised to 8 bits."""
 
     scope: Lowering
     node: ir.Node
@@ -113,14 +113,14 @@ class Cell:
         return self.mirrored(self.loop.time, batch) if self.reverse else self.loop.time
 
     def mirrored(self, time: Dim, batch: Dim) -> Dim:
-        """As far from the end of a sequence as the time is from its start; beyond its end some index."""
+        """The time mirrored within its sequence; beyond the end of a sequence, any valid index."""
         if self.lengths is None:
             return self.steps - 1 - time
         place = sub(self.length(batch), add(index(time), 1))
         return Value(where(self.goes_on(time, batch), place, 0), self.steps).dim
 
     def length(self, batch: Dim) -> Expr:
-        """How many steps a sequence has."""
+        """The number of steps of a sequence."""
         assert self.lengths is not None
         return cast(self.scope.load(self.lengths, (batch,)), DType.I64)
 
@@ -129,7 +129,7 @@ class Cell:
         return apply("lt", index(time), self.length(batch))
 
     def carried(self, i: Indices, after: Expr, state: Carried) -> Expr:
-        """The state after the step, which is the one before it for a sequence that has ended."""
+        """The state after the step, unchanged for a sequence that has ended."""
         return after if self.lengths is None else where(self.goes_on(self.loop.time, i[0]), after, state.before(i))
 
     def in_order(self, stacked: Body) -> Body:
@@ -152,14 +152,14 @@ class Cell:
         return widen(self.scope.load(required(self.node, position), (as_dim(self.direction), *indices)))
 
     def bias(self, row: Dim, recurrent: bool) -> Expr | None:
-        """An element of the input's or the recurrent half of the bias; None when there is none."""
+        """An element of the input half or the recurrent half of the bias; None without a bias."""
         if given(self.node, 3) is None:
             return None
         return self.element(3, row + self.hidden * GATES[self.node.op_type] if recurrent else row)
 
     def input_gates(self, recurrent_bias_rows: int) -> Emitted:
-        """Emits X W^T + bias for all time steps: [T, B, gates * H]. The recurrent half of the bias is added for so many
-        gates from the first on."""
+        """Emits X W^T + bias for all time steps: [T, B, gates * H]. The recurrent half of the bias is added for the
+        first `recurrent_bias_rows` gates."""
         x = required(self.node, 0)
         features, rows = self.scope.fact(x).shape[2], self.hidden * GATES[self.node.op_type]
 
@@ -196,7 +196,7 @@ class Cell:
         return self.loop.state(self.step_shape, self.dtype, initial, hint)
 
     def recurrent_product(self, source: Body, first_gate: int, gates: int, hint: str) -> Body:
-        """State times the recurrent weights of some gates, of each step: [B, gates * H]."""
+        """The state times the recurrent weights of some gates, in each step: [B, gates * H]."""
         state, unit = self.rounded(source) if self.rounds else (source, None)
 
         def body(i: Indices) -> Expr:
@@ -205,17 +205,18 @@ class Cell:
             return reduce("sum", (k,), mul(state((i[0], k.dim)), weight))
 
         product = self.loop.step((self.batch, self.hidden * gates), body, hint)
-        # The unit is not in the sum: one of products of two tensors is a contraction, with a third factor it is none.
+        # The scale stays outside of the sum: a sum of products of two tensors is a contraction, with a third factor it
+        # is not.
         return product.at if unit is None else lambda i: mul(product.at(i), unit.at(()))
 
     def rounded(self, source: Body) -> tuple[Body, Emitted]:
-        """The state of all sequences, rounded to 256 steps between its least and its largest element: how many steps
-        each element is from zero, and the size of a step."""
+        """The state of all sequences, quantised dynamically to 8 bits: each element minus the zero point, and the
+        scale."""
         steps = steps_of(self.loop.step, self.step_shape, source, LANES)
         return self.loop.step(self.step_shape, lambda i: steps.from_zero(source(i)), "rounded").at, steps.size
 
     def clip(self, x: Expr) -> Expr:
-        """The input of an activation, clamped when the node asks for it."""
+        """The input of an activation, clamped if the node has the attribute `clip`."""
         limit = attribute(self.node, "clip", None)
         return x if limit is None else smaller(larger(x, -float(limit)), float(limit))
 
@@ -305,8 +306,8 @@ CELLS: Mapping[str, Callable[[Cell], Outcome]] = {"LSTM": _lstm, "GRU": _gru, "R
 @lowers("LSTM", "GRU", "RNN")
 @lowers("LSTM", domain=DOMAIN)
 def lower_recurrent(scope: Lowering, node: ir.Node) -> None:
-    """One recurrence a direction; the outputs stack the directions. In the domain of opweld the recurrent products
-    read hidden states that are rounded to 8 bits."""
+    """One recurrence for each direction; the outputs stack the directions. In the domain of opweld the recurrent
+    products read hidden states quantised to 8 bits."""
     x = scope.fact(required(node, 0))
     steps, batch, _ = _sizes(node, x)
     hidden = scope.fact(required(node, 2)).shape[2]
@@ -361,7 +362,7 @@ def _of_direction(bodies: Sequence[Body], direction: Dim, indices: Indices) -> E
 
 
 def _activations(node: ir.Node, direction: int) -> list[Formula]:
-    """The activations of one direction; alpha and beta are dealt out to the functions that take them, in order."""
+    """The activations of one direction; alpha and beta are assigned in order to the functions that take them."""
     defaults = DEFAULT_ACTIVATIONS[node.op_type]
     directions = len(_directions(node))
     names = [str(name) for name in attribute(node, "activations", None) or defaults * directions]

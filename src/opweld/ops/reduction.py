@@ -1,4 +1,4 @@
-"""Reductions over axes: sums, norms, extremes, and where the extremes are."""
+"""Reductions over axes: sums, norms, extremes, and positions of extremes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SUMS: Mapping[str, tuple[str, Callable[[Expr], Expr], Finish]] = {
     "ReduceSum": ("sum", _plain, _as_is),
     "ReduceSumSquare": ("sum", square, _as_is),
 }
-"""Operator -> (reduction, what is reduced, what becomes of the total and the number of elements)."""
+"""Operator -> (reduction, function of each element, function of the total and the number of elements)."""
 
 EXTREMES: Mapping[str, tuple[str, str]] = {"ReduceMax": ("max", "any"), "ReduceMin": ("min", "all")}
 """Operator -> (reduction of numbers, reduction of truth values)."""
@@ -62,13 +62,14 @@ ELEMENT_FOLDS: Mapping[str, Callable[[Sequence[Dim]], Dim]] = {
     "ReduceProd": product,
     "ReduceSum": lambda x: fold(lambda a, b: a + b, x, ZERO),
 }
-"""Operator -> what it does to tracked integers."""
+"""Operator -> the function of tracked integers."""
 
 REDUCTIONS = (*SUMS, *EXTREMES, "ReduceLogSumExp")
 
 
 def reduced_axes(scope: Inference | Lowering, node: ir.Node, rank: int) -> tuple[int, ...]:
-    """The axes that a node reduces: the second input or the attribute; all axes, or none, when there are none."""
+    """The axes that a node reduces: the second input or the attribute; if both are absent, all axes, or none with
+    `noop_with_empty_axes`."""
     axes: Sequence[int] | None = known_integers(scope, node, 1, "the axes of the reduction")
     if axes is None:
         axes = attribute(node, "axes", None)
@@ -87,7 +88,7 @@ def _reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keep: bool) -> tup
 
 @infers(*REDUCTIONS)
 def infer_reduction(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape without the reduced axes, or with ones in their places."""
+    """The shape without the reduced axes, or with size 1 in their places."""
     fact = scope.fact(required(node, 0))
     fed = by_fed_axes(scope, node, 1, fact.rank)
     if fed is not None:
@@ -98,7 +99,7 @@ def infer_reduction(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _reduced_elements(node: ir.Node, fact: Fact, axes: tuple[int, ...]) -> Elements | None:
-    """The polynomials of a reduced shape tensor."""
+    """The tracked elements of a reduced shape tensor."""
     elements = elements_of(fact)
     if elements is None or elements.size == 0 or not fact.dtype.is_integer or node.op_type not in ELEMENT_FOLDS:
         return None
@@ -119,7 +120,7 @@ def lower_sum(scope: Lowering, node: ir.Node) -> None:
 
 @lowers(*EXTREMES)
 def lower_extreme(scope: Lowering, node: ir.Node) -> None:
-    """The largest or smallest element; of truth values, whether any or all hold."""
+    """The largest or smallest element; for bool, any or all."""
     of_numbers, of_truths = EXTREMES[node.op_type]
     rows, axes = _rows(scope, node)
     kind = of_truths if scope.fact(node.inputs[0]).dtype is DType.BOOL else of_numbers
@@ -143,7 +144,7 @@ def _rows(scope: Lowering, node: ir.Node) -> tuple[Rows, tuple[int, ...]]:
 
 
 def _define_rows(scope: Lowering, node: ir.Node, axes: tuple[int, ...], body: Body) -> None:
-    """Defines the output, where kept axes of extent one are not indices of a row."""
+    """Defines the output, from indices without the kept axes of extent one."""
 
     def of_output(indices: Indices) -> Expr:
         return body(tuple(i for n, i in enumerate(indices) if n not in axes) if _keeps(node) else indices)

@@ -1,4 +1,4 @@
-"""Where the elements of a resized axis come from, in exact rational arithmetic on dims."""
+"""The input positions of the elements of a resized axis, in exact rational arithmetic on dims."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ COORDINATES = (
     "tf_half_pixel_for_nn",
 )
 MAX_DENOMINATOR = 1000
-"""Of the fractions that scales are meant to be."""
+"""The largest denominator of the fractions that scales stand for."""
 
 FINEST = 1 << 32
-"""The denominator of scales that are none: products with sizes stay far below 2**63."""
+"""The denominator for scales that are not short fractions: products with sizes stay far below 2**63."""
 
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 ROUNDING_OF_10 = "of opset 10"
-"""How opset 10 rounds, which does not say so: up along an axis that gets shorter, else down. ONNX's own test of opset
-10, `test_resize_downsample_nearest`, takes the third of four elements where a scale of 0.6 leads to place 1.67; ONNX
-Runtime does likewise."""
+"""The rounding of opset 10, which does not specify it: up along an axis that gets shorter, else down. ONNX's test of
+opset 10, `test_resize_downsample_nearest`, takes the third of four elements where a scale of 0.6 gives position 1.67;
+ONNX Runtime does the same."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Ratio:
         return ceildiv(self.numerator, self.denominator)
 
     def round(self, mode: str) -> Dim:
-        """Rounded by one of `ROUNDINGS`; the round modes say where exact halves go."""
+        """Rounded by one of `ROUNDINGS`; the modes differ at exact halves."""
         if mode == "floor":
             return self.floor()
         if mode == "ceil":
@@ -61,7 +61,7 @@ class Ratio:
         return Ratio(twice + self.denominator, double).floor()
 
     def fraction(self, dtype: DType) -> Expr:
-        """What remains above `floor`, in [0, 1), as a value."""
+        """The remainder above `floor`, in [0, 1), as a value."""
         return div(count(mod(self.numerator, self.denominator), dtype), count(self.denominator, dtype))
 
 
@@ -77,7 +77,7 @@ class Resampling:
 
     @staticmethod
     def to_size(size: Dim, out: Dim, coordinates: str) -> Resampling:
-        """Scaled to a size that is asked for."""
+        """Scaled to a given size."""
         return Resampling(size, out, out, size, coordinates)
 
     @staticmethod
@@ -87,11 +87,11 @@ class Resampling:
 
     @property
     def is_identity(self) -> bool:
-        """Whether every element comes from its own place."""
+        """Whether every element has the same position in input and output."""
         return self.out is self.size and self.out_units is self.in_units
 
     def source(self, place: Dim) -> Ratio:
-        """The place in the input, not clamped, of a place in the output."""
+        """The input position, not clamped, of an output position."""
         p, q = self.out_units, self.in_units
         if self.coordinates == "asymmetric":
             return Ratio(place * q, p)
@@ -101,7 +101,7 @@ class Resampling:
             return Ratio((place * 2 + 1) * q, p * 2)
         centred = (place * 2 + 1) * q - p
         if self.coordinates == "pytorch_half_pixel":
-            # A single element comes from the first one, not from the middle.
+            # A single element is the first one, not the one in the middle.
             centred = centred * minimum(self.out - 1, 1)
         if self.coordinates == "half_pixel_symmetric":
             # half_pixel plus (size - out / scale) / 2: the part of the input that the rounded size cannot cover
@@ -109,7 +109,7 @@ class Resampling:
         return Ratio(centred, p * 2)
 
     def clamp(self, index: Dim) -> Dim:
-        """The nearest index that exists."""
+        """The nearest index in the axis."""
         return minimum(maximum(index, 0), self.size - 1)
 
     def nearest(self, place: Dim, rounding: str) -> Dim:
@@ -121,7 +121,8 @@ class Resampling:
         return self.clamp(source.round(rounding))
 
     def taps(self, place: Dim, dtype: DType, cubic: float | None) -> list[tuple[Dim, Expr]]:
-        """(input index, weight) of each element that is mixed: two for linear, four for cubic with its coefficient."""
+        """(input index, weight) of each element that contributes: two for linear, four for cubic with its
+        coefficient."""
         source = self.source(place)
         base, t = source.floor(), source.fraction(dtype)
         if cubic is None:
@@ -129,13 +130,13 @@ class Resampling:
         return [(self.clamp(base + k - 1), weight) for k, weight in enumerate(cubic_weights(t, cubic))]
 
     def window(self, reach: int, stretched: bool) -> tuple[Dim, Dim]:
-        """(offset of the first element from the floor of the place, number of elements) that a kernel of so many
-        elements to each side may weigh; one that is stretched is as many times wider as the axis gets shorter."""
+        """(offset of the first element from the floor of the position, number of elements) that a kernel with this
+        reach to each side may weight; a stretched kernel is wider by as much as the axis gets shorter."""
         half = ceildiv(self.in_units * reach, self._shortest) if stretched else as_dim(reach)
         return 1 - half, half * 2
 
     def distance(self, place: Dim, offset: Dim, dtype: DType, stretched: bool) -> Expr:
-        """How far the element at the offset from the floor of the place lies from the place, in units of the kernel."""
+        """The distance, in units of the kernel, of the element at an offset from the position's floor."""
         apart = sub(count(offset, dtype), self.source(place).fraction(dtype))
         return mul(apart, div(count(self._shortest, dtype), count(self.in_units, dtype))) if stretched else apart
 
@@ -147,8 +148,8 @@ class Resampling:
 
 def intended_ratio(scale: float) -> Fraction:
     """The fraction that a positive float32 scale stands for: 1.3 is 13/10, although the float is a little less, so that
-    ten elements become thirteen. Of the fractions that round to the float it is the one of the least denominator; a
-    float that is no short fraction stands for itself."""
+    ten elements become thirteen. It is the fraction of the least denominator that rounds to the float; a float that is
+    not close to a short fraction stands for itself."""
     denominators = np.arange(1, MAX_DENOMINATOR + 1)
     numerators = np.rint(scale * denominators)
     (short,) = np.nonzero((numerators / denominators).astype(np.float32) == np.float32(scale))
@@ -157,7 +158,7 @@ def intended_ratio(scale: float) -> Fraction:
 
 
 def intended_units(scale: Expr) -> Expr:
-    """The denominator of `intended_ratio`, as float64, for a float32 that data tells."""
+    """The denominator of `intended_ratio`, as float64, for a float32 computed at run time."""
     k = Axis("k", as_dim(MAX_DENOMINATOR))
     denominator = count(k.dim + 1, DType.F64)
     quotient = div(nearest_numerator(scale, denominator), denominator)
@@ -166,12 +167,13 @@ def intended_units(scale: Expr) -> Expr:
 
 
 def nearest_numerator(scale: Expr, denominator: Expr) -> Expr:
-    """The numerator that brings a fraction of the denominator nearest to a scale, both float64."""
+    """The numerator of the fraction nearest to a scale, for a denominator; both float64."""
     return unary("round", mul(cast(scale, DType.F64), denominator))
 
 
 def cubic_weights(t: Expr, a: float) -> list[Expr]:
-    """Keys' cubic convolution: the weights of the elements at -1, 0, 1 and 2 from the floor, t above it."""
+    """Keys' cubic convolution: the weights of the elements at offsets -1, 0, 1 and 2 from the floor of a position, t
+    above it."""
 
     def outer(x: Expr) -> Expr:
         return sub(mul(add(mul(sub(mul(x, a), 5 * a), x), 8 * a), x), 4 * a)
@@ -183,7 +185,7 @@ def cubic_weights(t: Expr, a: float) -> list[Expr]:
 
 
 def kernel_weight(distance: Expr, cubic: float | None) -> Expr:
-    """The weight of an element by its distance: a triangle of reach 1, or Keys' kernel of reach 2."""
+    """The weight of an element by its distance: a triangle of radius 1, or Keys' kernel of radius 2."""
     x = unary("abs", distance)
     if cubic is None:
         return larger(sub(1, x), 0)

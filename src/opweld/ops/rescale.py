@@ -1,4 +1,4 @@
-"""Resize by scales that are fed or computed: the fractions that they stand for become sizes of the next segment."""
+"""Resize by scales computed at run time: the fractions that they stand for become sizes of the next segment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary
 
 LARGEST = 1 << 20
-"""Scales below this are taken."""
+"""Scales must be below this."""
 
 
 @infers("IntendedRatio", domain=DOMAIN)
@@ -29,7 +29,7 @@ def infer_intended_ratio(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("IntendedRatio", domain=DOMAIN)
 def lower_intended_ratio(scope: Lowering, node: ir.Node) -> None:
-    """The fraction of each scale; a numerator of 0 for what is no scale."""
+    """The fraction of each scale; a numerator of 0 for an invalid scale."""
     scales = required(node, 0)
     units = emit(scope, scope.fact(scales).shape, lambda i: intended_units(scope.load(scales, i)), "units")
 
@@ -62,12 +62,12 @@ def infer_rescale(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Rescale", domain=DOMAIN)
 def lower_rescale(scope: Lowering, node: ir.Node) -> None:
-    """As by scales that are known."""
+    """As with known scales."""
     resample(scope, node, _resamplings(scope, node))
 
 
 def _settle_unscaled(scope: Inference, node: ir.Node, axes: list[int]) -> None:
-    """Batch and channels seldom are scaled: the usual variant mixes no elements along them."""
+    """Batch and channels are seldom scaled: the usual variant assumes so, and does not interpolate along them."""
     units = dict(zip(axes, zip(*_units(scope, node), strict=True), strict=True))
     for axis in (0, 1):
         if axis in units:

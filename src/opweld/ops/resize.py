@@ -25,11 +25,11 @@ from opweld.tensor.expr import Expr, at_least_zero, binary, reduce
 POLICIES = ("stretch", "not_larger", "not_smaller")
 
 MAX_LOADS = 8
-"""Elements that are mixed at once: linear in three axes. More are summed along one axis after the other."""
+"""The most elements in one weighted sum: linear in three axes. More are summed along one axis after the other."""
 
 
 def resize_mode(node: ir.Node) -> str:
-    """How elements between others are made: nearest, linear or cubic."""
+    """The interpolation: nearest, linear or cubic."""
     mode = str(attribute(node, "mode", "nearest"))
     if mode not in ("nearest", "linear", "cubic"):
         raise ModelError(f"{describe(node)}: mode {mode!r} is none of nearest, linear, cubic")
@@ -52,8 +52,8 @@ def _cubic(node: ir.Node) -> float | None:
 
 
 def _alternatives(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]) -> list[list[Resampling]]:
-    """One resampling an axis of the input, from sizes or scales. Where the aspect ratio is kept, one such list for each
-    axis that may decide the scale."""
+    """One resampling for each axis of the input, from sizes or scales. Where the aspect ratio is kept, one such list
+    for each axis that may determine the scale."""
     coordinates = _coordinates(node)
     axes = resized_axes(node, len(shape))
     scales, sizes = _scales(scope, node), None if node.op_type == "Upsample" else given(node, 3)
@@ -82,7 +82,7 @@ def _alternatives(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Di
 
 
 def resized_axes(node: ir.Node, rank: int) -> list[int]:
-    """The axes that scales or sizes are for, in their order."""
+    """The axes that scales or sizes apply to, in their order."""
     listed = attribute(node, "axes", None)
     return [normalize_axis(axis, rank, node) for axis in (range(rank) if listed is None else listed)]
 
@@ -94,7 +94,7 @@ def _matched(axes: list[int], given_numbers: int, node: ir.Node) -> list[int]:
 
 
 def _scales(scope: Inference | Lowering, node: ir.Node) -> ir.Value | None:
-    """The scales; None where there are none, or an empty list of them."""
+    """The scales; None where they are absent or empty."""
     scales = given(node, 1 if node.op_type == "Upsample" else 2)
     if scales is None or product(scope.fact(scales).shape) is ZERO:
         return None
@@ -119,7 +119,7 @@ def _policy(node: ir.Node) -> str:
 
 
 def _proportional(shape: Sequence[Dim], sizes: dict[int, Dim], decisive: int, coordinates: str) -> list[Resampling]:
-    """The scale that gives one axis its size, for all resized axes."""
+    """All resized axes with the scale that gives one of them its size."""
     s, d = sizes[decisive], shape[decisive]
     result = [Resampling.to_size(dim, dim, coordinates) for dim in shape]
     for axis in sizes:
@@ -129,7 +129,7 @@ def _proportional(shape: Sequence[Dim], sizes: dict[int, Dim], decisive: int, co
 
 
 def _decided(scope: Inference, node: ir.Node, alternatives: list[list[Resampling]]) -> list[Resampling]:
-    """The alternative of the smallest scale (not_larger) or of the largest (not_smaller)."""
+    """The alternative with the smallest scale (not_larger) or of the largest (not_smaller)."""
     best = alternatives[0]
     for other in alternatives[1:]:
         a, b = (next(r for r in found if not r.is_identity) for found in (best, other))
@@ -141,7 +141,7 @@ def _decided(scope: Inference, node: ir.Node, alternatives: list[list[Resampling
 
 @infers("Resize", "Upsample")
 def infer_resize(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Each axis takes its new size."""
+    """The shape of the input with the new sizes of resized axes."""
     x = require_rank(scope.fact(required(node, 0)), 1, node)
     scales = _scales(scope, node)
     if scales is not None and known_numbers(scope, scales) is None:
@@ -157,7 +157,7 @@ def infer_resize(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _by_computed_scales(scope: Inference, node: ir.Node, scales: ir.Value) -> list[Fact]:
-    """The fractions that scales stand for are computed first; sizes and places follow from them as ever."""
+    """The fractions that scales stand for are computed first; sizes and positions follow from them."""
     made = Expansion(node)
     ratio = made.own("IntendedRatio", scales, outputs=2)
     own = {"coordinate_transformation_mode": _coordinates(node), "nearest_mode": _rounding(node)}
@@ -167,7 +167,7 @@ def _by_computed_scales(scope: Inference, node: ir.Node, scales: ir.Value) -> li
 
 @lowers("Resize", "Upsample")
 def lower_resize(scope: Lowering, node: ir.Node) -> None:
-    """A crop, or elements and sums of elements at places that sizes and scales tell."""
+    """A crop, or elements and weighted sums at positions that follow from sizes and scales."""
     shape, out = scope.fact(required(node, 0)).shape, scope.fact(node.outputs[0]).shape
     if _coordinates(node) == CROP:
         lower_crop(scope, node, _interpolation(scope, node), _rounding(node))
@@ -177,7 +177,7 @@ def lower_resize(scope: Lowering, node: ir.Node) -> None:
 
 
 def resample(scope: Lowering, node: ir.Node, axes: list[Resampling]) -> None:
-    """Nearest: a load at the nearest index. Else a weighted sum of loads, one axis inside the other."""
+    """Nearest: a load at the nearest index. Else a weighted sum of loads, nested by axis."""
     value = required(node, 0)
     mode, rounding = _interpolation(scope, node), _rounding(node)
     if mode == "nearest":
@@ -196,7 +196,7 @@ def _rounding(node: ir.Node) -> str:
 
 
 def _interpolation(scope: Lowering, node: ir.Node) -> str:
-    """The mode, which must be able to do with the dtype."""
+    """The mode; UnsupportedError where it does not support the dtype."""
     mode, dtype = resize_mode(node), scope.fact(required(node, 0)).dtype
     if mode != "nearest" and not accumulator(dtype).is_float:
         raise UnsupportedError(
@@ -206,7 +206,7 @@ def _interpolation(scope: Lowering, node: ir.Node) -> str:
 
 
 def _mixed(scope: Lowering, node: ir.Node, axes: list[Resampling], i: Indices, chosen: tuple[Dim, ...]) -> Expr:
-    """The sum of the elements around a place, from the axis after the chosen indices on."""
+    """The weighted sum of the elements around a position, over the axes after the chosen indices."""
     value = required(node, 0)
     axis = len(chosen)
     if axis == len(axes):
@@ -222,8 +222,8 @@ def _mixed(scope: Lowering, node: ir.Node, axes: list[Resampling], i: Indices, c
 
 
 def _filter(scope: Lowering, node: ir.Node, axes: list[Resampling]) -> None:
-    """A weighted sum along one axis after the other: kernels that are stretched, or that end where the axis does, have
-    weights that add up to one only after a division."""
+    """A weighted sum along one axis after the other. Kernels that are stretched, or cut off at the end of the axis,
+    have weights that must be normalised to a sum of one."""
     value = required(node, 0)
     body: Body = lambda i: widen(scope.load(value, i))  # noqa: E731
     shape = [axis.size for axis in axes]

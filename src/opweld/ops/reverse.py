@@ -27,8 +27,8 @@ def infer_reverse_sequence(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("ReverseSequence")
 def lower_reverse_sequence(scope: Lowering, node: ir.Node) -> None:
-    """The element as far from the end of its sequence as its index is from the start; beyond the end the same one. A
-    sequence that is longer than the axis is found out when the model runs."""
+    """The element mirrored within its sequence; unchanged beyond its end. A sequence that is longer than the axis is an
+    error at run time."""
     x, lengths = required(node, 0), required(node, 1)
     extents = scope.fact(x).shape
     time, batch = _axes(node)

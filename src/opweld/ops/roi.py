@@ -44,7 +44,7 @@ def infer_roi_align(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("RoiAlign")
 def lower_roi_align(scope: Lowering, node: ir.Node) -> None:
-    """The mean, or the largest part, of samples that lie evenly in a bin, each a mix of four pixels."""
+    """The mean, or the maximum, of evenly spaced samples in a bin, each interpolated from four pixels."""
     if not int(attribute(node, "sampling_ratio", 0)):
         _align_by_size(scope, node)
         return
@@ -75,7 +75,7 @@ def lower_roi_align(scope: Lowering, node: ir.Node) -> None:
 
 
 def _samples(scope: Lowering, node: ir.Node, axis: int, bins: Dim, samples: Dim, dtype: DType) -> Emitted:
-    """[R, bins, samples]: where along one axis (0 is height) the samples of each region lie, in pixels."""
+    """[R, bins, samples]: the positions of the samples of each region along one axis (0 is height), in pixels."""
 
     def body(i: Indices) -> Expr:
         start, extent = _reach(scope, node, axis, i[0], dtype)
@@ -87,7 +87,7 @@ def _samples(scope: Lowering, node: ir.Node, axis: int, bins: Dim, samples: Dim,
 
 
 def _reach(scope: Lowering, node: ir.Node, axis: int, region: Dim, dtype: DType) -> tuple[Expr, Expr]:
-    """Where a region begins along an axis (0 is height), and how far it reaches, in pixels."""
+    """The start of a region along an axis (0 is height), and its length, in pixels."""
     regions, scale = required(node, 1), float(attribute(node, "spatial_scale", 1.0))
     half_pixel = attribute(node, "coordinate_transformation_mode", "half_pixel") == "half_pixel"
 
@@ -100,7 +100,7 @@ def _reach(scope: Lowering, node: ir.Node, axis: int, region: Dim, dtype: DType)
 
 
 def _align_by_size(scope: Lowering, node: ir.Node) -> None:
-    """How often a bin is sampled depends on the size of its region: a function over memory looks."""
+    """The number of samples of a bin depends on the size of its region, which an extern reads."""
     x, images = required(node, 0), required(node, 2)
     fact, out = scope.fact(x), scope.fact(node.outputs[0]).shape
     dtype = accumulator(fact.dtype)
@@ -124,12 +124,12 @@ def _align_by_size(scope: Lowering, node: ir.Node) -> None:
 
 
 def _is_near(place: Expr, size: Dim) -> Expr:
-    """Whether a place is in the image or less than a pixel away."""
+    """Whether a position is in the image or less than a pixel away."""
     return apply("and", apply("ge", place, -1), apply("le", place, count(size, place.dtype)))
 
 
 def _pixels(place: Expr, size: Dim) -> list[tuple[Dim, Expr]]:
-    """(index, weight) of the two pixels around a place, which is moved into the image."""
+    """(index, weight) of the two pixels around a position, which is clamped to the image."""
     last = count(size - 1, place.dtype)
     inside = smaller(where(apply("gt", place, 0), place, 0), last)
     found: list[tuple[Dim, Expr]] = []
@@ -200,7 +200,7 @@ def _bounds(scope: Lowering, node: ir.Node, axis: int, bins: Dim) -> tuple[Body,
 
     def corner(region: Dim, position: int) -> Expr:
         scaled = mul(cast(scope.load(regions, (region, as_dim(position))), DType.F32), scale)
-        # Halves are rounded away from zero.
+        # Rounded half away from zero.
         away = unary("floor", add(unary("abs", scaled), 0.5))
         return where(apply("lt", scaled, 0), unary("neg", away), away)
 

@@ -1,4 +1,4 @@
-"""A value seen as rows that are reduced one by one: which elements make up a row, and statistics of each row."""
+"""A value as rows that are reduced one by one: the elements of a row, and statistics of each row."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class Centred:
 
 @dataclass(frozen=True)
 class Rows:
-    """`element` is the value at its own indices, widened to the dtype of sums. `outer` are the sizes that name a row,
-    `inner` those of a row's elements; `join` gives an element's indices, `row` the row that an element is in."""
+    """`element` is the value at its own indices, converted to the accumulator's dtype. `outer` are the sizes of the
+    axes that index a row, `inner` those within a row; `join` gives an element's indices, `row` the row of an
+    element."""
 
     scope: Lowering
     shape: tuple[Dim, ...]
@@ -37,7 +38,7 @@ class Rows:
 
     @property
     def extent(self) -> Dim:
-        """Elements of a row."""
+        """Number of elements of a row."""
         return product(self.inner)
 
     def total(self, kind: str, term: Body, hint: str) -> Emitted:
@@ -50,11 +51,11 @@ class Rows:
         return emit(self.scope, self.outer, body, hint)
 
     def per_row(self, body: Body, hint: str) -> Emitted:
-        """Emits one element a row."""
+        """Emits a tensor with one element for each row."""
         return emit(self.scope, self.outer, body, hint)
 
     def per_element(self, body: Body, hint: str) -> Emitted:
-        """Emits one element an element, in the value's own order of axes."""
+        """Emits a tensor of the value's shape."""
         return emit(self.scope, self.shape, body, hint)
 
     def mean(self, term: Body, hint: str) -> Emitted:
@@ -63,10 +64,10 @@ class Rows:
         return self.per_row(lambda row: div(total.at(row), count(self.extent, total.dtype)), hint)
 
     def centred(self) -> Centred:
-        """Emits the mean and the variance of each row, and what each element is beyond the mean.
+        """Emits the mean and the variance of each row, and each element minus the mean.
 
-        A sum of elements that are all large is rounded as they are. So the mean is taken twice: of the elements, then
-        of what they are beyond the first one, in the pass that sums the squares of that."""
+        A sum of elements that are all large is rounded accordingly. So the mean is computed twice: of the elements,
+        then of their differences from the first one, in the pass that sums the squares of those."""
         near = self.mean(self.element, "near")
         offset = self.per_element(lambda i: sub(self.element(i), near.at(self.row(i))), "offset")
         rest = self.mean(offset.at, "rest")
@@ -93,7 +94,7 @@ def rows_along(scope: Lowering, value: ir.Value, axes: Sequence[int]) -> Rows:
 
 
 def rows_of(scope: Lowering, shape: tuple[Dim, ...], element: Body, axes: Sequence[int]) -> Rows:
-    """The rows, along some of its axes, of what has this shape and these elements."""
+    """The rows, along some axes, of a value given by its shape and elements."""
 
     def join(outer: Indices, inner: Indices) -> Indices:
         left, right = iter(outer), iter(inner)
@@ -107,7 +108,7 @@ def rows_of(scope: Lowering, shape: tuple[Dim, ...], element: Body, axes: Sequen
 
 
 def rows_of_groups(scope: Lowering, value: ir.Value, groups: Dim, size: Dim) -> Rows:
-    """The rows of [N, C, ...] that each hold `size` consecutive channels of one image with all that follows, as
+    """The rows of [N, C, ...] that each hold `size` consecutive channels of one image with the axes after it, as
     [N, groups, size, ...]."""
     image, _, *places = scope.fact(value).shape
     shape = (image, groups, size, *places)

@@ -1,6 +1,6 @@
 """Scan: a recurrence whose step is a graph.
 
-What a step computes from the scanned inputs alone is computed for all steps at once, before the recurrence.
+What a step computes from the scanned inputs alone is hoisted: computed for all steps at once, before the recurrence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Scanned:
 
 
 def scanned(scope: Inference | Lowering, node: ir.Node) -> Scanned:
-    """The parts of a node; ModelError when they do not fit together."""
+    """The parts of a node; ModelError when they do not match."""
     body, count = required_attribute(node, "body"), int(required_attribute(node, "num_scan_inputs"))
     states = len(body.inputs) - count
     stacked = len(body.outputs) - states
@@ -96,7 +96,7 @@ def _steps(scope: Inference | Lowering, parts: Scanned) -> Dim:
 
 @lowers("Scan")
 def lower_scan(scope: Lowering, node: ir.Node) -> None:
-    """The body's tensors become steps; what needs no state is moved before the recurrence."""
+    """The body's tensors become step tensors; those that need no state are hoisted."""
     parts = scanned(scope, node)
     time = Axis("t", _steps(scope, parts))
     single = time.extent is ONE
@@ -155,8 +155,8 @@ def _in_place(body: Body, axis: int, backwards: bool, steps: Dim) -> Body:
 
 
 class _Steps:
-    """The tensors of a step, and those of them that were moved before the recurrence: `stacked` ones have an axis of
-    time there."""
+    """The tensors of a step, and those that were hoisted out of the recurrence: `stacked` ones have a time axis
+    there."""
 
     def __init__(self, scope: Lowering, node: ir.Node, time: Axis, states: set[str]) -> None:
         self.scope, self.node, self.time = scope, node, time
@@ -165,7 +165,7 @@ class _Steps:
         self.stacked: set[str] = set()
 
     def settle(self, items: Sequence[Item]) -> None:
-        """Moves what does not depend on the states."""
+        """Hoists items that do not depend on the states."""
         for item in items:
             dependent = any(name in self.dependent for name in item_inputs(item))
             if not isinstance(item, Tensor):
@@ -187,14 +187,14 @@ class _Steps:
         body = self.at_time(tensor.body, self.time.dim)
         if sum(isinstance(part, Reduce) for part in walk(body)) > 1:
             raise UnsupportedError(
-                f"{describe(self.node)}: a node of the body ({', '.join(tensor.origin)}) that makes several sums at "
-                "once from a state is not supported yet"
+                f"{describe(self.node)}: a node of the body ({', '.join(tensor.origin)}) that computes several "
+                "reductions at once from a state is not supported yet"
             )
         self.steps.append(Tensor(tensor.name, tensor.dtype, tensor.axes, body, tensor.origin))
         self.dependent.add(tensor.name)
 
     def at_time(self, body: Expr, time: Dim) -> Expr:
-        """The expression with loads of stacked tensors at a step."""
+        """The expression with stacked tensors loaded at a step."""
 
         def replace(found: Load) -> Expr | None:
             if found.tensor not in self.stacked:
@@ -227,7 +227,7 @@ def _recurrence(
     taken: set[str] = set()
 
     def as_step(result: Emitted, shape: Sequence[Dim], alone: bool) -> str:
-        """The step tensor that is the result: a copy, where it is none, or (alone) is taken already."""
+        """The step tensor that is the result: a copy, where it is not a step tensor, or (alone) already used."""
         if result.name in inner and not (alone and result.name in taken):
             taken.add(result.name)
             return result.name

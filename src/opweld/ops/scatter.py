@@ -1,6 +1,6 @@
 """Operators that write at computed indices: ScatterElements, ScatterND, MaxUnpool.
 
-Each says at which place in memory every update begins; updates may meet, in order, and are combined as asked.
+Each computes the linear index of every update; updates of one element are combined in order, by `reduction`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def infer_scatter_elements(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("ScatterElements", "Scatter")
 def lower_scatter_elements(scope: Lowering, node: ir.Node) -> None:
-    """Each update goes to its own place, but for the axis, where the indices say."""
+    """Each update goes to its own position, except along the axis, where the indices give it."""
     indices = required(node, 1)
     shape = scope.fact(required(node, 0)).shape
     axis = normalize_axis(attribute(node, "axis", 0), len(shape), node)
@@ -69,7 +69,7 @@ def infer_scatter_nd(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("ScatterND")
 def lower_scatter_nd(scope: Lowering, node: ir.Node) -> None:
-    """Each slice of the updates goes where a row of the indices says."""
+    """Each slice of the updates goes to the position that a row of the indices gives."""
     data, indices = scope.fact(required(node, 0)), required(node, 1)
     fact = scope.fact(indices)
     depth = _depth(node, fact, data)
@@ -89,7 +89,7 @@ def lower_scatter_nd(scope: Lowering, node: ir.Node) -> None:
 
 
 def _depth(node: ir.Node, indices: Fact, data: Fact) -> int:
-    """How many axes of the data a row of the indices chooses along."""
+    """The number of axes of the data that a row of the indices selects."""
     depth = indices.shape[-1].constant
     if depth is None:
         raise UnsupportedError(f"{describe(node)}: the last dim of the indices must be a known number")
@@ -105,7 +105,7 @@ def _depth(node: ir.Node, indices: Fact, data: Fact) -> int:
 
 @infers("MaxUnpool")
 def infer_max_unpool(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The size that pooling came from: given, or the smallest one that pools to this size."""
+    """The shape before pooling: given, or the smallest one that pools to this shape."""
     x, places = scope.fact(required(node, 0)), scope.fact(required(node, 1))
     require_rank(x, 3, node)
     _same_shape(scope, node, x.shape, places.shape)
@@ -119,10 +119,10 @@ def infer_max_unpool(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("MaxUnpool")
 def lower_max_unpool(scope: Lowering, node: ir.Node) -> None:
-    """Each element goes back where it came from; everything else is zero."""
+    """Each element goes to its index; all others are zero."""
     x, places = required(node, 0), required(node, 1)
     fact, output = scope.fact(x), scope.fact(node.outputs[0]).shape
-    # Places count through the size that pooling is assumed to come from, which may differ from the one given.
+    # Indices are relative to the assumed size before pooling, which may differ from the given one.
     assumed = _unpooled(node, fact)
 
     def place(at: Indices) -> Expr:
@@ -189,7 +189,7 @@ def _within(chosen: Expr, extent: Dim) -> Expr:
 
 
 def _scatter(scope: Lowering, node: ir.Node, places: Emitted, count: Dim, width: Dim) -> None:
-    """Writes the updates, `width` elements from each of `count` places on."""
+    """Writes the updates, `width` elements at each of `count` linear indices."""
     data, updates = required(node, 0), required(node, 2)
     kind = attribute(node, "reduction", "none")
     dtype = scope.fact(data).dtype
@@ -202,7 +202,7 @@ def _scatter(scope: Lowering, node: ir.Node, places: Emitted, count: Dim, width:
 
 
 def _computed(dtype: DType) -> DType:
-    """The type in which updates are combined: what is narrower than the arithmetic there is, in a wider one."""
+    """The type in which updates are combined: a wider one for types without arithmetic of their own."""
     if dtype.is_float:
         return DType.F64 if dtype is DType.F64 else DType.F32
     return DType.U8 if dtype is DType.BOOL else dtype

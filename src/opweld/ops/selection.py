@@ -1,6 +1,6 @@
-"""Operators that select as many elements as the data says: NonZero, Compress, Unique, NonMaxSuppression.
+"""Operators whose number of results depends on data: NonZero, Compress, Unique, NonMaxSuppression.
 
-Each has room for all that there can be, and a number that says how many there are; what remains takes that many.
+Each computes a result of the largest possible size and the number of valid elements; a node after it takes that many.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def infer_non_zero(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("NonZero", domain=DOMAIN)
 def infer_all_non_zero(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Room for the indices of all elements, and how many are not zero."""
+    """The indices of non-zero elements, sized for all elements, and how many there are."""
     fact = scope.fact(required(node, 0))
     return [Fact(DType.I64, (as_dim(fact.rank), product(fact.shape))), Fact(DType.I64, (ONE,))]
 
 
 @lowers("NonZero", domain=DOMAIN)
 def lower_all_non_zero(scope: Lowering, node: ir.Node) -> None:
-    """Places in memory, taken apart into an index for each axis."""
+    """Linear indices, split into an index for each axis."""
     x = required(node, 0)
     fact = scope.fact(x)
     total = product(fact.shape)
@@ -68,7 +68,7 @@ def lower_all_non_zero(scope: Lowering, node: ir.Node) -> None:
 
 @infers("Compress")
 def infer_compress(scope: Inference, node: ir.Node) -> list[Fact]:
-    """What the condition holds for, along an axis or of the flat value."""
+    """The elements where the condition holds, along an axis or of the flattened value."""
     x, condition = required(node, 0), required(node, 1)
     if scope.fact(condition).dtype is not DType.BOOL:
         raise ModelError(f"{describe(node)}: the condition must be bool, got {scope.fact(condition).dtype!r}")
@@ -88,7 +88,7 @@ def infer_compress(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("Unique")
 def infer_unique(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The different slices along an axis, or elements, and where and how often they are."""
+    """The distinct slices along an axis, or elements, their positions and counts."""
     x = required(node, 0)
     fact = scope.fact(x)
     made = Expansion(node)
@@ -105,7 +105,8 @@ def infer_unique(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("Unique", domain=DOMAIN)
 def infer_all_unique(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Room for as many groups as there are slices: first one, group of each, number in each; how many groups."""
+    """Sized for as many groups as slices: first slice, group of each slice, count of each group; the number of
+    groups."""
     fact = scope.fact(required(node, 0))
     room = fact.shape[int(attribute(node, "axis", 0))]
     return [*(Fact(DType.I64, (room,)) for _ in range(3)), Fact(DType.I64, (ONE,))]
@@ -141,7 +142,7 @@ def infer_suppression(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("NonMaxSuppression", domain=DOMAIN)
 def infer_all_kept(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Room for as many boxes as may be kept, and how many are."""
+    """The boxes that are kept, sized for the most possible, and how many there are."""
     boxes, scores = scope.fact(required(node, 0)), scope.fact(required(node, 1))
     require_rank(boxes, 3, node, 3)
     require_rank(scores, 3, node, 3)
@@ -169,7 +170,7 @@ def lower_all_kept(scope: Lowering, node: ir.Node) -> None:
 
 
 def _most(scope: Inference | Lowering, node: ir.Node) -> Dim:
-    """The most boxes of a class that are kept: none, unless it is said."""
+    """The most boxes of a class that are kept: 0 if absent, as ONNX defines."""
     numbers = known_dims(scope, node, 2, "the most boxes of a class")
     if numbers is None:
         return ZERO

@@ -1,4 +1,4 @@
-"""Operators that read shapes or give the same elements in the same order another shape."""
+"""Operators that read shapes, or change the shape without moving elements."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def infer_identity(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("Reshape")
 def infer_reshape(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape of the second input; 0 keeps a dim (unless `allowzero`), one -1 takes what is left."""
+    """The shape of the second input; 0 keeps a dim (unless `allowzero`), one -1 takes the remaining elements."""
     fact = scope.fact(required(node, 0))
     dims = list(required_dims(scope, node, 1, "the new shape"))
     fed = [dim for dim in dims if scope.is_data_dependent(dim)]
     if not all(map(nonnegative, fed)):
-        # One condition, which stays the same while its dims become sizes one by one.
+        # One condition, which keeps its identity while its dims are replaced by sizes one by one.
         plain = fold(minimum, fed) - 1
         if not scope.expect(plain, "least", node, "the new shape has neither 0 nor -1"):
             return _resolved(scope, node)
@@ -83,7 +83,7 @@ def infer_reshape(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _resolved(scope: Inference, node: ir.Node) -> list[Fact]:
-    """A new shape whose 0 and -1 are replaced as the model runs."""
+    """A new shape whose 0 and -1 are replaced at run time."""
     made = Expansion(node)
     x, shape = (required(node, position) for position in range(2))
     (sizes,) = made.own("ResolvedShape", x, shape, allowzero=attribute(node, "allowzero", 0))
@@ -151,7 +151,7 @@ def lower_reshape(scope: Lowering, node: ir.Node) -> None:
 
 @lowers("Shape", "Size")
 def lower_sizes(scope: Lowering, node: ir.Node) -> None:
-    """Sizes are known elements: whoever loads them gets them without a tensor of this node."""
+    """Emits nothing: sizes are tracked elements, and loads of them are folded."""
     scope.alias(node.outputs[0], scope.tensor(node.outputs[0]))
 
 
@@ -159,7 +159,7 @@ def reshaped_indices(indices: Sequence[Dim], shape: Sequence[Dim], target: Seque
     """The indices into `target` of the element that has these indices in `shape`, both row-major.
 
     Runs of axes whose sizes multiply to the same polynomial are matched, so that an index is divided only where axes
-    are really split or merged.
+    are split or merged.
     """
     result = [ZERO] * len(target)
     if any(dim is ZERO for dim in (*shape, *target)):
@@ -176,7 +176,7 @@ def reshaped_indices(indices: Sequence[Dim], shape: Sequence[Dim], target: Seque
 
 
 def _matching_run(sources: Sequence[Dim], targets: Sequence[Dim]) -> tuple[int, int]:
-    """The shortest prefixes with one product; everything when there are none."""
+    """The shortest prefixes with the same product; everything if there are none."""
     products: dict[Dim, int] = {}
     total = ONE
     for count, dim in enumerate(targets, 1):

@@ -1,4 +1,4 @@
-"""Slice and Pad: parts of a value, and a value with more around it."""
+"""Slice and Pad: parts of a value, and a value with padding."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, binary, cast, const, index, load, reduce, select, unary
 
 END = (1 << 31) - 1
-"""Bounds from here on mean "to the end", as exporters write it."""
+"""Bounds of at least this mean "to the end", as exporters write it."""
 
 LARGE = 1 << 20
-"""A dynamic dim is assumed not to exceed a constant bound from here on, rather than clamped at run time."""
+"""A dynamic dim is assumed not to exceed a constant bound of at least this, instead of being clamped at run time."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Span:
 
 
 def span_of(extent: Dim, start: Dim, end: Dim, step: int) -> Span:
-    """What a slice with these bounds takes of an axis. Where clamping depends on dynamic sizes, it is a margin."""
+    """The span of a slice with these bounds. Where clamping depends on dynamic sizes, it is a margin."""
     size, first, last = extent.constant, start.constant, end.constant
     if size is not None and first is not None and last is not None:
         stop = None if step < 0 and last < -size else last
@@ -90,7 +90,7 @@ def _bound(
         bound = extent + bound
     if not nonnegative(bound - lowest):
         if lowest.constant == -1:
-            # Backwards, an end before the axis is common: "the last nine", of fewer.
+            # Backwards, an end before the axis is common: "the last nine" of fewer than nine.
             bound = maximum(bound, lowest)
         else:
             margins.append((bound - lowest, f"its {what} is within the axis"))
@@ -124,8 +124,8 @@ def _spans(scope: Inference | Lowering, node: ir.Node, shape: Sequence[Dim]) -> 
 
 @infers("Slice")
 def infer_slice(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The lengths of the slices. Bounds that depend on dynamic sizes are assumed to lie within the axis; fed ones that
-    do not are clamped as the model runs."""
+    """The lengths of the slices. Bounds that depend on dynamic sizes are assumed to be within the axis; bounds that are
+    inputs of the model are clamped at run time if they are not."""
     fact = scope.fact(required(node, 0))
     if not (_is_known(scope, node, 3) and _is_known(scope, node, 4)):
         return _clamped_slice(scope, node)
@@ -144,7 +144,7 @@ def infer_slice(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _is_known(scope: Inference, node: ir.Node, position: int) -> bool:
-    """Whether an input is absent, or numbers that are known when compiling."""
+    """Whether an input is absent, or known at compile time."""
     value = given(node, position)
     elements = None if value is None else elements_of(scope.fact(value))
     return value is None or (
@@ -169,11 +169,11 @@ def lower_slice(scope: Lowering, node: ir.Node) -> None:
     define(scope, node.outputs[0], body)
 
 
-# ------------------------------------------------------------------------------------------ bounds that data tells
+# ------------------------------------------------------------------------------------------ bounds known at run time -
 
 
 def _clamped_slice(scope: Inference, node: ir.Node) -> list[Fact]:
-    """A slice whose bounds, axes or steps are numbers that the model computes or is fed."""
+    """A slice whose bounds, axes or steps are computed or inputs of the model."""
     made = Expansion(node)
     inputs = [given(node, position) for position in range(5)]
     first, step, count = made.own("SliceBounds", *inputs, outputs=3)
@@ -196,7 +196,7 @@ def infer_slice_bounds(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("SliceBounds", domain=DOMAIN)
 def lower_slice_bounds(scope: Lowering, node: ir.Node) -> None:
-    """Clamped as NumPy clamps them. An axis that no bound names is whole."""
+    """Clamped as NumPy clamps them. An axis without bounds is taken whole."""
     shape = scope.fact(required(node, 0)).shape
     bounds = scope.fact(required(node, 1)).shape
     length = int(bounds[0]) if bounds else 1
@@ -237,7 +237,7 @@ def lower_slice_bounds(scope: Lowering, node: ir.Node) -> None:
 
 @infers("Strided", domain=DOMAIN)
 def infer_strided(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As many elements of each axis as were counted."""
+    """The computed number of elements of each axis."""
     fact = scope.fact(required(node, 0))
     counts = required_dims(scope, node, 3, "the numbers of elements")
     for count in counts:
@@ -247,7 +247,7 @@ def infer_strided(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Strided", domain=DOMAIN)
 def lower_strided(scope: Lowering, node: ir.Node) -> None:
-    """The elements from the first one on, step by step."""
+    """The input at first + step * index along each axis."""
     x, first, step = (required(node, position) for position in range(3))
     shape = scope.fact(x).shape
 
@@ -279,7 +279,7 @@ def _pads(scope: Inference | Lowering, node: ir.Node, rank: int) -> list[tuple[D
 
 @infers("Pad")
 def infer_pad(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Every dim with its pads added. A reflection must fit into what negative pads leave of the axis."""
+    """Every dim with its pads added. A reflection must fit into the axis after cropping by negative pads."""
     fact = scope.fact(required(node, 0))
     if not _is_known(scope, node, 3):
         return _pad_by_fed_axes(scope, node)
@@ -311,7 +311,7 @@ def infer_pad(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Pad")
 def lower_pad(scope: Lowering, node: ir.Node) -> None:
-    """The input where the index is inside of it; outside, a constant, or the element that the mode says."""
+    """The input where the index is inside of it; outside, a constant, or the element that the mode selects."""
     x, mode = required(node, 0), attribute(node, "mode", "constant")
     fact = scope.fact(x)
     pads = _pads(scope, node, fact.rank)
@@ -341,7 +341,7 @@ def lower_pad(scope: Lowering, node: ir.Node) -> None:
 
 
 def _pad_by_fed_axes(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The pads of all axes are computed first."""
+    """Pad with axes that are an input of the model: the pads of all axes are computed first."""
     made = Expansion(node)
     x, pads, fill, axes = (given(node, position) for position in range(4))
     (spread,) = made.own("SpreadPads", x, pads, axes)
@@ -360,7 +360,7 @@ def infer_spread_pads(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("SpreadPads", domain=DOMAIN)
 def lower_spread_pads(scope: Lowering, node: ir.Node) -> None:
-    """The pads, those before and those after, times the matrix that has a 1 where one names an axis."""
+    """The pads, those before and those after, times the selection matrix of their axes."""
     x, pads, axes = (required(node, position) for position in range(3))
     rank, (named,) = as_dim(scope.fact(x).rank), scope.fact(axes).shape
     unit = scope.constant(np.eye(int(rank), dtype=np.int64), "unit")
@@ -386,7 +386,7 @@ def _reflected(i: Dim, dim: Dim, before: Dim, after: Dim) -> Dim:
 
 
 def _wrapped(i: Dim, dim: Dim, before: Dim, after: Dim) -> Dim:
-    """What negative pads leave is repeated."""
+    """The cropped axis repeats periodically."""
     if nonnegative(-before) and nonnegative(-after):
         return i
     first = -minimum(before, ZERO)

@@ -36,8 +36,8 @@ def lower_softmax(scope: Lowering, node: ir.Node) -> None:
 
 
 def softmax_of(rows: Rows, sink: Body | None = None) -> Body:
-    """An element of each row's softmax: e / sum(e) with e = exp(x - max(x)). A sink is one more x of each row, which
-    takes part and has no place in the result."""
+    """An element of each row's softmax: e / sum(e) with e = exp(x - max(x)). A sink is one more x of each row that
+    takes part in the maximum and the sum only."""
     largest = rows.total("max", rows.element, "max")
     if sink is not None:
         most = largest

@@ -1,7 +1,7 @@
 """DFT, STFT, window functions and mel weights.
 
-A Fourier transform is a matrix product: the numbers of a matrix of known size are computed when compiling, those of
-larger or symbolic sizes are looked up in a table of one period of a cosine and a sine.
+A Fourier transform is a matrix product: a matrix of small known size is computed at compile time; elements of larger or
+symbolic ones are looked up in a table of one period of a cosine and a sine.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from opweld.ops.known import known_dims, required_dims
 from opweld.ops.matmul import contraction
 from opweld.ops.operands import (
     describe,
-    dtype_asked_for,
     given,
     known_integers,
     normalize_axis,
+    requested_dtype,
     require_float,
     require_rank,
     required,
@@ -37,16 +37,16 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, cast, const, index, select, unary
 
 Factor: TypeAlias = "Callable[[Dim, Dim, Dim, Dim], Expr]"
-"""What part `d` of input `k` counts in part `c` of output `f`, as a function of (k, d, f, c)."""
+"""The factor of part `d` of input `k` in part `c` of output `f`, as a function of (k, d, f, c)."""
 
 MATRIX_LENGTH = 2048
-"""Transforms of a known length up to this are products with a constant matrix."""
+"""The longest transform that is a product with a constant matrix."""
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A Fourier transform of `length`: from `inputs` to `outputs` complex numbers, of which the real parts alone are
-    given or asked for where `parts_in` or `parts_out` is 1."""
+    """A Fourier transform of `length`: from `inputs` to `outputs` complex numbers, of which only the real parts are
+    given or needed where `parts_in` or `parts_out` is 1."""
 
     length: Dim
     inputs: Dim
@@ -55,10 +55,10 @@ class Transform:
     parts_out: int
     inverse: bool = False
     halved: bool = False
-    """The inputs are the first half of a spectrum whose other half is its mirror image."""
+    """The inputs are the first half of a spectrum whose other half is its conjugate mirror image."""
 
     def factors(self, scope: Lowering, dtype: DType) -> Factor:
-        """The numbers of the matrix."""
+        """The elements of the matrix."""
         length, inputs, outputs = self.length.constant, self.inputs.constant, self.outputs.constant
         if length is None or inputs is None or outputs is None or length > MATRIX_LENGTH:
             return self._looked_up(scope, dtype)
@@ -130,7 +130,7 @@ def _decide_parts(scope: Inference, node: ir.Node, x: Fact) -> None:
 
 @infers("DFT")
 def infer_dft(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The shape with the length along the axis, or the half of it and one; one or two parts at the end."""
+    """The shape with the length along the axis, or length / 2 + 1 if one-sided; one or two parts in the last axis."""
     x = require_float(require_rank(scope.fact(required(node, 0)), 2, node), node)
     fed = by_fed_axes(scope, node, 2, x.rank)
     if fed is not None:
@@ -143,7 +143,7 @@ def infer_dft(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("DFT")
 def lower_dft(scope: Lowering, node: ir.Node) -> None:
-    """A product of the axis, and of the parts of a number, with the matrix of the transform."""
+    """A product of the axis and the parts with the matrix of the transform."""
     x = required(node, 0)
     axis, transform = _transform(scope, node)
     factor = transform.factors(scope, accumulator(scope.fact(x).dtype))
@@ -157,7 +157,7 @@ def lower_dft(scope: Lowering, node: ir.Node) -> None:
 
 
 def _frames(scope: Inference | Lowering, node: ir.Node) -> tuple[Dim, Dim, Transform]:
-    """The step from frame to frame, how many there are, and the transform of each."""
+    """The step between frames, their number, and the transform of each."""
     signal = scope.fact(required(node, 0))
     (step,), window = required_dims(scope, node, 1, "the step"), given(node, 2)
     given_length = known_dims(scope, node, 3, "the length of a frame")
@@ -219,15 +219,15 @@ WINDOWS: Mapping[str, tuple[float, ...]] = {
 
 @infers(*WINDOWS)
 def infer_window(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As many elements as the input says."""
+    """One axis, of the size that the input holds."""
     (size,) = required_dims(scope, node, 0, "the size")
     scope.at_least(size, 0, node, "the size of a window")
-    return [Fact(dtype_asked_for(node, int(attribute(node, "output_datatype", 1))), (size,))]
+    return [Fact(requested_dtype(node, int(attribute(node, "output_datatype", 1))), (size,))]
 
 
 @lowers(*WINDOWS)
 def lower_window(scope: Lowering, node: ir.Node) -> None:
-    """A sum of cosines over a period of as many elements, or of one less when it is not periodic."""
+    """A sum of cosines over a period of the size, or of one less if it is not periodic."""
     (size,) = scope.fact(node.outputs[0]).shape
     period = size if attribute(node, "periodic", 1) else size - 1
 
@@ -249,7 +249,7 @@ def infer_mel_weights(scope: Inference, node: ir.Node) -> list[Fact]:
     for position in (2, 3, 4):
         if scope.fact(required(node, position)).rank:
             raise ModelError(f"{describe(node)}: input {position} must be a scalar")
-    dtype = dtype_asked_for(node, int(attribute(node, "output_datatype", 1)))
+    dtype = requested_dtype(node, int(attribute(node, "output_datatype", 1)))
     return [Fact(dtype, (floordiv(length, 2) + 1, bins))]
 
 

@@ -1,4 +1,4 @@
-"""TopK: the places of the k extreme elements of each row, and what is there.
+"""TopK: the positions and values of the k extreme elements of each row.
 
 A tie goes to the lower index, and NaN counts as larger than any number.
 """
@@ -35,7 +35,7 @@ def infer_top_k(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("TopK")
 def lower_top_k(scope: Lowering, node: ir.Node) -> None:
-    """The places in order of their elements, and the elements there. They are sorted, asked for or not."""
+    """The positions and the elements, always sorted."""
     x = required(node, 0)
     fact = scope.fact(x)
     axis = normalize_axis(attribute(node, "axis", -1), fact.rank, node)

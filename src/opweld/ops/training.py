@@ -1,7 +1,7 @@
-"""Optimisers of training, domain ai.onnx.preview.training: one step of gradient descent, element by element.
+"""Training optimisers, domain ai.onnx.preview.training: one step of gradient descent, element by element.
 
-R is the learning rate, T the number of steps taken before, X a parameter, G its gradient; V and H are what an optimiser
-remembers of former gradients.
+R is the learning rate, T the number of steps taken before, X a parameter, G its gradient; V and H are states of an
+optimiser.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DOMAIN = "ai.onnx.preview.training"
 
 @dataclass(frozen=True)
 class Step:
-    """What a step reads: the rate, the number of steps as the rate's dtype, and one element each of X, G and states."""
+    """The operands of a step: the rate, the number of steps in its dtype, and an element each of X, G and states."""
 
     rate: Expr
     steps: Expr
@@ -87,7 +87,7 @@ OPTIMIZERS: Mapping[str, tuple[Optimizer, int]] = {
     "Adam": (_adam, 2),
     "Momentum": (_momentum, 1),
 }
-"""What a step gives, X first and then the states, and how many states there are."""
+"""The results of a step, X first and then the states, and the number of states."""
 
 
 def _columns(node: ir.Node) -> list[list[ir.Value]]:
@@ -122,7 +122,7 @@ def infer_optimizer(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers(*OPTIMIZERS, domain=DOMAIN)
 def lower_optimizer(scope: Lowering, node: ir.Node) -> None:
-    """Each output one expression of the elements at its place."""
+    """Each output is an expression of the elements at the same position."""
     optimizer, _ = OPTIMIZERS[node.op_type]
     rate, steps = required(node, 0), required(node, 1)
     columns = _columns(node)

@@ -14,7 +14,7 @@ from opweld.tensor.dim import ZERO, Dim, as_dim, ceildiv, floordiv, maximum, min
 
 @dataclass(frozen=True)
 class Window:
-    """A window of `kernel` taps, `dilation` apart, moved by `stride` over `size` elements padded at both ends."""
+    """A window of `kernel` taps, `dilation` apart, sliding by `stride` over `size` elements padded at both ends."""
 
     size: Dim
     kernel: Dim
@@ -35,9 +35,9 @@ class Window:
         return self.size + self.before + self.after - self.reach
 
     @property
-    def hangs(self) -> bool:
-        """Whether the last place may hang over the end: with `ceil`, or as the only one of a window that is known not
-        to fit."""
+    def overhangs(self) -> bool:
+        """Whether the last position may extend beyond the end: with `ceil`, or as the only one of a window that is
+        known not to fit."""
         return self.ceil or self._lacking > 0
 
     @property
@@ -46,9 +46,9 @@ class Window:
 
     @property
     def out(self) -> Dim:
-        """How many places the window takes. With `ceil`, the last may hang over the end, but must start on an element
-        or on the padding before it. Where the window is known not to fit, ONNX rounds its negative room towards zero:
-        what lacks less than a stride leaves one place."""
+        """The number of positions of the window. With `ceil`, the last may extend beyond the end, but must start on an
+        element or on the padding before it. Where the window is known not to fit, ONNX rounds its negative room towards
+        zero: if less than a stride is missing, there is one position."""
         room = self.room
         if self._lacking:
             return as_dim(1 - self._lacking // self.stride)
@@ -57,17 +57,17 @@ class Window:
         return minimum(ceildiv(room, self.stride) + 1, floordiv(self.size + self.before - 1, self.stride) + 1)
 
     def tap(self, place: Dim, k: Dim) -> Dim:
-        """The element under tap k of the window at a place; out of range on padding."""
+        """The index of tap k of the window at an output position; out of range on padding."""
         return place * self.stride + k * self.dilation - self.before
 
     def guards(self, place: Dim, k: Dim) -> tuple[Dim, ...]:
-        """What must be >= 0 for the tap to be on an element; only ends that a window can cross are guarded."""
+        """What must be >= 0 for the tap to be on an element; only bounds that a window can cross."""
         at = self.tap(place, k)
         low = () if self.before is ZERO else (at,)
-        return low if self.after is ZERO and not self.hangs else (*low, self.size - 1 - at)
+        return low if self.after is ZERO and not self.overhangs else (*low, self.size - 1 - at)
 
     def reached(self, extent: Dim) -> tuple[int, Dim]:
-        """(first, count) of the taps that are on an element at any of `extent` places, as far as sizes are known."""
+        """(first, count) of the taps that are on an element at any of `extent` positions, as far as sizes are known."""
         known = [dim.constant for dim in (self.size, self.kernel, self.before, extent)]
         if any(number is None for number in known):
             return 0, self.kernel
@@ -77,8 +77,8 @@ class Window:
         return (first, as_dim(count)) if count > 0 else (0, self.kernel)
 
     def taps(self, place: Dim, with_padding: bool) -> Dim:
-        """How many taps of the window at a place are on elements, or on elements and padding."""
-        if not self.hangs and (with_padding or (self.before is ZERO and self.after is ZERO)):
+        """How many taps of the window at a position are on elements, or on elements and padding."""
+        if not self.overhangs and (with_padding or (self.before is ZERO and self.after is ZERO)):
             return self.kernel
         start = place * self.stride - self.before
         end = self.size + self.after if with_padding else self.size
@@ -87,9 +87,10 @@ class Window:
 
 
 def spatial_numbers(node: ir.Node, name: str, rank: int, default: int) -> tuple[int, ...]:
-    """An attribute with one integer a spatial axis; ModelError when there are not `rank` of them, or one is too small.
+    """An attribute with one integer for each spatial axis; ModelError when there are not `rank` of them, or one is too
+    small.
 
-    Negative pads are refused as ONNX does: only Pad crops."""
+    Negative pads are refused as in ONNX: only Pad crops."""
     values = tuple(int(v) for v in attribute(node, name, None) or (default,) * rank)
     least = 0 if name in ("pads", "output_padding") else 1
     if len(values) != rank or min(values, default=least) < least:
@@ -122,9 +123,9 @@ def windows_of(node: ir.Node, sizes: Sequence[Dim], kernel: Sequence[Dim]) -> li
 
 
 def require_room(scope: Inference, node: ir.Node, windows: Sequence[Window]) -> tuple[Dim, ...]:
-    """The output dims, under the assumption that every window fits its padded input at least once."""
+    """The output dims, under the assumption that every window fits its padded input."""
     for window in windows:
-        # A last window that may hang over the end may do so as the only one.
+        # A last window that may extend beyond the end may be the only one.
         room = window.room + (window.stride - 1 if window.ceil else 0)
         scope.at_least(room, 0, node, f"the window of {describe(node)} must fit its padded input")
     return tuple(window.out for window in windows)

@@ -1,4 +1,4 @@
-"""Element types: their names, sizes, NumPy and ONNX counterparts, and what they are computed in."""
+"""Element types: their names, sizes, NumPy and ONNX counterparts, and the types in which they are computed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _FEWER_BITS = {"u4": 4, "i4": 4, "f4e2m1": 4, "u2": 2, "i2": 2}
 class DType(enum.Enum):
     """An element type; the value is (short name, ONNX code, NumPy dtype).
 
-    The types of 8 bits and fewer that are neither int8, uint8 nor bool are *codes*: an element is a byte, whose low
-    `bits` say which number it stands for. No operator computes with codes; they are moved, and cast to other types.
+    The types of 8 bits and fewer other than int8, uint8 and bool are storage-only: an element is a byte, whose low
+    `bits` encode the number. No operator computes with them; they are moved, and converted to other types.
     """
 
     F32 = ("f32", 1, np.dtype(np.float32))
@@ -57,7 +57,7 @@ class DType(enum.Enum):
 
     @property
     def bits(self) -> int:
-        """Bits of one element that mean something; those of `bytes` but for the types of less than a byte."""
+        """Significant bits of one element; fewer than those of `bytes` for types of less than a byte."""
         return _FEWER_BITS.get(self.short, 8 * self.bytes)
 
     @property
@@ -67,7 +67,7 @@ class DType(enum.Enum):
 
     @property
     def is_integer(self) -> bool:
-        """Whether the type is an integer type; bool is none."""
+        """Whether the type is an integer type; bool is not."""
         return self.short.startswith(("i", "u"))
 
     @property
@@ -76,16 +76,17 @@ class DType(enum.Enum):
         return self.short.startswith("i") or (self.is_float and self is not DType.F8E8M0)
 
     @property
-    def is_code(self) -> bool:
-        """Whether elements are codes, which no operator computes with."""
+    def is_storage_only(self) -> bool:
+        """Whether elements are only stored, and converted before any computation."""
         return self.bytes == 1 and self not in (DType.U8, DType.I8, DType.BOOL)
 
     @property
     def computed(self) -> DType:
-        """The type that holds all values of this one and that operators are computed in; itself for most types."""
+        """The type in which operators on this one are computed, which represents all of its values; itself for most
+        types."""
         if self.is_float:
             return self if self in (DType.F32, DType.F64) else DType.F32
-        if not self.is_code:
+        if not self.is_storage_only:
             return self
         return DType.I8 if self.is_signed else DType.U8
 
@@ -97,22 +98,22 @@ class DType(enum.Enum):
 
     @property
     def greatest(self) -> float:
-        """The greatest finite value of a floating-point type of codes."""
+        """The greatest finite value of a storage-only floating-point type."""
         values = np.arange(1 << self.bits, dtype=np.uint8).view(self.numpy).astype(np.float64)
         return float(values[np.isfinite(values)].max())
 
     def wrapped(self, value: int) -> int:
-        """The value of an integer type that has the low bits of an integer."""
+        """An integer wrapped around to an integer type."""
         low, _ = self.limits
         return ((value - low) & ((1 << self.bits) - 1)) + low
 
     def code(self, value: float) -> int:
-        """The byte in which an element of this value is stored, of a type of codes."""
+        """The byte that encodes a value in a storage-only type."""
         return np.asarray(value, self.numpy).tobytes()[0]
 
     @staticmethod
     def of_onnx(code: int) -> DType:
-        """The type with this `TensorProto.DataType` code; ValueError when opweld has none."""
+        """The type with this `TensorProto.DataType` code; ValueError when it is not supported."""
         for dtype in DType:
             if dtype.onnx == code:
                 return dtype
@@ -120,7 +121,7 @@ class DType(enum.Enum):
 
     @staticmethod
     def of_numpy(dtype: np.dtype[Any]) -> DType:
-        """The type of a NumPy dtype in native byte order; ValueError when opweld has none."""
+        """The type of a NumPy dtype in native byte order; ValueError when it is not supported."""
         for candidate in DType:
             if candidate.numpy == dtype:
                 return candidate

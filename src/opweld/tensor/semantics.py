@@ -1,9 +1,9 @@
 """Scalar operators applied to NumPy arrays, for the interpreter and for constant folding. `operators.py` lists them.
 
 float16 and bfloat16 are computed in float32 and rounded after each operator; their sums are rounded once, at the end.
-Codes are what ml_dtypes makes of them: casts round to nearest even, floats beyond the end of the type become its
-infinity, NaN or, where it has none of the two, its end; integers wrap.
-Callers run these under `np.errstate(all="ignore")`: NaN, infinities and wrapping integers are values, not warnings.
+Storage-only types are converted by ml_dtypes: casts round to nearest even, floats beyond the range become the type's
+infinity, NaN or, if it has neither, its extreme; integers wrap. Callers run these under `np.errstate(all="ignore")`:
+NaN, infinities and wrapping integers are values, not warnings.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from opweld.tensor import operators
 from opweld.tensor.dtype import DType
 from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY, Array
 
-_FLOATS = frozenset(dtype.numpy for dtype in DType if dtype.is_float and not dtype.is_code)
+_FLOATS = frozenset(dtype.numpy for dtype in DType if dtype.is_float and not dtype.is_storage_only)
 _WIDER = {dtype.numpy: dtype.computed.numpy for dtype in DType if dtype.computed is not dtype}
 _BY_FLOAT32 = frozenset(numpy for numpy, wider in _WIDER.items() if wider == np.float32 and numpy != np.float16)
-"""Floats that ml_dtypes makes of a float64 by rounding it to float32 first."""
-_SMALL_INTEGERS = frozenset(dtype.numpy for dtype in DType if dtype.is_integer and dtype.is_code)
+"""Float types to which ml_dtypes converts float64 through float32."""
+_SMALL_INTEGERS = frozenset(dtype.numpy for dtype in DType if dtype.is_integer and dtype.is_storage_only)
 
 
 def is_floating(dtype: np.dtype[Any]) -> bool:
-    """Whether a NumPy dtype is one of the floats that operators compute with, bfloat16 included, codes not."""
+    """Whether a NumPy dtype is one of the floats that operators compute with, including bfloat16, but not storage-only
+    ones."""
     return dtype in _FLOATS
 
 
@@ -40,7 +41,7 @@ def apply_unary(op: str, x: Array) -> Array:
 
 
 def apply_binary(op: str, x: Array, y: Array) -> Array:
-    """The binary operator on every pair of elements; where `fails_on_zero`, a zero divisor gives any value."""
+    """The binary operator on every pair of elements; if `fails_on_zero`, the result for a zero divisor is undefined."""
     z = np.asarray(BINARY[op].meaning(_widened(x), _widened(y)))
     return z if z.dtype == bool else z.astype(x.dtype, copy=False)
 
@@ -66,8 +67,8 @@ def apply_cast(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _rounded_to_odd(x: Array) -> Array:
-    """float32 of float64, towards zero and with the last bit set where it is not exact: rounding that once more is as
-    good as rounding x once."""
+    """float32 of float64, rounded to odd: towards zero, with the last bit set where inexact. Rounding that once more
+    equals rounding x once."""
     nearest = np.asarray(x, np.float32)
     outward = np.abs(nearest.astype(np.float64)) > np.abs(x)
     inexact = nearest.astype(np.float64) != x
@@ -80,7 +81,7 @@ def apply_bitcast(x: Array, source: DType, target: DType) -> Array:
 
 
 def neutral(kind: str, dtype: np.dtype[Any]) -> Any:
-    """What a reduction over nothing gives, in the dtype."""
+    """The result of a reduction of zero elements, in the dtype."""
     return dtype.type(operators.neutral(kind, DType.of_numpy(dtype)))
 
 
@@ -114,7 +115,7 @@ def _extreme_position(kind: str, x: Array) -> Array:
 def apply_contraction(a_BMK: Array, b_BKN: Array) -> Array:
     """Sums of products, [B, M, K] and [B, K, N] to [B, M, N], in the operands' dtype."""
     dtype = a_BMK.dtype
-    # views with other strides would keep np.matmul from the BLAS: ten times slower than copying them
+    # views with other strides keep np.matmul from using BLAS, which is ten times slower than copying
     a, b = np.ascontiguousarray(_widened(a_BMK)), np.ascontiguousarray(_widened(b_BKN))
     if a.shape[1] == 1 and b.shape[2] == 1:
         return np.einsum("bk,bk->b", a[:, 0, :], b[:, :, 0])[:, None, None].astype(dtype, copy=False)

@@ -1,4 +1,4 @@
-"""The invariants of tensor programs; every stage that makes one may be checked with `verify`."""
+"""The invariants of tensor programs; every stage that creates one may be checked with `verify`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def verify(program: TensorProgram) -> None:
 
 
 class Verifier:
-    """Checks the parts of a program; verifiers of what is made of programs check their expressions by it.
+    """Checks the parts of a program; verifiers of later forms derive from it.
 
-    `visible`: dtype and shape of each value that may be loaded by now."""
+    `visible`: dtype and shape of each value that may be loaded so far."""
 
     def __init__(self, program: TensorProgram) -> None:
         self.program = program
@@ -76,7 +76,7 @@ class Verifier:
         public: dict[str, Signature] = {}
         for name, value in program.outputs:
             if value not in self.visible:
-                self._fail(f"output {name!r}", f"is the value {value!r}, which nothing defines")
+                self._fail(f"output {name!r}", f"is the value {value!r}, which is not defined")
             if public.setdefault(name, self.visible[value]) != self.visible[value]:
                 self._fail(f"output {name!r}", "is there twice, as different values")
         self._check_persistent(public)
@@ -101,7 +101,7 @@ class Verifier:
                 self._fail(what, "has the name of another symbol")
             found = inputs.get(source.input)
             if found is None:
-                self._fail(what, f"comes from {source.input!r}, which is no input")
+                self._fail(what, f"comes from {source.input!r}, which is not an input")
             if source.divisor < 1:
                 self._fail(what, f"has the divisor {source.divisor}")
             if source.by_value and found.dtype.is_float:
@@ -115,11 +115,11 @@ class Verifier:
             taken = [getattr(state, name) for state in self.program.states]
             twice = next((value for value in taken if taken.count(value) > 1), None)
             if twice is not None:
-                self._fail(f"{name} {twice!r}", "is two states")
+                self._fail(f"{name} {twice!r}", "is in two states")
         for state in self.program.states:
             what = f"state {state.input!r}"
             if state.input not in inputs or state.output not in outputs:
-                self._fail(what, f"becomes {state.output!r}: no input or no output of these names")
+                self._fail(what, f"becomes {state.output!r}: there is no such input or output")
             before, (dtype, shape) = inputs[state.input], outputs[state.output]
             if before.dtype is not dtype or len(before.shape) != len(shape):
                 self._fail(what, f"of {before.dtype!r}{list(before.shape)} becomes {dtype!r}{list(shape)}")
@@ -139,11 +139,11 @@ class Verifier:
                 self._fail(what, f"of length {state.length} becomes {shape[state.axis]} long: it shrinks")
 
     def _check_dims(self, what: str, dims: Sequence[Dim], axes: frozenset[Atom]) -> None:
-        """Every atom is a known symbol or one of the axes; run-time values only where axes may stand."""
+        """Every atom is a known symbol or one of the axes; run-time values only where axes are allowed."""
         for dim in dims:
             for atom in atoms_of(dim):
                 if isinstance(atom, Symbol) and atom not in self.symbols:
-                    self._fail(what, f"uses the symbol {atom}, which no input gives")
+                    self._fail(what, f"uses the symbol {atom}, which no input defines")
                 if isinstance(atom, Axis | Value) and not axes:
                     self._fail(what, f"has the size {dim}, which depends on {atom}")
 
@@ -153,8 +153,8 @@ class Verifier:
         self._check_dims(what, [axis.extent for axis in axes], frozenset())
 
     def check_tensor(self, tensor: Tensor, visible: Mapping[str, Signature], outer: tuple[Axis, ...] = ()) -> None:
-        """Raises OpweldError for a tensor over axes that are not, or whose body is not of its dtype, or reads what is
-        not visible; `outer` are axes around it."""
+        """Raises OpweldError for a tensor with invalid axes, a body of another dtype, or loads of values that are not
+        visible; `outer` are axes around it."""
         what = _label(tensor.name, tensor.origin)
         self._check_axes(what, tensor.axes)
         if tensor.body.dtype is not tensor.dtype:
@@ -166,7 +166,7 @@ class Verifier:
             if isinstance(atom, Axis) and atom not in axes:
                 self._fail(what, f"depends on the axis {atom}, which is not one of its axes")
             if isinstance(atom, Symbol) and atom not in self.symbols:
-                self._fail(what, f"uses the symbol {atom}, which no input gives")
+                self._fail(what, f"uses the symbol {atom}, which no input defines")
         bound: dict[Expr, frozenset[Axis]] = {}
         for node in walk(body):
             inside: frozenset[Axis] = frozenset()
@@ -201,7 +201,7 @@ class Verifier:
         for state in scan.states:
             update = steps.get(state.update)
             if update is None:
-                self._fail(what, f"updates {state.name!r} by {state.update!r}, which is none of its steps")
+                self._fail(what, f"updates {state.name!r} by {state.update!r}, which is not one of its steps")
             if update.dtype is not state.dtype or update.shape != state.shape:
                 self._fail(
                     what,
@@ -210,20 +210,20 @@ class Verifier:
                 )
         for name, step in scan.stacked:
             if step not in steps:
-                self._fail(what, f"stacks {step!r} as {name!r}, which is none of its steps")
+                self._fail(what, f"stacks {step!r} as {name!r}, which is not one of its steps")
             self._define(name, steps[step].dtype, (scan.time.extent, *steps[step].shape))
         for name, state in scan.final:
             if state not in states:
-                self._fail(what, f"gives {state!r} as {name!r}, which is none of its states")
+                self._fail(what, f"gives {state!r} as {name!r}, which is not one of its states")
             self._define(name, states[state].dtype, states[state].shape)
 
     def _check_extern(self, extern: Extern) -> None:
         what = _label(f"extern {extern.function}", extern.origin)
         if extern.function not in EXTERNS:
-            self._fail(what, "is no function that there is")
+            self._fail(what, "is not a known function")
         for name in extern.operands:
             if name not in self.visible:
-                self._fail(what, f"reads {name!r}, which nothing defines before")
+                self._fail(what, f"reads {name!r}, which is not defined before")
         self._check_dims(what, (*extern.numbers, extern.rows), frozenset())
         sizes = [product(self.visible[name][1]) for name in extern.operands]
         sizes += [product(result.shape) for result in extern.results]
@@ -232,7 +232,7 @@ class Verifier:
         for position, (size, part) in enumerate(zip(sizes, function.parts(extern.numbers), strict=True)):
             rows = ONE if position in shared else extern.rows
             if size is not part * rows:
-                self._fail(what, f"has a value of {size} elements where {rows} rows of {part} are wanted")
+                self._fail(what, f"has a value of {size} elements where {rows} rows of {part} are required")
         for result in extern.results:
             self._check_dims(what, result.shape, frozenset())
             self._define(result.name, result.dtype, result.shape)
@@ -269,7 +269,7 @@ def _type_problem(node: Expr, visible: Mapping[str, Signature]) -> str | None:
         fits = node.x.dtype.bits == node.dtype.bits
         return None if fits else f"takes the bits of {node.x.dtype!r} for {node.dtype!r} in {node!r}"
     if isinstance(node, Reduce):
-        fits = not node.body.dtype.is_code and (node.body.dtype is DType.BOOL) == (node.kind in ("any", "all"))
+        fits = not node.body.dtype.is_storage_only and (node.body.dtype is DType.BOOL) == (node.kind in ("any", "all"))
         return None if fits else f"reduces {node.body.dtype!r} by {node.kind} in {node!r}"
     if isinstance(node, Const) and not isinstance(node.value, bool) and node.dtype is DType.BOOL:
         return f"has the bool literal {node.value!r}"
@@ -278,7 +278,7 @@ def _type_problem(node: Expr, visible: Mapping[str, Signature]) -> str | None:
 
 def _load_problem(node: Load, visible: Mapping[str, Signature]) -> str | None:
     if node.tensor not in visible:
-        return f"loads {node.tensor!r}, which nothing defines before"
+        return f"loads {node.tensor!r}, which is not defined before"
     dtype, shape = visible[node.tensor]
     if dtype is not node.dtype:
         return f"loads {node.tensor!r} as {node.dtype!r}, but it is {dtype!r}"
@@ -293,7 +293,7 @@ def _load_problem(node: Load, visible: Mapping[str, Signature]) -> str | None:
 
 def _unary_fits(node: Unary) -> bool:
     dtype = node.x.dtype
-    if dtype.is_code:
+    if dtype.is_storage_only:
         return False
     if node.op == "not":
         return dtype is DType.BOOL
@@ -304,7 +304,7 @@ def _unary_fits(node: Unary) -> bool:
 
 def _binary_fits(node: Binary) -> bool:
     dtype = node.x.dtype
-    if dtype.is_code:
+    if dtype.is_storage_only:
         return False
     if node.op in _LOGICAL:
         return dtype is DType.BOOL

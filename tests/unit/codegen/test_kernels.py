@@ -459,7 +459,7 @@ def test_comparisons_and_logic(dtype: DType) -> None:
     check(kernel, {"x": 37, "y": 37, "out": 37}, lanes=(16, 4))
 
 
-@pytest.mark.parametrize("target", [dtype for dtype in DType if not dtype.is_code])
+@pytest.mark.parametrize("target", [dtype for dtype in DType if not dtype.is_storage_only])
 @pytest.mark.parametrize("source", [DType.F32, DType.I64, DType.BOOL, DType.F16, DType.BF16, DType.U8])
 def test_casts(source: DType, target: DType) -> None:
     def value(i: Dim) -> Expr:
@@ -471,7 +471,7 @@ def test_casts(source: DType, target: DType) -> None:
     check(kernel, {"x": 21, "out": 21}, lanes=(16, 4), tolerance=1e-2 if narrow else 1e-6)
 
 
-CODES = [dtype for dtype in DType if dtype.is_code]
+CODES = [dtype for dtype in DType if dtype.is_storage_only]
 
 
 def _stores(values: Callable[[Dim], list[Expr]], *reads: Buffer) -> Kernel:
@@ -489,7 +489,7 @@ def _outputs(kernel: Kernel) -> dict[str, np.ndarray[Any, Any]]:
 
 @pytest.mark.parametrize("source", list(DType))
 def test_casts_from_and_to_codes(source: DType) -> None:
-    targets = list(DType) if source.is_code else CODES
+    targets = list(DType) if source.is_storage_only else CODES
     x = fill(source, 21)
     if source.is_float:  # other floats are undefined as integers
         x[...] = np.minimum(np.abs(np.nan_to_num(x.astype(np.float64), nan=1.0)), 100).astype(source.numpy)
@@ -542,7 +542,7 @@ def test_truth_as_bits() -> None:
 
 
 def test_strided_and_gathered_memory_of_every_type() -> None:
-    for dtype in (*(dtype for dtype in DType if not dtype.is_code), DType.F8E4M3FN):
+    for dtype in (*(dtype for dtype in DType if not dtype.is_storage_only), DType.F8E4M3FN):
 
         def value(i: Dim, dtype: DType = dtype) -> Expr:
             near = load("x", dtype, (i * 2,))

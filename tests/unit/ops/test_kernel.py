@@ -106,7 +106,11 @@ def test_another_text_is_another_kernel() -> None:
 
 @pytest.mark.parametrize(
     ("name", "source", "why"),
-    [("Take", "x", "no name of a C function"), ("acme_take", " ", "no source"), ("order", "x", "that of opweld")],
+    [
+        ("Take", "x", "not a name of a C"),
+        ("acme_take", " ", "no source"),
+        ("order", "x", "registered by opweld"),
+    ],
 )
 def test_refused(name: str, source: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):

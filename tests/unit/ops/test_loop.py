@@ -356,5 +356,5 @@ def test_tensors_that_a_loop_collects(stacks: bool) -> None:
 def test_a_list_that_a_loop_reads_is_refused() -> None:
     text = COLLECTING.replace("ITEM", "Identity").replace("NEW", "1")
     read = text.replace("twice = Add (square, square)", "twice = Add (square, square) many = SequenceLength (s)")
-    with pytest.raises(UnsupportedError, match="decides what a sequence holds"):
+    with pytest.raises(UnsupportedError, match="determines the contents of a sequence"):
         opweld.compile(onnx.parser.parse_model(read))

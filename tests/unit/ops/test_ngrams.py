@@ -45,7 +45,7 @@ def test_weights(mode: str) -> None:
         ({"ngram_counts": [0, 4, 20]}, ModelError, "are no n-grams of 2"),
         ({"ngram_counts": [0, 4, 9]}, ModelError, "are no n-grams of 2"),
         ({"ngram_indexes": [0, 1]}, ModelError, "2 places for 8 n-grams"),
-        ({"ngram_indexes": [0, 1, 2, 3, 4, 5, 6, 10**9]}, UnsupportedError, "leave most places free"),
+        ({"ngram_indexes": [0, 1, 2, 3, 4, 5, 6, 10**9]}, UnsupportedError, "leave most unused"),
         ({"weights": [1.0]}, ModelError, "1 weights for 8 n-grams"),
         ({"mode": "XX"}, ModelError, "mode must be"),
     ],

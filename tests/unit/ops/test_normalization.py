@@ -71,7 +71,7 @@ def test_group_normalization(groups: int) -> None:
 @pytest.mark.parametrize("opset", [18, 20])
 @pytest.mark.parametrize("channels", [6, "C"])
 def test_scale_and_bias_of_groups(opset: int, channels: int | str) -> None:
-    """Those of channels came with opset 21."""
+    """Those of channels exists since opset 21."""
 
     def reference(x: Array, s: Array, b: Array) -> Array:
         grouped = x.reshape(x.shape[0], 3, -1)

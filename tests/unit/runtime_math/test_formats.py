@@ -11,8 +11,8 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.semantics import apply_cast
 from tests.unit.runtime_math.conftest import Kernels
 
-_FLOATS = [dtype for dtype in DType if dtype.is_code and dtype.is_float]
-_INTEGERS = [dtype for dtype in DType if dtype.is_code and dtype.is_integer]
+_FLOATS = [dtype for dtype in DType if dtype.is_storage_only and dtype.is_float]
+_INTEGERS = [dtype for dtype in DType if dtype.is_storage_only and dtype.is_integer]
 
 
 def _every_code(dtype: DType) -> NDArray:

@@ -14,7 +14,7 @@ _VALUES = [
     (kind, dtype)
     for kind, reduction in REDUCTIONS.items()
     for dtype in DType
-    if not dtype.is_code and not reduction.position and (kind in ("any", "all")) == (dtype is DType.BOOL)
+    if not dtype.is_storage_only and not reduction.position and (kind in ("any", "all")) == (dtype is DType.BOOL)
 ]
 
 

@@ -34,13 +34,13 @@ def test_the_examples_are_well_formed(name: str) -> None:
 K = Axis("k", 4)
 INNER = reduce("sum", (K,), read("x", K))
 BODIES: dict[str, tuple[TensorProgram, str]] = {
-    "load before definition": (of(read("z", I)), "loads 'z', which nothing defines before"),
+    "load before definition": (of(read("z", I)), "loads 'z', which is not defined before"),
     "load of another dtype": (of(read("n", I)), "loads 'n' as f32, but it is i64"),
     "load of another rank": (of(read("x", I, 0)), "loads 'x' of rank 1 at 2 indices"),
     "body of another dtype": (of(read("x", I), dtype=I64), "is i64, but its body is f32"),
     "free axis": (of(read("x", J), I), "depends on the axis j"),
     "axis twice": (of(read("x", I), I, I), "has an axis twice"),
-    "unknown symbol": (of(index(Symbol("s").dim)), "uses the symbol s, which no input gives"),
+    "unknown symbol": (of(index(Symbol("s").dim)), "uses the symbol s, which no input defines"),
     "unknown symbol in an extent": (of(f32(0), Axis("a", Symbol("s").dim)), "uses the symbol s"),
     "extent that depends on an axis": (of(f32(0), Axis("a", I.dim + 1)), "depends on i"),
     "reduced own axis": (of(reduce("sum", (I,), read("x", I)), I), "reduces over the axis i"),
@@ -60,7 +60,7 @@ BODIES: dict[str, tuple[TensorProgram, str]] = {
     "float index": (of(load("x", F32, (Value(read("x", I), 4).dim,))), "of f32 as an index"),
     "fill of another dtype": (of(load("x", F32, (I.dim - 1,), (I.dim - 1,), const(0, I64))), "fills a load of f32"),
     "defined twice": (program(*(Tensor("y", F32, (), f32(0)),) * 2), "'y' is defined twice"),
-    "output of nothing": (program(outputs=(("o", "y"),)), "output 'o' is the value 'y', which nothing defines"),
+    "output of nothing": (program(outputs=(("o", "y"),)), "output 'o' is the value 'y', which is not defined"),
     "output twice": (program(outputs=(("o", "x"), ("o", "n"))), "output 'o' is there twice, as different values"),
 }
 
@@ -102,11 +102,11 @@ def symbols(**change: object) -> TensorProgram:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"input": "z"}, "symbol n comes from 'z', which is no input"),
+        ({"input": "z"}, "symbol n comes from 'z', which is not an input"),
         ({"divisor": 0}, "symbol n has the divisor 0"),
         ({"by_value": True}, "not an integer"),
         ({"position": 1}, "is at position 1 of 'x' of rank 1"),
-        ({"symbol": Symbol("m")}, "input 'x' uses the symbol n, which no input gives"),
+        ({"symbol": Symbol("m")}, "input 'x' uses the symbol n, which no input defines"),
     ],
 )
 def test_symbol_sources(change: dict[str, object], message: str) -> None:
@@ -149,12 +149,12 @@ def test_a_scan_is_well_formed() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"stacked": (("all", "h"),)}, "stacks 'h' as 'all', which is none of its steps"),
-        ({"final": (("last", "next"),)}, "gives 'next' as 'last', which is none of its states"),
-        ({"states": (State("h", F32, (), f32(0), "x"),)}, "updates 'h' by 'x', which is none of its steps"),
+        ({"stacked": (("all", "h"),)}, "stacks 'h' as 'all', which is not one of its steps"),
+        ({"final": (("last", "next"),)}, "gives 'next' as 'last', which is not one of its states"),
+        ({"states": (State("h", F32, (), f32(0), "x"),)}, "updates 'h' by 'x', which is not one of its steps"),
         ({"states": (State("h", F32, axes(i=2), f32(0), "next"),)}, "loads 'h' of rank 1 at 0 indices"),
         ({"states": (State("h", I64, (), f32(0), "next"),)}, "is i64, but its initial value is f32"),
-        ({"states": (State("h", F32, (), read("next"), "next"),)}, "loads 'next', which nothing defines before"),
+        ({"states": (State("h", F32, (), read("next"), "next"),)}, "loads 'next', which is not defined before"),
         ({"time": Axis("u", 4)}, "depends on the axis t"),
     ],
 )
@@ -166,7 +166,7 @@ def test_malformed_scans(change: dict[str, object], message: str) -> None:
 
 def test_what_is_inside_a_scan_is_not_visible_outside() -> None:
     inside = scan()
-    with pytest.raises(OpweldError, match="'next', which nothing defines"):
+    with pytest.raises(OpweldError, match="'next', which is not defined"):
         verify(dataclasses.replace(inside, outputs=(("o", "next"),)))
 
 

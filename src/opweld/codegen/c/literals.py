@@ -71,7 +71,7 @@ def number_literal(value: float | int | bool, dtype: DType) -> str:
     """One value of a dtype as registers hold it: float16 and bfloat16 in float32, booleans as masks, codes as codes."""
     if dtype is DType.BOOL:
         return "-1" if value else "0"
-    if dtype.is_code:
+    if dtype.is_storage_only:
         return str(dtype.code(value))
     if not dtype.is_float:
         if dtype in (DType.U32, DType.U64) and int(value) >= 1 << 31:

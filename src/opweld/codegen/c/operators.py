@@ -25,7 +25,7 @@ MEMORY: dict[DType, str] = {
     DType.BOOL: "uint8_t",
     DType.F16: "uint16_t",
     DType.BF16: "uint16_t",
-    **{dtype: "uint8_t" for dtype in DType if dtype.is_code},
+    **{dtype: "uint8_t" for dtype in DType if dtype.is_storage_only},
 }
 """The C type of an element in memory."""
 
@@ -34,7 +34,7 @@ _HALVES = (DType.F16, DType.BF16)
 
 def stored(dtype: DType) -> DType:
     """The type that elements in memory are loaded and stored by: codes are bytes."""
-    return DType.U8 if dtype.is_code else dtype
+    return DType.U8 if dtype.is_storage_only else dtype
 
 
 def register(dtype: DType) -> DType:
@@ -103,9 +103,9 @@ def binary_value(node: Binary, x: Expression, y: Expression) -> tuple[Expression
 def cast_value(node: Cast, x: Expression) -> tuple[Expression, bool | None]:
     """A conversion; None when it is the operand itself. Codes are converted by way of what they are computed in."""
     source, target = node.x.dtype, node.dtype
-    if source.is_code:
+    if source.is_storage_only:
         source, x = source.computed, call(f"opw_convert_{source.short}_{source.computed.short}", x)
-    if target.is_code:
+    if target.is_storage_only:
         x = _converted(source, target.computed, x, again=target.is_float)
         return call(f"opw_convert_{target.computed.short}_{target.short}", x), False
     if target is DType.F32 and register(source) is DType.F32 and isinstance(x, Name):

@@ -109,7 +109,12 @@ class Values:
             return Prefix("!", self.scalar(node.x))
         if isinstance(node, Select) and node.dtype in (DType.I32, DType.I64) and not self._risky(node, ALL):
             return Conditional(self.scalar(node.condition), self.scalar(node.x), self.scalar(node.y))
-        if isinstance(node, Cast) and node.dtype is DType.I64 and node.x.dtype.is_integer and not node.x.dtype.is_code:
+        if (
+            isinstance(node, Cast)
+            and node.dtype is DType.I64
+            and node.x.dtype.is_integer
+            and not node.x.dtype.is_storage_only
+        ):
             return Convert("int64_t", self.scalar(node.x))
         return Element(self.named(node), _FIRST)
 

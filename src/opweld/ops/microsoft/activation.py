@@ -1,4 +1,4 @@
-"""Activations, some with a bias on the last axis, and what fused operators do with their results."""
+"""Activations, some with a bias on the last axis, and the activations of fused operators."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def lower_gelu(scope: Lowering, node: ir.Node) -> None:
 
 @infers("BiasAdd", domain=MICROSOFT)
 def infer_bias_add(scope: Inference, node: ir.Node) -> list[Fact]:
-    """The broadcast of the data, the bias of its last axis and what is added besides."""
+    """The broadcast shape of the data, the bias of its last axis and the other addend."""
     facts = [scope.fact(required(node, position)) for position in range(3)]
     dtype = require_same_dtype(facts, node)
     return [Fact(dtype, scope.broadcast([fact.shape for fact in facts], node))]
@@ -85,7 +85,8 @@ def lower_bias_split_gelu(scope: Lowering, node: ir.Node) -> None:
 
 
 def fused_activation(node: ir.Node, parameters: Sequence[float]) -> Formula:
-    """What a fused operator does with its result; the parameters are those of the activation, in ONNX's order."""
+    """The function that a fused operator applies to its result; the parameters are those of the activation, in ONNX's
+    order."""
     name = str(attribute(node, "activation", ""))
 
     def number(position: int, default: float) -> float:

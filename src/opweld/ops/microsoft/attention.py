@@ -21,11 +21,11 @@ from opweld.tensor.expr import Expr, binary, cast, const, index, select
 from opweld.tensor.expr import at_least_zero as holds
 
 LOWEST = -3.4028234663852886e38
-"""What takes a key out of a softmax: what is added to it does not matter."""
+"""The score of a masked key: so low that an added bias does not matter."""
 
 
 def split(scope: Inference, node: ir.Node, width: Dim, heads: int) -> Dim:
-    """The size of a head of so many in a width."""
+    """The size of a head, for a number of heads and a width."""
     if heads < 1:
         raise ModelError(f"{describe(node)}: the number of heads must be at least 1, got {heads}")
     size = floordiv(width, heads)
@@ -46,7 +46,7 @@ def scale_of(node: ir.Node, size: Dim) -> float:
 
 
 def refuse_inputs(node: ir.Node, *positions: int) -> None:
-    """UnsupportedError when one of these inputs is there."""
+    """UnsupportedError when one of these inputs is present."""
     for position in positions:
         value = given(node, position)
         if value is not None:
@@ -75,7 +75,7 @@ def check_mask(scope: Inference, node: ir.Node, position: int, sizes: tuple[Dim,
 
 
 def check_attention_bias(scope: Inference, node: ir.Node, position: int, shape: tuple[Dim, Dim, Dim, Dim]) -> None:
-    """What is added to the scores broadcasts to them in batch and heads."""
+    """Checks that a bias of the scores broadcasts to them in batch and heads."""
     bias = given(node, position)
     if bias is not None:
         fact = require_rank(scope.fact(bias), 4, node, 4)
@@ -87,7 +87,7 @@ def check_attention_bias(scope: Inference, node: ir.Node, position: int, shape: 
 def masked(
     scope: Lowering, node: ir.Node, mask: ir.Value | None, bias: ir.Value | None, past: Dim, length: Dim
 ) -> Adjust:
-    """Adds what masks and biases say to a score; keys after the query of a unidirectional node are taken out."""
+    """Applies masks and biases to a score; a unidirectional node masks keys after the query."""
     filtered = float(attribute(node, "mask_filter_value", -10000.0))
     causal = bool(attribute(node, "unidirectional", 0))
 
@@ -104,7 +104,7 @@ def masked(
 
 
 def _open(scope: Lowering, mask: ir.Value, at: Indices) -> Expr:
-    """Whether a mask lets a query see a key."""
+    """Whether a mask lets a query attend to a key."""
     fact, (row, _, query, key) = scope.fact(mask), at
     if fact.rank > 1:
         return apply("gt", scope.load(mask, (row, key) if fact.rank == 2 else (row, query, key)), 0)
@@ -215,7 +215,7 @@ def _with_past(
     own: Body,
     hint: str,
 ) -> Heads:
-    """Heads after those of the past, which is stacked."""
+    """The heads of the past, which is stacked, followed by the new ones."""
     if kept is None:
         return emit_heads(scope, shape, own, hint)
     body = joined(lambda at: scope.load(kept, (which, *at)), past, own)

@@ -1,4 +1,4 @@
-"""Products and convolutions with what tools fuse into them: transposed operands, a sum, an activation."""
+"""Products and convolutions with fused transposition of operands, addition and activation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from opweld.tensor.expr import Expr
 
 @infers("FusedConv", domain=MICROSOFT)
 def infer_fused_conv(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As Conv; what is added has the shape of the result."""
+    """As Conv; the addend has the shape of the result."""
     x, w = convolution_operands(scope, node)
     check_bias(scope, node, w.shape[0])
     shape, addend = convolution_shape(scope, node, x, w), given(node, 3)
@@ -105,7 +105,7 @@ def _gemm_parameters(node: ir.Node) -> list[float]:
 
 @infers("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def infer_fused_matmul(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As MatMul, of sides whose last two axes, or whose batch axes and rows, are swapped first."""
+    """As MatMul, of operands whose last two axes, or whose batch axes and rows, are swapped first."""
     sides = [require_rank(scope.fact(required(node, position)), 1, node) for position in (0, 1)]
     a, b = (Fact(x.dtype, _moved(node, "AB"[i], x.rank)(x.shape)) for i, x in enumerate(sides))
     return [Fact(require_same_dtype(sides, node), product_shape(scope, node, a, b))]
@@ -113,7 +113,7 @@ def infer_fused_matmul(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def lower_fused_matmul(scope: Lowering, node: ir.Node) -> None:
-    """alpha * the product of both sides"""
+    """alpha * the product of both operands"""
     a, b = required(node, 0), required(node, 1)
     alpha = float(attribute(node, "alpha", 1.0))
     rank_a, rank_b = scope.fact(a).rank, scope.fact(b).rank
@@ -136,7 +136,7 @@ def lower_fused_matmul(scope: Lowering, node: ir.Node) -> None:
 
 
 def _moved(node: ir.Node, side: str, rank: int, back: bool = False) -> Callable[[tuple[Dim, ...]], tuple[Dim, ...]]:
-    """How the axes of a side are reordered; `back` gives indices of the input from those of the side."""
+    """The permutation of an operand's axes; `back` maps indices of the permuted operand to those of the input."""
     swap, batch = bool(attribute(node, f"trans{side}", 0)), bool(attribute(node, f"transBatch{side}", 0))
     order = list(range(rank))
     if batch:

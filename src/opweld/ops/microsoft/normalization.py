@@ -27,7 +27,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, const
 
 EPSILON = 1e-12
-"""What ONNX Runtime adds to a variance when a node does not say."""
+"""ONNX Runtime's default epsilon."""
 
 # ----------------------------------------------------------------------------------------- SimplifiedLayerNormalization
 
@@ -73,7 +73,7 @@ def infer_skip(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def lower_skip(scope: Lowering, node: ir.Node) -> None:
-    """The layer normalisation of input + skip + bias; simplified ones do not subtract the mean."""
+    """The layer normalisation of input + skip + bias; simplified variants do not subtract the mean."""
     centred = node.op_type == "SkipLayerNormalization"
     x, skip, scale = (required(node, position) for position in range(3))
     shift = given(node, 3) if centred else None
@@ -94,7 +94,7 @@ def lower_skip(scope: Lowering, node: ir.Node) -> None:
 def _normalise(
     scope: Lowering, node: ir.Node, total: Emitted, scale: ir.Value, shift: ir.Value | None, centred: bool
 ) -> None:
-    """Defines the first output as the normalised rows of a sum, the next two as statistics where it has them."""
+    """Defines the first output as the normalised rows of a sum, the next two as statistics if they are used."""
     shape = scope.fact(node.outputs[0]).shape
     rows = rows_of(scope, shape, total.at, (len(shape) - 1,))
     normal = normalized(rows, float(attribute(node, "epsilon", EPSILON)), centred)
@@ -111,7 +111,8 @@ def _normalise(
 
 @infers("EmbedLayerNormalization", domain=MICROSOFT)
 def infer_embed(scope: Inference, node: ir.Node) -> list[Fact]:
-    """[batch, sequence] of ids -> [batch, sequence, hidden], how many of each row are masked in, and the sum."""
+    """[batch, sequence] of ids -> [batch, sequence, hidden], the number of unmasked elements of each row, and the
+    sum."""
     ids = require_rank(scope.fact(required(node, 0)), 2, node, 2)
     tables = [require_rank(scope.fact(v), 2, node, 2) for v in _tables(node)]
     vectors = [require_rank(scope.fact(required(node, position)), 1, node, 1) for position in (5, 6)]

@@ -1,4 +1,4 @@
-"""Operators of quantized values: each computes with what the values stand for, and quantizes the result."""
+"""Operators of quantized values: each dequantizes its operands, computes in floats and quantizes the result."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from opweld.tensor.expr import Expr, at_least_zero, binary, cast, const, index, 
 
 
 def _scalar(scope: Lowering, value: ir.Value, dtype: DType) -> Expr:
-    """The number of a value of one element."""
+    """The element of a tensor of one element."""
     return cast(scope.load(value, (ZERO,) * scope.fact(value).rank), dtype)
 
 
 def real(scope: Lowering, node: ir.Node, position: int, at: Indices) -> Expr:
-    """What an element of an input stands for; the next two inputs are its scale and zero point."""
+    """A dequantized element of an input; the next two inputs are its scale and zero point."""
     element = cast(scope.load(required(node, position), at), DType.F32)
     zero = given(node, position + 2)
     centred = element if zero is None else sub(element, _scalar(scope, zero, DType.F32))
@@ -38,7 +38,7 @@ def real(scope: Lowering, node: ir.Node, position: int, at: Indices) -> Expr:
 
 
 def quantize(scope: Lowering, node: ir.Node, position: int, body: Body) -> None:
-    """Defines the output by what its elements stand for; the inputs from a position on are its scale and zero point."""
+    """Defines the output by its dequantized elements; the inputs from a position on are its scale and zero point."""
     output, zero = scope.fact(node.outputs[0]), given(node, position + 1)
 
     def element(at: Indices) -> Expr:
@@ -82,7 +82,7 @@ def infer_same(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
 def lower_activation(scope: Lowering, node: ir.Node) -> None:
-    """The activation of what the values stand for."""
+    """The activation of the dequantized values."""
     alpha = float(attribute(node, "alpha", 0.01))
     formulas: Mapping[str, Callable[[Expr], Expr]] = {
         "QLinearSigmoid": lambda x: unary("sigmoid", x),
@@ -120,7 +120,7 @@ def infer_concat(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("QLinearConcat", domain=MICROSOFT)
 def lower_concat(scope: Lowering, node: ir.Node) -> None:
-    """The value that the index falls into."""
+    """The dequantized element of the input that contains the index."""
     positions = range(2, len(node.inputs), 3)
     axis = normalize_axis(int(required_attribute(node, "axis")), scope.fact(node.outputs[0]).rank, node)
 
@@ -143,7 +143,7 @@ def lower_concat(scope: Lowering, node: ir.Node) -> None:
 
 @infers("QLinearGlobalAveragePool", domain=MICROSOFT)
 def infer_global_pool(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Ones for the spatial axes."""
+    """The shape with size 1 for spatial axes."""
     x = _require_byte(require_rank(scope.fact(required(node, 0)), 3, node), node)
     spatial = _spatial(node, x.rank)
     return [Fact(x.dtype, tuple(ONE if axis in spatial else dim for axis, dim in enumerate(x.shape)))]
@@ -208,8 +208,8 @@ def _nbits(node: ir.Node) -> tuple[int, int, int, int]:
 
 @lowers("MatMulNBits", domain=MICROSOFT)
 def lower_nbits(scope: Lowering, node: ir.Node) -> None:
-    """sum over k of x[..., k] * (q[n, k] - zero[n, group]) * scale[n, group]. The group of k is its block, or what
-    g_idx names."""
+    """sum over k of x[..., k] * (q[n, k] - zero[n, group]) * scale[n, group]. The group of k is its block, or given by
+    g_idx."""
     x, bias = required(node, 0), given(node, 5)
     n, k, bits, block = _nbits(node)
     dtype, blocks = scope.fact(x).dtype, -(-k // block)
@@ -240,7 +240,7 @@ def lower_nbits(scope: Lowering, node: ir.Node) -> None:
 
 
 def _zero(scope: Lowering, node: ir.Node, row: Dim, group: Dim, bits: int, blocks: int) -> Expr:
-    """The zero point of a block: packed, whose rows begin with a byte, or a float, or the middle of the range."""
+    """The zero point of a block: packed with each row padded to whole bytes, or a float, or the middle of the range."""
     zeros = given(node, 3)
     if zeros is None:
         return const(float(1 << (bits - 1)), DType.F32)
@@ -251,7 +251,7 @@ def _zero(scope: Lowering, node: ir.Node, row: Dim, group: Dim, bits: int, block
 
 
 def _flat(scope: Lowering, value: ir.Value, place: Dim) -> Expr:
-    """An element by its place in memory."""
+    """An element by its linear index."""
     at = list[Dim]()
     for extent in reversed(scope.fact(value).shape[1:]):
         at.insert(0, place % extent)
@@ -260,7 +260,7 @@ def _flat(scope: Lowering, value: ir.Value, place: Dim) -> Expr:
 
 
 def _field(scope: Lowering, value: ir.Value, place: Dim, bits: int) -> Expr:
-    """A number of so many bits, the lowest of a byte first."""
+    """A number of the given number of bits, lowest bits of a byte first."""
     per_byte = 8 // bits
     byte = cast(_flat(scope, value, place // per_byte), DType.I32)
     if per_byte == 1:
@@ -281,7 +281,7 @@ def infer_to_float(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("DynamicQuantizeMatMul", domain=MICROSOFT)
 def lower_dynamic(scope: Lowering, node: ir.Node) -> None:
-    """The product of the input, rounded to 256 steps between its least and its largest element, and the weights."""
+    """The product of the input, quantized dynamically to 8 bits, and the weights."""
     x = required(node, 0)
     shape = scope.fact(x).shape
     steps = steps_of(partial(emit, scope), shape, lambda at: scope.load(x, at))
@@ -291,7 +291,7 @@ def lower_dynamic(scope: Lowering, node: ir.Node) -> None:
 
 @lowers("MatMulIntegerToFloat", domain=MICROSOFT)
 def lower_to_float(scope: Lowering, node: ir.Node) -> None:
-    """The product of what the values stand for, and a bias."""
+    """The product of the dequantized values, plus a bias."""
     x, zero = required(node, 0), given(node, 4)
 
     def centred(at: Indices) -> Expr:
@@ -303,7 +303,7 @@ def lower_to_float(scope: Lowering, node: ir.Node) -> None:
 
 
 def _to_float(scope: Lowering, node: ir.Node, a: Emitted, a_scale: Expr, scale: int, zero: int, bias: int) -> None:
-    """Defines the output as the product of a and the weights, less their zero points, in units of both scales."""
+    """Defines the output as the product of a and the weights, minus their zero points, in units of both scales."""
     weights, zeros, added = required(node, 1), given(node, zero), given(node, bias)
 
     def weight(at: Indices) -> Expr:
@@ -327,6 +327,6 @@ def _to_float(scope: Lowering, node: ir.Node, a: Emitted, a_scale: Expr, scale: 
 
 
 def _column(scope: Lowering, value: ir.Value, column: Dim) -> Expr:
-    """A number for all columns, or for each."""
+    """A number for all columns, or one for each."""
     shape = scope.fact(value).shape
     return scope.load(value, (ZERO if not shape or shape[0] is ONE else column,))

@@ -1,4 +1,4 @@
-"""DynamicQuantizeLSTM: an LSTM whose weights are 8-bit, and whose inputs and hidden states are rounded to 8 bits."""
+"""DynamicQuantizeLSTM: an LSTM whose weights are 8-bit, and whose inputs and hidden states are quantized to 8 bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opweld.tensor.dtype import DType
 @infers("DynamicQuantizeLSTM", domain=MICROSOFT)
 def infer_dynamic_lstm(scope: Inference, node: ir.Node) -> list[Fact]:
     """X [T, B, I], W [D, I, 4 * H], R [D, H, 4 * H], then as LSTM; each of W and R has a scale and a zero point, for a
-    direction [D] or for each of its rows [D, 4 * H]. Written as an LSTM of what the values stand for."""
+    direction [D] or for each of its rows [D, 4 * H]. Expanded to an LSTM of the dequantized values."""
     made = Expansion(node)
     (x,) = made.own("Rounded", required(node, 0))
     w = _weights(scope, made, node, 1, 8)
@@ -31,7 +31,7 @@ def infer_dynamic_lstm(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _weights(scope: Inference, made: Expansion, node: ir.Node, position: int, scaling: int) -> ir.Value:
-    """Weights as LSTM takes them: float32, the rows of the gates before what they multiply."""
+    """Weights as LSTM takes them: float32, with the rows of the gates as the first axis."""
     axes = made.constant(np.array([1] if scope.fact(required(node, scaling)).rank == 2 else [1, 2], np.int64))
     (wide,) = made.emit("Cast", required(node, position), to=DType.F32.onnx)
     zero = given(node, scaling + 1)
@@ -51,7 +51,7 @@ def infer_rounded(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("Rounded", domain=DOMAIN)
 def lower_rounded(scope: Lowering, node: ir.Node) -> None:
-    """Each element rounded to 256 steps between the least and the largest one."""
+    """Each element, quantized dynamically to 8 bits and dequantized."""
     x = required(node, 0)
     steps = steps_of(partial(emit, scope), scope.fact(x).shape, lambda at: scope.load(x, at))
     define(scope, node.outputs[0], lambda at: mul(steps.from_zero(scope.load(x, at)), steps.size.at(())))

@@ -22,7 +22,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, binary, cast, const, index, select, unary
 
 Past: TypeAlias = Callable[[Dim], Expr]
-"""How many places of a row of the batch come before the new ones."""
+"""The number of past positions of a row of the batch."""
 
 # ----------------------------------------------------------------------------------------------------- RotaryEmbedding
 
@@ -59,7 +59,7 @@ def _rotary_size(node: ir.Node, x: Fact, cosines: Fact) -> Dim:
 
 @lowers("RotaryEmbedding", domain=MICROSOFT)
 def lower_rotary(scope: Lowering, node: ir.Node) -> None:
-    """Pairs of features turned by the angles of their positions."""
+    """Pairs of features rotated by the angles of their positions."""
     x, positions, cosines, sines = (required(node, position) for position in range(4))
     fact, cache = scope.fact(x), scope.fact(cosines)
     size, several = _rotary_size(node, fact, cache), scope.fact(positions).rank == 2
@@ -72,7 +72,7 @@ def lower_rotary(scope: Lowering, node: ir.Node) -> None:
             row, place, pair = at
             if several:
                 chosen = chosen_index(scope, positions, (row, place), cache.shape[0])
-            else:  # one number: where the first place is
+            else:  # one number: the position of the first element
                 first = cast(scope.load(positions, (ZERO,)), DType.I64)
                 chosen = Value(binary("add", first, index(place)), cache.shape[0]).dim
             return scope.load(table, (chosen, pair))
@@ -89,13 +89,13 @@ def lower_rotary(scope: Lowering, node: ir.Node) -> None:
 
 
 def _partly(element: Body, cosine: Body, sine: Body, turned: Dim, size: Dim, interleaved: bool) -> Body:
-    """Heads of which the first features are turned, so many; the others stay."""
+    """Heads with the first features rotated and the others unchanged."""
     if turned is size:
         return rotated(element, cosine, sine, turned, interleaved)
 
     def body(at: Indices) -> Expr:
         inside = at_least_zero(turned - 1 - at[3])
-        # The features that stay have no angle: theirs is that of a feature that is turned.
+        # Features that are not rotated have no angle: they use that of a rotated one.
         return select(
             inside, rotated(element, cosine, sine, turned, interleaved)((*at[:3], at[3] % turned)), element(at)
         )
@@ -109,7 +109,7 @@ def _partly(element: Body, cosine: Body, sine: Body, turned: Dim, size: Dim, int
 @infers("GroupQueryAttention", domain=MICROSOFT)
 def infer_group_query(scope: Inference, node: ir.Node) -> list[Fact]:
     """Queries [batch, length, heads * size], with keys and values in them or besides -> the same shape, and the caches
-    [batch, key heads, capacity, size] with what is new."""
+    [batch, key heads, capacity, size] with the new elements."""
     _check_variants(node)
     query = require_float(require_rank(scope.fact(required(node, 0)), 3, node, 3), node)
     heads, kv_heads = _head_counts(node)
@@ -151,7 +151,7 @@ def infer_group_query(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _check_variants(node: ir.Node) -> None:
-    """UnsupportedError for what CPUs are seldom asked for."""
+    """UnsupportedError for attributes that are rarely used on CPUs."""
     refuse_inputs(node, 12, 13, 14, 15)
     for name, usual in (("qk_output", 0), ("sliding_window_cache", 0), ("causal", 1)):
         if int(attribute(node, name, usual)) != usual:
@@ -174,19 +174,19 @@ def _capacity(scope: Inference | Lowering, node: ir.Node) -> Dim:
 
 @lowers("GroupQueryAttention", domain=MICROSOFT)
 def lower_group_query(scope: Lowering, node: ir.Node) -> None:
-    """Each row has its own past: seqlens_k + 1 places less the new ones. The new keys and values come after it."""
+    """Each row has its own past: seqlens_k + 1 positions minus the new ones. The new keys and values come after it."""
     heads, kv_heads = _head_counts(node)
     query, packed = required(node, 0), given(node, 1) is None
     output = scope.fact(node.outputs[0])
     batch, length, width = output.shape
     size = floordiv(width, heads)
     total = required_dims(scope, node, 6, "the total length")[0]
-    # Nobody sees a key beyond the total length; a cache may have room for more.
+    # Keys beyond the total length are masked; a cache may have room for more.
     room = scope.fact(node.outputs[1]).shape[2] if len(node.outputs) > 1 else total
     first = total is length
 
     def past(row: Dim) -> Expr:
-        """How many places of a row come before the new ones."""
+        """The number of past positions of a row."""
         if first:
             return const(0, DType.I64)
         lengths = required(node, 5)
@@ -222,7 +222,7 @@ def lower_group_query(scope: Lowering, node: ir.Node) -> None:
 
 
 def _sink(scope: Lowering, node: ir.Node) -> Body | None:
-    """A score besides those of the keys: of each head, or zero for a smooth softmax."""
+    """An attention sink: a score for each head, or zero for a smooth softmax."""
     sink = given(node, 11)
     if sink is not None:
         return lambda row: cast(scope.load(sink, (row[1],)), DType.F32)
@@ -232,7 +232,7 @@ def _sink(scope: Lowering, node: ir.Node) -> Body | None:
 
 
 def _turned(scope: Lowering, node: ir.Node, element: Body, past: Past, size: Dim) -> Body:
-    """Heads turned by the angles of their places, which come after the past or are given."""
+    """Heads rotated by the angles of their positions, which follow the past or are given."""
     cosines, sines, positions = required(node, 7), required(node, 8), given(node, 9)
     extent, pairs = scope.fact(cosines).shape
 
@@ -251,7 +251,7 @@ def _turned(scope: Lowering, node: ir.Node, element: Body, past: Past, size: Dim
 
 
 def _cached(scope: Lowering, kept: ir.Value | None, new: Heads, past: Past) -> Body:
-    """The cache as it was before the new places, then those, then zeros."""
+    """The past part of the cache, then the new elements, then zeros."""
     length = new.shape[2]
 
     def body(at: Indices) -> Expr:
@@ -271,7 +271,7 @@ def _cached(scope: Lowering, kept: ir.Value | None, new: Heads, past: Past) -> B
 
 
 def _seen(scope: Lowering, node: ir.Node, score: Expr, at: Indices, place: Expr) -> Expr:
-    """A score with its cap and bias; keys after the query, or too far before it, are taken out."""
+    """A score with soft cap and bias; keys after the query, or outside the local window, are masked."""
     cap, window, bias = (
         float(attribute(node, "softcap", 0.0)),
         int(attribute(node, "local_window_size", -1)),

@@ -1,4 +1,4 @@
-"""Operators that mean what those of the same name in ONNX mean."""
+"""Operators with the semantics of those of the same name in ONNX."""
 
 from __future__ import annotations
 

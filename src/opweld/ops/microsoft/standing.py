@@ -1,5 +1,5 @@
-"""Operators that stand for others between conversions: channels moved to where these expect them, and back; integers
-taken for what they stand for, and results quantized. Each is written as those nodes."""
+"""Operators expanded to a standard one between conversions: channels-last ones between transpositions, quantized ones
+between DequantizeLinear and QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opweld.tensor.dtype import DType
 
 
 class _Form(Expansion):
-    """Nodes that stand for an operator, and the conversions among them."""
+    """The nodes of an expansion, with the conversions among them."""
 
     def __init__(self, scope: Inference, node: ir.Node) -> None:
         super().__init__(node)
@@ -37,20 +37,20 @@ class _Form(Expansion):
         return self.moved(value, (0, *range(2, rank), 1))
 
     def real(self, position: int, scale: int, zero: int, axis: int = 0) -> ir.Value:
-        """What an input stands for; its scale and zero point, of which each may be for all or along an axis."""
+        """A dequantized input, by its scale and zero point, each for the tensor or along an axis."""
         value = required(self._written, position)
         numbers = required(self._written, scale), given(self._written, zero)
         return self.emit("DequantizeLinear", value, *numbers, axis=axis)[0]
 
     def quantized(self, value: ir.Value, scale: int, zero: int, like: int) -> ir.Value:
-        """A result in units of a scale, of the type of its zero point, or of an input where that is absent."""
+        """A result quantized to the type of its zero point, or of an input where that is absent."""
         point = given(self._written, zero)
         dtype = self._scope.fact(required(self._written, like)).dtype
         chosen: dict[str, Any] = {} if point is not None else {"output_dtype": dtype.onnx}
         return self.emit("QuantizeLinear", value, required(self._written, scale), point, **chosen)[0]
 
     def attributes(self, *without: str) -> dict[str, Any]:
-        """The operator's own, for the one that it stands for."""
+        """The attributes of the node that the standard operator has too."""
         return {name: found for name, found in self._written.attributes.items() if name not in without}
 
 
@@ -99,7 +99,7 @@ def infer_qlinear_conv(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("QLinearAveragePool", domain=MICROSOFT)
 def infer_qlinear_average_pool(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As AveragePool of what x stands for; channels may be last."""
+    """As AveragePool of dequantized x; channels may be last."""
     form = _Form(scope, node)
     rank = require_rank(scope.fact(required(node, 0)), 3, node).rank
     last, real = bool(attribute(node, "channels_last", 0)), form.real(0, 1, 2)
@@ -110,7 +110,7 @@ def infer_qlinear_average_pool(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("QLinearWhere", domain=MICROSOFT)
 def infer_qlinear_where(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As Where, of what both sides stand for."""
+    """As Where, of both dequantized operands."""
     form = _Form(scope, node)
     (chosen,) = form.emit("Where", required(node, 0), form.real(1, 2, 3), form.real(4, 5, 6))
     return form.infer(scope, form.quantized(chosen, 7, 8, like=1))
@@ -138,7 +138,7 @@ def infer_qgemm(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("QAttention", domain=MICROSOFT)
 def infer_qattention(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As Attention, of what the input and the weights stand for."""
+    """As Attention, of the dequantized input and weights."""
     form = _Form(scope, node)
     operands = form.real(0, 3, 6), form.real(1, 4, 7, axis=1), required(node, 2), given(node, 5), given(node, 8)
     made = form.emit("Attention", *operands, domain=MICROSOFT, outputs=len(node.outputs), **form.attributes())
@@ -147,7 +147,7 @@ def infer_qattention(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @infers("QEmbedLayerNormalization", domain=MICROSOFT)
 def infer_qembed(scope: Inference, node: ir.Node) -> list[Fact]:
-    """As EmbedLayerNormalization, of what the tables, the scale and the shift stand for."""
+    """As EmbedLayerNormalization, of the dequantized tables, scale and shift."""
     form = _Form(scope, node)
     tables = [form.real(p, p + 6, p + 11) if given(node, p) is not None else None for p in (2, 3, 4)]
     gamma, beta = form.real(5, 11, 16), form.real(6, 12, 17)

@@ -1,4 +1,4 @@
-"""Features made ready for models: scaled, completed, cut into classes, looked up, put side by side."""
+"""Preprocessing of features: scaling, imputation, binarising, one-hot encoding, look-up, selection, concatenation."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def infer_imputer(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _imputed(node: ir.Node, dtype: DType) -> tuple[Sequence[Any], Any]:
-    """What is put into each column, and what it replaces."""
+    """The imputed value of each column, and the value that it replaces."""
     kind = "float" if dtype.is_float else "int64"
     values = attribute(node, f"imputed_value_{kind}s", None)
     if not values:
@@ -170,7 +170,7 @@ def infer_one_hot(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("OneHotEncoder", domain=ML)
 def lower_one_hot(scope: Lowering, node: ir.Node) -> None:
-    """One where the element, cut off to an integer, is the category of the place, else zero."""
+    """One where the element, truncated to an integer, equals the category, else zero."""
     x = required(node, 0)
     categories = [int(number) for number in attribute(node, "cats_int64s", ())]
     table = Emitted(scope.constant(np.asarray(categories, np.int64), "categories"), DType.I64)
@@ -205,7 +205,7 @@ def infer_label_encoder(scope: Inference, node: ir.Node) -> list[Fact]:
 
 
 def _dictionary(node: ir.Node) -> tuple[Any, Any, Any]:
-    """Keys, values, and the value of what is no key."""
+    """Keys, values, and the default value."""
     keys, values = _list_of(node, "keys"), _list_of(node, "values")
     found = attribute(node, "default_tensor", None)
     if found is not None:
@@ -228,11 +228,11 @@ def _list_of(node: ir.Node, name: str) -> Any:
 
 @lowers("LabelEncoder", domain=ML)
 def lower_label_encoder(scope: Lowering, node: ir.Node) -> None:
-    """The value at the place of the first key that the element equals (NaN equals NaN), or the default."""
+    """The value of the first key that equals the element (NaN equals NaN), or the default."""
     x, output = required(node, 0), node.outputs[0]
     fact, result = scope.fact(x), scope.fact(output).dtype
     keys, values, default = _dictionary(node)
-    # The last place is the default's: the first place that matches is the least one.
+    # The last position is the default's: the lowest matching position is taken.
     count = as_dim(len(keys))
     table = Emitted(scope.constant(keys, "keys"), fact.dtype)
     found = Emitted(scope.constant(np.append(values, np.asarray(default, values.dtype)), "values"), result)
@@ -242,7 +242,7 @@ def lower_label_encoder(scope: Lowering, node: ir.Node) -> None:
 
 
 def _match(scope: Lowering, x: ir.Value, keys: Emitted, at: Indices, count: Dim) -> Expr:
-    """The place of a key where the element equals it, else the number of keys."""
+    """The position of a key if the element equals it, else the number of keys."""
     element, key = scope.load(x, at[:-1]), keys.at(at[-1:])
     same = binary("eq", element, key)
     if key.dtype.is_float:
@@ -265,7 +265,7 @@ def infer_extractor(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("ArrayFeatureExtractor", domain=ML)
 def lower_extractor(scope: Lowering, node: ir.Node) -> None:
-    """The features at the places."""
+    """The features at the given positions."""
     x, chosen = required(node, 0), required(node, 1)
     shape, places = scope.fact(x).shape, scope.fact(chosen).shape
 
@@ -283,7 +283,7 @@ def lower_extractor(scope: Lowering, node: ir.Node) -> None:
 
 @infers("FeatureVectorizer", domain=ML)
 def infer_vectorizer(scope: Inference, node: ir.Node) -> list[Fact]:
-    """Columns of several inputs side by side, as many of each as inputdimensions say, in float32."""
+    """Columns of several inputs side by side, as many of each as in inputdimensions, in float32."""
     facts = [require_rank(scope.fact(value), 1, node, 2) for value in node.inputs]
     require_same_dtype(facts, node)
     widths = attribute(node, "inputdimensions", None) or ()
@@ -297,7 +297,7 @@ def infer_vectorizer(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("FeatureVectorizer", domain=ML)
 def lower_vectorizer(scope: Lowering, node: ir.Node) -> None:
-    """The column of the input that its number falls into; columns that an input does not have are zero."""
+    """The column of the input that contains its number; missing columns are zero."""
     values = [value for value in node.inputs if value is not None]
     widths = [int(width) for width in attribute(node, "inputdimensions", ())]
 

@@ -1,7 +1,7 @@
-"""Decision trees as tables that are walked from roots to leaves; see `_trees` of `tensor/externs.py`.
+"""Decision trees as tables that are traversed from roots to leaves; see `_trees` of `tensor/externs.py`.
 
-A node is four integers: the feature it looks at, which outcomes of comparing it with the threshold pass, where it goes
-then, and where else. A place in the tables is the number of a node, or ~number of a leaf.
+A node is four integers: the feature that it tests, which outcomes of the comparison with the threshold pass, the next
+entry if it passes, and the next entry if not. An entry of the tables is the number of a node, or ~number of a leaf.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODES = tuple(PASSING)
 """The tests in the order in which TreeEnsemble numbers them."""
 
 AGGREGATES: Sequence[str] = ("SUM", "MIN", "MAX", "AVERAGE")
-"""How `_trees` numbers what it makes of the leaves."""
+"""How `_trees` numbers the aggregates of leaves."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Forest:
     targets: int
 
     def check(self, node: ir.Node) -> None:
-        """ModelError unless every walk from a root ends in a leaf, whatever the features are."""
+        """ModelError unless every path from a root ends in a leaf."""
         state: dict[object, bool] = {}
         for root in self.roots:
             stack = [(root, False)]
@@ -81,13 +81,13 @@ class Forest:
                 stack += [(branch.on_true, False), (branch.on_false, False)]
         for pairs in self.leaves.values():
             if any(not 0 <= target < self.targets for target, _ in pairs):
-                raise ModelError(f"{describe(node)}: a leaf has a weight of a target that is none of {self.targets}")
+                raise ModelError(f"{describe(node)}: a leaf names a target outside of the {self.targets}")
         if any(branch.feature < 0 for branch in self.branches.values()):
-            raise ModelError(f"{describe(node)}: a tree node looks at a feature of negative number")
+            raise ModelError(f"{describe(node)}: a tree node tests a feature with a negative number")
 
     @property
     def features(self) -> int:
-        """How many features a row must have."""
+        """The number of features that a row must have."""
         return 1 + max((branch.feature for branch in self.branches.values()), default=-1)
 
     def apply(self, scope: Lowering, x: str, shape: tuple[Dim, Dim], dtype: DType, base: Any, aggregate: int) -> str:
@@ -118,7 +118,7 @@ class Forest:
 
 
 def numbers_of(node: ir.Node, name: str, default: Sequence[Any] = ()) -> list[Any]:
-    """A list of numbers, stored as such or as a tensor `NAME_as_tensor`."""
+    """A list of numbers, stored as a list or as a tensor `NAME_as_tensor`."""
     tensor = attribute(node, f"{name}_as_tensor", None)
     found = attribute(node, name, None)
     if tensor is not None and found is not None:
@@ -171,7 +171,7 @@ _COLUMNS = ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids"
 
 
 def numbered_forest(node: ir.Node, targets: int) -> Forest:
-    """The trees of TreeEnsemble: nodes and leaves by position. A test for members of a set is a chain of tests."""
+    """The trees of TreeEnsemble: nodes and leaves by position. A test of set membership is a chain of tests."""
     features, on_true, on_false = (
         numbers_of(node, f"nodes_{n}") for n in ("featureids", "truenodeids", "falsenodeids")
     )
@@ -202,7 +202,7 @@ def numbered_forest(node: ir.Node, targets: int) -> Forest:
     pairs = enumerate(zip(ids, weights, strict=True))
     leaves: dict[object, list[tuple[int, float]]] = {("leaf", i): [(int(t), float(w))] for i, (t, w) in pairs}
     roots = [("node", int(root)) for root in numbers_of(node, "tree_roots")]
-    # A tree of one leaf is written as a node whose two ways lead to that leaf.
+    # A tree of one leaf is written as a node whose two branches lead to that leaf.
     forest = Forest(branches, leaves, roots, targets)
     forest.check(node)
     return forest
@@ -214,7 +214,7 @@ def _tensor(node: ir.Node, name: str) -> list[Any]:
 
 
 def _sets(values: Sequence[float]) -> list[list[float]]:
-    """Sets that are written one after the other, each followed by NaN."""
+    """Sets that are concatenated, each terminated by NaN."""
     found: list[list[float]] = [[]]
     for value in values:
         if value != value:

@@ -33,7 +33,7 @@ def weights_of(node: ir.Node, name: str, rows: int) -> Weights:
 
 
 def require_features(scope: Inference, node: ir.Node, count: int) -> Dim:
-    """How many rows the input has, which is [rows, features] or one row of so many features."""
+    """How many rows the input has, which is [rows, features] or one row of that many features."""
     x = require_rank(scope.fact(required(node, 0)), 1, node, 2)
     scope.same(x.shape[-1], as_dim(count), node, f"rows have {count} features")
     return x.shape[0] if x.rank == 2 else as_dim(1)
@@ -62,7 +62,7 @@ def linear(scope: Lowering, node: ir.Node, names: tuple[str, str], outputs: int,
 
 
 def _checked(node: ir.Node, outputs: int) -> int:
-    """How many features a node with so many outputs looks at."""
+    """The number of features of a node with that many outputs."""
     intercepts = attribute(node, "intercepts", None) or ()
     if len(intercepts) not in (0, outputs):
         raise ModelError(f"{describe(node)}: {len(intercepts)} intercepts are given for {outputs} sums")
@@ -89,12 +89,12 @@ def lower_regressor(scope: Lowering, node: ir.Node) -> None:
 
 @infers("LinearClassifier", domain=ML)
 def infer_classifier(scope: Inference, node: ir.Node) -> list[Fact]:
-    """[rows, features] -> int64 labels [rows], float32 scores [rows, classes]; one sum tells two classes apart."""
+    """[rows, features] -> int64 labels [rows], float32 scores [rows, classes]; one sum distinguishes two classes."""
     required_attribute(node, "coefficients")
     sums, labels = _sums(node), _labels(node)
     rows = require_features(scope, node, _checked(node, sums))
     if sums != len(labels) and not (sums == 1 and len(labels) == 2):
-        raise ModelError(f"{describe(node)}: {sums} sums do not tell {len(labels)} classes apart")
+        raise ModelError(f"{describe(node)}: {sums} sums do not distinguish {len(labels)} classes")
     return [Fact(DType.I64, (rows,)), Fact(DType.F32, (rows, as_dim(len(labels))))]
 
 
@@ -126,7 +126,7 @@ def lower_classifier(scope: Lowering, node: ir.Node) -> None:
 
 
 def _define_pair(scope: Lowering, node: ir.Node, labels: Sequence[int], scores: Emitted) -> None:
-    """Two classes that one sum tells apart: the second where it is positive."""
+    """Two classes that one sum distinguishes: the second where it is positive."""
     logistic = transform_of(node) == "LOGISTIC"
 
     def score(at: Indices) -> Expr:

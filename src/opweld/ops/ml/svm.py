@@ -1,4 +1,4 @@
-"""Support vector machines: how alike a row and each support vector are, weighted and summed."""
+"""Support vector machines: weighted sums of kernels of a row and each support vector."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from opweld.tensor.expr import Expr, binary, cast, const, index, reduce, select,
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 MOST_WEIGHTS = 1 << 26
-"""A weight is kept for each support vector and each pair of classes, though most are zero."""
+"""The most weights of pairs of classes: one is stored for each support vector and pair, though most are zero."""
 
 # ------------------------------------------------------------------------------------------------------------- kernels
 
@@ -65,10 +65,10 @@ def _likeness(scope: Lowering, node: ir.Node, vectors: Weights, rows: Dim) -> Em
 
 
 def _radial(scope: Lowering, node: ir.Node, vectors: Weights, rows: Dim) -> Emitted:
-    """exp(-gamma |x - v|^2). Distances are summed as they stand: |x|^2 - 2 x v + |v|^2 would be a matrix product, but
-    cancels where rows and vectors lie closer to each other than to the origin."""
+    """exp(-gamma |x - v|^2). Distances are summed directly: |x|^2 - 2 x v + |v|^2 would be a matrix product, but
+    cancels where rows and vectors are closer to each other than to the origin."""
     x, gamma = required(node, 0), float(attribute(node, "kernel_params", ())[0])
-    # Features first: what is computed at once are neighbouring support vectors.
+    # Features first, so that vectors run along neighbouring support vectors.
     table = Emitted(scope.constant(np.ascontiguousarray(vectors.T), "vectors"), DType.F32)
 
     def distance(at: Indices) -> Expr:
@@ -84,13 +84,13 @@ def _radial(scope: Lowering, node: ir.Node, vectors: Weights, rows: Dim) -> Emit
 def _sums(
     scope: Lowering, node: ir.Node, vectors: Weights | None, weights: Weights, rho: Sequence[float], rows: Dim
 ) -> Emitted:
-    """Emits the sums [rows, outputs] of kernels weighted by [outputs, vectors], and a rho for each; where there are no
-    support vectors, the weights are those of features."""
+    """Emits the sums [rows, outputs] of kernels weighted by [outputs, vectors], minus a rho for each; without support
+    vectors, the weights are those of features."""
     shape = (rows, as_dim(len(weights)))
     if vectors is None:
         product = weighted(scope, node, weights, rows)
     elif _kernel(node) == "LINEAR":
-        # One sum of features for each output, and their weights are exact: large kernels would cancel in float32.
+        # One sum of features for each output, with exact weights: large kernels would cancel in float32.
         folded = weights.astype(np.float64) @ vectors.astype(np.float64)
         product = weighted(scope, node, folded.astype(np.float32), rows)
     else:
@@ -110,7 +110,7 @@ def _sums(
 
 
 def _supports(node: ir.Node) -> int:
-    """How many support vectors a regressor has; of none, its coefficients are those of features."""
+    """How many support vectors a regressor has; if none, its coefficients weight the features."""
     count = int(attribute(node, "n_supports", 0))
     if count < 0:
         raise ModelError(f"{describe(node)}: n_supports must not be negative, got {count}")
@@ -126,7 +126,7 @@ def infer_regressor(scope: Inference, node: ir.Node) -> list[Fact]:
     if transform_of(node) != "NONE":
         raise UnsupportedError(
             f"{describe(node)}: ONNX Runtime leaves post_transform out of regressions. Set it to NONE, and add an "
-            "operator after this one that does what is meant."
+            "operator after this one that computes it."
         )
     if count:
         _numbers(node, "coefficients", count)
@@ -158,7 +158,7 @@ def _labels(node: ir.Node) -> list[int]:
 
 
 def _vectors_per_class(node: ir.Node, classes: int) -> list[int]:
-    """How many support vectors each class has; an empty list of a model without any."""
+    """How many support vectors each class has; an empty list for a model without any."""
     counts = [int(count) for count in _numbers(node, "vectors_per_class", 0, classes)]
     if min(counts, default=0) < 0:
         raise ModelError(f"{describe(node)}: vectors_per_class must not be negative, got {counts}")
@@ -202,8 +202,8 @@ def _facts(rows: Dim, scores: int) -> list[Fact]:
 
 @lowers("SVMClassifier", domain=ML)
 def lower_classifier(scope: Lowering, node: ir.Node) -> None:
-    """Classes are compared in pairs, and the label is that of the class that wins most. Scores are those of the pairs,
-    or probabilities made of them. Without support vectors each class has a sum of features, and the largest wins."""
+    """Classes are compared in pairs, and the class that wins most is the label. Scores are those of the pairs, or
+    probabilities computed from them. Without support vectors each class has a sum of features, and the largest wins."""
     labels = _labels(node)
     (rows,) = scope.fact(node.outputs[0]).shape
     classes, rho = as_dim(len(labels)), attribute(node, "rho", ())
@@ -222,7 +222,7 @@ def lower_classifier(scope: Lowering, node: ir.Node) -> None:
 
 
 def _written(scope: Lowering, node: ir.Node, scores: Emitted, classes: int, rows: Dim) -> Body:
-    """What becomes of the scores."""
+    """The results computed from the scores."""
     transform, counts = transform_of(node), _vectors_per_class(node, classes)
     if counts and attribute(node, "prob_a", None):
         likely = _probabilities(scope, node, scores, classes, rows)
@@ -266,8 +266,8 @@ def _votes(scope: Lowering, scores: Emitted, classes: int, rows: Dim) -> Emitted
 
 
 def _both(scores: Emitted, transform: str) -> Body:
-    """The scores of two classes by that of their pair, s: (-s, s), logistic (sigmoid(-s), sigmoid(s)). Other transforms
-    ONNX Runtime does not apply; the scores are (1 - s, s) then."""
+    """The scores of two classes from the score s of their pair: (-s, s), logistic (sigmoid(-s), sigmoid(s)). Other
+    transforms ONNX Runtime does not apply; the scores are (1 - s, s) then."""
 
     def body(at: Indices) -> Expr:
         score = scores.at((at[0], ZERO))

@@ -1,4 +1,4 @@
-"""What operators of classical machine learning do with scores, and which label they give."""
+"""Transforms of the scores of classical machine learning, and labels from scores."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def transformed(scope: Lowering, transform: str, scores: Emitted, shape: tuple[D
 
 
 def _softmax_zero(rows: Rows) -> Body:
-    """Softmax over the scores that are not zero; those that are stay next to zero."""
+    """Softmax over the scores that are not zero; zeros stay practically zero."""
     largest = rows.total("max", rows.element, "max")
 
     def power(i: Indices) -> Expr:
@@ -65,7 +65,7 @@ def _softmax_zero(rows: Rows) -> Body:
 
 
 def probit(p: Expr) -> Expr:
-    """The inverse of the normal distribution function, in Winitzki's approximation as ONNX Runtime has it."""
+    """The inverse of the normal distribution function, in Winitzki's approximation as in ONNX Runtime."""
     x = sub(mul(p, 2.0), 1.0)
     logarithm = unary("log", sub(1.0, square(x)))
     half = add(mul(logarithm, 0.5), 2 / (math.pi * 0.147))
@@ -77,7 +77,7 @@ def labels_of(node: ir.Node, *names: str) -> list[int]:
     """The integer labels of the classes; strings are refused."""
     if attribute(node, "classlabels_strings", None):
         raise UnsupportedError(
-            f"{describe(node)}: its classes have strings as labels, and opweld gives tensors of numbers only. "
+            f"{describe(node)}: its classes have strings as labels, and opweld computes numbers only. "
             "Train the model with integer labels (sklearn.preprocessing.LabelEncoder), and look names up outside."
         )
     for name in names:
@@ -88,7 +88,7 @@ def labels_of(node: ir.Node, *names: str) -> list[int]:
 
 
 def define_best(scope: Lowering, output: ir.Value, labels: list[int], scores: Emitted, shape: tuple[Dim, Dim]) -> None:
-    """Defines the labels of the best scores, the first of several."""
+    """Defines the labels of the best scores, the first of equal ones."""
     rows = rows_of(scope, shape, scores.at, (1,))
     best = rows.total("argmax", scores.at, "best")
     define_label(scope, output, labels, best.at)

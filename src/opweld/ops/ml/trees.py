@@ -35,7 +35,7 @@ def infer_regressor(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("TreeEnsembleRegressor", "TreeEnsemble", domain=ML)
 def lower_regressor(scope: Lowering, node: ir.Node) -> None:
-    """The transform of what the leaves that a row reaches add up to."""
+    """The transform of the aggregated leaves that a row reaches."""
     forest, output = _forest(node), node.outputs[0]
     scores = _scores(scope, node, forest, _base(node, forest.targets), _aggregate(node))
     shape = scope.fact(output).shape
@@ -62,7 +62,7 @@ def _aggregate(node: ir.Node) -> int:
 
 
 def _base(node: ir.Node, targets: int) -> list[float]:
-    """What is added to each sum."""
+    """The base value of each sum."""
     values = [float(value) for value in numbers_of(node, "base_values")]
     if len(values) not in (0, 1, targets):
         raise ModelError(f"{describe(node)}: {len(values)} base values are given for {targets} sums")
@@ -71,7 +71,7 @@ def _base(node: ir.Node, targets: int) -> list[float]:
 
 def _rows(scope: Inference, node: ir.Node, forest: Forest) -> Fact:
     x = require_rank(scope.fact(required(node, 0)), 2, node, 2)
-    scope.at_least(x.shape[1] - forest.features, 0, node, "rows have the features that the trees look at")
+    scope.at_least(x.shape[1] - forest.features, 0, node, "rows have the features that the trees test")
     return x
 
 
@@ -109,8 +109,8 @@ def infer_classifier(scope: Inference, node: ir.Node) -> list[Fact]:
 
 @lowers("TreeEnsembleClassifier", domain=ML)
 def lower_classifier(scope: Lowering, node: ir.Node) -> None:
-    """The sums of the classes' weights, and the label of the largest. Two classes of which the leaves only weigh one
-    are told apart by that one."""
+    """The sums of the classes' weights, and the label of the largest. If the leaves have weights of only one of two
+    classes, the label is by that sum."""
     forest, labels = _forest(node), _labels(node)
     ids = {int(number) for number in numbers_of(node, "class_ids")}
     if len(labels) == 2 and len(ids) == 1:
