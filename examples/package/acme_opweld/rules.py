@@ -17,7 +17,7 @@ class Absolute(Rule):
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
         for value in node.inputs:
-            negation = scope.maker(value, "Neg")
+            negation = scope.producer(value, "Neg")
             if negation is None or negation.inputs[0] not in node.inputs:
                 continue
             if len(node.inputs) > 2:
@@ -40,7 +40,7 @@ class Median(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`. TopK of the smaller half of a row, in order, of which Gather takes the last."""
-        sort, (place,) = scope.maker(node.inputs[0], "TopK"), scope.integers(node, "", 1) or (None,)
+        sort, (place,) = scope.producer(node.inputs[0], "TopK"), scope.integers(node, "", 1) or (None,)
         x = None if sort is None else sort.inputs[0]
         fact = scope.fact(x)
         if sort is None or x is None or fact is None or node.inputs[0] is not sort.outputs[0]:

@@ -1,6 +1,6 @@
-"""From an ONNX graph to one that gives the same with less: rules and passes, each decision in the ledger.
+"""ONNX-to-ONNX optimisation by rules and passes, with each decision in the ledger.
 
-What is named here is for rules of other packages; docs/guides/your-own-rules-and-operators.md says how.
+The names exported here are the API for rules of other packages; see docs/guides/your-own-rules-and-operators.md.
 """
 
 from opweld.rewrite.rule import Pass, Proposal, Refusal, Rule, handed_on

@@ -1,4 +1,4 @@
-"""Rules and passes that users add to opweld's own: given in Python, or found through entry points."""
+"""Rules and passes of users: given in Python, or found through entry points."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _OWN_STAGES = frozenset({"opweld", *map(stage_of, OWN_RULES), *map(stage_of, OWN
 
 
 def added(given: Iterable[object] = ()) -> tuple[Added, ...]:
-    """What was given, then what installed packages have; of one name, the first.
+    """The given rules and passes, then those of installed packages; of several with the same name, the first.
 
-    Each may be a rule, a pass or its class; an entry point may be a list of them. Raises OptionError for a given one
-    that is none; what a package has is left out, with a warning.
+    Each may be a rule, a pass or its class; an entry point may be a list of them. Raises OptionError for a given object
+    that is neither; an invalid one of a package is skipped with a warning.
     """
     found: dict[str, Added] = {}
     for thing in given:
         rule = _checked(thing)
         if rule.name in found:
-            raise OptionError(f"rules has two of the name {rule.name}")
+            raise OptionError(f"rules contains two with the name {rule.name}")
         found[rule.name] = rule
     for title, loaded in extensions.load(extensions.RULES):
         things = cast("Sequence[object]", loaded) if isinstance(loaded, list | tuple) else (loaded,)
@@ -50,11 +50,11 @@ def kinds(rules: Iterable[Added]) -> Mapping[str, Kind]:
 
 
 def _checked(thing: object) -> Added:
-    """A rule or pass, made where a class is given, its name, level and operators checked."""
+    """A rule or pass, instantiated if a class is given, with name, level and operators validated."""
     if isinstance(thing, type) and issubclass(thing, Rule | Pass):
         thing = thing()
     if not isinstance(thing, Rule | Pass):
-        raise OptionError(f"{thing!r} is no rule: expected a Rule or a Pass of opweld.rewrite")
+        raise OptionError(f"{thing!r} is not a rule: expected a Rule or a Pass of opweld.rewrite")
     title = f"rule {type(thing).__qualname__}"
     name: Any = getattr(thing, "name", None)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or stage_of(name) in _OWN_STAGES:

@@ -1,4 +1,4 @@
-"""Rules and passes of users and of opweld on one graph, and the names of what they leave."""
+"""Applies users' and opweld's own rules and passes to a graph, and makes names unique afterwards."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def apply(
     later: Sequence[Sequence[Rule]] = (),
     merged: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Users' passes and rules, and opweld's own; whether they changed anything. Users' rules are asked first: they are
-    about what opweld does not know. `later`, `merged`: as for `rewrite`.
+    """Applies users' passes and rules and opweld's own; returns whether anything changed. Users' rules are tried first,
+    since they know more than opweld's. `later`, `merged`: as for `rewrite`.
 
-    Raises RuleError for a rule that fails, or that leaves what is no graph."""
+    Raises RuleError for a rule that fails, or that leaves an invalid graph."""
     changed = [run(entry, scope, ledger) for entry in users if isinstance(entry, Pass)]
     first = [*(entry for entry in users if isinstance(entry, Rule)), *own]
     changed.append(rewrite(scope, first, ledger, later, merged))
@@ -36,8 +36,8 @@ def apply(
     return any(changed)
 
 
-def name_apart(model: ir.Model) -> None:
-    """Names that are there twice, as that of a node that stands for two, are told apart; what had none has none."""
+def make_names_unique(model: ir.Model) -> None:
+    """Renames values and nodes whose names are not unique, and names those without."""
     nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
     unnamed = [node for node in nodes if not node.name]
     absent = [value for node in nodes for value in node.outputs if not value.name]

@@ -1,4 +1,4 @@
-"""The cheapest way to cut a directed graph in two: by flows along shortest paths (Edmonds and Karp, 1972)."""
+"""The cheapest way to cut a directed graph in two: by maximum flow along shortest paths (Edmonds and Karp, 1972)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Place = TypeVar("Place", bound=Hashable)
 
 
 def sink_side(edges: Mapping[tuple[Place, Place], int], source: Place, sink: Place) -> set[Place]:
-    """The smaller of the sides with the sink, among the cuts that separate it from the source at least cost. An edge
-    costs what it says where it leads from the source's side to the sink's."""
+    """The smallest sink side among the minimum cuts that separate source and sink. The cost of a cut is that of its
+    edges from the source's side to the sink's."""
     left: defaultdict[Place, dict[Place, int]] = defaultdict(dict)
     for (start, end), cost in edges.items():
         left[start][end] = left[start].get(end, 0) + cost
@@ -32,7 +32,7 @@ def sink_side(edges: Mapping[tuple[Place, Place], int], source: Place, sink: Pla
 
 
 def _shortest(left: Mapping[Place, Mapping[Place, int]], source: Place, sink: Place) -> list[tuple[Place, Place]]:
-    """The edges of a shortest way along which something can still flow; none where there is no way."""
+    """The edges of a shortest augmenting path; empty where there is none."""
     before: dict[Place, Place] = {}
     pending = deque([source])
     while pending and sink not in before:

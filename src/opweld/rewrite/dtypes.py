@@ -1,4 +1,4 @@
-"""The element type of a value whose shape is not known: operators declare it."""
+"""The element type of a value whose shape is not known, from the schemas of operators."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import onnx_ir as ir
 from opweld.rewrite.scope import Scope, attribute
 
 _Step = ir.DataType | ir.Value | None
-"""A type, the value that has the same one, or nothing."""
+"""A type, a value with the same type, or None."""
 
 
 def dtype_of(value: ir.Value | None, scope: Scope) -> ir.DataType | None:
-    """The element type of a value: as inferred, else what its node's schema says, through nodes that give the type of
-    what they read, or the interface; None where that is not known either."""
+    """The element type of a value: as inferred, else as declared by its node's schema (through nodes whose output has
+    the type of an input) or by the interface; None where none of these is known."""
     seen: set[ir.Value] = set()
     while value is not None and value not in seen:
         fact = scope.fact(value)
@@ -40,7 +40,7 @@ def _declared(node: ir.Node, index: int, scope: Scope) -> _Step:
         schema = onnx.defs.get_schema(node.op_type, scope.opset)
     except onnx.defs.SchemaError:
         return None
-    # The last formal of a schema stands for all that come after it, where it is variadic.
+    # The last formal parameter of a variadic schema stands for all that follow.
     formal = schema.outputs[min(index, len(schema.outputs) - 1)]
     if not formal.is_homogeneous:
         return None
@@ -56,16 +56,16 @@ def _branch(node: ir.Node, index: int) -> _Step:
 
 
 TYPED_BY_NUMBER = 6
-"""The opset since which a Cast says what it makes by number; before it is by name."""
+"""The opset since which Cast's `to` is a number; before, it is a name."""
 
 
 def cast_type(node: ir.Node) -> ir.DataType:
-    """What a Cast makes."""
+    """The type that a Cast converts to."""
     to = attribute(node, "to")
     return ir.DataType[to] if isinstance(to, str) else ir.DataType(int(to))
 
 
 _BY_ATTRIBUTE: dict[str, Callable[[ir.Node, int], _Step]] = {"If": _branch, "Cast": lambda node, index: cast_type(node)}
-"""Operators whose schema leaves the type of their results open."""
+"""Operators whose schema does not determine the type of their results."""
 
 _TENSORS = {f"tensor({dtype.name.lower()})" for dtype in ir.DataType}

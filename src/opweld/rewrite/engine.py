@@ -1,8 +1,8 @@
 """Applies rules to a graph up to a fixed point, each decision through the ledger.
 
-A rule is tried at a node when the node is new, or when something around it changed. A proposal is decided once for each
-output; a refusal is recorded at the end, because a later rewrite may lift it. Then near misses are searched for where
-a rule did not match (`near_misses.py`)."""
+A rule is tried at a node when the node is new or something around it changed. A proposal is decided once for each
+output; a refusal is recorded at the end, because a later rewrite may make the rule legal. Near misses are then searched
+for where a rule did not match (`near_misses.py`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opweld.rewrite.scope import Scope, rule_name
 
 BASELINE = "as written"
 TAKEN = "rewritten"
-UNMEASURED = "nobody measured it on this machine"
+UNMEASURED = "it was not measured on this machine"
 """The reason of a decision that needs a measurement and has none."""
 LIMIT = 32
 """The most matches tried per node, on average: far more than any graph needs, to stop rules that undo one another."""
@@ -36,8 +36,8 @@ def rewrite(
     later: Sequence[Sequence[Rule]] = (),
     merged: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Applies rules up to a fixed point, then those of each of `later` beside them; returns whether anything changed.
-    `merged` merges what became equal, and returns whether anything did.
+    """Applies rules up to a fixed point, then also those of each of `later`; returns whether anything changed.
+    `merged` eliminates common subexpressions, and returns whether there were any.
 
     Raises RuleError for a rule that fails."""
     answers: dict[tuple[str, str], bool] = {}
@@ -69,7 +69,7 @@ def _until_silent(
     refused: dict[tuple[str, str], tuple[tuple[str, ...], Refusal]],
 ) -> None:
     """Applies rules to changed nodes up to a fixed point. `answers`: the decisions taken; `refused`: the refusals,
-    which are no decisions yet."""
+    which are not decisions yet."""
     by_operator = _by_operator(rules)
     looks = LIMIT * (len(scope.graph) + 1)
     while scope.changed and looks:
@@ -143,7 +143,7 @@ def _steps(transformer: Pass, scope: Scope, ledger: Ledger) -> Iterator[tuple[ir
 
 
 def _look(rule: Rule, node: ir.Node, scope: Scope, ledger: Ledger) -> Proposal | Refusal | None:
-    """The result of a rule at a node; None where it raises and would not be applied anyway."""
+    """The result of a rule at a node; None where it raises and is disabled."""
     try:
         found = _guarded(rule, node, lambda: rule.look(node, scope))
         return None if found is None else _answer(rule, node, found)
@@ -160,7 +160,7 @@ def _answer(rule: Rule | Pass, node: ir.Node, found: object) -> Proposal | Refus
 
 
 def _guarded(rule: Rule | Pass, node: ir.Node, work: Callable[[], _Answer]) -> _Answer:
-    """The work of a rule at a node; RuleError names both where it fails."""
+    """The work of a rule at a node; RuleError names both if it fails."""
     try:
         return work()
     except RuleError:

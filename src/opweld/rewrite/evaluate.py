@@ -1,4 +1,4 @@
-"""Nodes computed by ONNX's own evaluator: in float64, of which the rounded value is what the model gets."""
+"""Evaluates nodes by ONNX's reference evaluator: in float64, rounded at the end to the model's types."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ DISCONTINUOUS = frozenset((
     "ArgMin", "TopK", "NonZero", "Sign", "Unique", "Mod", "Range", "IsNaN", "IsInf", "BitCast", "Hardmax", "Shrink",
     "ThresholdedRelu", "NonMaxSuppression", "GridSample", "RoiAlign",
 ))  # fmt: skip
-"""Operators that jump: they get what the model has, each step rounded, so that they jump where it does."""
+"""Discontinuous operators: they are evaluated in the model's types, step by step, so that they jump where the model
+does."""
 
 
 class Evaluator:
-    """Computes nodes one after the other, and keeps the float64 values that rounded ones come from, and for operators
-    that jump what the model's own types make of each step."""
+    """Evaluates nodes one after the other. It keeps the float64 values behind rounded ones, and for discontinuous
+    operators the values with each step rounded to the model's types."""
 
     def __init__(self, scope: Scope, opsets: Mapping[str, int]) -> None:
         self._scope = scope
@@ -33,7 +34,7 @@ class Evaluator:
 
     def run(self, node: ir.Node, known: Mapping[ir.Value, Array]) -> dict[ir.Value, Array] | None:
         """The outputs of a node whose inputs are stored or known, rounded to their types; None where it cannot be
-        computed."""
+        evaluated."""
         if node.op_type == "CastLike":
             return self._cast(node, known)
         proto = ir.serde.serialize_node(node)
@@ -55,7 +56,7 @@ class Evaluator:
             return None
         outputs = self._computed(proto, feeds)
         if outputs is not None and any(array.dtype.kind == "f" and np.isnan(array).any() for array in outputs):
-            # The root of what is 0, and in float64 a little less, is no NaN.
+            # The root of a tiny negative number, which in the model is 0, must not be NaN.
             own = {value.name or "": self._stepwise(value, known) for value in node.inputs if value is not None}
             outputs = self._computed(proto, own)
         if outputs is None:
@@ -99,7 +100,7 @@ class Evaluator:
         return None if fact is None or fact.dtype.numpy.kind not in "fiub" else fact.dtype.numpy
 
     def _computed(self, node: onnx.NodeProto, feeds: Mapping[str, Array], wide: bool = True) -> list[Any] | None:
-        """The outputs of a node, in float64 where they are to be `wide`."""
+        """The outputs of a node, in float64 if `wide`."""
         given = {name: widen_array(array) for name, array in feeds.items()} if wide else dict(feeds)
         unknown = onnx.TensorProto.UNDEFINED
         graph = helper.make_graph(
@@ -117,6 +118,6 @@ class Evaluator:
         try:
             with np.errstate(all="ignore"):
                 found: Any = evaluator(model).run(None, given)
-        except Exception:  # noqa: BLE001 - the evaluator raises whatever NumPy does: then the node is left as it is
+        except Exception:  # noqa: BLE001 - the evaluator raises whatever NumPy does; the node is kept then
             return None
         return [np.asarray(array) for array in found]

@@ -1,8 +1,8 @@
 """Facts of a model's values that hold for all inputs: dtypes, shapes, elements of small integer tensors.
 
-Inference is the compiler's own, without its assumptions: a node that would need one is not inferred, nor what depends
-on it. Facts are kept by name, so that they hold for the model at its own opset too: conversion keeps the names of
-values that it keeps."""
+Inference is the compiler's own, without its assumptions: a node that would need one is not inferred, nor are its
+consumers. Facts are stored by name, so that they hold for the model at its original opset too: conversion keeps the
+names of values."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from opweld.ops.registry import NeedsSegment
 from opweld.tensor.dim import ONE, Atom, Dim, FloorDiv, Symbol, nonnegative
 
 DEMANDING = ("Reshape", "MatMul", "Gemm", "Conv", "ConvTranspose", "Concat")
-"""Operators of which ONNX demands what `Inference.same` does; others give more where sizes differ, as Einsum does where
-one is 1, or Split where parts are of different sizes."""
+"""Operators for which ONNX requires the equality that `Inference.same` asks for; others are defined where sizes differ,
+as Einsum where one is 1, or Split with parts of different sizes."""
 
 
 CLAMPING = ("Slice", "Range")
-"""Operators that give less, or nothing, where what `Inference.at_least` asks does not hold; others have to have it."""
+"""Operators defined, with fewer or no elements, where the condition of `Inference.at_least` fails; others require
+it."""
 
 
 class _Certain(Trace):
-    """Inference without assumptions: a node that would need one is deferred, with all that depends on it.
+    """Inference without assumptions: a node that would need one is deferred, with its consumers.
 
-    That two sizes be equal which an operator demands to be is no assumption: they were, wherever it has run."""
+    The equality of sizes that an operator requires is not an assumption: any valid run satisfies it."""
 
     def same(self, a: Dim, b: Dim, node: ir.Node, why: str) -> Dim:
-        """One of two sizes that the node demands to be equal."""
+        """One of two sizes that the node requires to be equal."""
         try:
             return super().same(a, b, node, why)
         except Again:
@@ -47,13 +48,13 @@ class _Certain(Trace):
             return min(a, b, key=lambda dim: (dim.constant is None, len(dim.terms)))
 
     def _may_keep(self, node: ir.Node) -> bool:
-        """Whether a size of the new shape may be 0, which would say that the input's is kept."""
+        """Whether a size of the new shape may be 0, which would keep the input's size."""
         target = None if node.inputs[1] is None else self.fact(node.inputs[1]).elements
         dims = () if target is None else target.flat
         return not all(isinstance(dim, Dim) and (dim.constant is not None or _is_positive(dim)) for dim in dims)
 
     def broadcast(self, shapes: Sequence[tuple[Dim, ...]], node: ir.Node) -> tuple[Dim, ...]:
-        """The shape that operands give together; a size is a new symbol where one of two may be 1."""
+        """The broadcast shape of operands; a size is a new symbol where one of two may be 1."""
         rank = max((len(shape) for shape in shapes), default=0)
         padded = [(ONE,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
         return tuple(self._together(dims, node) for dims in zip(*padded, strict=True))
@@ -63,7 +64,7 @@ class _Certain(Trace):
         # A known size is that of the result: the others are equal to it, or 1.
         known = [dim for dim in large if dim.constant is not None]
         if len(large) > 1 and not known:
-            # The same sizes together give the same one, wherever they meet.
+            # The same sizes broadcast to the same symbol everywhere.
             return Symbol(f"({' with '.join(sorted(map(str, large)))})", 0).dim
         return super().broadcast([(dim,) for dim in known or large], node)[0]
 
@@ -77,14 +78,14 @@ class _Certain(Trace):
             del self.nodes[visited:], self.deferred[deferred:]
             return self._defer(node)
         if node.op_type in CLAMPING and len(self.guards) > guards:
-            # What it supposed is no fact, for this node and for the next that supposes it.
+            # Its assumptions are not facts, for this node or for another with the same ones.
             for margin in list(self.guards)[guards:]:
                 del self.guards[margin]
             self._clamped(node)
         return None
 
     def _clamped(self, node: ir.Node) -> None:
-        """Forgets how many elements the node gives along each axis that is cut, unless that is certain."""
+        """Makes the size of each sliced axis unknown, unless it is certain."""
         (value,) = node.outputs
         fact = self.facts[value]
         cut = self.fact(node.inputs[0]).shape if node.op_type == "Slice" and node.inputs[0] is not None else ()
@@ -97,7 +98,7 @@ class _Certain(Trace):
         self.facts[value] = Fact(fact.dtype, tuple(size(axis, dim) for axis, dim in enumerate(fact.shape)))
 
     def enter(self, body: ir.Graph) -> None:
-        """Infers a body whatever its node knows of its inputs: that may hold for one iteration, or one branch."""
+        """Infers a body without its node's facts about inputs, which may hold for one iteration or branch only."""
         for node in body:
             for value in node.outputs:
                 self.facts.pop(value, None)
@@ -109,7 +110,7 @@ class _Certain(Trace):
         self.run(list(body), initial_facts(body))
 
     def certain(self, value: ir.Value) -> Fact | None:
-        """The fact of a value; None where it depends on what is not certain."""
+        """The fact of a value; None where it depends on an uncertain one."""
         found = self.resolved(value)
         return None if value in self._late or found in self._late else self.facts.get(found)
 
@@ -127,8 +128,8 @@ def _is_positive_factor(factor: Atom) -> bool:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the values of a graph, by name, and of those of the bodies in it, by the first output of the
-    node that has the body, and the name of the attribute that it is."""
+    """Facts about the values of a graph, by name, and about those of its bodies, by the first output of the node that
+    owns the body and the name of the body's attribute."""
 
     values: Mapping[str, Fact] = field(default_factory=dict[str, Fact])
     bodies: Mapping[tuple[str, str], Facts] = field(default_factory=dict[tuple[str, str], "Facts"])

@@ -1,7 +1,7 @@
-"""A model as the bytes of its file, in pieces: large tensors go from where they are to where they belong.
+"""Serialises a model in pieces: the data of large tensors is copied from where it is stored to the file.
 
-Protobuf's own writer puts a message together in memory first, and holds none of 2 GB. Here it writes everything but the
-data of large tensors, which stands in the file as it stands in memory. See protobuf.dev/programming-guides/encoding."""
+Protobuf's own writer builds a message in memory first, and is limited to 2 GB. Here it writes everything but the data
+of large tensors, whose bytes in the file are those in memory. See protobuf.dev/programming-guides/encoding."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ import onnx
 import onnx_ir as ir
 
 LARGE = 1 << 16
-"""Bytes of a tensor whose data is not put together with the rest."""
+"""Bytes from which the data of a tensor is written separately."""
 
 _DELIMITED = 2
-"""The wire type of what begins with its length."""
+"""The wire type of length-delimited fields."""
 
 
 def serialized(model: ir.Model) -> onnx.ModelProto:
-    """A model as protobuf's message, in which a domain of no name is not written out: what is unchanged gets no
-    larger."""
+    """A model as a protobuf message, without empty domain names, so that an unchanged model does not grow."""
     made = ir.serde.serialize_model(model)
     for entry in made.opset_import:
         if not entry.domain:
@@ -29,7 +28,7 @@ def serialized(model: ir.Model) -> onnx.ModelProto:
 
 
 def without_large(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]]:
-    """A model without its large tensors, and these by name."""
+    """A model without its large tensors, and the large tensors by name."""
     graph = model.graph
     large = {
         name: value.const_value
@@ -50,7 +49,7 @@ def without_large(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, ir.Tensor
 
 
 def pieces(model: onnx.ModelProto, large: Mapping[str, ir.TensorProtocol]) -> Iterator[bytes]:
-    """The bytes of the file of a model that `without_large` gave, with its large tensors; it is used up."""
+    """The bytes of the file of a model from `without_large`, with its large tensors; the message is consumed."""
     graph = model.graph.SerializeToString()
     model.ClearField("graph")
     heads = [_head(name, tensor) for name, tensor in large.items()]
@@ -67,7 +66,8 @@ def pieces(model: onnx.ModelProto, large: Mapping[str, ir.TensorProtocol]) -> It
 
 
 def checkable(model: onnx.ModelProto, large: Mapping[str, ir.TensorProtocol]) -> onnx.ModelProto:
-    """The model with inputs in the place of its large tensors: what ONNX's checker says of it, it says of the file."""
+    """The model with inputs in place of its large tensors: ONNX's checker accepts it if and only if it accepts the
+    file."""
     made = copy.deepcopy(model)
     for name, tensor in large.items():
         shape = tuple(tensor.shape.numpy())
@@ -76,19 +76,19 @@ def checkable(model: onnx.ModelProto, large: Mapping[str, ir.TensorProtocol]) ->
 
 
 def _head(name: str, tensor: ir.TensorProtocol) -> bytes:
-    """A tensor up to its data."""
+    """The bytes of a tensor before its data."""
     head = onnx.TensorProto(name=name, doc_string=tensor.doc_string or "", data_type=int(tensor.dtype))
     head.dims.extend(tensor.shape.numpy())
     return head.SerializeToString() + _delimited(onnx.TensorProto.RAW_DATA_FIELD_NUMBER, int(tensor.nbytes))
 
 
 def _delimited(field: int, length: int) -> bytes:
-    """What stands before something of a length."""
+    """The key and length of a length-delimited field."""
     return _number(field << 3 | _DELIMITED) + _number(length)
 
 
 def _number(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; all but the last have the eighth bit."""
+    """A varint: seven bits a byte, the lowest first; all bytes but the last have the eighth bit set."""
     made = bytearray()
     while value > 0x7F:
         made.append(value & 0x7F | 0x80)

@@ -1,5 +1,4 @@
-"""Nodes that belong together as functions of their own: a graph of calls, each of which viewers open and runtimes
-inline."""
+"""Turns groups of nodes into model-local functions, which viewers can open and runtimes inline."""
 
 from __future__ import annotations
 
@@ -14,15 +13,15 @@ from opweld.frontend.nodes import values_read
 from opweld.rewrite.facts import bodies_of
 
 SMALL = 512
-"""Bytes of a stored tensor that stands inside the functions that read it; larger ones are given to them."""
+"""Bytes up to which a stored tensor is copied into functions that read it; larger ones become arguments."""
 
 WITH_VALUES = 10
-"""The IR version since which functions say what their values are, and nodes have metadata."""
+"""The IR version since which functions declare the types of values, and nodes have metadata."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes that are to be one function: what it is called, what viewers say of it, and metadata of its call."""
+    """Nodes that are to become a function: its name, its documentation, and the metadata of its call."""
 
     name: str
     nodes: Sequence[ir.Node]
@@ -31,24 +30,24 @@ class Group:
 
 
 def make_functions(model: ir.Model, groups: Sequence[Group], domain: str) -> dict[str, str]:
-    """Puts each group of nodes into a function of a domain, and a call in their place; the model is changed.
+    """Moves each group of nodes into a function of a domain, and replaces it by a call; the model is changed in place.
 
-    A call takes all of its inputs before it gives any output: where groups would wait for each other, or one for
-    itself, the smallest of them stays as it is. Returns the names of those that stay, and why."""
+    A call needs all of its inputs before it gives any output: where groups would depend on each other in a cycle, the
+    smallest of them is not moved. Returns the names of groups that are not moved, and why."""
     refused: dict[str, str] = {}
     graphs: dict[ir.Graph, dict[str, Group]] = {}
     for group in groups:
         places = {node.graph for node in group.nodes}
         place = places.pop()
         if places or not isinstance(place, ir.Graph):
-            refused[group.name] = "its nodes stand in several bodies"
+            refused[group.name] = "its nodes are in several bodies"
         elif any(True for node in group.nodes for _ in bodies_of(node)):
-            refused[group.name] = "it holds a node with bodies, which read what is around them"
+            refused[group.name] = "it holds a node with bodies, which read values of the graph around them"
         else:
             graphs.setdefault(place, {})[group.name] = group
     for graph, own in graphs.items():
         waiting = _waiting(graph, own)
-        refused |= dict.fromkeys(waiting, "what reads a part of it is read by another part")
+        refused |= dict.fromkeys(waiting, "a node outside of it reads one part of it and is read by another")
         for name, group in own.items():
             if name not in waiting:
                 function = _function(graph, group, domain, model.opset_imports)
@@ -61,7 +60,7 @@ def make_functions(model: ir.Model, groups: Sequence[Group], domain: str) -> dic
 
 
 def _waiting(graph: ir.Graph, groups: Mapping[str, Group]) -> set[str]:
-    """The groups that cannot be calls, as the graph of calls would have a cycle."""
+    """The groups that cannot be calls, since the graph of calls would have a cycle."""
     left = dict(groups)
     while True:
         try:
@@ -74,21 +73,21 @@ def _waiting(graph: ir.Graph, groups: Mapping[str, Group]) -> set[str]:
 
 
 def _needs(graph: ir.Graph, groups: Mapping[str, Group]) -> Mapping[Hashable, set[Hashable]]:
-    """What each group, and each node outside of them, waits for."""
+    """The dependencies of each group, and of each node outside of them."""
     units: dict[ir.Node, str] = {node: name for name, group in groups.items() for node in group.nodes}
     needs: dict[Hashable, set[Hashable]] = {}
     for node in graph:
         unit = units.get(node, node)
         own = needs.setdefault(unit, set())
         for value in values_read(node):
-            maker = value.producer()
-            if maker is not None and maker.graph is graph and units.get(maker, maker) != unit:
-                own.add(units.get(maker, maker))
+            producer = value.producer()
+            if producer is not None and producer.graph is graph and units.get(producer, producer) != unit:
+                own.add(units.get(producer, producer))
     return needs
 
 
 def _function(graph: ir.Graph, group: Group, domain: str, opsets: Mapping[str, int]) -> ir.Function:
-    """The function of a group; its call stands in the graph instead, where the first of the nodes stood."""
+    """The function of a group; a call to it replaces the first of the nodes."""
     inside = set(group.nodes)
     nodes = [node for node in graph if node in inside]
     read = dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v.producer() not in inside)
@@ -133,7 +132,7 @@ def _is_small(value: ir.Value) -> bool:
 
 
 def _constant(value: ir.Value) -> ir.Node:
-    """A node that gives a stored tensor."""
+    """A Constant node with a stored tensor."""
     assert value.const_value is not None
     node = ir.Node("", "Constant", [], [ir.AttrTensor("value", value.const_value)])
     node.outputs[0].name = value.name
@@ -141,6 +140,6 @@ def _constant(value: ir.Value) -> ir.Node:
 
 
 def _like(value: ir.Value) -> ir.Value:
-    """A value of the same name and type, to be the input of a function."""
+    """A value of the same name and type, as the input of a function."""
     shape = None if value.shape is None else value.shape.copy()
     return ir.Value(name=value.name, type=value.type, shape=shape)

@@ -13,7 +13,7 @@ from onnx_ir.passes.common import TopologicalSortPass
 
 from opweld.ledger import Decision, Ledger
 from opweld.rewrite.added import Added, added, kinds
-from opweld.rewrite.apply import apply, name_apart
+from opweld.rewrite.apply import apply, make_names_unique
 from opweld.rewrite.engine import BASELINE, TAKEN
 from opweld.rewrite.facts import certain_facts
 from opweld.rewrite.rule import Rule
@@ -28,29 +28,30 @@ OWN: tuple[Rule, ...] = (Consecutive(), Select())
 
 
 def hoist(model: ir.Model, ledger: Ledger, rules: Iterable[object] = ()) -> ir.Model:
-    """A loaded model rewritten in place for compiling, by those of `OWN`, these, and those of packages."""
+    """A loaded model rewritten in place for compiling, by the rules of `OWN`, `rules`, and those of packages."""
     users, own = added(rules), OWN
     if all(isinstance(rule, Rule) for rule in users) and not any(_occurring(model, (*users, *own))):
-        return model  # nothing is inferred that no rule asks for
+        return model  # without applicable rules, inference is skipped
     scope = Scope(model, certain_facts(model))
     if apply(scope, ledger, users, own):
         TopologicalSortPass()(model)
-        name_apart(model)
+        make_names_unique(model)
     return model
 
 
 def candidates_of(ledger: Ledger, rules: Iterable[object]) -> list[Decision]:
-    """The decisions of users' rules that wait to be measured: nothing pins them, disables them or is above their level.
+    """The decisions of users' rules that wait to be measured: they are not pinned or disabled, and their level is
+    enabled.
 
-    `rules`: those that were given, as for `hoist`."""
+    `rules`: as for `hoist`."""
     waiting = {rule.name for rule in added(rules) if isinstance(rule, Rule) and rule.measured}
     return [d for d in ledger if d.rule in waiting and TAKEN in d.legal and not d.fired and ledger.free(d)]
 
 
 def _occurring(model: ir.Model, rules: Iterable[Added]) -> Iterator[ir.Node]:
-    """The nodes that rules may have something to say about."""
-    asked: dict[str, list[Rule]] = {}
+    """The nodes at which a rule may match."""
+    by_operator: dict[str, list[Rule]] = {}
     for rule in (rule for rule in rules if isinstance(rule, Rule)):
         for operator in rule.operators:
-            asked.setdefault(operator, []).append(rule)
-    return (node for node in model.graph if any(rule.occurs(node) for rule in asked.get(qualified(node), ())))
+            by_operator.setdefault(operator, []).append(rule)
+    return (node for node in model.graph if any(rule.occurs(node) for rule in by_operator.get(qualified(node), ())))

@@ -1,8 +1,8 @@
 """Finds near misses of rules without their help: the single condition that keeps a rule from matching a node.
 
-The rule is matched again with the graph changed temporarily in one place that it visited: Casts removed, a value
-without other readers, operands of a node swapped, a number stored, or another number. Where it then matches, that
-condition alone prevented it, and the ledger names it. So near misses follow from the pattern of any rule."""
+The rule is matched again with the graph changed temporarily at one place that it visited: Casts removed, other readers
+of a value ignored, operands of a node swapped, a number stored or changed. If it then matches, that condition alone
+prevented it, and the ledger names it. So near misses follow from the pattern of any rule."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ import numpy as np
 import onnx_ir as ir
 
 from opweld.rewrite.rule import Proposal, Refusal, Rule, read_elsewhere
-from opweld.rewrite.scope import Asked, Scope, attribute, qualified
+from opweld.rewrite.scope import Scope, Visited, attribute, qualified
 from opweld.tensor.dim import ONE
 
 ORDERED = ("Sub", "Div", "MatMul", "Concat")
 """Operators of two operands that are not commutative."""
 
 ROUNDS = 4
-"""How often the Casts that a rule met are removed, so that it gets further: Casts may follow Casts."""
+"""How many times the Casts that a rule visits are removed, so that it gets further: there may be chains of Casts."""
 
 SOME = 1.25
-"""A number that no formula has: where it does, any other does."""
+"""A number that no formula contains: if a rule matches with it, any number does."""
 
 MANY = 64
-"""Readers of a value that nobody knows: of one that has more, those alone are told a number that the rule met."""
+"""Readers of a value: with more of them, a number is changed for the visited ones only."""
 
-_Look = Callable[[], tuple[Proposal | Refusal | None, Asked]]
+_Look = Callable[[], tuple[Proposal | Refusal | None, Visited]]
 
 
 def near_miss(rule: Rule, node: ir.Node, scope: Scope) -> Refusal | None:
     """The single condition that keeps a rule from matching a node; None where there is none. The graph is restored."""
 
-    def look() -> tuple[Proposal | Refusal | None, Asked]:
-        asked = scope.asked = Asked({node: None})
+    def look() -> tuple[Proposal | Refusal | None, Visited]:
+        visited = scope.visited = Visited({node: None})
         try:
-            return rule.look(node, scope), asked
+            return rule.look(node, scope), visited
         finally:
-            scope.asked = None
+            scope.visited = None
 
-    found, asked = look()
+    found, visited = look()
     if found is not None:
         return None
     for search in (_shared, _casts, _swapped, _numbers):
-        refusal = search(asked, look, scope)
+        refusal = search(visited, look, scope)
         if refusal is not None:
             return refusal
     return None
 
 
-def _shared(asked: Asked, look: _Look, scope: Scope) -> Refusal | None:
-    """A value that the rule wanted for itself is read elsewhere too."""
-    for value in (shared for shared in asked.shared if shared.producer() is not next(iter(asked.nodes))):
+def _shared(visited: Visited, look: _Look, scope: Scope) -> Refusal | None:
+    """A value that must have no other reader has some."""
+    for value in (shared for shared in visited.shared if shared.producer() is not next(iter(visited.nodes))):
         scope.alone = value
         try:
             found, _ = look()
@@ -67,16 +67,16 @@ def _shared(asked: Asked, look: _Look, scope: Scope) -> Refusal | None:
     return None
 
 
-def _casts(asked: Asked, look: _Look, scope: Scope) -> Refusal | None:
-    """Casts from one width to another. They come in pairs and are left out together; named are those that matter."""
+def _casts(visited: Visited, look: _Look, scope: Scope) -> Refusal | None:
+    """Casts between floating-point types. They come in pairs and are removed together; those that matter are named."""
     left_out, found = dict[ir.Node, ExitStack](), None
     with ExitStack() as stack:
         for _ in range(ROUNDS):
-            met = [cast for cast in _casts_before(asked.nodes, scope) if cast not in left_out]
+            met = [cast for cast in _casts_before(visited.nodes, scope) if cast not in left_out]
             for cast in met:
                 left_out[cast] = stack.enter_context(ExitStack())
                 left_out[cast].enter_context(_without(cast))
-            found, asked = look() if met else (None, asked)
+            found, visited = look() if met else (None, visited)
             if not met or isinstance(found, Proposal):
                 break
         if not isinstance(found, Proposal):
@@ -93,14 +93,14 @@ def _casts(asked: Asked, look: _Look, scope: Scope) -> Refusal | None:
         "to": ", ".join(dict.fromkeys(ir.DataType(int(attribute(cast, "to"))).name for cast in named)),
         "values": ", ".join(cast.outputs[0].name or "" for cast in named),
     }
-    reason = "a Cast stands in between" if len(named) == 1 else "Casts stand in between"
+    reason = "there is a Cast in between" if len(named) == 1 else "there are Casts in between"
     return Refusal(reason, failed, (*found.nodes, *named))
 
 
 def _casts_before(nodes: Mapping[ir.Node, None], scope: Scope) -> Sequence[ir.Node]:
-    """The Casts from floating point that nodes read from."""
-    makers = (scope.maker(value, "Cast") for node in nodes for value in node.inputs)
-    return [cast for cast in dict.fromkeys(makers) if cast is not None and _float_before(cast, scope)]
+    """The Casts from floating point whose results nodes read."""
+    producers = (scope.producer(value, "Cast") for node in nodes for value in node.inputs)
+    return [cast for cast in dict.fromkeys(producers) if cast is not None and _float_before(cast, scope)]
 
 
 def _float_before(cast: ir.Node, scope: Scope) -> str | None:
@@ -109,9 +109,9 @@ def _float_before(cast: ir.Node, scope: Scope) -> str | None:
     return ir.DataType(fact.dtype.onnx).name if fact is not None and fact.dtype.is_float else None
 
 
-def _swapped(asked: Asked, look: _Look, scope: Scope) -> Refusal | None:
+def _swapped(visited: Visited, look: _Look, scope: Scope) -> Refusal | None:
     """Operands in the wrong order."""
-    for node in asked.nodes:
+    for node in visited.nodes:
         if qualified(node) not in ORDERED or len(node.inputs) != 2:
             continue
         with _rewired({(node, 0): node.inputs[1], (node, 1): node.inputs[0]}):
@@ -124,10 +124,10 @@ def _swapped(asked: Asked, look: _Look, scope: Scope) -> Refusal | None:
 
 @dataclass(frozen=True)
 class _Number:
-    """A number that a rule may have read: a scalar, or an attribute of a node; None where it is not known.
+    """A number that a rule may have read: a scalar or an attribute of a node; None if unknown.
 
     Attributes:
-        is_now: a context in which it is another one.
+        is_now: a context manager in which it has another value.
     """
 
     title: str
@@ -135,10 +135,10 @@ class _Number:
     is_now: Callable[[float], AbstractContextManager[None]]
 
 
-def _numbers(asked: Asked, look: _Look, scope: Scope) -> Refusal | None:
-    """A number is another one than the rule wanted, or computed, or fed."""
-    for number in _numbers_of(asked.nodes, scope):
-        wanted, failed = asked.numbers, dict[str, int | str](value=number.title)
+def _numbers(visited: Visited, look: _Look, scope: Scope) -> Refusal | None:
+    """A number that differs from the required one, or is not known at compile time."""
+    for number in _numbers_of(visited.nodes, scope):
+        wanted, failed = visited.numbers, dict[str, int | str](value=number.title)
         if number.known is None:
             with number.is_now(SOME):
                 found, further = look()
@@ -157,8 +157,8 @@ def _numbers(asked: Asked, look: _Look, scope: Scope) -> Refusal | None:
 
 
 def _trials(number: float, wanted: Mapping[tuple[float, float], None]) -> Sequence[float]:
-    """What a number would have to be for others that depend on it to be the wanted ones: by a factor, its inverse or a
-    difference."""
+    """The values of a number for which others that depend on it, by a factor, its inverse or a difference, have the
+    required values."""
     made = list[float]()
     for has, target in wanted:
         if has and target:
@@ -179,7 +179,7 @@ def _numbers_of(nodes: Mapping[ir.Node, None], scope: Scope) -> Iterator[_Number
                 yield _Number(f"{node.outputs[0].name}.{name}", float(held.value), _attributes(node, name))
     for value, uses in places.items():
         number = scope.single(value)
-        if number is None and len(value.uses()) <= MANY:  # it may stand several times in the formula
+        if number is None and len(value.uses()) <= MANY:  # it may occur several times in the formula
             uses = [(use.node, use.idx) for use in value.uses()]
         yield _Number(value.name or "", number, _scalars(value, uses, scope))
 
@@ -212,7 +212,7 @@ def _attributes(node: ir.Node, name: str) -> Callable[[float], AbstractContextMa
 
 
 def _without(cast: ir.Node) -> AbstractContextManager[None]:
-    """A context in which what a Cast reads is read in the place of what it gives."""
+    """A context manager in which readers of a Cast read its input instead."""
     changes: dict[tuple[ir.Node, int], ir.Value | None] = {(cast, 0): None}
     changes |= {(use.node, use.idx): cast.inputs[0] for use in cast.outputs[0].uses()}
     return _rewired(changes)
@@ -220,7 +220,7 @@ def _without(cast: ir.Node) -> AbstractContextManager[None]:
 
 @contextmanager
 def _rewired(changes: Mapping[tuple[ir.Node, int], ir.Value | None]) -> Generator[None]:
-    """A context in which nodes read other values."""
+    """A context manager in which nodes read other values."""
     before = {(node, position): node.inputs[position] for node, position in changes}
     for (node, position), value in changes.items():
         node.replace_input_with(position, value)

@@ -1,4 +1,4 @@
-"""An ONNX model in, one that gives the same with less out: in its own opset, under the same names."""
+"""Optimises an ONNX model: the result computes the same, in the same opset and with the same interface."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opweld.ledger import Ledger
 from opweld.naming import check_names
 from opweld.options import Options
 from opweld.rewrite.added import Added, added, kinds
-from opweld.rewrite.apply import apply, name_apart
+from opweld.rewrite.apply import apply, make_names_unique
 from opweld.rewrite.facts import Facts, certain_facts
 from opweld.rewrite.file import without_large
 from opweld.rewrite.passes.branches import take_branches
@@ -76,7 +76,7 @@ RULES: Sequence[Rule] = (
     Gelu(), TanhGelu(), Sigmoid(), Swish(), Mish(), HardSwish(), HardSigmoid(),
     Zeros(), Select(),
 )  # fmt: skip
-"""In the order in which they are asked."""
+"""In the order in which they are tried."""
 
 LATER: Sequence[Sequence[Rule]] = (
     (
@@ -85,27 +85,28 @@ LATER: Sequence[Sequence[Rule]] = (
     ),
     (FusedActivation(), FusedMatMul(), BiasGelu()),
 )  # fmt: skip
-"""Asked with those when they have nothing more to say, then the next with all of them: what they look for is easiest
-found as it was written, and a fused operator is one that no other rule looks into."""
+"""Groups of rules, each added when those before have reached a fixed point: their patterns are easiest to match in the
+original form, and no other rule looks into a fused operator."""
 
 GROWTH = 100
-"""Folded values may add as many bytes as the model has, while they are put together: most go when equal ones are one.
-Where the model is larger in the end, they may add a part of its bytes, one by this; where it still is, none."""
+"""The first limit on the growth of the file by folding: as many bytes as the model has, since most go when equal
+tensors are merged. If the model is larger in the end, the limit is the model's size divided by this; if it still is,
+zero."""
 
 WITH_IR_4 = 4
-"""The IR version since which stored tensors need not be inputs."""
+"""The IR version since which stored tensors need not be graph inputs."""
 
 
 @dataclass(frozen=True)
 class Optimized:
-    """A rewritten model, and what it was.
+    """A rewritten model, and the original.
 
     Attributes:
         model: valid ONNX at the opset of the original, with its inputs, outputs and metadata.
-        original: the model that it was, parsed.
-        folder: where it lay, and its external data lies; None where it was no file.
-        before, after: numbers of nodes by operator, those of bodies and functions included.
-        notes: what could not be done, in sentences.
+        original: the original model, parsed.
+        folder: of the original and its external data; None if it was not a file.
+        before, after: numbers of nodes by operator, including those of bodies and functions.
+        notes: remarks about what could not be done, in sentences.
     """
 
     model: ir.Model
@@ -123,12 +124,12 @@ def optimize_model(
     contributed: bool = False,
     users: Sequence[Added] = (),
 ) -> Optimized:
-    """Rewrites a model as a ledger decides, an empty one of `opened`. The original is left untouched, and is never the
-    smaller one. `contributed`: operators of com.microsoft may be written too. `users`: rules and passes beside
+    """Rewrites a model as a ledger decides, an empty one of `opened`. The original is not modified, and never smaller
+    than the result. `contributed`: operators of com.microsoft may be used too. `users`: rules and passes besides
     opweld's own.
 
-    Raises ModelError for whatever is malformed or unsafe. Of a model with operators that opweld does not know, what
-    depends on them is left as it is, which the notes say.
+    Raises ModelError for a malformed or unsafe model. Nodes of operators that opweld does not know, and their
+    consumers, are not rewritten, which the notes say.
     """
     with compilation():
         return _optimized(model, opened, contributed, users)
@@ -143,7 +144,7 @@ def _optimized(
     before, size = operators(plain), proto.ByteSize() + _beside(plain)
     if plain.functions:
         InlinePass()(plain)
-        proto = ir.serde.serialize_model(plain)  # so that inference and rules speak of the same values
+        proto = ir.serde.serialize_model(plain)  # so that inference and rules use the same names
     notes: list[str] = []
     facts = Facts()
     try:
@@ -165,12 +166,12 @@ def optimize_as_asked(
 ) -> Optimized:
     """The same by the options of a caller, with these rules and passes and those of installed packages."""
     users = added((*options.rules, *rules))
-    ledger_of(options, users)  # what has no such name is said before anything is read
+    ledger_of(options, users)  # unknown names are reported before anything is read
     return optimize_model(model, lambda: ledger_of(options, users), contributed, users)
 
 
 def ledger_of(options: Options, users: Sequence[Added], granted: Collection[str] | None = None) -> Ledger:
-    """An empty ledger that decides about rewriting as the options say; `granted` as for `Ledger`."""
+    """An empty ledger of rewriting decisions with these options; `granted` as for `Ledger`."""
     table = {**REWRITES, **kinds(users)}
     if granted is None:
         check_names(options.disable, options.pins, table)
@@ -195,27 +196,27 @@ def _rewritten(
     scope = Scope(model, facts, contributed)
     scope.adopt_tensors()
     _rewrite(scope, ledger, growth, users)
-    remove_dead(scope, ledger)  # what bodies needed
+    remove_dead(scope, ledger)  # values that only bodies read
     merge_tensors(scope, ledger)  # of different bodies
     ledger.check_names()
     TopologicalSortPass()(model)
-    name_apart(model)
+    make_names_unique(model)
     RemoveUnusedOpsetsPass()(model)
     for value in model.graph.initializers.values():
         if not value.is_graph_output():
-            value.type = value.shape = None  # the tensor says both; the file would say them twice
+            value.type = value.shape = None  # the tensor has both; the file would store them twice
     _correct(scope)
     sink_initializers(model)
     return scope, ledger
 
 
 def _rewrite(scope: Scope, ledger: Ledger, growth: int, users: Sequence[Added]) -> None:
-    """A graph, then its bodies: what is known around them is known in them."""
-    bodies = list(scope.bodies())  # their nodes may go by other names afterwards
+    """Rewrites a graph, then its bodies, which use its facts."""
+    bodies = list(scope.bodies())  # their nodes may be renamed afterwards
     known = True
     while known:
         remove_dead(scope, ledger)
-        _merge(scope, ledger)  # what stands there twice is folded, and stored, once
+        _merge(scope, ledger)  # duplicates are folded, and stored, once
         fold(scope, ledger, growth)
         _merge(scope, ledger)
         known = take_branches(scope, bodies, ledger)
@@ -232,7 +233,7 @@ def _merge(scope: Scope, ledger: Ledger) -> None:
 
 
 def _correct(scope: Scope) -> None:
-    """Declarations that are certainly wrong in rank are none: where nodes say little nobody noticed."""
+    """Removes declared shapes of the wrong rank, which other tools may not have noticed."""
     for value in (*scope.graph.outputs, *(value for node in scope.graph for value in node.outputs)):
         known = scope.shape(value)
         if value.shape is not None and known is not None and len(value.shape) != len(known):
@@ -240,13 +241,13 @@ def _correct(scope: Scope) -> None:
 
 
 def _size(model: ir.Model) -> int:
-    """Bytes of the model's file and of those beside it, but for a few of each large tensor."""
+    """Bytes of the model's file and of external data, but for a few of each large tensor."""
     small, large = without_large(model)
     return small.ByteSize() + sum(int(tensor.nbytes) for tensor in large.values()) + _beside(model)
 
 
 def _beside(model: ir.Model) -> int:
-    """Bytes of the tensors that lie in files of their own."""
+    """Bytes of the tensors in external data."""
     return sum(int(tensor.nbytes) for tensor in stored_tensors(model) if isinstance(tensor, ir.ExternalTensor))
 
 
@@ -258,9 +259,9 @@ def _opened(proto: onnx.ModelProto) -> ir.Model:
 
 
 def _locate(model: ir.Model, folder: Path) -> None:
-    """Says where the external data of a model is, which loading has checked.
+    """Sets the paths of the external data of a model, which loading has validated.
 
-    By whole paths: onnx_ir's own check refuses files with several hard links, as installers make them."""
+    Absolute paths: onnx_ir's own check refuses files with several hard links, as installers create them."""
     for value in _stored(model):
         tensor = value.const_value
         if isinstance(tensor, ir.ExternalTensor):
@@ -277,7 +278,7 @@ def _locate(model: ir.Model, folder: Path) -> None:
 
 
 def stored_tensors(model: ir.Model) -> list[ir.TensorProtocol]:
-    """The tensors that a model holds, those of bodies included."""
+    """The stored tensors of a model, including those of bodies."""
     return [value.const_value for value in _stored(model) if value.const_value is not None]
 
 
@@ -287,7 +288,7 @@ def _stored(model: ir.Model) -> Iterator[ir.Value]:
 
 
 def operators(model: ir.Model) -> Counter[str]:
-    """How many nodes of each operator there are, by its name, with its domain where it is not ONNX's."""
+    """The number of nodes of each operator, by its name, with its domain if that is not ONNX's."""
     graphs = (model.graph, *(function.graph for function in model.functions.values()))
     nodes = (node for graph in graphs for node in ir.traversal.RecursiveGraphIterator(graph))
     return Counter(map(qualified, nodes))

@@ -102,8 +102,8 @@ def second_reader(nodes: Sequence[ir.Node]) -> Refusal | None:
 
 def read_elsewhere(value: ir.Value, others: int, nodes: Sequence[ir.Node]) -> Refusal:
     """The refusal because other nodes read a value that one of these nodes computes."""
-    maker, failed = value.producer(), dict[str, int | str]({"value": value.name or "", "other readers": others})
+    producer, failed = value.producer(), dict[str, int | str]({"value": value.name or "", "other readers": others})
     if value.is_graph_output():
         failed["output"] = value.name or ""
-    operator = "a value" if maker is None else maker.op_type
+    operator = "a value" if producer is None else producer.op_type
     return Refusal(f"{operator} inside of it is read elsewhere too", failed, tuple(nodes))

@@ -10,21 +10,21 @@ from opweld.errors import RuleError
 
 
 def check_sound(graph: ir.Graph, rules: Sequence[str]) -> None:
-    """Every value that is read is there before; the nodes are sorted for it. RuleError names the rules otherwise."""
-    after = f"the graph is not sound after {', '.join(rules)}"
+    """Sorts the nodes and checks that every value is defined before it is read; RuleError names the rules otherwise."""
+    after = f"the graph is invalid after {', '.join(rules)}"
     for node in graph:
         for value in node.inputs:
             if value is not None and not _is_there(value):
-                raise RuleError(f"{after}: node {node.name!r} reads {value.name!r}, which nothing makes")
+                raise RuleError(f"{after}: node {node.name!r} reads {value.name!r}, which no node computes")
     for value in graph.outputs:
         if not _is_there(value):
-            raise RuleError(f"{after}: nothing makes the output {value.name!r}")
+            raise RuleError(f"{after}: no node computes the output {value.name!r}")
     try:
         graph.sort()
     except ValueError as error:
-        raise RuleError(f"{after}: a node reads what depends on its own output") from error
+        raise RuleError(f"{after}: there is a cycle") from error
 
 
 def _is_there(value: ir.Value) -> bool:
-    maker = value.producer()
-    return value.is_graph_input() or value.is_initializer() if maker is None else maker.graph is not None
+    producer = value.producer()
+    return value.is_graph_input() or value.is_initializer() if producer is None else producer.graph is not None

@@ -1,4 +1,5 @@
-"""Weights that rewriting makes: large ones lie in a file, so that a model larger than memory may be rewritten."""
+"""Weights computed by rewriting: large ones are stored in a file, so that a model larger than memory can be
+rewritten."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ LARGE = 1 << 24
 
 
 def spilled(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, or one of its elements in a file that has no name and is gone when nobody reads it.
+    """The array, or one backed by an unnamed file, which is deleted with its last reader.
 
-    Where there is no room for the file, the array stays in memory."""
+    If the disk has no room, the array stays in memory."""
     if array.nbytes < LARGE:
         return array
     try:

@@ -1,4 +1,4 @@
-"""A rewritten model as a file: checked by ONNX, with its tensors beside it where they were before, or have to be."""
+"""Writes a rewritten model: checked by ONNX, with external data as in the original, or where it is required."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from opweld.rewrite.optimize import Optimized, stored_tensors
 from opweld.shortage import unwritable
 
 INLINE_LIMIT = 2_000_000_000
-"""Bytes; protobuf holds no file of more."""
+"""Bytes; the limit of protobuf."""
 
 
 def save(optimized: Optimized, path: Path) -> list[Path]:
-    """Writes a model, whole or not at all, and returns the files.
+    """Writes a model, atomically, and returns the files.
 
     Raises OptionError when it cannot be written, ShortageError where the disk is full or a limit is reached, and
-    ModelError when ONNX's checker finds fault with it."""
+    ModelError when ONNX's checker rejects it."""
     model = optimized.model
     tensors = stored_tensors(model)
     beside = (
@@ -51,7 +51,7 @@ def save(optimized: Optimized, path: Path) -> list[Path]:
 
 
 def message(optimized: Optimized) -> onnx.ModelProto:
-    """The model as protobuf's message; tensors that lie beside it are where they were, by names in its folder."""
+    """The model as protobuf's message; external tensors keep their names in its folder."""
     made = serialized(optimized.model)
     if optimized.folder is not None:
         for tensor in _tensors(made.graph):
@@ -62,7 +62,7 @@ def message(optimized: Optimized) -> onnx.ModelProto:
 
 
 def check(optimized: Optimized) -> None:
-    """Raises ModelError when ONNX's checker finds fault with a rewritten model, and not with what it was."""
+    """Raises ModelError when ONNX's checker rejects a rewritten model, and not the original."""
     _check(checkable(*without_large(optimized.model)), optimized)
 
 
@@ -84,7 +84,7 @@ def _check(model: onnx.ModelProto | str, optimized: Optimized) -> None:
 
 
 def _fault(model: onnx.ModelProto | str, *, full: bool) -> str:
-    """What ONNX's checker finds fault with, by inference of shapes too where it is full; empty where with nothing."""
+    """The error of ONNX's checker, with shape inference if `full`; empty if there is none."""
     try:
         onnx.checker.check_model(model, full_check=full)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:

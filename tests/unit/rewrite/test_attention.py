@@ -147,15 +147,15 @@ NEAR = {
     ),
     "what is filled in is turned": (
         "u = Where(mask, s, lowest) n = Mul(u, near) p = Softmax(n)", "bool[5, 7] mask",
-        "what was filled in is scaled with the scores", {"filled": "3.4028234663852886e+40"},
+        "the filled-in number is scaled with the scores", {"filled": "3.4028234663852886e+40"},
     ),
     "a cast of the weights": (
         "u = Add(s, mask) d = Cast<to = 11>(u) e = Softmax(d) p = Cast<to = 1>(e)", "float[5, 7] mask",
-        "Casts stand in between", {"from": "FLOAT, DOUBLE", "to": "DOUBLE, FLOAT", "values": "d, p"},
+        "there are Casts in between", {"from": "FLOAT, DOUBLE", "to": "DOUBLE, FLOAT", "values": "d, p"},
     ),
     "a cast of the scores": (
         "d = Cast<to = 10>(s) u = Cast<to = 1>(d) p = Softmax(u)", "float[5, 7] mask",
-        "Casts stand in between", {"from": "FLOAT, FLOAT16", "to": "FLOAT16, FLOAT", "values": "d, u"},
+        "there are Casts in between", {"from": "FLOAT, FLOAT16", "to": "FLOAT16, FLOAT", "values": "d, u"},
     ),
 }  # fmt: skip
 

@@ -35,7 +35,7 @@ def test_others_stay(equation: str) -> None:
     made = rewritten(model_of(text, None, 23), {"x": normal(*shapes[0]), "y": normal(*shapes[1])})
     assert kinds(made) == ["Einsum"]
     reasons = [refused.reason for refused in refusals(made, "rewrite.einsum")]
-    assert reasons == (["it takes transpositions, and is no part of an attention"] if "d" in equation else [])
+    assert reasons == (["it needs transpositions, and is not in an attention"] if "d" in equation else [])
 
 
 @pytest.mark.parametrize("batch", [1, 2])

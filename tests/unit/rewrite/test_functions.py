@@ -51,7 +51,7 @@ def test_what_is_read_outside_and_what_the_model_gives_are_outputs() -> None:
 
 def test_a_group_that_waits_for_itself_is_refused() -> None:
     made, refused = grouped(model_of(CHAIN), "a b d", "c y")
-    assert refused == ["what reads a part of it is read by another part"] * 2
+    assert refused == ["a node outside of it reads one part of it and is read by another"] * 2
     assert operators(made.graph) == ["Exp", "Neg", "Add", "Tanh", "Mul"]
 
 
@@ -91,7 +91,7 @@ def test_bodies_have_functions_of_their_own() -> None:
         assert list(made.functions[0].input) == ["a"]
     _, refused = grouped(model, "a r", "a b", feeds={**FED, "p": np.array(True)})
     assert [reason.split(",")[0] for reason in refused] == [
-        "its nodes stand in several bodies",
+        "its nodes are in several bodies",
         "it holds a node with bodies",
     ]
     made, refused = grouped(model, "a y", feeds={**FED, "p": np.array(True)})

@@ -22,7 +22,7 @@ GELU = "a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Mul(d, hal
 NEAR: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a Cast": (
         GELU.replace("c = Add(b, one)", "h = Cast<to = 10>(b) w = Cast<to = 1>(h) c = Add(w, one)"),
-        "Casts stand in between", {"from": "FLOAT, FLOAT16", "to": "FLOAT16, FLOAT", "values": "h, w"},
+        "there are Casts in between", {"from": "FLOAT, FLOAT16", "to": "FLOAT16, FLOAT", "values": "h, w"},
     ),
     "another reader": (
         GELU.replace("y = ", "g = ") + " e = Mul(b, two) y = Add(g, e)",

@@ -48,7 +48,7 @@ def test_axes_that_are_attributes() -> None:
     assert kinds(rewritten(model(body, 17), X)) == ["LayerNormalization"]
     made = rewritten(model(body, 13), X)
     assert "Sqrt" in kinds(made)
-    assert refusals(made, "rewrite.layer_normalization")[0].reason == "LayerNormalization came with opset 17"
+    assert refusals(made, "rewrite.layer_normalization")[0].reason == "LayerNormalization exists since opset 17"
 
 
 def test_a_long_row_without_a_scale_gets_ones_that_are_not_stored() -> None:

@@ -45,9 +45,9 @@ def test_rows_that_were_laid_out_for_it() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "reason"),
-    [("a = GlobalAveragePool(x) c = Conv(a, w, b) y = Mul(x6, c)", "its result is not laid out as rows"),
+    [("a = GlobalAveragePool(x) c = Conv(a, w, b) y = Mul(x6, c)", "its result is not reshaped to rows"),
      ("a = GlobalAveragePool(x) c = Conv(a, w, b) f = Flatten(c) g1 = Sigmoid(c) y = Mul(x6, g1)",
-      "its result is not laid out as rows"),
+      "its result is not reshaped to rows"),
      ("a = GlobalAveragePool(x) c = Conv(a, k, b) d = Flatten(c) y = Add(x6, c)", "the weights are computed"),
      ("a = GlobalAveragePool(x) c = Conv(a, w, b) f = Flatten(c) y = Conv(x, w)",
       "the weights are read by more than one node")],

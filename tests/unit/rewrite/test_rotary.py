@@ -115,7 +115,7 @@ def test_two_embeddings_share_their_angles() -> None:
 
 NEAR = {
     "other sines": (TURN.replace("sin", "other"), 23, "the sines of the halves may differ", {"sines": "other"}),
-    "an old opset": (TURN, 21, "RotaryEmbedding came with opset 23", {"opset": 21, "needed": 23}),
+    "an old opset": (TURN, 21, "RotaryEmbedding exists since opset 23", {"opset": 21, "needed": 23}),
     "another reader": (
         TURN.replace("y =", "w =") + " y = Add(w, t)", 23, "Concat inside of it is read elsewhere too",
         {"value": "t", "other readers": 1},

@@ -47,7 +47,7 @@ def test_the_columns_of_one_part_are_scaled(rows: int) -> None:
     [
         ("s = Add(c, b) r = Reshape(s, apart) y = Mul(r, rows)", 4, "the factor differs from place to place"),
         ("s = Add(c, b) r = Reshape(s, apart) y = Mul(r, row)", 4, "the factor differs from place to place"),
-        ("s = Add(c, b) r = Reshape(s, apart) y = Mul(r, wide)", 5, "what is scaled is broadcast"),
+        ("s = Add(c, b) r = Reshape(s, apart) y = Mul(r, wide)", 5, "the scaled value is broadcast"),
         ("s = Add(c, b) y = Mul(s, huge)", 3, "the combined weights are not finite in their type"),
     ],
 )

@@ -68,8 +68,8 @@ def test_the_last_layer_of_a_classifier() -> None:
 
 def test_what_stays() -> None:
     cases = {
-        "t = Softmax<axis = 1>(x) y = Gather<axis = 1>(t, first) r = Identity(x)": "it is computed from all of them",
-        "t = Relu(x) y = Gather<axis = 1>(t, first) r = Neg(t)": "all of it is read elsewhere",
+        "t = Softmax<axis = 1>(x) y = Gather<axis = 1>(t, first) r = Identity(x)": "it needs all elements of the axis",
+        "t = Relu(x) y = Gather<axis = 1>(t, first) r = Neg(t)": "it has other readers",
     }
     for nodes, reason in cases.items():
         text = f"g (float[b, 5, 8] x) => (float[b, 8] y, float[b, 5, 8] r) {{ {nodes} }}"

@@ -41,9 +41,9 @@ def test_a_scale_and_a_shift_between_convolutions() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a = Add(r, d) y = Conv<pads = [1, 1, 1, 1]>(a, w) z = Relu(x)", "zeros around it are not shifted"),
-        ('a = Add(r, d) y = Conv<auto_pad = "SAME_UPPER">(a, w) z = Relu(x)', "zeros around it are not shifted"),
-        ("a = Add(r, d) y = Conv(a, w) z = Exp(a)", "what is shifted is read by more than one node"),
+        ("a = Add(r, d) y = Conv<pads = [1, 1, 1, 1]>(a, w) z = Relu(x)", "its padding is not shifted"),
+        ('a = Add(r, d) y = Conv<auto_pad = "SAME_UPPER">(a, w) z = Relu(x)', "its padding is not shifted"),
+        ("a = Add(r, d) y = Conv(a, w) z = Exp(a)", "the shifted value is read by more than one node"),
         ("a = Add(r, row) y = Conv(a, w) z = Relu(x)", "the shift differs from place to place"),
         ("a = Add(r, huge) y = Conv(a, w) z = Relu(x)", "the combined biases are not finite in their type"),
     ],

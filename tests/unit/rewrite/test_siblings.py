@@ -55,7 +55,7 @@ def test_what_may_not_be_merged() -> None:
     assert refused.reason == "the weights of one are read elsewhere too"
     text = """g (float[n, 8] x) => (float[n, 6] q, float[n, 4] k) { q = Gemm<alpha = 2.0>(x, wq) k = Gemm(x, wk) }"""
     made = rewritten(model_of(text, {"wq": WEIGHTS["wq"], "wk": WEIGHTS["wk"]}))
-    assert refusals(made, "rewrite.siblings")[0].reason == "one is scaled, or of what is transposed"
+    assert refusals(made, "rewrite.siblings")[0].reason == "one is scaled, or has a transposed operand"
 
 
 def test_level() -> None:

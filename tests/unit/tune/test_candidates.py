@@ -33,7 +33,7 @@ class Nothing(Rule):
     name, operators, measured = "beta.nothing", ("CumSum",), True
 
     def look(self, node, scope):
-        difference = scope.maker(node.inputs[0], "Sub")
+        difference = scope.producer(node.inputs[0], "Sub")
         if difference is None or difference.inputs[0] is not difference.inputs[1]:
             return None
         x = difference.inputs[0]

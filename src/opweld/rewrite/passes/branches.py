@@ -1,4 +1,4 @@
-"""An If whose condition is known is the branch that it takes: its nodes stand in the graph around it."""
+"""An If whose condition is known is replaced by the nodes of the branch that it takes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from opweld.rewrite.scope import Scope, operand
 NAME = "rewrite.branches"
 
 Bodies = list[tuple[ir.Node, Scope]]
-"""Nodes with bodies, and the bodies, as `Scope.bodies` tells."""
+"""Nodes with bodies, and the bodies, from `Scope.bodies`."""
 
 
 def take_branches(scope: Scope, bodies: Bodies, ledger: Ledger) -> bool:
-    """Puts the branch that an If takes in its place where its condition is stored; whether any was. Bodies inside of a
-    branch that is taken are told with those of the graph."""
+    """Inlines the branch that an If takes where its condition is stored; returns whether any was. Bodies inside of an
+    inlined branch are added to those of the graph."""
     changed = False
     for owner in [node for node in scope.graph if node.op_type == "If" and node.domain in ("", "ai.onnx")]:
         condition = scope.constant(operand(owner, 0))
@@ -49,7 +49,7 @@ def _put(scope: Scope, owner: ir.Node, inner: Scope) -> None:
     for node in list(body):
         body.remove(node)
         scope.adopt(node, owner, inner)
-    for value in list(body.initializers.values()):  # what a body stores and gives is its own until here
+    for value in list(body.initializers.values()):  # a stored output of a body is not moved before
         stored = scope.store(owner, value.const_value.numpy()) if value.const_value is not None else None
         results = [stored if result is value and stored is not None else result for result in results]
     _hand_on(scope, owner, results)

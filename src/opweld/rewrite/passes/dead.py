@@ -1,4 +1,4 @@
-"""What no output of the model needs is removed."""
+"""Dead code elimination: removes what no output of the model needs."""
 
 from __future__ import annotations
 

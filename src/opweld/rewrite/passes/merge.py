@@ -1,4 +1,4 @@
-"""What is computed twice is computed once, what is stored twice is stored once."""
+"""Common subexpression elimination, and deduplication of stored tensors."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from opweld.rewrite.scope import Scope
 TENSORS, NODES = "rewrite.equal_tensors", "rewrite.equal_nodes"
 
 ENDS = 64
-"""Bytes at each end of two tensors that are compared first."""
+"""Bytes at each end of two tensors that are compared before all others."""
 
 BLOCK = 1 << 22
-"""Bytes that are compared at a time: weights may be larger than memory."""
+"""Bytes that are compared in one step: weights may be larger than memory."""
 
 OWN_ANSWER = frozenset((
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
 ))  # fmt: skip
-"""Operators that give another answer each time."""
+"""Operators that are not deterministic."""
 
 
 COMMUTATIVE = frozenset((
     "Add", "Mul", "Sum", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
 ))  # fmt: skip
-"""Operators that give the same bits whichever of two operands comes first. Max and Min are none: of 0 and -0, ONNX does
-not say which they give."""
+"""Operators whose result has the same bits for swapped operands. Max and Min are not: ONNX does not define their result
+for 0 and -0."""
 
 
 REDUCTIONS = frozenset((
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
     "ReduceSum", "ReduceSumSquare",
 ))  # fmt: skip
-"""Operators whose second input is axes, in no certain order."""
+"""Operators whose second input is axes, in any order."""
 
 
 def merge_tensors(scope: Scope, ledger: Ledger) -> None:
-    """Tensors that the model stores, of the same type, shape and bytes, are one."""
+    """Merges stored tensors of the same type, shape and bytes."""
     first: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
     for value in list(scope.model.graph.initializers.values()):
         tensor = value.const_value
@@ -70,14 +70,14 @@ def merge_tensors(scope: Scope, ledger: Ledger) -> None:
 
 
 def _bytes(tensor: ir.TensorProtocol) -> NDArray[Any]:
-    """The bytes of a tensor, where they are: those of a file are read as they are looked at."""
-    if tensor.dtype.bitwidth < 8:  # several elements a byte, which as an array have one each
+    """The bytes of a tensor, not copied: those of a file are read on access."""
+    if tensor.dtype.bitwidth < 8:  # packed elements, which an array unpacks
         return np.frombuffer(tensor.tobytes(), np.uint8)
     return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
 
 
 def _equal(tensor: ir.TensorProtocol | None, data: NDArray[Any]) -> bool:
-    """Whether a tensor has these bytes, as many as it has."""
+    """Whether a tensor has these bytes."""
     if tensor is None:
         return False
     own = _bytes(tensor)
@@ -85,8 +85,8 @@ def _equal(tensor: ir.TensorProtocol | None, data: NDArray[Any]) -> bool:
 
 
 def merge_nodes(scope: Scope, ledger: Ledger) -> bool:
-    """Nodes of the same operator and attributes that read the same are one; from the first on, so that whole subgraphs
-    become one. Whether any became one."""
+    """Merges nodes of the same operator and attributes with the same operands, from the first on, so that whole
+    subgraphs are merged. Returns whether any were."""
     changed = False
     first: dict[Hashable, ir.Node] = {}
     for node in list(scope.graph):
@@ -114,8 +114,8 @@ def merge_nodes(scope: Scope, ledger: Ledger) -> bool:
 
 
 def _key(node: ir.Node, scope: Scope) -> Hashable | None:
-    """What two nodes must agree in, the order of operands aside where that is the same; None for one with bodies, or of
-    another domain, of which nothing is known."""
+    """The key of equal nodes, with operands sorted for commutative ones; None for one with bodies, or of another
+    domain, whose semantics are unknown."""
     if node.domain not in ("", "ai.onnx"):
         return None
     attributes: list[Hashable] = []

@@ -1,7 +1,7 @@
-"""Tensors that one body alone reads are stored in it.
+"""Moves tensors that only one body reads into that body.
 
-That changes nothing of what is computed, and so is no decision; but ONNX Runtime 1.31 lays out the weights of a
-convolution beforehand only where the graph of the convolution stores them: 5% of silero-vad-ifless."""
+That changes nothing that is computed, and so is not a decision; but ONNX Runtime 1.31 prepacks the weights of a
+convolution only where the graph of the convolution stores them: 5% of silero-vad-ifless."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import onnx_ir as ir
 from opweld.rewrite.facts import bodies_of
 
 LARGE = 1 << 24
-"""Bytes; a larger tensor stays the model's, of which it can be written without a copy."""
+"""Bytes; a larger tensor stays in the model's graph, from which it is written without a copy."""
 
 ROOM = 1 << 30
-"""Bytes of all that is moved: protobuf's messages have an end."""
+"""Bytes of all that is moved: the size of protobuf's messages is limited."""
 
 
 def sink_initializers(model: ir.Model) -> None:
@@ -34,7 +34,7 @@ def sink_initializers(model: ir.Model) -> None:
 
 
 def _owners(graph: ir.Graph) -> dict[ir.Graph, ir.Graph]:
-    """By body, the graph that has its node."""
+    """For each body, the graph that contains its node."""
     found: dict[ir.Graph, ir.Graph] = {}
     for node in graph:
         for _, body in bodies_of(node):
@@ -44,7 +44,7 @@ def _owners(graph: ir.Graph) -> dict[ir.Graph, ir.Graph]:
 
 
 def _home(value: ir.Value, around: Mapping[ir.Graph, ir.Graph]) -> ir.Graph | None:
-    """The innermost graph around all readers of a value; None where there are none."""
+    """The innermost graph that contains all readers of a value; None where there are none."""
     common: list[ir.Graph] | None = None
     for use in value.uses():
         own: list[ir.Graph] = []

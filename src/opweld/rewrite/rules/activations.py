@@ -1,7 +1,7 @@
-"""Activations that are written out, as one node where the model's opset, or the runtime it is for, has one.
+"""Activations that are written out in several nodes, as one operator of the model's opset or of the target runtime.
 
-Each is recognised by its product (see `product.py`), so that it does not matter who exported it, nor where the numbers
-stand. Results differ by roundings of float32."""
+Each is matched by its product (see `product.py`), independently of the exporter and of where the constant factors are.
+Results differ by rounding in float32."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from opweld.rewrite.rules.product import Product, close, is_scalar, product_of, 
 from opweld.rewrite.scope import Scope, attribute, operand
 
 LARGE = 17
-"""From here on 1 + exp(x) is exp(x) in float32."""
+"""For x from here on, 1 + exp(x) equals exp(x) in float32."""
 
 
 class _Activation(Rule):
-    """A product that is an activation of one value: one node of `operator`, from opset `since` on, or `contributed`."""
+    """A product that is an activation of one value: a node of `operator`, from opset `since` on or, if `contributed`,
+    always."""
 
     operators = ("Mul", "Div")
     formula = True
@@ -49,7 +50,7 @@ class _Activation(Rule):
         elif scope.contributed and self.contributed is not None:
             (name, attributes), domain = self.contributed, "com.microsoft"
         else:
-            return Refusal(f"{self.operator} came with opset {self.since}", {"opset": scope.opset}, nodes)
+            return Refusal(f"{self.operator} exists since opset {self.since}", {"opset": scope.opset}, nodes)
 
         def apply() -> None:
             scope.replace(output, scope.add(node, name, [x], domain, **attributes))
@@ -57,17 +58,17 @@ class _Activation(Rule):
         return Proposal(f"{len(nodes) + 1} nodes are {name}", apply, nodes, scope.traffic(output))
 
     def matched(self, found: Product, scope: Scope) -> tuple[ir.Value, tuple[ir.Node, ...]] | None:
-        """What the product is the activation of, and the nodes that compute its other factor."""
+        """The operand of the activation, and the nodes that compute the product's other factor."""
         raise NotImplementedError
 
 
 def _inner(value: ir.Value, scope: Scope, *operators: str) -> ir.Node | None:
-    """The node that makes a value that nothing else reads."""
-    return scope.maker(value, *operators) if scope.only_reader(value) else None
+    """The node that computes a value without other readers."""
+    return scope.producer(value, *operators) if scope.only_reader(value) else None
 
 
 def _gates(found: Product, scope: Scope, function: str) -> Iterator[tuple[ir.Value, ir.Value, tuple[ir.Node, ir.Node]]]:
-    """x, y and the nodes of the second factor, where a product is x / 2 * (1 + function(y))."""
+    """x, y and the nodes of the second factor, if a product is x / 2 * (1 + function(y))."""
     if len(found.factors) != 2:
         return
     for x, factor in (found.factors, found.factors[::-1]):
@@ -160,8 +161,8 @@ class Mish(_Activation):
 
 
 def softplus(value: ir.Value | None, x: ir.Value, scope: Scope) -> tuple[ir.Node, ...]:
-    """The nodes of log(1 + exp(x)), which nothing else reads; none where a value is something else. For large x it may
-    be x itself, as torch computes it."""
+    """The nodes of log(1 + exp(x)), without other readers; None if a value is something else. For large x it may be x
+    itself, as torch computes it."""
     node = None if value is None else _inner(value, scope, "Softplus", "Log", "Where")
     if node is None or node.inputs[0] is None:
         return ()
@@ -212,7 +213,7 @@ class HardSwish(_Activation):
 
 @dataclass(frozen=True)
 class Clipped:
-    """slope * max(0, min(highest, x + shift)), where nothing else reads what is inside; `nodes` compute it."""
+    """slope * max(0, min(highest, x + shift)), where inner values have no other readers; `nodes` compute it."""
 
     x: ir.Value
     slope: float
@@ -222,14 +223,14 @@ class Clipped:
 
 
 def clipped_sums(value: ir.Value, scope: Scope) -> Iterator[Clipped]:
-    """A Clip of a sum with a number in the ways that it can be read: of a x + b with a as its slope, too."""
+    """A Clip of a sum with a number in all possible readings: also of a x + b, with a as its slope."""
     clip = _inner(value, scope, "Clip")
     if clip is not None:
         yield from clipped_by(clip, scope)
 
 
 def clipped_by(clip: ir.Node, scope: Scope) -> Iterator[Clipped]:
-    """The same of the Clip itself."""
+    """The same, of the Clip itself."""
     if clip.inputs[0] is None:
         return
     lowest, highest = (
@@ -316,7 +317,7 @@ class Sigmoid(Rule):
 
 
 def _negated(value: ir.Value, scope: Scope) -> tuple[ir.Value, ir.Node] | None:
-    """What a value that nothing else reads is the negation of, and the node that negates it."""
+    """The operand of a negation without other readers, and its node."""
     node = _inner(value, scope, "Neg", "Mul")
     if node is None or node.inputs[0] is None:
         return None

@@ -1,4 +1,4 @@
-"""Three matrices are multiplied in the order that costs less: (A B) v is A (B v)."""
+"""Multiplies three matrices in the cheaper order: (A B) v is A (B v)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opweld.tensor.dtype import DType
 
 
 class Association(Rule):
-    """(A B) C is A (B C), and the other way round, by the number of multiplications at every size."""
+    """(A B) C is A (B C), and vice versa, by the number of multiplications at every size."""
 
     name = "rewrite.association"
     operators = ("MatMul",)
@@ -22,7 +22,7 @@ class Association(Rule):
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
         for side in (0, 1):
-            inner = scope.maker(operand(node, side), "MatMul")
+            inner = scope.producer(operand(node, side), "MatMul")
             outer = operand(node, 1 - side)
             if inner is None or outer is None or not scope.only_reader(inner.outputs[0]):
                 continue
@@ -41,7 +41,7 @@ class Association(Rule):
             fact = scope.fact(node.outputs[0])
             if fact is None or fact.dtype is DType.F16:
                 return Refusal(
-                    "FLOAT16 may not hold what is in between", {"value": node.outputs[0].name or ""}, (inner,)
+                    "the intermediate product may overflow FLOAT16", {"value": node.outputs[0].name or ""}, (inner,)
                 )
 
             return Proposal(
@@ -54,7 +54,7 @@ class Association(Rule):
 
 
 def _sizes(shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, Dim, Dim, Dim, Dim] | None:
-    """How many matrices there are, and m, k, n, p of [m, k], [k, n], [n, p]; None where they are broadcast."""
+    """The batch size, and m, k, n, p of [m, k], [k, n], [n, p]; None where they are broadcast."""
     a, b, c = shapes
     if a is None or b is None or c is None or len(a) < 2 or len(b) < 2 or a[:-2] != b[:-2]:
         return None

@@ -1,8 +1,8 @@
-"""Scaled dot-product attention as one node: softmax(number * q k^T + masks) v, wherever the number, the masks and the
-transpositions stand.
+"""Scaled dot-product attention as one node: softmax(number * q k^T + masks) v, in any arrangement of the number, the
+masks and the transpositions.
 
-It is Attention from opset 23 on, before that MultiHeadAttention for ONNX Runtime. Heads that are repeated for several
-of the queries are read once where the operator can. Results differ by roundings of float32."""
+It is Attention from opset 23 on, before that MultiHeadAttention for ONNX Runtime. Heads of keys and values that are
+repeated are read once if the operator supports it. Results differ by rounding in float32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opweld.rewrite.scope import Scope, operand
 from opweld.tensor.dim import ONE, Dim
 
 SINCE = 23
-"""The opset that brought Attention."""
+"""The opset that introduced Attention."""
 
 
 class Attention(Rule):
@@ -55,7 +55,7 @@ class Attention(Rule):
             write = _multi_head
         else:
             failed = {"opset": scope.opset, "needed": SINCE}
-            return Refusal(f"Attention came with opset {SINCE}", failed, nodes[1:])
+            return Refusal(f"Attention exists since opset {SINCE}", failed, nodes[1:])
         weights = softmax.outputs[0]
         reason = f"{len(nodes)} nodes are attention"
         if guard:
@@ -66,7 +66,7 @@ class Attention(Rule):
 
 @dataclass(frozen=True)
 class _Found:
-    """An attention, the last of whose nodes is `node`."""
+    """An attention, whose last node is `node`."""
 
     node: ir.Node
     queries: Heads
@@ -89,7 +89,7 @@ class _Found:
 
 
 def _unclear(found: _Found, scope: Scope) -> Refusal | None:
-    """Why no node can say it."""
+    """Why no operator can express it, else None."""
     queries, keys, values, inner = found.queries, found.keys, found.values, found.nodes[1:]
     fact = scope.fact(found.node.outputs[0])
     shapes = {"q": queries.shape, "k": keys.shape, "v": values.shape}
@@ -102,13 +102,13 @@ def _unclear(found: _Found, scope: Scope) -> Refusal | None:
     if None in (queries.shape[1].constant, queries.shape[3].constant, values.shape[3].constant):
         return Refusal("the number of heads or their size is not known", failed, inner)
     if found.number == 0 or not math.isfinite(found.number):
-        return Refusal("the scale is 0, or no number", {"scale": str(found.number)}, inner)
+        return Refusal("the scale is 0 or not a number", {"scale": str(found.number)}, inner)
     for mask in found.scores.masks:
         shape = scope.shape(mask.value)
         if shape is None or not _broadcasts(shape, found.shape):
             text = "not known" if shape is None else "x".join(map(str, shape))
             failed = {"mask": text, "scores": "x".join(map(str, found.shape))}
-            return Refusal("what is added does not broadcast to the scores", failed, inner)
+            return Refusal("the mask does not broadcast to the scores", failed, inner)
         if found.guard and _may_be_infinite(found, scope) and of_four(mask.value, scope)[1] is not ONE:
             failed = {"mask": "x".join(map(str, shape))}
             return Refusal("rows of -inf alone are 0, and the mask differs from head to head", failed, inner)
@@ -126,11 +126,11 @@ def _broadcasts(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
     return all(dim is ONE or dim == size for dim, size in zip(own, wanted, strict=True))
 
 
-# ---------------------------------------------------------------------------------------------------- how it is written
+# ---------------------------------------------------------------------------------------------------- output nodes --
 
 
 def _multi_head(found: _Found, scope: Scope) -> None:
-    """MultiHeadAttention of ONNX Runtime: queries are rows, keys and values rows or heads."""
+    """MultiHeadAttention of ONNX Runtime: queries as rows, keys and values as rows or heads."""
     node, both = found.node, (found.keys, found.values)
     rows = all(heads.is_rows for heads in both)
     query = as_rows(found.queries, node, scope)
@@ -146,7 +146,7 @@ def _multi_head(found: _Found, scope: Scope) -> None:
 
 
 def _standard(found: _Found, scope: Scope) -> None:
-    """Attention of ONNX: of rows where all three are, else of heads; keys and values without repetitions."""
+    """Attention of ONNX: of rows if all three are rows, else of heads; keys and values without repetitions."""
     node, output = found.node, found.node.outputs[0]
     batch, heads, length, _ = found.queries.shape
     three = found.queries, unrepeated(found.keys, scope), unrepeated(found.values, scope, factors=False)
@@ -172,7 +172,7 @@ def _standard(found: _Found, scope: Scope) -> None:
 
 
 def _masks(found: _Found, lengths: Lengths, scope: Scope, standard: bool) -> tuple[ir.Value | None, ir.Value | None]:
-    """What is added to the scores; and where rows of -inf alone are 0, which rows have anything else."""
+    """The sum of masks; and, where rows of only -inf give 0, a condition that is true for all other rows."""
     near, masks = found.node, found.scores.masks
     mask, left = total(raised_alone(masks, near, scope) if standard else masks, near, scope), None
     if mask is None:

@@ -1,4 +1,4 @@
-"""What a Slice takes: attributes until opset 9, inputs since."""
+"""The bounds of a Slice: attributes until opset 9, inputs since."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BY_INPUT = 10
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where a Slice begins and ends on each axis that it names, counted from the first, and its steps."""
+    """Starts and ends of a Slice by axis, axes counted from the front, and its steps."""
 
     starts: list[int]
     ends: list[int]
@@ -23,7 +23,7 @@ class Bounds:
 
 
 def bounds_of(node: ir.Node, rank: int, scope: Scope) -> Bounds | None:
-    """The bounds of a Slice of something of so many axes; None where one is not known."""
+    """The bounds of a Slice for data of the given rank; None if one is not known."""
     starts, ends = scope.integers(node, "starts", 1), scope.integers(node, "ends", 2)
     if starts is None or ends is None or not rank:
         return None

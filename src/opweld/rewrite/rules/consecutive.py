@@ -1,7 +1,7 @@
-"""Two products in a row with nothing between them are one, where that costs less: W2 (W1 x + b1) + b2.
+"""Two consecutive linear operators are combined into one where that costs less: W2 (W1 x + b1) + b2.
 
-Of two convolutions one sees single places: a kernel of several after it reads what it gives, or before it is summed by
-it. Zeros around the second one's data are none of the first one's bias, so that one of them has to be missing."""
+One of two convolutions must be pointwise. If the second pads, the first must have no bias, since its padding is zeros
+without bias."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from opweld.rewrite.rules.rounding import unfit, unfit_bias
 from opweld.rewrite.scope import Array, Scope, attribute, kept, operand, rule_name
 
 BIAS_OPTIONAL = 11
-"""The opset since which Gemm need not add anything."""
+"""The opset since which Gemm has an optional addend."""
 
 
 @dataclass(frozen=True)
 class _Joined:
-    """One product for two: its weights as its operator has them, the sum of what they were multiplied from without
-    signs, and multiplications at each place of it and of the two.
+    """One product for two: its weights as its operator stores them, the sum of the magnitudes of the products that they
+    are computed from, and multiplications for each position, combined and separate.
 
     Attributes:
-        like: the product whose attributes it has.
+        like: the product whose attributes it keeps.
     """
 
     weights: Array
@@ -38,7 +38,7 @@ class _Joined:
 
 
 class Consecutive(Rule):
-    """MatMul, Gemm or a convolution after another of its kind, and what is added to each result in between."""
+    """MatMul, Gemm or a convolution after another of its kind, with biases in between."""
 
     name = "rewrite.consecutive"
     operators = ("MatMul", "Gemm", "Conv")
@@ -48,8 +48,8 @@ class Consecutive(Rule):
         value = operand(node, 0)
         before = None if value is None else value.producer()
         if before is not None and before.op_type == "Add" and node.op_type == "MatMul":
-            makers = [value.producer() for value in before.inputs if value is not None]
-            return any(maker is not None and maker.op_type == "MatMul" for maker in makers)
+            producers = [value.producer() for value in before.inputs if value is not None]
+            return any(producer is not None and producer.op_type == "MatMul" for producer in producers)
         return before is not None and before.op_type == node.op_type
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
@@ -80,7 +80,7 @@ class Consecutive(Rule):
             return refusal
         site = nodes if last is node else (*nodes, last)
         return Proposal(
-            "nothing lies between two products",
+            "two products in a row",
             lambda: _apply(first, second, joined, bias, last, scope),
             site,
             scope.traffic(before.outputs[0]),
@@ -88,23 +88,23 @@ class Consecutive(Rule):
 
 
 def _before(node: ir.Node, scope: Scope) -> tuple[ir.Node | None, ir.Node | None, Array | None]:
-    """The product before one, and for MatMul what is added in between: the node and the numbers."""
+    """The product before one, with the bias added in between for MatMul: the node and the numbers."""
     data = operand(node, 0)
-    before = scope.maker(data, node.op_type)
+    before = scope.producer(data, node.op_type)
     if before is not None or node.op_type != "MatMul" or data is None:
         return before, None, None
-    added = scope.maker(data, "Add")
+    added = scope.producer(data, "Add")
     if added is None or not scope.only_reader(data):
         return None, None, None
     for value, other in (added.inputs, added.inputs[::-1]):
-        before, numbers = scope.maker(value, "MatMul"), scope.constant(other)
+        before, numbers = scope.producer(value, "MatMul"), scope.constant(other)
         if before is not None and numbers is not None:
             return before, added, numbers
     return None, None, None
 
 
 def _bias_after(node: ir.Node, count: int, scope: Scope) -> tuple[ir.Node, Array | None]:
-    """The sum of a bias after a MatMul, and the bias; the MatMul itself where nothing alone reads it."""
+    """The sum of a bias after a MatMul, and the bias; the MatMul itself if it has other readers."""
     output = node.outputs[0]
     readers = scope.readers(output)
     if not scope.only_reader(output) or rule_name(readers[0]) != "Add" or readers[0].graph is not node.graph:
@@ -117,7 +117,7 @@ def _bias_after(node: ir.Node, count: int, scope: Scope) -> tuple[ir.Node, Array
 
 
 def _joined(first: Linear, second: Linear, shift: Array, scope: Scope) -> _Joined | Refusal | None:
-    """Both products as one, `shift` being what is added to the first; a refusal where that is not exact."""
+    """Both products as one, with `shift` the bias of the first; a refusal if that is not exact."""
     if second.node.op_type == "Conv":
         return _convolution(first, second)
     a, b = _matrix(first), _matrix(second)
@@ -125,7 +125,7 @@ def _joined(first: Linear, second: Linear, shift: Array, scope: Scope) -> _Joine
         return None
     joined, separate = a.shape[0] * b.shape[1], a.size + b.size
     bias = shift @ b + second.bias
-    if joined > separate:  # what is not used is not multiplied
+    if joined > separate:  # skips the computation of unused weights
         return _Joined(a, a, bias, joined, separate, second.node)
     return _Joined(a @ b, np.abs(a) @ np.abs(b), bias, joined, separate, second.node)
 
@@ -140,22 +140,22 @@ def _convolution(first: Linear, second: Linear) -> _Joined | Refusal | None:
     elif _is_single(first):
         pads = _pads(second.node)
         if pads is not None and np.any(first.bias):
-            return Refusal("zeros around it have no bias", {"pads": pads}, (first.node,))
+            return Refusal("the second one pads, and the first has a bias", {"pads": pads}, (first.node,))
         equation, like, kernel = "oc...,cj->oj...", second.node, b
         places = math.prod(int(stride) for stride in attribute(second.node, "strides", ()))
         operands, bias = (b, a.reshape(a.shape[:2])), b.sum(tuple(range(2, b.ndim))) @ first.bias + second.bias
     else:
         kernels: dict[str, int | str] = {"kernel": str(b.shape[2:]), "before": str(a.shape[2:])}
-        return Refusal("each sees several places", kernels, (first.node,))
+        return Refusal("neither is pointwise", kernels, (first.node,))
     joined, separate = b.shape[0] * a.shape[1] * math.prod(kernel.shape[2:]), a.size * places + b.size
-    if joined > separate:  # what is not used is not multiplied
+    if joined > separate:  # skips the computation of unused weights
         return _Joined(a, a, bias, joined, separate, like)
     weights, magnitude = (np.einsum(equation, u, v) for u, v in (operands, tuple(map(np.abs, operands))))
     return _Joined(weights, magnitude, bias, joined, separate, like)
 
 
 def _is_single(found: Linear) -> bool:
-    """Whether a convolution gives for each place something of that place alone."""
+    """Whether a convolution is pointwise."""
     node = found.node
     return (
         not set(found.weights.shape[2:]) - {1} and _pads(node) is None and not set(attribute(node, "strides", ())) - {1}
@@ -163,7 +163,7 @@ def _is_single(found: Linear) -> bool:
 
 
 def _pads(node: ir.Node) -> str | None:
-    """How a convolution pads, where it may."""
+    """How a convolution pads, if it does."""
     mode = attribute(node, "auto_pad", "NOTSET")
     if mode not in ("NOTSET", b"NOTSET", "VALID", b"VALID"):
         return str(mode)

@@ -1,10 +1,10 @@
-"""Two numbers that a value is combined with one after the other are one.
+"""Combines two numbers that are added to, or multiplied with, a value one after the other.
 
     (x + a) + b is x + (a + b), (x a) b is x (a b)
 
-Integers wrap around in either order, and give the same. Floats do up to a rounding where neither number undoes the
-other: what (x + 1e8) - 1e8 loses of x, and what x 1e30 1e-30 makes infinite, stays as the model has it. Numbers are
-combined in float64 and rounded once."""
+Integers wrap around and give the same in either order. Floats do up to rounding if neither number cancels the other:
+(x + 1e8) - 1e8, which loses bits of x, and x 1e30 1e-30, which overflows, are not changed. Numbers are combined in
+float64 and rounded once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUMS, _PRODUCTS = ("Add", "Sub"), ("Mul", "Div")
 
 @dataclass(frozen=True)
 class _Step:
-    """sign * x + number, or x * number; of floats the number is in float64."""
+    """sign * x + number, or x * number; for floats the number is float64."""
 
     x: ir.Value
     number: Array
@@ -39,7 +39,7 @@ class Constants(Rule):
         """See `Rule.look`."""
         family = _SUMS if node.op_type in _SUMS else _PRODUCTS
         outer = _step(node, scope)
-        first = None if outer is None else scope.maker(outer.x, *family)
+        first = None if outer is None else scope.producer(outer.x, *family)
         inner = None if first is None else _step(first, scope)
         if outer is None or first is None or inner is None or not scope.only_reader(outer.x):
             return None
@@ -69,7 +69,7 @@ class Constants(Rule):
 
 
 def _step(node: ir.Node, scope: Scope) -> _Step | None:
-    """A node as one value and stored numbers; None where it is none, or divides by them as integers do."""
+    """A node as one value and stored numbers; None if it has another form, or divides integers."""
     if "axis" in node.attributes or "broadcast" in node.attributes:
         return None
     for data, other in ((0, 1), (1, 0)):
@@ -88,18 +88,18 @@ def _step(node: ir.Node, scope: Scope) -> _Step | None:
 
 
 def _undone(a: Array, b: Array, product: bool, first: ir.Node) -> Refusal | None:
-    """Why floats would give another result than a rounding explains."""
+    """Why floats would differ by more than rounding."""
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return Refusal("a number is not finite", {"number": "not finite"}, (first,))
     if product:
         grows = np.abs(a) >= 1, np.abs(b) >= 1
         shrinks = np.abs(a) <= 1, np.abs(b) <= 1
         if not np.all((grows[0] & grows[1]) | (shrinks[0] & shrinks[1])):
-            return Refusal("one number makes it larger, the other smaller", _told(a, b), (first,))
+            return Refusal("one number makes it larger, the other smaller", _numbers(a, b), (first,))
     elif np.any(np.sign(a) * np.sign(b) < 0):
-        return Refusal("one number is added, the other subtracted", _told(a, b), (first,))
+        return Refusal("one number is added, the other subtracted", _numbers(a, b), (first,))
     return None
 
 
-def _told(a: Array, b: Array) -> dict[str, int | str]:
+def _numbers(a: Array, b: Array) -> dict[str, int | str]:
     return {name: f"{float(numbers.flat[0]):g}" for name, numbers in (("first", a), ("second", b)) if numbers.size}

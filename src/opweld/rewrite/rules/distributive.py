@@ -1,10 +1,10 @@
-"""What two products of a sum share is taken out of it: a b + a c is a (b + c), and x V + x W is x (V + W).
+"""Factors out what two products of a sum share: a b + a c is a (b + c), and x V + x W is x (V + W).
 
-Stored numbers are added in float64 and rounded once. Where a sum has to be computed, float16 may not hold it though it
-holds both products: then it stays.
+Stored numbers are added in float64 and rounded once. A computed sum may overflow float16 where both products do not:
+such a sum is not rewritten.
 
-Of infinities only what is NaN changes: inf - 2 inf is NaN, and (1 - 2) inf is -inf. What is a number or infinite as
-written is so afterwards, unless a sum of the other factors is beyond its type."""
+Only NaN from infinities changes: inf - 2 inf is NaN, and (1 - 2) inf is -inf. Finite and infinite results remain,
+unless the sum of the other factors overflows."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class CommonFactor(Rule):
 
 
 def _factors(value: ir.Value | None, scope: Scope) -> list[tuple[ir.Value, ir.Value | None, ir.Node | None]] | None:
-    """A value as a product in either order: one factor, the other, and the node; itself times 1, too."""
+    """A value as a product in either order: one factor, the other, and the node; also itself times 1."""
     if value is None:
         return None
     found: list[tuple[ir.Value, ir.Value | None, ir.Node | None]] = []
-    made = scope.maker(value, "Mul")
+    made = scope.producer(value, "Mul")
     if made is not None and made.inputs[0] is not None and made.inputs[1] is not None:
         left, right = made.inputs[0], made.inputs[1]
         found += [(left, right, made), (right, left, made)]
@@ -87,10 +87,10 @@ def _taken_out(
 
         return Proposal("both products have a factor in common", write, nodes, scope.traffic(output))
     if None in others:
-        return None  # as many nodes as before
+        return None  # no node is saved
     shapes = [scope.shape(value) for value in others]
     if fact.dtype is DType.F16:
-        return Refusal("FLOAT16 may not hold the sum of the other factors", {"value": a.name or ""}, nodes)
+        return Refusal("the sum of the other factors may overflow FLOAT16", {"value": a.name or ""}, nodes)
     if shapes[0] is None or shapes[0] != shapes[1]:
         return Refusal("the other factors are of different sizes", {"value": a.name or ""}, nodes)
 
@@ -104,7 +104,7 @@ def _taken_out(
 
 @dataclass(frozen=True)
 class _Term:
-    """A product by stored weights and what is added to it; `nodes` compute it."""
+    """A product by stored weights and its bias; `nodes` compute it."""
 
     product: Linear
     bias: Array
@@ -112,7 +112,7 @@ class _Term:
 
 
 class SumOfProducts(Rule):
-    """x V + x W is x (V + W), of MatMul, Gemm and convolutions alike."""
+    """x V + x W is x (V + W), of MatMul, Gemm and convolutions ."""
 
     name = "rewrite.sum_of_products"
     operators = ("Add", "Sub")
@@ -152,16 +152,16 @@ class SumOfProducts(Rule):
 
 
 def _term(value: ir.Value | None, scope: Scope) -> _Term | None:
-    """A value that nothing else reads as a product by stored weights, with the sum of a bias where it is a MatMul."""
+    """A value without other readers as a product by stored weights, with the sum of a bias for MatMul."""
     if value is None or not scope.only_reader(value):
         return None
-    made = scope.maker(value, "MatMul", "Gemm", "Conv")
+    made = scope.producer(value, "MatMul", "Gemm", "Conv")
     if made is not None:
         found = linear(made, scope)
         return _Term(found, found.bias, (made,)) if isinstance(found, Linear) else None
-    added = scope.maker(value, "Add")
+    added = scope.producer(value, "Add")
     for data, other in (added.inputs, added.inputs[::-1]) if added is not None else ():
-        inner, numbers = scope.maker(data, "MatMul"), scope.constant(other)
+        inner, numbers = scope.producer(data, "MatMul"), scope.constant(other)
         found = None if inner is None or numbers is None else linear(inner, scope)
         if isinstance(found, Linear) and numbers is not None and numbers.shape == (found.outputs,) and inner and added:
             return _Term(found, numbers.astype(np.float64), (added, inner))

@@ -1,8 +1,7 @@
-"""A sum of products over one index is a product of matrices: bhqk,bhkd->bhqd is MatMul, and so are others of operands
-that are transposed.
+"""An Einsum over one index as MatMul: bhqk,bhkd->bhqd, and others with transposed operands.
 
-Where that takes transpositions it is written for an attention alone, which takes them in: as queries and keys are
-multiplied, and weights and values."""
+If that needs transpositions it is only written within an attention, which absorbs them: between queries and keys, and
+weights and values."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from opweld.rewrite.rule import Proposal, Refusal, Rule
 from opweld.rewrite.scope import Scope, attribute, operand
 
 WITH_ATTENTION = 23
-"""The opset that brought Attention."""
+"""The opset that introduced Attention."""
 
 _ON_THE_WAY = ("Mul", "Div", "Add", "Where", "Cast")
-"""What may be done to scores before their softmax."""
+"""Operators allowed between scores and their softmax."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,12 @@ class _Product:
 
     @property
     def transposed(self) -> int:
-        """How many transpositions it takes."""
+        """The number of transpositions that it needs."""
         return sum(order != tuple(range(len(order))) for order in (*self.orders, self.last))
 
 
 class Einsum(Rule):
-    """sum over k of a[..., m, k] b[..., k, n], whatever the order of the indices is, as MatMul."""
+    """sum over k of a[..., m, k] b[..., k, n], in any order of the indices, as MatMul."""
 
     name = "rewrite.einsum"
     operators = ("Einsum",)
@@ -50,13 +49,13 @@ class Einsum(Rule):
         if best.transposed:
             if scope.opset < WITH_ATTENTION and not scope.contributed:
                 return None
-            if not _is_scores(node, scope) and scope.maker(operand(node, 0), "Softmax") is None:
-                return Refusal("it takes transpositions, and is no part of an attention", {"more": best.transposed})
+            if not _is_scores(node, scope) and scope.producer(operand(node, 0), "Softmax") is None:
+                return Refusal("it needs transpositions, and is not in an attention", {"more": best.transposed})
         return Proposal("it is a product of matrices", lambda: _write(node, best, scope))
 
 
 def _products(node: ir.Node, scope: Scope) -> list[_Product]:
-    """The node as a product of its operands, and of its operands the other way round; nothing where it is none."""
+    """The node as a product of its operands, and of its operands swapped; nothing if it is none."""
     equation = attribute(node, "equation", "")
     text = (equation.decode() if isinstance(equation, bytes) else str(equation)).replace(" ", "")
     terms, arrow, output = text.partition("->")
@@ -71,7 +70,7 @@ def _products(node: ir.Node, scope: Scope) -> list[_Product]:
         return []
     sizes = dict(zip(letters[0], left, strict=True)), dict(zip(letters[1], right, strict=True))
     if any(sizes[0][letter] != sizes[1][letter] for letter in sizes[0].keys() & sizes[1].keys()):
-        return []  # one that is 1 is repeated
+        return []  # an index of size 1 broadcasts
     found = [_product((a, b), letters, output), _product((b, a), letters[::-1], output)]
     return [product for product in found if product is not None]
 
@@ -91,7 +90,7 @@ def _product(operands: tuple[ir.Value, ir.Value], letters: Sequence[str], output
 
 
 def _is_scores(node: ir.Node, scope: Scope) -> bool:
-    """Whether a softmax is taken of the result, scaled and masked on the way."""
+    """Whether a softmax follows, with scaling and masking allowed in between."""
     while True:
         value = node.outputs[0]
         readers = scope.readers(value)

@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes together with a convolution or a product, in operators of its own."""
+"""Fusion of activations and scales into a convolution or a product, as ONNX Runtime's own operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GEMM = ("activation_alpha", "activation_beta")
 
 
 LEAST, LARGEST = 1.1754943508222875e-38, 3.4028234663852886e38
-"""Of normal numbers of float32, which an attribute is."""
+"""The range of normal numbers of float32, the type of an attribute."""
 
 
 class FusedActivation(Rule):
@@ -36,11 +36,11 @@ class FusedActivation(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        made = scope.maker(operand(node, 0), "Conv", "Gemm") if scope.contributed else None
+        made = scope.producer(operand(node, 0), "Conv", "Gemm") if scope.contributed else None
         if made is None or not _is_float32(node.outputs[0], scope):
             return None
         if node.op_type == "Clip" and made.op_type == "Gemm":
-            return None  # ONNX Runtime has none of these
+            return None  # not supported by ONNX Runtime
         parameters = _parameters(node, scope)
         if parameters is None:
             return Refusal("its bounds are computed", {"bounds": "computed"}, (made,))
@@ -90,16 +90,16 @@ class FusedMatMul(Rule):
         refusal = None
         sides = [scope.shape(operand(node, position)) for position in (0, 1)]
         for position, name in enumerate(("transA", "transB")):
-            before = scope.maker(operand(node, position), "Transpose")
-            # A vector is a matrix of one row to ONNX Runtime, and of how many columns is another question when the
-            # other side is transposed; what moves its batch first is swapped after that.
+            before = scope.producer(operand(node, position), "Transpose")
+            # A vector is a matrix of one row to ONNX Runtime, whose number of columns is ambiguous if the other operand
+            # is transposed; the batch is transposed before the last two axes are.
             plain = all(side is not None and len(side) >= 2 for side in sides)
             if before is None or not plain or attribute(node, f"transBatch{name[-1]}", 0):
                 continue
             if not _swaps_matrices(before, scope):
                 continue
             if not scope.only_reader(before.outputs[0]):
-                refusal = Refusal("what is transposed is read elsewhere too", {"operand": name[-1]}, (before,))
+                refusal = Refusal("the transposed value has other readers", {"operand": name[-1]}, (before,))
                 continue
             inputs = [before.inputs[0] if at == position else value for at, value in enumerate(node.inputs)]
             attributes = kept(node)
@@ -109,7 +109,7 @@ class FusedMatMul(Rule):
 
     def _scaled(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         for product, other in operands(node):
-            made = scope.maker(product, "MatMul", "com.microsoft::FusedMatMul")
+            made = scope.producer(product, "MatMul", "com.microsoft::FusedMatMul")
             number = scope.single(other)
             if product is None or made is None or number is None:
                 continue
@@ -120,7 +120,7 @@ class FusedMatMul(Rule):
             attributes["alpha"] = factor * float(attributes.get("alpha", 1.0))
             if not LEAST <= abs(attributes["alpha"]) <= LARGEST:
                 failed = {"factor": str(attributes["alpha"])}
-                return Refusal("the factor is no normal number of float32", failed, (made,))
+                return Refusal("the factor is not a normal number of float32", failed, (made,))
             if not scope.only_reader(product):
                 return Refusal("the product is read by more than one node", {}, (made,))
             return _fused(node, made.inputs, attributes, made, scope)
@@ -128,14 +128,14 @@ class FusedMatMul(Rule):
 
 
 class BiasGelu(Rule):
-    """A stored row that is added, and Gelu, are BiasGelu of com.microsoft."""
+    """The sum with a stored row and Gelu are BiasGelu of com.microsoft."""
 
     name = "rewrite.bias_gelu"
     operators = ("Gelu", "com.microsoft::Gelu")
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        added = scope.maker(operand(node, 0), "Add") if scope.contributed else None
+        added = scope.producer(operand(node, 0), "Add") if scope.contributed else None
         exact = attribute(node, "approximate", "none") in ("none", b"none")
         if added is None or not exact or not _is_float32(node.outputs[0], scope):
             return None

@@ -1,4 +1,4 @@
-"""The heads of an attention: where they lie in memory, whatever transposed, scaled or repeated them since."""
+"""The heads of an attention: their layout, before transpositions, scales and repetitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opweld.rewrite.scope import Scope, attribute, operand
 from opweld.tensor.dim import ONE, Dim
 
 ROWS = (0, 2, 1, 3)
-"""The order of axes that makes heads [batch, heads, length, size] of rows [batch, length, heads, size], and back."""
+"""The permutation between heads [batch, heads, length, size] and rows [batch, length, heads, size]: its own inverse."""
 
 _LAID_OUT = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
 
@@ -30,12 +30,12 @@ class Heads:
 
     @property
     def is_rows(self) -> bool:
-        """Whether the heads of a place lie beside each other."""
+        """Whether the heads of a position are adjacent."""
         return self.order == ROWS
 
     @property
     def width(self) -> int:
-        """Elements of a place, of all heads."""
+        """Elements of all heads of a position."""
         return (self.shape[1].constant or 0) * (self.shape[3].constant or 0)
 
     def swapped(self) -> Heads:
@@ -45,7 +45,7 @@ class Heads:
 
 
 def heads_of(value: ir.Value | None, scope: Scope, factors: bool = True) -> Heads | None:
-    """A value of four axes as what it is a transposition of, and where `factors`, a multiple."""
+    """A value of four axes as the transposition and, with `factors`, the multiple of another."""
     shape = scope.shape(value)
     if value is None or shape is None or len(shape) != 4:
         return None
@@ -57,7 +57,7 @@ def heads_of(value: ir.Value | None, scope: Scope, factors: bool = True) -> Head
             nodes.append(producer)
             value, number = base, number * by
             continue
-        transpose = scope.maker(value, "Transpose")
+        transpose = scope.producer(value, "Transpose")
         before = None if transpose is None else transpose.inputs[0]
         perm: Sequence[int] = () if transpose is None else attribute(transpose, "perm", ())
         if before is None or len(perm) != 4 or scope.shape(before) is None:
@@ -66,10 +66,10 @@ def heads_of(value: ir.Value | None, scope: Scope, factors: bool = True) -> Head
 
 
 def unrepeated(heads: Heads, scope: Scope, factors: bool = True) -> Heads:
-    """The heads of which each is there several times in a row, once; as they are where they are not repeated."""
-    flat = scope.maker(heads.base, *_LAID_OUT)
-    expand = None if flat is None else scope.maker(operand(flat, 0), "Expand")
-    single = None if expand is None else scope.maker(operand(expand, 0), *_LAID_OUT)
+    """The heads before each is repeated several times in a row; unchanged if they are not repeated."""
+    flat = scope.producer(heads.base, *_LAID_OUT)
+    expand = None if flat is None else scope.producer(operand(flat, 0), "Expand")
+    single = None if expand is None else scope.producer(operand(expand, 0), *_LAID_OUT)
     if flat is None or expand is None or single is None or heads.order != (0, 1, 2, 3):
         return heads
     source, apart, wide = operand(single, 0), scope.shape(operand(expand, 0)), scope.shape(expand.outputs[0])
@@ -87,14 +87,14 @@ def unrepeated(heads: Heads, scope: Scope, factors: bool = True) -> Heads:
 
 
 def laid_out(heads: Heads, near: ir.Node, scope: Scope) -> ir.Value:
-    """Heads as [batch, heads, length, size], without their number."""
+    """Heads as [batch, heads, length, size], without the factor."""
     if heads.order == (0, 1, 2, 3):
         return heads.base
     return scope.tell(scope.add(near, "Transpose", [heads.base], perm=heads.order), heads.shape, heads.base)
 
 
 def as_rows(heads: Heads, near: ir.Node, scope: Scope) -> ir.Value:
-    """Heads as [batch, length, heads * size], without their number."""
+    """Heads as [batch, length, heads * size], without the factor."""
     batch, count, length, size = heads.shape
     apart = heads.base
     if not heads.is_rows:
@@ -107,7 +107,7 @@ def as_rows(heads: Heads, near: ir.Node, scope: Scope) -> ir.Value:
 
 
 def from_rows(rows: ir.Value, shape: tuple[Dim, ...], like: ir.Value, near: ir.Node, scope: Scope) -> ir.Value:
-    """Rows [batch, length, heads * size] as heads of this shape."""
+    """Rows [batch, length, heads * size] as heads of the given shape."""
     batch, count, length, size = shape
     scope.tell(rows, (batch, length, count * size), like)
     wanted = scope.store(near, np.array([0, 0, count.constant or 0, size.constant or 0], np.int64))

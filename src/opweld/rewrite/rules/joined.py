@@ -1,4 +1,4 @@
-"""Two nodes of one operator in a row that one says: axes that are added or removed, slices, parts that are joined."""
+"""Merges two nodes of the same operator in a row: added or removed axes, slices, concatenations."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ AXES_BY_INPUT = 13
 
 
 def _first(node: ir.Node, scope: Scope) -> ir.Node | Refusal | None:
-    """The node of the same operator before a node, where nothing else reads its result."""
-    first = scope.maker(operand(node, 0), node.op_type)
+    """The node of the same operator before a node, if its result has no other readers."""
+    first = scope.producer(operand(node, 0), node.op_type)
     if first is None or first.inputs[0] is None:
         return None
     if not scope.only_reader(first.outputs[0]):
@@ -89,7 +89,7 @@ class Slices(Rule):
 
 
 class Concats(Rule):
-    """Parts that are joined, and joined with others along the same axis, are joined at once."""
+    """A concatenation of a concatenation along the same axis is one."""
 
     name = "rewrite.concats"
     operators = ("Concat",)
@@ -99,7 +99,7 @@ class Concats(Rule):
         rank = len(scope.shape(node.outputs[0]) or ())
         inner = [
             made
-            for made in (scope.maker(value, "Concat") for value in node.inputs)
+            for made in (scope.producer(value, "Concat") for value in node.inputs)
             if made is not None and rank and attribute(made, "axis", 1) % rank == attribute(node, "axis", 1) % rank
         ]
         alone = [made for made in inner if scope.only_reader(made.outputs[0])]

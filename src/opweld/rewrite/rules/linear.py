@@ -1,5 +1,5 @@
-"""What follows a product or a convolution and is linear in its result goes into its weights and its bias, and a scale
-of what it reads into its weights.
+"""Folds linear operators after a product or a convolution into its weights and its bias, and a scale of its operand
+into its weights.
 
 Weights are combined in float64 and rounded once."""
 
@@ -21,7 +21,8 @@ _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 @dataclass(frozen=True)
 class Linear:
-    """A product whose weights are stored: its weights in float64, the axes along which its results lie, its bias."""
+    """A product whose weights are stored: its weights in float64, the axes of the weights that index its results, its
+    bias."""
 
     node: ir.Node
     weights: Array
@@ -30,17 +31,17 @@ class Linear:
 
     @property
     def outputs(self) -> int:
-        """How many results there are for each place."""
+        """The number of results for each position."""
         return self.bias.size
 
     @property
     def group(self) -> int:
-        """In how many groups a convolution goes."""
+        """The number of groups of a convolution, else 1."""
         return int(attribute(self.node, "group", 1))
 
     @property
     def inputs(self) -> int:
-        """How many numbers are read for each place."""
+        """The number of inputs for each position."""
         if self.node.op_type == "Conv":
             return self.weights.shape[1] * self.group
         return self.weights.shape[1 if self._is_across else 0]
@@ -59,7 +60,7 @@ class Linear:
         return self.weights * (factor[:, None] if self._is_across else factor)
 
     def scaled_inputs(self, factor: Array) -> Array:
-        """The weights with what multiplies each number that is read times its factor."""
+        """The weights with each input scaled by its factor."""
         if self.node.op_type == "Conv":
             own = factor.reshape(self.group, 1, -1, *[1] * (self.weights.ndim - 2))
             return (self.weights.reshape(self.group, -1, *self.weights.shape[1:]) * own).reshape(self.weights.shape)
@@ -67,8 +68,8 @@ class Linear:
 
 
 def linear(node: ir.Node | None, scope: Scope, *, alone: bool = True) -> Linear | Refusal | None:
-    """A node as a product of stored weights; where it is to be alone, a refusal where something else reads its result
-    or its weights."""
+    """A node as a product of stored weights; if `alone`, a refusal where its result or its weights have other
+    readers."""
     if node is None or node.op_type not in (*_CONVOLUTIONS, "Gemm", "MatMul"):
         return None
     weights, bias = scope.constant(operand(node, 1)), operand(node, 2)
@@ -90,7 +91,7 @@ def linear(node: ir.Node | None, scope: Scope, *, alone: bool = True) -> Linear 
             return Refusal(f"{title} read by more than one node", {"readers": len(scope.readers(read))}, (node,))
     count = _outputs(node, weights)
     if added is not None and (added.size not in (1, count) or added.shape[-1:] not in ((), (added.size,))):
-        return None  # a bias with rows of its own
+        return None  # a bias that varies by row
     wide = np.zeros(count) if added is None else np.broadcast_to(added.astype(np.float64).reshape(-1), count)
     return Linear(node, weights.astype(np.float64), wide, weights.dtype)
 
@@ -102,20 +103,20 @@ def _outputs(node: ir.Node, weights: Array) -> int:
 
 
 def along(values: Array, found: Linear, scope: Scope) -> Array | None:
-    """A number for each result, of what is broadcast against the results; None where it varies otherwise."""
+    """A number for each result, from an operand broadcast against the results; None if it varies otherwise."""
     rank = len(scope.shape(found.node.outputs[0]) or ()) or (found.weights.ndim if _is_convolution(found) else 0)
     return _vector(values, found.outputs, 1 if _is_convolution(found) else rank - 1, rank)
 
 
 def along_inputs(values: Array, found: Linear, scope: Scope) -> Array | None:
-    """A number for each of what is read, of what is broadcast against it; None where it varies otherwise."""
+    """A number for each input, from an operand broadcast against the data; None if it varies otherwise."""
     rank = len(scope.shape(found.node.inputs[0]) or ()) or (found.weights.ndim if _is_convolution(found) else 0)
     first = found.node.op_type == "Gemm" and attribute(found.node, "transA", 0)
     return _vector(values, found.inputs, 1 if _is_convolution(found) else 0 if first else rank - 1, rank)
 
 
 def _vector(values: Array, count: int, axis: int, rank: int) -> Array | None:
-    """What is broadcast against `rank` axes, as a number for each of `count` places of one axis."""
+    """An operand broadcast against `rank` axes, as a number for each of `count` indices of one axis."""
     if values.size == 1 and values.ndim <= max(rank, 1):
         return np.broadcast_to(values.astype(np.float64).reshape(-1), count)
     if not rank or values.ndim > rank:
@@ -129,7 +130,7 @@ def _is_convolution(found: Linear) -> bool:
 
 
 def rewrite(found: Linear, last: ir.Node, factor: Array | None, shift: Array, scope: Scope) -> None:
-    """Puts a product of the changed weights and bias in the place of the product and the node after it."""
+    """Replaces the product and the node after it by a product with the changed weights and bias."""
     node = found.node
     data, weights = node.inputs[0], node.inputs[1]
     if factor is not None:
@@ -153,19 +154,19 @@ class BatchNormalization(Rule):
         """See `Rule.look`."""
         trains = attribute(node, "training_mode", 0) or (scope.opset < 7 and not attribute(node, "is_test", 0))
         if trains or any(other.uses() or other.is_graph_output() for other in node.outputs[1:]):
-            return Refusal("it trains: it normalises by the batch that it is given", {"training_mode": 1})
-        before = scope.maker(operand(node, 0))
+            return Refusal("it is in training mode and normalises by the batch", {"training_mode": 1})
+        before = scope.producer(operand(node, 0))
         found = linear(before, scope)
         if found is None:
             title = "an input" if before is None else before.op_type
-            return Refusal("what comes before it has no weights to take it", {"before": title})
+            return Refusal("the node before it has no weights", {"before": title})
         if isinstance(found, Refusal):
             return found
         parameters = [scope.constant(operand(node, position)) for position in range(1, 5)]
         if any(values is None for values in parameters):
             return Refusal("its parameters are computed", {"parameters": "computed"})
         if attribute(node, "spatial", 1) == 0:
-            return Refusal("it normalises each place by itself", {"spatial": 0})
+            return Refusal("it normalises each position by itself", {"spatial": 0})
         if found.node.op_type in ("Gemm", "MatMul") and len(scope.shape(node.inputs[0]) or ()) != 2:
             return Refusal("its channels are not the columns of the product", {"rank": "not 2"}, (found.node,))
         gamma, beta, mean, variance = (np.asarray(values, np.float64).reshape(-1) for values in parameters)
@@ -186,9 +187,9 @@ class BatchNormalization(Rule):
 
 
 def _with_stored(node: ir.Node, scope: Scope) -> Iterator[tuple[ir.Node, Array]]:
-    """The product and the stored numbers that a node combines; what is subtracted or divided by comes second."""
+    """The product and the stored numbers that a node combines; subtrahends and divisors come second."""
     for data, other in operands(node):
-        made, values = scope.maker(data, *_CONVOLUTIONS, "Gemm"), scope.constant(other)
+        made, values = scope.producer(data, *_CONVOLUTIONS, "Gemm"), scope.constant(other)
         if made is not None and values is not None:
             yield made, values
 
@@ -260,7 +261,7 @@ class ScaleBefore(Rule):
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
         data, weights = operand(node, 0), operand(node, 1)
-        scaling = scope.maker(data, "Mul", "Div")
+        scaling = scope.producer(data, "Mul", "Div")
         source, values = (None, None) if scaling is None else _stored_factor(scaling, scope)
         if data is None or weights is None or scaling is None or source is None or values is None:
             return None
@@ -268,8 +269,8 @@ class ScaleBefore(Rule):
         if not isinstance(found, Linear):
             return found
         if values.ndim and (scope.shape(source) is None or scope.shape(source) != scope.shape(data)):
-            return Refusal("what is scaled is broadcast first", {"shape": str(values.shape)}, (scaling,))
-        for read, title in ((data, "what is scaled is"), (weights, "the weights are")):
+            return Refusal("the scaled value is broadcast", {"shape": str(values.shape)}, (scaling,))
+        for read, title in ((data, "the scaled value is"), (weights, "the weights are")):
             if not scope.only_reader(read):
                 return Refusal(f"{title} read by more than one node", {"readers": len(scope.readers(read))}, (scaling,))
         factor = along_inputs(values, found, scope)
@@ -285,12 +286,12 @@ class ScaleBefore(Rule):
             inputs = [source, scope.store(node, wide.astype(found.dtype)), *node.inputs[2:]]
             scope.replace(node.outputs[0], scope.add(node, node.op_type, inputs, **kept(node)))
 
-        unwanted = "ONNX Runtime looks for a Gelu with this factor, which is faster" if is_gelu(scaling, scope) else ""
+        unwanted = "ONNX Runtime fuses a Gelu with this factor, which is faster" if is_gelu(scaling, scope) else ""
         return Proposal("one factor for each channel that is read", apply, (scaling,), scope.traffic(data), unwanted)
 
 
 def _stored_factor(scaling: ir.Node, scope: Scope) -> tuple[ir.Value | None, Array | None]:
-    """What a node scales, and by which stored numbers."""
+    """The value that a node scales, and the stored factors."""
     for data, other in operands(scaling):
         values = scope.constant(other)
         if values is not None:
@@ -299,7 +300,7 @@ def _stored_factor(scaling: ir.Node, scope: Scope) -> tuple[ir.Value | None, Arr
 
 
 def _unfit(found: Linear, factor: Array, shift: Array) -> Refusal | None:
-    """Why the type of a product does not hold its scaled weights or its shifted bias."""
+    """Why scaled weights or a shifted bias do not fit into the type of the product."""
     with np.errstate(all="ignore"):
         scaled = found.scaled(factor)
     return unfit("weights", scaled, found.dtype, found.weights, (found.node,)) or unfit_bias(
@@ -308,14 +309,14 @@ def _unfit(found: Linear, factor: Array, shift: Array) -> Refusal | None:
 
 
 class Padding(Rule):
-    """Zeros around the data of a convolution are its own padding."""
+    """Folds zero padding of the data into the convolution."""
 
     name = "rewrite.padding"
     operators = ("Conv",)
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        pad = scope.maker(operand(node, 0), "Pad")
+        pad = scope.producer(operand(node, 0), "Pad")
         weights = scope.shape(operand(node, 1))
         if pad is None or pad.inputs[0] is None or weights is None:
             return None
@@ -327,7 +328,7 @@ class Padding(Rule):
         if operand(pad, 2) is not None:
             known = scope.single(operand(pad, 2))
             if known is None:
-                return Refusal("what it pads with is computed", {"value": "computed"}, (pad,))
+                return Refusal("the padded value is computed", {"value": "computed"}, (pad,))
             filling = known
         if filling != 0:
             return Refusal("it does not pad with zeros", {"value": str(filling)}, (pad,))
@@ -338,10 +339,10 @@ class Padding(Rule):
         if operand(pad, 3) is not None:
             named = scope.integers(pad, "axes", 3)
             if named is None:
-                return Refusal("which axes it pads is computed", {"axes": "computed"}, (pad,))
+                return Refusal("the padded axes are computed", {"axes": "computed"}, (pad,))
             axes = [axis % rank for axis in named]
         if pads is None or len(pads) != 2 * len(axes):
-            return Refusal("how much it pads is computed", {"pads": "computed"}, (pad,))
+            return Refusal("the pads are computed", {"pads": "computed"}, (pad,))
         before, after = dict.fromkeys(range(rank), 0), dict.fromkeys(range(rank), 0)
         before.update(zip(axes, pads[: len(axes)], strict=True))
         after.update(zip(axes, pads[len(axes) :], strict=True))
@@ -349,7 +350,7 @@ class Padding(Rule):
             return Refusal("it crops, or pads images or channels", {"pads": str(pads)}, (pad,))
         if not scope.only_reader(pad.outputs[0]):
             return Refusal(
-                "what is padded is read elsewhere too", {"readers": len(scope.readers(pad.outputs[0]))}, (pad,)
+                "the padded value has other readers", {"readers": len(scope.readers(pad.outputs[0]))}, (pad,)
             )
         own = [int(number) for number in attribute(node, "pads", [0] * (2 * (rank - 2)))]
         spatial = range(2, rank)
@@ -365,7 +366,7 @@ class Padding(Rule):
 
 
 class Gemm(Rule):
-    """A product of matrices and what is added to it are one Gemm."""
+    """A matrix product and an addition are one Gemm."""
 
     name = "rewrite.gemm"
     operators = ("Add",)
@@ -373,7 +374,7 @@ class Gemm(Rule):
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
         for data, other in ((0, 1), (1, 0)):
-            made, added = scope.maker(operand(node, data), "MatMul"), operand(node, other)
+            made, added = scope.producer(operand(node, data), "MatMul"), operand(node, other)
             values = scope.constant(added)
             if made is None or values is None:
                 continue

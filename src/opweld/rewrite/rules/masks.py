@@ -1,6 +1,6 @@
-"""What is added to scores, as attention operators want it: one value of four axes, with queries and keys in it.
+"""Masks in the form that attention operators need: one addend of four axes, the last two of queries and keys.
 
-Masks are the same for all attentions of most models: what one made, the next one reads."""
+Masks are shared by all attentions of most models: nodes created for one are reused for the next."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ REDUCED_BY_INPUT = 18
 _LOWEST = {DType.F32: float(np.finfo(np.float32).min), DType.F64: float(np.finfo(np.float64).min)}
 
 Lengths = Sequence[tuple[ir.Value, int]]
-"""For queries and keys a value and the axis of it that they lie along."""
+"""For queries and keys, a value and its axis that indexes them."""
 
 
 def of_four(value: ir.Value, scope: Scope) -> tuple[Dim, ...]:
-    """The shape of a value as of four axes."""
+    """The shape of a value, extended to four axes."""
     shape = scope.shape(value) or ()
     return (ONE,) * (4 - len(shape)) + shape
 
 
 def total(masks: Sequence[Mask], near: ir.Node, scope: Scope) -> ir.Value | None:
-    """The sum of all masks; None where there is none."""
+    """The sum of all masks; None if there are none."""
     whole: ir.Value | None = None
     for mask in masks:
         value = _scaled(mask, near, scope) if mask.filled is None else _filled(mask, mask.filled, near, scope)
@@ -46,7 +46,7 @@ def total(masks: Sequence[Mask], near: ir.Node, scope: Scope) -> ir.Value | None
 
 
 def seen(mask: ir.Value, near: ir.Node, scope: Scope) -> tuple[ir.Value, ir.Value]:
-    """A mask with 0 in the place of rows of -inf alone; and which rows are not, as a condition whose last axis is 1."""
+    """A mask with 0 in rows of only -inf; and a condition, with last axis 1, that is true for all other rows."""
     shape = scope.shape(mask) or ()
     rows = (*shape[:-1], ONE)
     best = _made("ReduceMax", mask, rows, scope)
@@ -68,12 +68,12 @@ def seen(mask: ir.Value, near: ir.Node, scope: Scope) -> tuple[ir.Value, ir.Valu
 
 
 def raised(mask: ir.Value, near: ir.Node, scope: Scope) -> ir.Value:
-    """A mask with half of the lowest number in its place, which is as far from any score: ONNX Runtime's Attention
-    takes rows of the lowest number alone for rows of -inf, whose result is 0 and not the mean."""
+    """A mask with half of the lowest number in its place, which masks as well: ONNX Runtime's Attention treats rows of
+    only the lowest number as rows of only -inf, whose result is 0 and not the mean."""
     lowest, shape = _lowest(near, scope), scope.shape(mask) or ()
     if lowest is None or not _may_be(mask, lowest, scope):
         return mask
-    chosen = scope.maker(mask, "Where")
+    chosen = scope.producer(mask, "Where")
     sides = [] if chosen is None else [scope.single(side) for side in chosen.inputs[1:]]
     numbers = [lowest / 2 if side == lowest else side for side in sides if side is not None]
     if chosen is not None and chosen.inputs[0] is not None and len(numbers) == len(sides):
@@ -88,8 +88,8 @@ def raised(mask: ir.Value, near: ir.Node, scope: Scope) -> ir.Value:
 
 
 def _may_be(value: ir.Value | None, number: float, scope: Scope) -> bool:
-    """Whether some element of a value may be a number, for all that is known."""
-    known, node = scope.constant(value), scope.maker(value, "Where", "Expand", "Unsqueeze", "Reshape")
+    """Whether a value is not known to be -inf everywhere."""
+    known, node = scope.constant(value), scope.producer(value, "Where", "Expand", "Unsqueeze", "Reshape")
     if known is not None:
         return bool((known == number).any())
     if node is None:
@@ -99,7 +99,7 @@ def _may_be(value: ir.Value | None, number: float, scope: Scope) -> bool:
 
 
 def raised_alone(masks: Sequence[Mask], near: ir.Node, scope: Scope) -> Sequence[Mask]:
-    """As `raised`, of what is filled in where nothing is added to it."""
+    """As `raised`, for scores filled with a number."""
     lowest = _lowest(near, scope)
     if lowest is None or len(masks) != 1 or masks[0].filled is None or not math.isfinite(masks[0].filled):
         return masks
@@ -107,13 +107,13 @@ def raised_alone(masks: Sequence[Mask], near: ir.Node, scope: Scope) -> Sequence
 
 
 def _lowest(near: ir.Node, scope: Scope) -> float | None:
-    """The lowest number, of types in which half of it is as far from any score."""
+    """The lowest finite number, for types in which half of it masks as well."""
     fact = scope.fact(near.outputs[0])
     return _LOWEST.get(DType.F32 if fact is None else fact.dtype)
 
 
 def without_heads(value: ir.Value, near: ir.Node, scope: Scope) -> ir.Value:
-    """[batch, 1, queries, 1] as [batch, queries, 1]; fewer axes stay."""
+    """[batch, 1, queries, 1] as [batch, queries, 1]; lower ranks are unchanged."""
     shape = scope.shape(value) or ()
     if len(shape) < 4:
         return value
@@ -150,7 +150,7 @@ def expanded(mask: ir.Value, scores: Sequence[Dim], lengths: Lengths, near: ir.N
 
 
 def _made(operator: str, source: ir.Value, shape: Sequence[Dim], scope: Scope, *numbers: float) -> ir.Value | None:
-    """The result of this shape that a node made of a value, and of numbers, for another attention."""
+    """The result, of this shape, of the same node with the same operands, created for another attention."""
     for reader in scope.readers(source):
         fresh = reader in scope.added and reader.op_type == operator and operand(reader, 0) is source
         same = not numbers or [scope.single(value) for value in reader.inputs[1:]] == list(numbers)
@@ -160,7 +160,7 @@ def _made(operator: str, source: ir.Value, shape: Sequence[Dim], scope: Scope, *
 
 
 def _scaled(mask: Mask, near: ir.Node, scope: Scope) -> ir.Value:
-    """A value as what it adds."""
+    """A value as an addend."""
     if mask.factor == 1:
         return mask.value
     factor, shape = _rounded(mask.factor, near, scope), scope.shape(mask.value) or ()
@@ -171,7 +171,7 @@ def _scaled(mask: Mask, near: ir.Node, scope: Scope) -> ir.Value:
 
 
 def _filled(mask: Mask, filled: float, near: ir.Node, scope: Scope) -> ir.Value:
-    """A condition as what it adds."""
+    """A condition as an addend."""
     sides = (filled, 0.0) if mask.where else (0.0, filled)
     return _chosen(mask.value, sides, scope.shape(mask.value) or (), near, scope)
 

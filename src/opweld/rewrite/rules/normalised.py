@@ -1,9 +1,9 @@
-"""Rows that are normalised, however it is written: by their mean and variance, or by their mean square alone.
+"""Matches normalisations of rows: by their mean and variance, or by their mean square alone.
 
     centred: (x - mean(x)) / sqrt(mean((x - mean(x)) ** 2) + epsilon) * scale + bias
     else:    x / sqrt(mean(x ** 2) + epsilon) * scale + bias
 
-A scale and a bias lie along the axes that the means are over; numbers may stand anywhere in the product."""
+Scale and bias vary along the axes of the means; constant factors may be anywhere in the product."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from opweld.tensor.dim import ONE
 
 @dataclass(frozen=True)
 class Normalised:
-    """A normalisation along the axes from `axis` on, with a factor besides its scale; `nodes` compute it, the last one
-    first."""
+    """A normalisation along the axes from `axis` on, with a factor in addition to its scale; `nodes` compute it, the
+    last one first."""
 
     x: ir.Value
     axis: int
@@ -37,7 +37,7 @@ class Normalised:
 
 @dataclass(frozen=True)
 class NearlyNormalised(Refusal):
-    """Why something that has the form of a normalisation, centred or not, is none of ONNX's."""
+    """Why something that has the form of a normalisation, centred or not, is not one of ONNX's."""
 
     centred: bool = False
 
@@ -46,30 +46,30 @@ Found = Normalised | NearlyNormalised | None
 
 
 def normalised(node: ir.Node, scope: Scope) -> Found:
-    """What a node normalises, where it is the last one that does something to it."""
+    """The normalisation that ends at a node, if it is the last one of it."""
     if node.op_type != "Add":
         return _scaled(node, scope)
     for inner, other in ((0, 1), (1, 0)):
         value, added = operand(node, inner), operand(node, other)
         if value is None or added is None or not scope.only_reader(value):
             continue
-        maker = scope.maker(value, "Mul", "Div")
-        found = None if maker is None else _scaled(maker, scope)
+        producer = scope.producer(value, "Mul", "Div")
+        found = None if producer is None else _scaled(producer, scope)
         if isinstance(found, Normalised) and _fits(added, found.x, found.axis, scope):
             return replace(found, bias=added, nodes=(node, *found.nodes))
     return _distributed(node, scope)
 
 
 def _distributed(node: ir.Node, scope: Scope) -> Found:
-    """x * k + (bias - mean * k) where k is a scale by the root: TensorFlow's batch normalisation, of rows."""
+    """x * k + (bias - mean * k) where k is the scale divided by the root: TensorFlow's batch normalisation, of rows."""
     for first, second in ((0, 1), (1, 0)):
-        data, rest = scope.maker(operand(node, first), "Mul"), scope.maker(operand(node, second), "Sub")
-        shift = None if rest is None else scope.maker(operand(rest, 1), "Mul")
+        data, rest = scope.producer(operand(node, first), "Mul"), scope.producer(operand(node, second), "Sub")
+        shift = None if rest is None else scope.producer(operand(rest, 1), "Mul")
         bias = None if rest is None else operand(rest, 0)
         if data is None or rest is None or shift is None or bias is None:
             continue
         for factor in data.inputs:
-            inner = None if factor not in shift.inputs else quotient_of(scope.maker(factor, "Mul", "Div"), scope)
+            inner = None if factor not in shift.inputs else quotient_of(scope.producer(factor, "Mul", "Div"), scope)
             centre = None if inner is None else _centre(inner.radicand, scope)
             x, mean = (_other(product, factor) for product in (data, shift))
             if inner is None or centre is None or x is not operand(centre, 0) or mean is not operand(centre, 1):
@@ -84,11 +84,11 @@ def _distributed(node: ir.Node, scope: Scope) -> Found:
 
 
 def _centre(radicand: ir.Value, scope: Scope) -> ir.Node | None:
-    """The difference the mean of whose square a root is taken of."""
-    for value, _ in sum_with(scope.maker(radicand, "Add"), scope):
+    """The difference whose mean square is under a root."""
+    for value, _ in sum_with(scope.producer(radicand, "Add"), scope):
         variance = mean_of(value, scope)
         if variance is not None:
-            return scope.maker(square_of(variance.source, scope), "Sub")
+            return scope.producer(square_of(variance.source, scope), "Sub")
     return None
 
 
@@ -105,8 +105,8 @@ def _scaled(node: ir.Node, scope: Scope) -> Found:
         return None
     product = product_of(node, scope)
     for factor in product.factors:
-        cast = scope.maker(factor, "Cast") if scope.only_reader(factor) else None
-        inner = None if cast is None else quotient_of(scope.maker(operand(cast, 0), "Mul", "Div"), scope)
+        cast = scope.producer(factor, "Cast") if scope.only_reader(factor) else None
+        inner = None if cast is None else quotient_of(scope.producer(operand(cast, 0), "Mul", "Div"), scope)
         found = None if inner is None else _from_quotient(inner, scope)
         if cast is None or not isinstance(found, Normalised):
             continue
@@ -125,9 +125,9 @@ def _uncast(
     outer: tuple[ir.Node, ...],
     scope: Scope,
 ) -> Found:
-    """The normalisation of a value in its own type, which is computed in float32 and cast back before it is scaled."""
+    """The normalisation of a value in its own type, which is computed in float32 and cast back before the scale."""
     nodes = (*outer, cast, *found.nodes)
-    before = scope.maker(found.x, "Cast")
+    before = scope.producer(found.x, "Cast")
     source = None if before is None else operand(before, 0)
     own, between, after = dtype_of(source, scope), dtype_of(found.x, scope), cast_type(cast)
 
@@ -146,7 +146,7 @@ def _uncast(
 
 
 def _from_quotient(quotient: Quotient, scope: Scope) -> Found:
-    added = scope.maker(quotient.radicand, "Add")
+    added = scope.producer(quotient.radicand, "Add")
     for value, epsilon in sum_with(added, scope):
         variance = mean_of(value, scope)
         base = None if variance is None else square_of(variance.source, scope)
@@ -165,9 +165,9 @@ def _from_quotient(quotient: Quotient, scope: Scope) -> Found:
 def _rows(
     quotient: Quotient, base: ir.Value, variance: Reduced, epsilon: float, inside: tuple[ir.Node, ...], scope: Scope
 ) -> Found:
-    """A value divided by the root of its mean square; what it was before its mean was subtracted, where it was."""
+    """A value divided by the root of its mean square, and the value before its mean was subtracted, if it was."""
     x, nodes = base, (*quotient.nodes, *inside)
-    centre = scope.maker(base, "Sub")
+    centre = scope.producer(base, "Sub")
     mean = None if centre is None else mean_of(operand(centre, 1), scope)
     centred = centre is not None and mean is not None and mean.source is centre.inputs[0]
     if centred and centre is not None and mean is not None:
@@ -188,7 +188,7 @@ def _rows(
 
 
 def _without_number(quotient: Quotient, added: ir.Node | None, scope: Scope) -> Found:
-    """A near miss where what is added to a mean square is not one number."""
+    """A near miss where epsilon is not one number."""
     if added is None:
         return None
     for value, other in (added.inputs, added.inputs[::-1]):
@@ -196,7 +196,7 @@ def _without_number(quotient: Quotient, added: ir.Node | None, scope: Scope) -> 
         base = None if mean is None else square_of(mean.source, scope)
         if mean is None or other is None or base is None or base not in quotient.factors:
             continue
-        nodes, centred = (*quotient.nodes, added, *mean.nodes), scope.maker(base, "Sub") is not None
+        nodes, centred = (*quotient.nodes, added, *mean.nodes), scope.producer(base, "Sub") is not None
         number = scope.single(other)
         if number is not None and number < 0:
             return NearlyNormalised("epsilon is negative", {"epsilon": str(number)}, nodes, centred)
@@ -205,8 +205,8 @@ def _without_number(quotient: Quotient, added: ir.Node | None, scope: Scope) -> 
 
 
 def square_of(value: ir.Value | None, scope: Scope) -> ir.Value | None:
-    """What a value is the square of; None where it is no square."""
-    node = scope.maker(value, "Mul", "Pow")
+    """The operand of a square; None if a value is not a square."""
+    node = scope.producer(value, "Mul", "Pow")
     if node is None:
         return None
     if node.op_type == "Mul":
@@ -216,7 +216,7 @@ def square_of(value: ir.Value | None, scope: Scope) -> ir.Value | None:
 
 def _equal(value: ir.Value, other: ir.Value, scope: Scope) -> bool:
     """Whether two values are the same, or the same difference."""
-    first, second = scope.maker(value, "Sub"), scope.maker(other, "Sub")
+    first, second = scope.producer(value, "Sub"), scope.producer(other, "Sub")
     if value is other:
         return True
     if first is None or second is None or first.inputs[0] is not second.inputs[0]:
@@ -236,7 +236,7 @@ def _equal(value: ir.Value, other: ir.Value, scope: Scope) -> bool:
 
 
 def _fits(value: ir.Value, x: ir.Value, axis: int, scope: Scope) -> bool:
-    """Whether a value has a number for each place of a row, the same for all rows."""
+    """Whether a value has a number for each element of a row, the same for all rows."""
     shape, whole = scope.shape(value), scope.shape(x)
     if shape is None or whole is None or len(shape) > len(whole):
         return False

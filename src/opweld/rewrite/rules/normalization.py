@@ -1,6 +1,6 @@
-"""Normalisations of rows as the one node that the model's opset, or the runtime it is for, has for them.
+"""Replaces written-out normalisations of rows by one node of the model's opset or of the target runtime.
 
-Sums are in the order of the runtime's own kernel: results differ by roundings of float32."""
+Sums are in the order of the runtime's kernel: results differ by rounding in float32."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from opweld.rewrite.scope import Scope, attribute, operand
 from opweld.tensor.dim import ONE
 
 SMALL = 256
-"""Bytes of ones that are stored where a scale is absent: fewer than the nodes take that go."""
+"""Bytes up to which ones are stored where a scale is absent: fewer than the removed nodes take."""
 
 _OPERATORS = {"LayerNormalization": True, "RMSNormalization": False}
 """Whether the mean is subtracted."""
 
 
 class _Normalization(Rule):
-    """A normalisation that is written out, centred or not, from opset `since` on as `operator`."""
+    """A written-out normalisation, centred or not, from opset `since` on as `operator`."""
 
     operators = ("Add", "Mul", "Div")
     formula = True
@@ -44,7 +44,7 @@ class _Normalization(Rule):
         output, inner = node.outputs[0], found.nodes[1:]
         if scope.opset < self.since:
             failed = {"opset": scope.opset, "needed": self.since}
-            return Refusal(f"{self.operator} came with opset {self.since}", failed, inner)
+            return Refusal(f"{self.operator} exists since opset {self.since}", failed, inner)
 
         def apply() -> None:
             inputs = [found.x, parameter(found.scale, found, node, scope)]
@@ -72,10 +72,10 @@ class RmsNormalization(_Normalization):
 
 
 def _largest(node: ir.Node, scope: Scope) -> Found:
-    """What a node normalises; None where a node after it only scales or shifts that, and is to be asked instead."""
+    """What a node normalises; None if a later node only scales or shifts that, and will match instead."""
     found = normalised(node, scope)
     if found is None or (node.op_type == "Add" and not found.centred):
-        return None  # what has no mean has no bias: the scaled rows are asked, and the sum stays
+        return None  # without a mean there is no bias: the scaled rows match, and the sum remains
     reader = _only_reader(node, scope)
     if reader is not None and reader.op_type == "Cast":
         reader = _only_reader(reader, scope)  # a scale may come after it
@@ -86,7 +86,7 @@ def _largest(node: ir.Node, scope: Scope) -> Found:
 
 
 def _only_reader(node: ir.Node, scope: Scope) -> ir.Node | None:
-    """The one node, of ONNX's own, that reads the first output of a node."""
+    """The one node, of ONNX's own, that reads the first output of a node, if it is the only reader."""
     readers = scope.readers(node.outputs[0])
     if len(readers) != 1 or not scope.only_reader(node.outputs[0]):
         return None
@@ -95,13 +95,13 @@ def _only_reader(node: ir.Node, scope: Scope) -> ir.Node | None:
 
 
 def _unwritable(found: Normalised, scope: Scope) -> Refusal | None:
-    """Why no node can say it: its type, or parameters that are computed but would have to be stored."""
+    """Why no operator can express it: its type, or parameters that are computed but would have to be stored."""
     fact, shape = scope.fact(found.nodes[0].outputs[0]), scope.shape(found.x)
     if fact is None or not fact.dtype.is_float or shape is None or fact.shape != shape:
         return Refusal("its type and size are not certain", {"value": found.x.name or ""}, found.nodes[1:])
     if found.scale is not None and found.number != 1 and scope.constant(found.scale) is None:
         failed = {"scale": found.scale.name or "", "number": str(found.number)}
-        return Refusal("the scale is computed, and so is a number besides", failed, found.nodes[1:])
+        return Refusal("the scale is computed, and there is another computed factor", failed, found.nodes[1:])
     if found.scale is None and any(dim.constant is None for dim in shape[found.axis :]):
         failed = {"shape": "x".join(map(str, shape[found.axis :]))}
         return Refusal("there is no scale, and no known number of ones", failed, found.nodes[1:])
@@ -109,7 +109,7 @@ def _unwritable(found: Normalised, scope: Scope) -> Refusal | None:
 
 
 def parameter(value: ir.Value | None, found: Normalised, near: ir.Node, scope: Scope) -> ir.Value:
-    """A scale or bias [row...], times the number of the normalisation; ones where there is none."""
+    """A scale or bias [row...], times the factor of the normalisation; ones if absent."""
     row = [dim.constant or 0 for dim in (scope.shape(found.x) or ())[found.axis :]]
     fact = scope.fact(found.x)
     stored = scope.constant(value)
@@ -126,10 +126,10 @@ def parameter(value: ir.Value | None, found: Normalised, near: ir.Node, scope: S
 
 
 class SkipNormalization(Rule):
-    """The normalisation of a sum, which ONNX Runtime computes with it: rows of the last axis, scaled by what is stored.
+    """The normalisation of a sum, fused in ONNX Runtime: over the last axis, with stored scale.
 
-    What else reads the sum gets it from the same node. Where there is an operator for the normalisation alone, the
-    kernel for both takes longer on CPUs than the two (ONNX Runtime 1.31: 3 to 5 times with a mean, else to 1.3)."""
+    Other readers of the sum get it from the fused node. Where there is an operator for the normalisation alone, the
+    fused kernel takes longer on CPUs than two nodes (ONNX Runtime 1.31: 3 to 5 times with a mean, else up to 1.3)."""
 
     name = "rewrite.skip_normalization"
     operators = ("LayerNormalization", "RMSNormalization", "Add", "Mul", "Div")
@@ -141,7 +141,7 @@ class SkipNormalization(Rule):
         found = _written(node, scope) if node.op_type in _OPERATORS else _largest(node, scope)
         if not isinstance(found, Normalised):
             return None
-        added = scope.maker(found.x, "Add")
+        added = scope.producer(found.x, "Add")
         shape = scope.shape(found.x)
         if added is None or shape is None or any(scope.shape(side) != shape for side in added.inputs):
             return None
@@ -179,10 +179,10 @@ class SkipNormalization(Rule):
     def _sides(
         self, added: ir.Node, width: int | None, scope: Scope
     ) -> tuple[list[ir.Value | None], list[ir.Value | None]]:
-        """The two terms of a sum, and the bias of one of them, where that is a stored vector."""
+        """The two terms of a sum, and the bias of one of them, if it is a stored vector."""
         sides = list(added.inputs)
         for position, side in enumerate(sides):
-            inner = scope.maker(side, "Add") if side is not None and scope.only_reader(side) else None
+            inner = scope.producer(side, "Add") if side is not None and scope.only_reader(side) else None
             for data, bias in (inner.inputs, inner.inputs[::-1]) if inner is not None else ():
                 stored = scope.constant(bias)
                 if stored is not None and stored.shape == (width,) and scope.shape(data) == scope.shape(side):
@@ -192,7 +192,7 @@ class SkipNormalization(Rule):
 
 
 def _written(node: ir.Node, scope: Scope) -> Normalised | None:
-    """A node that normalises, as what it means; None where it gives more than that."""
+    """A node that normalises, as a normalisation; None if its other outputs are used."""
     x, scale = operand(node, 0), operand(node, 1)
     shape = scope.shape(x)
     if x is None or scale is None or not shape or any(other.uses() for other in node.outputs[1:]):
@@ -205,7 +205,7 @@ def _written(node: ir.Node, scope: Scope) -> Normalised | None:
 
 
 def _unskippable(found: Normalised, scope: Scope) -> Refusal | None:
-    """Why ONNX Runtime's node cannot say it."""
+    """Why ONNX Runtime's operator cannot express it."""
     shape, inner = scope.shape(found.x) or (), found.nodes[1:]
     if len(shape) not in (2, 3):
         return Refusal("the sum has not 2 or 3 axes", {"rank": len(shape)}, inner)

@@ -1,4 +1,4 @@
-"""Two nodes of which the second undoes the first, or does again what one could do at once."""
+"""Two nodes in a row of which the second undoes the first, or which one node can replace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opweld.rewrite.scope import Scope, attribute, kept, operand
 from opweld.tensor.dim import product
 
 _MOVES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-"""Operators that only lay out their elements anew, in the same order."""
+"""Reshape-like operators: the same elements in the same order."""
 
 _HOLDS: dict[ir.DataType, tuple[ir.DataType, ...]] = {
     ir.DataType.FLOAT16: (ir.DataType.FLOAT, ir.DataType.DOUBLE),
@@ -29,7 +29,7 @@ _HOLDS: dict[ir.DataType, tuple[ir.DataType, ...]] = {
     ir.DataType.INT8: (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.FLOAT, ir.DataType.DOUBLE),
     ir.DataType.INT32: (ir.DataType.INT64, ir.DataType.DOUBLE),
 }  # fmt: skip
-"""For each element type those that hold all its numbers."""
+"""For each element type, the types that represent all of its values."""
 
 
 class Transposes(Rule):
@@ -40,7 +40,7 @@ class Transposes(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        first = scope.maker(operand(node, 0), "Transpose")
+        first = scope.producer(operand(node, 0), "Transpose")
         if first is None or first.inputs[0] is None:
             return None
         source, outer, inner = first.inputs[0], attribute(node, "perm"), attribute(first, "perm")
@@ -59,15 +59,15 @@ class Transposes(Rule):
 
 
 class TransposedBatch(Rule):
-    """Transposed matrices whose other axes are laid out as one in between are a transposition of all axes."""
+    """Transposed matrices whose other axes are reshaped to one in between are a transposition of all axes."""
 
     name = "rewrite.transposed_batch"
     operators = ("Reshape",)
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        swap = scope.maker(operand(node, 0), "Transpose")
-        first = None if swap is None else scope.maker(operand(swap, 0), *_MOVES)
+        swap = scope.producer(operand(node, 0), "Transpose")
+        first = None if swap is None else scope.producer(operand(swap, 0), *_MOVES)
         source = None if first is None else operand(first, 0)
         if swap is None or first is None or source is None or not scope.only_reader(swap.outputs[0]):
             return None
@@ -90,14 +90,14 @@ class TransposedBatch(Rule):
 
 
 class Reshapes(Rule):
-    """A reshape of a reshape is a reshape of what was there first, or that itself."""
+    """A reshape of a reshape is a reshape of its input, or the input itself."""
 
     name = "rewrite.reshapes"
     operators = _MOVES
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        first = scope.maker(operand(node, 0), *_MOVES)
+        first = scope.producer(operand(node, 0), *_MOVES)
         if first is None or first.inputs[0] is None:
             return None
         source, output = first.inputs[0], node.outputs[0]
@@ -105,14 +105,14 @@ class Reshapes(Rule):
         if shape is None or scope.opset < SINCE:
             return None
         if shape == scope.shape(source):
-            return handed_on(node, source, scope, "the second gives the shape back that the first changed", first)
+            return handed_on(node, source, scope, "the second restores the shape that the first changed", first)
         sizes = [dim.constant for dim in shape]
         if sizes.count(None) > 1:
             return Refusal("more than one size is not known", {"shape": "x".join(map(str, shape))}, (first,))
         if 0 in sizes:
             return Refusal("it has no elements", {"shape": "x".join(map(str, shape))}, (first,))
         if not scope.only_reader(first.outputs[0]):
-            return None  # the first stays, and one reshape is as good as another
+            return None  # the first remains, and one reshape costs as much as another
         before = scope.shape(source)
         if None in sizes and (before is None or product(before) != product(shape)):
             return Refusal("the first may fail, which -1 would hide", {"shape": "x".join(map(str, shape))}, (first,))
@@ -132,7 +132,7 @@ class Casts(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        first = scope.maker(operand(node, 0), "Cast")
+        first = scope.producer(operand(node, 0), "Cast")
         if first is None or first.inputs[0] is None:
             return None
         source, output = first.inputs[0], node.outputs[0]
@@ -155,14 +155,14 @@ class Casts(Rule):
 
 
 class SplitConcat(Rule):
-    """Concat of all parts that a Split made, in their order along the same axis, is what was split."""
+    """Concat of all parts that a Split made, in their order along the same axis, is the value that was split."""
 
     name = "rewrite.split_concat"
     operators = ("Concat",)
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        split = scope.maker(operand(node, 0), "Split")
+        split = scope.producer(operand(node, 0), "Split")
         if split is None or split.inputs[0] is None or len(split.outputs) != len(node.inputs):
             return None
         if any(part is not made for part, made in zip(node.inputs, split.outputs, strict=True)):
@@ -184,7 +184,7 @@ class ConcatSlice(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        joined = scope.maker(operand(node, 0), "Concat")
+        joined = scope.producer(operand(node, 0), "Concat")
         if joined is None:
             return None
         shape, output = scope.shape(joined.outputs[0]), node.outputs[0]
@@ -203,4 +203,4 @@ class ConcatSlice(Rule):
             if (start, end) == (low, high) and scope.replaceable(output, part):
                 reason = "the slice is one of the parts that were joined"
                 return Proposal(reason, lambda part=part: scope.replace(output, part), (joined,), scope.traffic(output))
-        return Refusal("the slice is none of the parts that were joined", {"from": start, "to": end}, (joined,))
+        return Refusal("the slice is not one of the parts that were joined", {"from": start, "to": end}, (joined,))

@@ -1,7 +1,7 @@
-"""Convolutions of one value that look at it alike are one, whose channels are those of all: it is read once.
+"""Merges convolutions of one value with the same geometry into one, with the channels of all: the value is read once.
 
-ONNX Runtime computes an activation, a sum or a normalisation with the convolution before it. What is split in between
-is not, so that convolutions which are followed by such stay apart, unless all are followed by the same activation."""
+ONNX Runtime fuses an activation, a sum or a normalisation into the convolution before it, but not across a Split. So
+convolutions that such a node follows are not merged, unless the same activation follows all of them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from opweld.rewrite.scope import Scope, kept, operand, rule_name
 from opweld.tensor.dim import as_dim
 
 _ALIKE = ("Relu", "Sigmoid", "Tanh")
-"""Activations without attributes, of each element by itself."""
+"""Activations without attributes, element-wise."""
 
 _WITH = (*_ALIKE, "LeakyRelu", "Clip", "HardSigmoid", "HardSwish", "Add", "Sum", "BatchNormalization", "Mul")
-"""What a runtime computes with the convolution before it."""
+"""Operators that a runtime fuses into the convolution before them."""
 
 
 @dataclass(frozen=True)
 class _Arm:
-    """A convolution, and what follows it alone."""
+    """A convolution, and the node that alone reads its result."""
 
     product: Linear
     after: ir.Node | None
@@ -55,7 +55,7 @@ class ParallelConvolutions(Rule):
             return None
         arms = [arm for arm in (_arm(reader, own, scope) for reader in alike) if arm is not None]
         if len(arms) < 2 or arms[0].product.node is not node:
-            return None  # the first of them asks for all
+            return None  # matched at the first of them
         nodes = tuple(arm.product.node for arm in arms[1:])
         following = {None if arm.after is None else arm.after.op_type for arm in arms}
         fused = sorted(name for name in following if name in _WITH)

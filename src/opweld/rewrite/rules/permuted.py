@@ -1,7 +1,7 @@
-"""A node over operands whose axes lie in another order: which operators can be computed so, and how they are written.
+"""How a node is computed with permuted axes of its operands: which operators can be, and how they are written.
 
-An order says where axes go: axis a of what is written lies at order[a] of what is permuted. That is what a Transpose of
-this `perm` read."""
+In an order, axis a of the original is axis order[a] of the permuted value, as for a value that a Transpose of this
+`perm` reads."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from opweld.tensor.dim import ONE, Dim
 Order = tuple[int, ...]
 
 Write = Callable[[Sequence[ir.Value | None]], Sequence[ir.Value]]
-"""Adds the node over inputs of which the operands are permuted; returns its results."""
+"""Adds the node with permuted operands; returns its results."""
 
 
 @dataclass(frozen=True)
 class Permuted:
-    """How a node is written in another order.
+    """How a node is written with permuted axes.
 
     Attributes:
         operands: the positions of the inputs that are permuted.
         write: adds it.
-        results: whether its results are permuted; else they are the same in either order.
-        stored: tensors that are permuted now.
-        more: nodes that it takes beyond one.
-        product: whether a product becomes a convolution, or the other way round.
+        results: whether its results are permuted; else they are the same as before.
+        stored: stored tensors that are permuted at compile time.
+        more: additional nodes.
+        product: whether a product becomes a convolution, or vice versa.
     """
 
     operands: tuple[int, ...]
@@ -67,23 +67,23 @@ ONE_AXIS = 13
 
 
 def inverse(order: Order) -> Order:
-    """The order that turns back."""
+    """The inverse order."""
     return tuple(int(axis) for axis in np.argsort(order))
 
 
 def permuted_shape(shape: Sequence[Dim], order: Order) -> tuple[Dim, ...]:
-    """The shape of what is permuted."""
+    """The permuted shape."""
     return tuple(shape[axis] for axis in inverse(order))
 
 
 def keeps_elements(shape: Sequence[Dim], order: Order) -> bool:
-    """Whether what is permuted has its elements in the same order in memory: only axes of one element change places."""
+    """Whether a permutation keeps the order of elements in memory: it only moves axes of size 1."""
     moved = [order[axis] for axis, extent in enumerate(shape) if extent != ONE]
     return moved == sorted(moved)
 
 
 def permuted(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
-    """How a node is written where the axes of its operands, or results, lie in another order; None where it cannot."""
+    """How a node is written with permuted axes of its operands or results; None if it cannot be."""
     if node.domain not in ("", "ai.onnx"):
         return None
     ranks = [len(shape) if (shape := scope.shape(value)) is not None else -1 for value in node.outputs[:1]]
@@ -122,7 +122,7 @@ def _same(node: ir.Node, scope: Scope) -> Permuted:
 
 
 def _combined(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
-    """Operands of as many axes are permuted, stored ones now; single numbers are what they are."""
+    """Operands of full rank are permuted, stored ones at compile time; single numbers are unchanged."""
     whole = scope.shape(node.outputs[0])
     if whole is None or len(whole) != len(order) or scope.opset < BY_NUMPY:
         return None
@@ -156,7 +156,7 @@ def _with_stored(
     turn: Callable[[Array], Array],
     scope: Scope,
 ) -> Sequence[ir.Value | None]:
-    """The inputs of a node, with the stored ones among them permuted now."""
+    """The inputs of a node, with the stored ones among them permuted at compile time."""
     read = list(inputs)
     for position, value in stored.items():
         known = scope.constant(value)
@@ -166,8 +166,8 @@ def _with_stored(
 
 
 def _turned_operand(array: Array, order: Order) -> Array:
-    """What is broadcast against something, for what is broadcast against that permuted; without axes it does not
-    need."""
+    """A value that broadcasts against another, reshaped to broadcast against the permuted one, without unneeded
+    axes."""
     if array.size == 1:
         return array
     wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(inverse(order))
@@ -177,7 +177,7 @@ def _turned_operand(array: Array, order: Order) -> Array:
 
 
 def _axis(default: int, since: int = 0) -> Callable[[ir.Node, Order, Scope], Permuted | None]:
-    """Operators along one axis, which an attribute says."""
+    """Operators along the axis of an attribute."""
 
     def check(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
         if scope.opset < since:
@@ -290,7 +290,7 @@ def _cut(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
 
 
 def _pooled(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
-    """The mean over all axes but the first two, which ReduceMean takes wherever they lie."""
+    """The mean over all axes but the first two, as a ReduceMean over the permuted axes."""
     operator = "ReduceMean" if node.op_type == "GlobalAveragePool" else "ReduceMax"
     moved = sorted(order[2:])
 
@@ -307,7 +307,7 @@ REDUCED_BY_INPUT = 18
 
 
 def _normalised(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
-    """Rows of the last axes, where those stay."""
+    """Operators on rows of the last axes, if those keep their positions."""
     axis = int(attribute(node, "axis", -1)) % len(order)
     if any(order[at] != at for at in range(axis, len(order))) or any(value.uses() for value in node.outputs[1:]):
         return None
@@ -315,7 +315,8 @@ def _normalised(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
 
 
 def _product(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
-    """Matrices, whose axes stay; or rows by a stored matrix, of which the last does."""
+    """Matrix products whose matrix axes keep their positions; or products of rows by a stored matrix, whose last axis
+    does."""
     left, right = (scope.shape(operand(node, position)) for position in (0, 1))
     if left is None or right is None or order[-1] != len(order) - 1:
         return None
@@ -327,7 +328,7 @@ def _product(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
 
 
 def _laid_out(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
-    """What only lays out elements anew may read them permuted, or give them permuted, where they keep their order."""
+    """A reshape may have a permuted input or result if the order of elements stays the same."""
     before, after = scope.shape(node.inputs[0]), scope.shape(node.outputs[0])
     if before is None or after is None or scope.constant(node.inputs[0]) is not None or scope.opset < SINCE:
         return None
@@ -363,4 +364,4 @@ ALONG: dict[str, Callable[[ir.Node, Order, Scope], Permuted | None]] = {
     "Softmax": _axis(-1, since=ONE_AXIS),
     "Split": _axis(0),
 }
-"""Operators that name axes: how they are written where those lie elsewhere."""
+"""Operators that name axes: how they are written with permuted axes."""

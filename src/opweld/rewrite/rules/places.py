@@ -1,4 +1,4 @@
-"""A convolution that has one place to look at is a product of matrices: the layer after a global pool."""
+"""A convolution with a single output position is a matrix product: the layer after a global pool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CERTAIN = {"group": 1, "auto_pad": "NOTSET"}
 
 
 class OnePlace(Rule):
-    """A Conv over all places at once, whose result is laid out as rows then, is a Gemm of rows."""
+    """A Conv whose kernel covers its input, followed by a reshape to rows, is a Gemm of rows."""
 
     name = "rewrite.one_place"
     operators = ("Conv",)
@@ -36,8 +36,8 @@ class OnePlace(Rule):
             return Refusal("the weights are computed", {"weights": (operand(node, 1) or data).name or ""})
         between, last = _until_laid_out(node, scope)
         if last is None or scope.shape(last.outputs[0]) != after[:2]:
-            # One lays out the rows before, one their results after; a convolution needs neither.
-            return Refusal("its result is not laid out as rows", {"nodes": 3, "now": 1}, between)
+            # A Gemm would need a reshape before and one after it.
+            return Refusal("its result is not reshaped to rows", {"nodes": 3, "now": 1}, between)
         if not scope.only_reader(node.inputs[1] or data):
             return Refusal(
                 "the weights are read by more than one node", {"weights": (node.inputs[1] or data).name or ""}
@@ -47,11 +47,11 @@ class OnePlace(Rule):
         def apply() -> None:
             _apply(node, between, last, rows, weights, bias, after[:2], scope)
 
-        return Proposal("there is one place", apply, (*between, last))
+        return Proposal("there is one output position", apply, (*between, last))
 
 
 def _until_laid_out(node: ir.Node, scope: Scope) -> tuple[tuple[ir.Node, ...], ir.Node | None]:
-    """What computes each element of a result by itself, one after the other, and the node that lays it out anew."""
+    """The element-wise nodes after a result, and the reshape after them."""
     between: list[ir.Node] = []
     value = node.outputs[0]
     while scope.only_reader(value):
@@ -68,9 +68,9 @@ def _until_laid_out(node: ir.Node, scope: Scope) -> tuple[tuple[ir.Node, ...], i
 
 
 def _rows(data: ir.Value, shape: Sequence[Dim], scope: Scope) -> ir.Value | None:
-    """What was laid out as it is, where it was rows before; else None."""
-    maker = scope.maker(data, *RESHAPES)
-    source = None if maker is None else maker.inputs[0]
+    """The rows that a value is a reshape of; else None."""
+    producer = scope.producer(data, *RESHAPES)
+    source = None if producer is None else producer.inputs[0]
     known = scope.shape(source)
     if source is None or known is None or len(known) != 2 or known[0] != shape[0]:
         return None
@@ -90,10 +90,10 @@ def _apply(
     flat = weights.reshape(weights.shape[0], -1)
     if rows is None:
         source = node.inputs[0]
-        while maker := scope.maker(source, *UNARY):
-            source = maker.inputs[0]
-        if before := scope.maker(source, "Conv"):
-            scope.touch(before)  # its result is laid out as rows from now on
+        while producer := scope.producer(source, *UNARY):
+            source = producer.inputs[0]
+        if before := scope.producer(source, "Conv"):
+            scope.touch(before)  # its result is rows from now on
         rows = scope.add(node, "Flatten", [node.inputs[0]], axis=1)
         known = scope.shape(node.inputs[0])
         assert known is not None

@@ -1,4 +1,4 @@
-"""A product of rows and a convolution of single places are one thing, in two orders of axes."""
+"""A product of rows and a pointwise convolution are the same, with axes in different orders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opweld.rewrite.scope import Scope, attribute, operand
 
 
 def permuted_product(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
-    """How a MatMul is written over channels that come second, or a Conv over channels that come last."""
+    """A MatMul written for channels-first data, or a Conv written for channels-last data."""
     if node.domain not in ("", "ai.onnx") or not 3 <= len(order) <= 5:
         return None
     last = (0, *range(2, len(order)), 1)
@@ -55,7 +55,7 @@ def _rows(node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
 
 
 def single_places(node: ir.Node, scope: Scope) -> bool:
-    """Whether each result of a Conv is a product of all channels of one place."""
+    """Whether a Conv is pointwise, without groups."""
     kernel = scope.shape(operand(node, 1))
     if kernel is None or any(extent.constant != 1 for extent in kernel[2:]):
         return False

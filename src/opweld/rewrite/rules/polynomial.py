@@ -1,4 +1,4 @@
-"""A polynomial in one value, however it is written: `c * (x + 0.04 * x ** 3)`, `x * c * (1 + 0.04 * x * x)`, ..."""
+"""A polynomial in one value, in any written form: `c * (x + 0.04 * x ** 3)`, `x * c * (1 + 0.04 * x * x)`, ..."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opweld.rewrite.rules.product import is_scalar
 from opweld.rewrite.scope import Scope, operand
 
 DEGREE = 4
-"""Of polynomials that are followed."""
+"""The highest degree that is matched."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Polynomial:
 
 
 def polynomial_of(value: ir.Value | None, x: ir.Value, scope: Scope) -> Polynomial | None:
-    """A value as a polynomial in x; None where it is none of a small degree."""
+    """A value as a polynomial in x; None if it is not one of small degree."""
     if value is x:
         return Polynomial({1: 1.0})
     number = scope.single(value) if is_scalar(value) else None
     if number is not None:
         return Polynomial({0: number})
-    node = scope.maker(value, "Add", "Sub", "Mul", "Pow")
+    node = scope.producer(value, "Add", "Sub", "Mul", "Pow")
     first = None if node is None else polynomial_of(node.inputs[0], x, scope)
     if node is None or first is None:
         return None

@@ -1,6 +1,6 @@
-"""A product with one inverse root in it, however it is written: `x / sqrt(v)`, `x * (1 / sqrt(v))`, `v ** -0.5 * x`.
+"""A product with one inverse root in it, in any written form: `x / sqrt(v)`, `x * (1 / sqrt(v))`, `v ** -0.5 * x`.
 
-Like `product.py`, of which it is the form with roots: who exported it, and where the numbers stand, does not matter."""
+The form of `product.py` with roots, also independent of the exporter and of where constant factors are."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Quotient:
 
 
 def quotient_of(node: ir.Node | None, scope: Scope) -> Quotient | None:
-    """The quotient that a Mul or Div computes. Products inside of it are those that nothing else reads; its root may
-    be read elsewhere, which is for the caller to see."""
+    """The quotient that a Mul or Div computes. Inner products must have no other readers; its root may have some, which
+    the caller checks."""
     if node is None or node.op_type not in ("Mul", "Div"):
         return None
     number, powers, nodes = 1.0, list[tuple[ir.Value, float]](), list[ir.Node]()
@@ -36,11 +36,11 @@ def quotient_of(node: ir.Node | None, scope: Scope) -> Quotient | None:
         for value, own in _parts(inner, scope):
             power = own * exponent
             single = scope.single(value) if is_scalar(value) else None
-            maker = scope.maker(value, "Mul", "Div", "Sqrt", "Reciprocal", "Pow")
+            producer = scope.producer(value, "Mul", "Div", "Sqrt", "Reciprocal", "Pow")
             if single is not None and (single > 0 or power == 1):
                 number *= single**power
-            elif maker is not None and _opens(maker, power, scope):
-                pending.append((maker, power))
+            elif producer is not None and _opens(producer, power, scope):
+                pending.append((producer, power))
             else:
                 powers.append((value, power))
     roots = [value for value, power in powers if power == -0.5]
@@ -51,7 +51,7 @@ def quotient_of(node: ir.Node | None, scope: Scope) -> Quotient | None:
 
 
 def _parts(node: ir.Node, scope: Scope) -> Sequence[tuple[ir.Value, float]]:
-    """What a node multiplies, with exponents; nothing where it is no product of powers."""
+    """The factors of a node with exponents; nothing if it is not a product of powers."""
     first, second = operand(node, 0), operand(node, 1)
     if first is None:
         return ()
@@ -66,7 +66,7 @@ def _parts(node: ir.Node, scope: Scope) -> Sequence[tuple[ir.Value, float]]:
 
 
 def _opens(node: ir.Node, power: float, scope: Scope) -> bool:
-    """Whether a factor is written as what its node computes it from."""
+    """Whether a factor is replaced by the operands of its node."""
     if node.op_type == "Mul" or (node.op_type == "Div" and not is_scalar(operand(node, 0))):
-        return abs(power) == 1 and scope.only_reader(node.outputs[0])  # the root of a product is no product of roots
+        return abs(power) == 1 and scope.only_reader(node.outputs[0])  # the root of a product is not a product of roots
     return abs(power) in (0.5, 1) and len(_parts(node, scope)) > 0

@@ -1,4 +1,4 @@
-"""A value reduced over known axes, which stay as ones: of a mean or a sum, what is under it and along which axes."""
+"""A value reduced over known axes, which are kept with size 1: the operand and the axes of a mean or a sum."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from opweld.rewrite.scope import Scope, attribute, operand
 from opweld.tensor.dim import ONE
 
 _LAID_OUT = ("Reshape", "Unsqueeze", "Expand")
-"""What puts axes back that went."""
+"""Operators that restore removed axes."""
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """What is reduced, and the axes, in their order from the front. `nodes` compute it, the last one first."""
+    """The operand, and the axes in ascending order. `nodes` compute it, the last one first."""
 
     nodes: tuple[ir.Node, ...]
     source: ir.Value
@@ -25,11 +25,11 @@ class Reduced:
 
 
 def mean_of(value: ir.Value | None, scope: Scope) -> Reduced | None:
-    """A value as a mean: ReduceMean, or a sum by how many there are."""
+    """A value as a mean: ReduceMean, or a sum divided by the number of elements."""
     found = reduced(value, "ReduceMean", scope)
     if found is not None or value is None:
         return found
-    quotient = scope.maker(value, "Div", "Mul")
+    quotient = scope.producer(value, "Div", "Mul")
     base, number = scaled(value, scope)
     total = None if quotient is None or base is value else reduced(base, "ReduceSum", scope)
     if quotient is None or total is None:
@@ -44,13 +44,13 @@ def mean_of(value: ir.Value | None, scope: Scope) -> Reduced | None:
 
 
 def reduced(value: ir.Value | None, operator: str, scope: Scope) -> Reduced | None:
-    """A value as the result of a reduction; None where it is none, or where an axis is not known, or goes and does not
-    come back."""
+    """A value as the result of a reduction; None if it is none, or if an axis is not known, or is removed and not
+    restored."""
     whole, laid_out = scope.shape(value), list[ir.Node]()
-    node = scope.maker(value, operator, *_LAID_OUT)
+    node = scope.producer(value, operator, *_LAID_OUT)
     while node is not None and node.op_type in _LAID_OUT:
         laid_out.append(node)
-        node = scope.maker(operand(node, 0), operator, *_LAID_OUT)
+        node = scope.producer(operand(node, 0), operator, *_LAID_OUT)
     source = None if node is None else operand(node, 0)
     shape = scope.shape(source)
     if node is None or source is None or not shape:

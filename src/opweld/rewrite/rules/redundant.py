@@ -1,4 +1,4 @@
-"""Nodes that hand on what they read: their readers can read it themselves."""
+"""Removes nodes whose output equals their input."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from opweld.rewrite.scope import Scope, attribute, operand
 
 _PLAIN = ("MatMul", "Gemm", "Conv", "ConvTranspose", "ReduceSum", "ReduceMean", "GlobalAveragePool", "Softmax", "Exp",
           "Sigmoid", "Abs")  # fmt: skip
-"""Operators whose zeros are not told from -0: sums, and what is at least 0."""
+"""Operators that never give -0, or whose sign of zero ONNX leaves open: sums, and results of at least 0."""
 
 _MOVED = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Gather", "Expand")
-"""Operators whose results are elements of what they read."""
+"""Operators whose results are elements of their input."""
 
 Check = Callable[[ir.Node, Scope], bool | Refusal]
 """Whether the first output of a node equals its first input."""
@@ -39,7 +39,7 @@ class Redundant(Rule):
             if answer:
                 if any(other.uses() or other.is_graph_output() for other in node.outputs[1:]):
                     return Refusal("another output of the node is read", {"output": node.outputs[1].name or ""})
-                return handed_on(node, source, scope, f"{node.op_type} hands on its input")
+                return handed_on(node, source, scope, f"{node.op_type} returns its input")
         return None
 
 
@@ -52,7 +52,7 @@ def _one_input(node: ir.Node, scope: Scope) -> bool:
 
 
 def _same_shape(node: ir.Node, scope: Scope) -> bool:
-    """Of operators that only lay out their elements anew."""
+    """For reshape-like operators."""
     before, after = scope.shape(node.inputs[0]), scope.shape(node.outputs[0])
     return before is not None and before == after
 
@@ -90,21 +90,21 @@ def _inference(node: ir.Node, scope: Scope) -> bool | Refusal:
 
 
 def _unbounded(node: ir.Node, scope: Scope) -> bool:
-    """Before opset 11 there are always bounds, which infinity is beyond."""
+    """Before opset 11 there are always finite bounds, which infinity exceeds."""
     return scope.opset >= 11 and operand(node, 1) is None and operand(node, 2) is None
 
 
 def _has_plain_zeros(value: ir.Value | None, scope: Scope) -> bool:
-    """Whether zeros of a value are 0, never -0; or of a sign that ONNX leaves to who computes it, as of a sum of
+    """Whether zeros of a value are 0, never -0; or of a sign that ONNX leaves to the implementation, as for a sum of
     products: a sum that begins with 0 is not -0."""
-    maker = scope.maker(value, *_PLAIN, *_MOVED)
-    while maker is not None and maker.op_type in _MOVED:
-        maker = scope.maker(operand(maker, 0), *_PLAIN, *_MOVED)
-    return maker is not None
+    producer = scope.producer(value, *_PLAIN, *_MOVED)
+    while producer is not None and producer.op_type in _MOVED:
+        producer = scope.producer(operand(producer, 0), *_PLAIN, *_MOVED)
+    return producer is not None
 
 
 def _neutral(position: int, number: float) -> Check:
-    """Arithmetic with a number that changes nothing, not even the sign of a zero, in a shape that adds nothing."""
+    """Arithmetic with a number that changes nothing, not even the sign of a zero, and that does not broadcast."""
 
     def check(node: ir.Node, scope: Scope) -> bool | Refusal:
         found = scope.single(operand(node, position))
@@ -140,6 +140,6 @@ CHECKS: dict[str, tuple[tuple[int, Check], ...]] = {
     "Div": ((0, _neutral(1, 1)),),
     "Pow": ((0, _neutral(1, 1)),),
 }
-"""By operator: which input might be handed on, and when it is."""
+"""By operator: which input may equal the output, and when it does."""
 
 Redundant.operators = tuple(CHECKS)

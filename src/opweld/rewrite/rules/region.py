@@ -1,8 +1,8 @@
-"""Nodes that could be computed in another order of axes, and which of them best are: the fewest transpositions.
+"""Chooses which nodes to compute with permuted axes, so that the fewest transpositions remain.
 
-Each node is computed as written or permuted. A value that is needed in an order in which nobody computes it takes a
-transposition; one that is transposed already is there in both. So the best choice is a cheapest cut of a graph whose
-two ends are what can only be as written, and what is permuted anyway."""
+Each node is computed as written or permuted. A value that is needed in a form in which it is not computed takes a
+transposition; one that is a transposition already exists in both forms. So the best choice is a minimum cut of a graph
+whose ends are the nodes that must stay as written, and the values that are permuted anyway."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from opweld.rewrite.rules.permuted import Order, Permuted, inverse, keeps_elemen
 from opweld.rewrite.scope import Scope, attribute, operand
 
 LIMIT = 512
-"""Nodes that are looked at from one transposition: what lies further is left as it is written."""
+"""The most nodes of a region; others stay as written."""
 
 FEWER = 1 << 60
-"""What a node counts, in bytes: first there are to be fewer, then smaller ones."""
+"""The cost of a transposition in addition to its bytes: fewer ones are better than smaller ones."""
 
 ASSUMED = 64
-"""The size of an axis of which nothing is known, where sizes are compared."""
+"""The assumed size of an unknown axis, for comparisons."""
 
 Ways = Callable[[ir.Node], "Permuted | None"]
 """How nodes are written permuted."""
@@ -40,7 +40,7 @@ def order_of(node: ir.Node | None, scope: Scope) -> Order | None:
 
 
 def transposes(node: ir.Node | None, order: Order, scope: Scope) -> bool:
-    """Whether a node transposes by an order; a Reshape does too where only axes of one element change places."""
+    """Whether a node transposes by an order; a Reshape does too if it only moves axes of size 1."""
     if node is None or node.graph is not scope.graph:
         return False
     if node.op_type == "Reshape":
@@ -53,17 +53,17 @@ def transposes(node: ir.Node | None, order: Order, scope: Scope) -> bool:
 
 @dataclass
 class Use:
-    """A value of a region: where it is computed, and what needs it how.
+    """A value of a region: where it is computed, and in which form it is needed.
 
     Attributes:
-        maker: the node of the region that computes it; None where it is given.
-        entry: what it is a transposition of, so that it is there permuted too.
-        inner: nodes of the region that read it in their own order.
-        exits: nodes that turn it.
-        outer: whether something else needs it as written.
+        producer: the node of the region that computes it; None if it is an input of the region.
+        entry: the value of which it is a transposition, so that the permuted form exists too.
+        inner: nodes of the region that read it in the form in which they are computed.
+        exits: transpositions of it.
+        outer: whether another node needs it as written.
     """
 
-    maker: ir.Node | None
+    producer: ir.Node | None
     entry: ir.Value | None
     inner: list[ir.Node] = field(default_factory=list[ir.Node])
     exits: list[ir.Node] = field(default_factory=list[ir.Node])
@@ -72,42 +72,42 @@ class Use:
 
 @dataclass(frozen=True)
 class Region:
-    """Nodes that could be permuted, in no certain order, and the values that they read and give."""
+    """Nodes that could be permuted, unordered, and their operands and results."""
 
     order: Order
     ways: Mapping[ir.Node, Permuted]
     uses: Mapping[ir.Value, Use]
 
     def parts(self, chosen: set[ir.Node]) -> list[set[ir.Node]]:
-        """Those of the chosen nodes apart that share no value."""
+        """The connected components of the chosen nodes, by shared values."""
         parts: list[set[ir.Node]] = []
         for use in self.uses.values():
-            joined = {node for node in (use.maker, *use.inner) if node is not None and node in chosen}
+            joined = {node for node in (use.producer, *use.inner) if node is not None and node in chosen}
             if joined:
                 joined = joined.union(*(part for part in parts if part & joined))
                 parts = [part for part in parts if not part & joined] + [joined]
         return parts
 
     def needs(self, permuted: set[ir.Node], value: ir.Value) -> tuple[bool, bool]:
-        """Whether a value has to be permuted by a transposition, and whether it has to be permuted back by one."""
+        """Whether a value needs a transposition to be permuted, and whether it needs one back."""
         use = self.uses[value]
-        there = use.entry is not None or use.maker in permuted
+        there = use.entry is not None or use.producer in permuted
         other = bool(use.exits) or any(node in permuted for node in use.inner)
         written = use.outer or any(node not in permuted for node in use.inner)
         return other and not there, written and there
 
     def transposed(self, permuted: set[ir.Node]) -> list[ir.Value]:
-        """The values that take a transposition, one entry each."""
+        """The values that need a transposition, one entry for each."""
         return [value for value in self.uses for needed in self.needs(permuted, value) if needed]
 
     def more(self, permuted: set[ir.Node]) -> int:
-        """Nodes that permuted ones take beyond one each."""
+        """The number of additional nodes of permuted ones."""
         return sum(self.ways[node].more for node in permuted)
 
 
 def region_of(roots: Sequence[ir.Node], order: Order, ways: Ways, scope: Scope, *, after: bool) -> Region:
-    """What hangs together with nodes that could be permuted, `after` a transposition by that order, or before one that
-    turns back. The difference matters where a transposition is both."""
+    """The region of nodes that could be permuted, connected to a node `after` a transposition by that order, or before
+    its inverse. The difference matters if a transposition is both."""
     found: dict[ir.Node, Permuted] = {}
     uses: dict[ir.Value, Use] = {}
     pending = list(roots)
@@ -122,18 +122,18 @@ def region_of(roots: Sequence[ir.Node], order: Order, ways: Ways, scope: Scope, 
         for value in _touched(node, way):
             if value in uses:
                 continue
-            maker = value.producer()
-            maker = maker if maker is not None and maker.graph is scope.graph else None
-            entry = maker.inputs[0] if maker is not None and transposes(maker, order, scope) else None
-            uses[value] = Use(maker, entry)
-            if maker is not None and entry is None:
-                pending.append(maker)
+            producer = value.producer()
+            producer = producer if producer is not None and producer.graph is scope.graph else None
+            entry = producer.inputs[0] if producer is not None and transposes(producer, order, scope) else None
+            uses[value] = Use(producer, entry)
+            if producer is not None and entry is None:
+                pending.append(producer)
             pending += [reader for reader in scope.readers(value) if reader.graph is scope.graph]
     both = {value for value, use in uses.items() if order == inverse(order) and use.entry in uses}
     for value in both if not after else ():
         uses[value].entry = None
     for value, use in uses.items():
-        _fill(value, use, found, {maker for other in both if after and (maker := other.producer())}, order, scope)
+        _fill(value, use, found, {producer for other in both if after and (producer := other.producer())}, order, scope)
     return Region(order, found, uses)
 
 
@@ -146,9 +146,9 @@ def _touched(node: ir.Node, way: Permuted) -> Iterator[ir.Value]:
 def _fill(
     value: ir.Value, use: Use, found: Mapping[ir.Node, Permuted], entries: set[ir.Node], order: Order, scope: Scope
 ) -> None:
-    """Who needs a value, and how; `entries` are no exits, though they could be."""
-    if use.maker is not None and (use.maker not in found or not found[use.maker].results):
-        use.maker = None
+    """The uses of a value; `entries` do not count as exits, though they could be."""
+    if use.producer is not None and (use.producer not in found or not found[use.producer].results):
+        use.producer = None
     use.outer = value.is_graph_output()
     named = False
     for reader, position in value.uses():
@@ -159,7 +159,7 @@ def _fill(
             use.outer = True
         elif not reader.outputs[0].is_graph_output():
             use.exits.append(reader)
-        elif use.maker is not None and not named:
+        elif use.producer is not None and not named:
             use.exits.append(reader)  # the node's result takes the name of the output
             named = True
         else:
@@ -167,13 +167,13 @@ def _fill(
 
 
 def best(region: Region, scope: Scope) -> set[ir.Node]:
-    """The nodes that are permuted where the fewest transpositions are left, and of as many, the smallest; none where
-    as many are left."""
+    """The nodes to permute so that the fewest transpositions remain, and of equal numbers the smallest; none if their
+    number does not decrease."""
     edges: dict[tuple[Hashable, Hashable], int] = {}
     never = FEWER * FEWER
 
     def cost(start: Hashable, end: Hashable, amount: int) -> None:
-        """It costs so much where the start is as written and the end is permuted."""
+        """Adds the cost of a start as written with a permuted end."""
         edges[start, end] = edges.get((start, end), 0) + amount
 
     for node, way in region.ways.items():
@@ -181,9 +181,9 @@ def best(region: Region, scope: Scope) -> set[ir.Node]:
             cost("written", node, way.more * FEWER)
     for value, use in region.uses.items():
         price, permuted, back = FEWER + weight(value, scope), ("permuted", value), ("back", value)
-        maker: Hashable = "permuted" if use.entry is not None else use.maker or "written"
-        cost(maker, permuted, price)
-        cost(back, maker, price)
+        producer: Hashable = "permuted" if use.entry is not None else use.producer or "written"
+        cost(producer, permuted, price)
+        cost(back, producer, price)
         for node in use.inner:
             cost(permuted, node, never)
             cost(node, back, never)
@@ -231,22 +231,22 @@ def turn(region: Region, chosen: set[ir.Node], scope: Scope) -> None:
         use = region.uses[value]
         for reader in use.exits:
             scope.replace(reader.outputs[0], there[value])
-        maker = use.maker if use.maker in chosen else None
+        producer = use.producer if use.producer in chosen else None
         written = use.outer or any(node not in chosen for node in use.inner)
-        if maker is not None and written:
-            scope.replace(value, _transposed(there[value], region.order, maker, scope))
+        if producer is not None and written:
+            scope.replace(value, _transposed(there[value], region.order, producer, scope))
     for node in reversed(nodes):
         if node.graph is scope.graph:
             scope.drop(node)
 
 
 def _in_order(chosen: set[ir.Node]) -> list[ir.Node]:
-    """Each node after those whose results it reads."""
+    """The nodes in topological order."""
     done: dict[ir.Node, None] = {}
     pending = list(chosen)
     while pending:
-        makers = (value.producer() for value in pending[-1].inputs if value is not None)
-        first = next((maker for maker in makers if maker in chosen and maker not in done), None)
+        producers = (value.producer() for value in pending[-1].inputs if value is not None)
+        first = next((producer for producer in producers if producer in chosen and producer not in done), None)
         if first is not None:
             pending.append(first)
         else:

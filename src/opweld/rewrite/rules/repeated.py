@@ -1,5 +1,4 @@
-"""A function after one that makes it superfluous: two that undo each other, one that changes nothing the second time,
-limits after limits."""
+"""Functions that make the one before superfluous: inverses, idempotent functions, and clamps after clamps."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ from opweld.rewrite.rule import Proposal, Refusal, Rule, handed_on
 from opweld.rewrite.scope import Scope, attribute, operand
 
 _UNDO = ("Neg", "Not", "BitwiseNot")
-"""What is its own inverse, exactly."""
+"""Exact involutions."""
 
 _SAME = ("Abs", "Floor", "Ceil", "Round", "Sign")
-"""What changes nothing when it is done again."""
+"""Idempotent operators."""
 
 BOUNDS_BY_INPUT = 11
 """The opset in which the limits of Clip became inputs."""
@@ -29,7 +28,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "Sigmoid": (0.0, 1.0),
     "Softmax": (0.0, 1.0),
 }
-"""Between which numbers results lie, NaN aside."""
+"""Bounds of the results of operators, except NaN."""
 
 
 class Repeated(Rule):
@@ -40,7 +39,7 @@ class Repeated(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        first = scope.maker(operand(node, 0), node.op_type)
+        first = scope.producer(operand(node, 0), node.op_type)
         source = None if first is None else operand(first, 0)
         if first is None or source is None:
             return None
@@ -67,20 +66,20 @@ class _Limits:
 
 
 class Limits(Rule):
-    """Limits of what lies within them already are none; two pairs of limits are one."""
+    """Clamps of values within the limits are removed; two clamps are one."""
 
     name = "rewrite.limits"
     operators = ("Clip", "Relu")
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        outer, first = _limits(node, scope), scope.maker(operand(node, 0), "Clip", *_RANGES)
+        outer, first = _limits(node, scope), scope.producer(operand(node, 0), "Clip", *_RANGES)
         if outer is None or first is None:
             return None
         if first.op_type in _RANGES and first.op_type != "Relu":
             lowest, highest = _RANGES[first.op_type]
             if outer.lowest <= lowest and highest <= outer.highest:
-                return handed_on(node, outer.x, scope, f"{first.op_type} gives nothing else", first)
+                return handed_on(node, outer.x, scope, f"{first.op_type} gives values within the limits", first)
             return None
         inner = _limits(first, scope)
         if inner is None:
@@ -89,9 +88,9 @@ class Limits(Rule):
             return Refusal("the lowest is above the highest", {"lowest": str(inner.lowest)}, (first,))
         both = outer.after(inner)
         if both == inner:
-            return handed_on(node, outer.x, scope, "it lies within the limits already", first)
+            return handed_on(node, outer.x, scope, "it is within the limits already", first)
         if not scope.only_reader(outer.x):
-            return None  # the first stays, and one after it costs the same
+            return None  # the first remains, and one after it costs the same
         fact = scope.fact(node.outputs[0])
         if fact is None:
             return None
@@ -113,13 +112,13 @@ class Limits(Rule):
 
 
 def _limits(node: ir.Node, scope: Scope) -> _Limits | None:
-    """A Clip or Relu as limits; None where they are computed, or too large for a float to tell apart."""
+    """A Clip or Relu as limits; None where they are computed, or not exact as floats."""
     x = operand(node, 0)
     if x is None:
         return None
     if node.op_type == "Relu":
         return _Limits(x, 0.0, math.inf)
-    # Before opset 11 there always are limits, which infinity is beyond.
+    # Before opset 11 there are always finite limits, which infinity exceeds.
     furthest = LARGEST if scope.opset < BOUNDS_BY_INPUT else math.inf
     found = [-furthest, furthest]
     for place, name in enumerate(("min", "max")):

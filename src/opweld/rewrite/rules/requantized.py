@@ -1,4 +1,4 @@
-"""Integers that become floats and integers again by the same scale are what they were."""
+"""A DequantizeLinear and a QuantizeLinear with the same parameters cancel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opweld.rewrite.rule import Proposal, Refusal, Rule, handed_on
 from opweld.rewrite.scope import Array, Scope, attribute, operand
 
 _INTEGERS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16}
-"""Types of which it is known, with their bits."""
+"""Supported integer types, with their bits."""
 
 
 class Requantized(Rule):
@@ -20,7 +20,7 @@ class Requantized(Rule):
 
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
-        first = scope.maker(operand(node, 0), "DequantizeLinear")
+        first = scope.producer(operand(node, 0), "DequantizeLinear")
         source = None if first is None else operand(first, 0)
         if first is None or source is None:
             return None
@@ -37,7 +37,7 @@ class Requantized(Rule):
             return Refusal("the zero points differ, or are computed", {"value": source.name or ""}, (first,))
         for name, usual in (("axis", 1), ("block_size", 0)):
             if scales[0].size > 1 and attribute(first, name, usual) != attribute(node, name, usual):
-                return Refusal("the scales lie along other axes", {name: str(attribute(node, name, usual))}, (first,))
+                return Refusal("the scales have different axes", {name: str(attribute(node, name, usual))}, (first,))
         lossy = _lossy(scales[0], str(after.dtype.numpy), node)
         if lossy is not None:
             return Refusal(lossy, {"scale": _text(scales[0]), "type": str(after.dtype.numpy)}, (first,))
@@ -63,7 +63,7 @@ def _equal(a: Array, b: Array) -> bool:
 
 
 def _zero(node: ir.Node, dtype: np.dtype[np.generic], scope: Scope) -> Array | None:
-    """The zero points, 0 where none are said."""
+    """The zero points, 0 if absent."""
     if operand(node, 2) is None:
         scale = scope.constant(operand(node, 1))
         return None if scale is None else np.zeros(scale.shape, dtype)

@@ -1,5 +1,5 @@
-"""Rotary position embedding as one node: x * cos + turned(x) * sin, where turned(x) is the second half of a head's
-features, negated, and the first half.
+"""Rotary position embedding as one node: x * cos + rotated(x) * sin, where rotated(x) is the second half of a head's
+features, negated, followed by the first half.
 
 It is RotaryEmbedding from opset 23 on, before that one of com.microsoft for ONNX Runtime. Both read the cosines and
 sines of half of the features: those of the other half must be the same."""
@@ -20,15 +20,15 @@ from opweld.rewrite.scope import Scope, attribute, operand
 from opweld.tensor.dim import ONE, Dim, as_dim
 
 SINCE = 23
-"""The opset that brought RotaryEmbedding."""
+"""The opset that introduced RotaryEmbedding."""
 
 _KEEPS = ("Cos", "Sin", "Cast", "Neg", "Unsqueeze", "Reshape", "Expand", "Slice", "Mul", "Div", "Transpose", "Squeeze")
-"""Operators whose results have equal halves where what they read has."""
+"""Operators whose results have equal halves if their operands do."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """x * cosines + turned(x) * sines; `nodes` compute it, the last one first."""
+    """x * cosines + rotated(x) * sines; `nodes` compute it, the last one first."""
 
     x: ir.Value
     cosines: ir.Value
@@ -55,7 +55,7 @@ class RotaryEmbedding(Rule):
         inner = found.nodes[1:]
         if not scope.contributed and scope.opset < SINCE:
             failed = {"opset": scope.opset, "needed": SINCE}
-            return Refusal(f"RotaryEmbedding came with opset {SINCE}", failed, inner)
+            return Refusal(f"RotaryEmbedding exists since opset {SINCE}", failed, inner)
 
         def apply() -> None:
             output = node.outputs[0]
@@ -72,7 +72,7 @@ class RotaryEmbedding(Rule):
             else:
                 scope.replace(output, scope.add(node, "RotaryEmbedding", [data, *operands], domain))
 
-        return Proposal(f"{len(found.nodes)} nodes turn halves", apply, inner, scope.traffic(node.outputs[0]))
+        return Proposal(f"{len(found.nodes)} nodes rotate halves", apply, inner, scope.traffic(node.outputs[0]))
 
 
 def _contributed(scope: Scope) -> bool:
@@ -82,12 +82,12 @@ def _contributed(scope: Scope) -> bool:
 
 def _rotated(node: ir.Node, scope: Scope) -> _Found | None:
     for direct, crossed in ((0, 1), (1, 0)):
-        plain, turned = scope.maker(operand(node, direct), "Mul"), scope.maker(operand(node, crossed), "Mul")
+        plain, turned = scope.producer(operand(node, direct), "Mul"), scope.producer(operand(node, crossed), "Mul")
         if plain is None or turned is None:
             continue
         for half, sines in ((0, 1), (1, 0)):
-            joined = scope.maker(operand(turned, half), "Concat")
-            negated = None if joined is None else scope.maker(operand(joined, 0), "Neg")
+            joined = scope.producer(operand(turned, half), "Concat")
+            negated = None if joined is None else scope.producer(operand(joined, 0), "Neg")
             if joined is None or negated is None or len(joined.inputs) != 2:
                 continue
             second, first = part_of(negated.inputs[0], scope), part_of(joined.inputs[1], scope)
@@ -119,8 +119,8 @@ class _Part:
 
 
 def part_of(value: ir.Value | None, scope: Scope) -> _Part | None:
-    """The stretch of features that a value is; None where it is none, or where a size is not known."""
-    node = scope.maker(value, "Slice", "Split")
+    """The range of features that a value is; None if it is none, or if a size is not known."""
+    node = scope.producer(value, "Slice", "Split")
     source = None if node is None else operand(node, 0)
     shape = scope.shape(source)
     size = shape[-1].constant if shape else None
@@ -146,7 +146,7 @@ def part_of(value: ir.Value | None, scope: Scope) -> _Part | None:
 
 
 def _unclear(found: _Found, heads: Heads | None, scope: Scope) -> Refusal | None:
-    """Why no node can say it."""
+    """Why no operator can express it."""
     inner, fact = found.nodes[1:], scope.fact(found.nodes[0].outputs[0])
     if heads is None or fact is None or fact.shape != heads.shape:
         rank = len(scope.shape(found.x) or ())
@@ -176,7 +176,7 @@ def _is_doubled(value: ir.Value | None, scope: Scope) -> bool:
     if known is not None:
         half = known.shape[-1] // 2 if known.ndim else 0
         return half > 0 and np.array_equal(known[..., :half], known[..., half:])
-    node = scope.maker(value, "Concat", "Gather", *_KEEPS)
+    node = scope.producer(value, "Concat", "Gather", *_KEEPS)
     if node is None or not shape:
         return False
     if node.op_type == "Concat":
@@ -198,8 +198,8 @@ def _is_doubled(value: ir.Value | None, scope: Scope) -> bool:
 
 
 def _half(angles: ir.Value, found: _Found, scope: Scope) -> ir.Value:
-    """The first half of cosines or sines: [length, features] for ONNX Runtime, [batch, length, features] for ONNX. What
-    another embedding took of the same angles is shared."""
+    """The first half of cosines or sines: [length, features] for ONNX Runtime, [batch, length, features] for ONNX.
+    Nodes that another embedding created for the same angles are reused."""
     near, known = found.nodes[0], scope.constant(angles)
     *_, batch, _, length, size = (ONE, ONE, ONE, ONE, *(scope.shape(angles) or ()))
     half = (size.constant or 0) // 2
@@ -218,7 +218,7 @@ def _half(angles: ir.Value, found: _Found, scope: Scope) -> ir.Value:
     first, last, axis = (scope.store(near, np.array([at], np.int64)) for at in (0, half, len(whole) - 1))
     taken = scope.add(near, "Slice", [angles, first, last, axis])
     scope.tell(taken, (*whole[:-1], as_dim(half)), angles)
-    # A batch of unknown size is the first axis of tables of rank 4; of fewer axes there is none.
+    # A batch of unknown size is the first axis of tables of rank 4; lower ranks have no batch axis.
     rows = [] if _contributed(scope) else [batch.constant or 0]
     flat = scope.add(near, "Reshape", [taken, scope.store(near, np.array([*rows, -1, half], np.int64))])
     return scope.tell(flat, wanted, angles)
@@ -239,7 +239,7 @@ def for_rows(caches: Sequence[ir.Value], data: ir.Value, batch: Dim, near: ir.No
 
 
 def _expanded(cache: ir.Value, wanted: Sequence[Dim], scope: Scope) -> ir.Value | None:
-    """What another embedding expanded."""
+    """The expanded angles of another embedding."""
     for reader in scope.readers(cache):
         if reader in scope.added and reader.op_type == "Expand" and scope.shape(reader.outputs[0]) == wanted:
             return reader.outputs[0]

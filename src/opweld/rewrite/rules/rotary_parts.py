@@ -1,8 +1,8 @@
-"""Rotary position embedding whose two parts are turned apart and joined: of halves, or of every second feature.
+"""Rotary position embedding whose two parts, halves or every second feature, are rotated separately and concatenated.
 
     (a, b) -> (a cos - b sin, b cos + a sin)
 
-Cosines and sines are those of one part, as both operators read them."""
+Cosines and sines are those of one part, which both operators take."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from opweld.tensor.dim import ONE, Dim, as_dim
 
 @dataclass(frozen=True)
 class _Turned:
-    """The parts of x turned by angles; `nodes` compute it, the last one first."""
+    """The parts of x rotated by angles; `nodes` compute it, the last one first."""
 
     x: ir.Value
     cosines: ir.Value
@@ -33,7 +33,7 @@ class _Turned:
 
 
 class RotaryParts(Rule):
-    """concat(a cos - b sin, b cos + a sin) of the halves a and b, or of every second feature, side by side again"""
+    """concat(a cos - b sin, b cos + a sin) of the halves a and b, or of every second feature, interleaved again"""
 
     name = "rewrite.rotary_parts"
     operators = ("Concat", "Reshape")
@@ -61,8 +61,8 @@ class RotaryParts(Rule):
                 return Refusal(f"the {title} differ from row to row of the batch, or from head to head", failed, inner)
         if not scope.contributed and scope.opset < SINCE:
             failed = {"opset": scope.opset, "needed": SINCE}
-            return Refusal(f"RotaryEmbedding came with opset {SINCE}", failed, inner)
-        reason = f"{len(found.nodes)} nodes turn {'every second feature' if found.interleaved else 'halves'}"
+            return Refusal(f"RotaryEmbedding exists since opset {SINCE}", failed, inner)
+        reason = f"{len(found.nodes)} nodes rotate {'every second feature' if found.interleaved else 'halves'}"
         return Proposal(reason, lambda: _write(node, found, heads, scope), inner, scope.traffic(node.outputs[0]))
 
 
@@ -85,14 +85,14 @@ def _halves(node: ir.Node, scope: Scope) -> _Turned | None:
 
 
 def _seconds(node: ir.Node, scope: Scope) -> _Turned | None:
-    """The parts as every second feature: each pair is laid side by side, then all pairs."""
-    joined = scope.maker(operand(node, 0), "Concat")
+    """The parts as every second feature: stacked in pairs, then reshaped."""
+    joined = scope.producer(operand(node, 0), "Concat")
     shape, pairs = scope.shape(node.outputs[0]), None if joined is None else scope.shape(joined.outputs[0])
     if joined is None or not shape or not pairs or len(joined.inputs) != 2 or pairs[:-2] != shape[:-1]:
         return None
     if int(attribute(joined, "axis", 1)) % len(pairs) != len(pairs) - 1 or pairs[-1] is not as_dim(2):
         return None
-    single = [scope.maker(value, "Unsqueeze", "Reshape") for value in joined.inputs]
+    single = [scope.producer(value, "Unsqueeze", "Reshape") for value in joined.inputs]
     if single[0] is None or single[1] is None:
         return None
     sides = [operand(made, 0) for made in single if made is not None]
@@ -111,7 +111,7 @@ def _seconds(node: ir.Node, scope: Scope) -> _Turned | None:
 
 def _every_second(value: ir.Value, start: int, scope: Scope) -> ir.Node | None:
     """The Slice that takes every second feature from a start on."""
-    node = scope.maker(value, "Slice")
+    node = scope.producer(value, "Slice")
     shape = None if node is None else scope.shape(operand(node, 0))
     bounds = None if node is None or not shape else bounds_of(node, len(shape), scope)
     size = shape[-1].constant if shape else None
@@ -126,11 +126,11 @@ def _rotation(
     first: ir.Value | None, second: ir.Value | None, scope: Scope
 ) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value, tuple[ir.Node, ...]] | None:
     """a, b, cosines, sines and the nodes of two values that are a cos - b sin and b cos + a sin."""
-    less, more = scope.maker(first, "Sub"), scope.maker(second, "Add")
+    less, more = scope.producer(first, "Sub"), scope.producer(second, "Add")
     if less is None or more is None:
         return None
-    plain, crossed = (scope.maker(value, "Mul") for value in less.inputs)
-    others = [scope.maker(value, "Mul") for value in more.inputs]
+    plain, crossed = (scope.producer(value, "Mul") for value in less.inputs)
+    others = [scope.producer(value, "Mul") for value in more.inputs]
     if plain is None or crossed is None or others[0] is None or others[1] is None:
         return None
     for a, cosines in _orders(plain):
@@ -147,7 +147,7 @@ def _orders(node: ir.Node) -> Sequence[tuple[ir.Value, ir.Value]]:
 
 
 def _fits(shape: tuple[Dim, ...] | None, heads: Heads, half: int, scope: Scope) -> bool:
-    """Whether angles are there for each place and feature of a part, the same for all heads."""
+    """Whether there is an angle for each position and feature of a part, the same for all heads."""
     if shape is None or len(shape) > 4:
         return False
     batch, _, length, _ = heads.shape

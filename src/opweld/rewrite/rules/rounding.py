@@ -1,5 +1,5 @@
-"""Stored numbers that a rule combines: in float64, rounded to the type of the model once. Where that type does not hold
-them, as float16 holds neither 90000 nor a millionth precisely, the rule refuses."""
+"""Rounds stored numbers that a rule combines in float64 to the type of the model, once. The rule refuses if that type
+cannot represent them, as float16 neither 90000 nor a millionth precisely."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def unfit(
     *,
     magnitude: Array | None = None,
 ) -> Refusal | None:
-    """A refusal where combined numbers are not finite in a type, or lose digits because they are too small for it.
+    """A refusal where combined numbers are not finite in a type, or lose digits because they are subnormal in it.
 
     Args:
-        title: what they are: "weights".
+        title: their name in messages, as "weights".
         exact: the numbers, in float64.
-        source: the numbers that they were made of one by one: what was too small before may be so again.
-        magnitude: what their digits are measured by where that is not themselves: sums may cancel. Of biases, which
-            are rounded as finely as the results that they are added to, infinity.
+        source: the original numbers, element by element: those that were subnormal may be so again.
+        magnitude: the magnitude relative to which precision is measured, if not themselves: sums may cancel. For
+            biases, which are rounded as finely as the results that they are added to, infinity.
     """
     with np.errstate(all="ignore"):
         rounded = exact.astype(dtype).astype(np.float64)

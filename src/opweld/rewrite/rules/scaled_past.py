@@ -1,6 +1,6 @@
-"""A number that scales a product, past what lies in between: the sum of a bias, other layouts, a split into parts.
+"""Moves a number that scales a product into its weights, past a bias, reshapes and splits in between.
 
-    s * (x W + b) is x (s W) + s b, and so are its parts, transposed or laid out anew, where s is one number.
+    s * (x W + b) is x (s W) + s b, and so are its parts, transposed or reshaped, if s is one number.
 
 Weights are scaled in float64 and rounded once."""
 
@@ -18,16 +18,16 @@ from opweld.rewrite.rules.rounding import unfit, unfit_bias
 from opweld.rewrite.scope import Array, Scope, attribute, kept, operand, operands
 
 _MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten")
-"""Operators that move every element to another place, and have one data operand."""
+"""Operators that only move elements, with one data operand."""
 
 
 @dataclass(frozen=True)
 class _Path:
-    """What lies between a product and a factor of it.
+    """The nodes between a product and its factor.
 
     Attributes:
-        product: the product by stored weights. bias: what is added to it, and the node that does; None where nothing.
-        between: what is done to that, in its order. start, end: the columns of the product that arrive.
+        product: the product by stored weights. bias: the bias added to it, and the node that adds it; None without one.
+            between: the operators on that, in order. start, end: the columns of the product that remain.
     """
 
     product: Linear
@@ -38,7 +38,7 @@ class _Path:
 
 
 class ScalePast(Rule):
-    """A number that multiplies a product is in its weights, though a bias, a layout or a split lie in between."""
+    """A number that multiplies a product is folded into its weights, past a bias, a layout or a split."""
 
     name = "rewrite.scale_past"
     operators = ("Mul", "Div")
@@ -61,7 +61,7 @@ def _proposed(node: ir.Node, data: ir.Value, values: Array, found: _Path, scope:
     moved = any(step.op_type != "Add" for step in found.between)
     single = values.size == 1 and values.ndim <= 1
     if scope.shape(node.outputs[0]) != scope.shape(data) or scope.shape(data) is None:
-        return Refusal("what is scaled is broadcast", {"shape": str(values.shape)}, inner)
+        return Refusal("the scaled value is broadcast", {"shape": str(values.shape)}, inner)
     factor = np.full(1, float(values.reshape(-1)[0])) if single else None if moved else along(values, product, scope)
     if factor is None:
         return Refusal("the factor differs from place to place", {"shape": str(values.shape)}, inner)
@@ -87,11 +87,11 @@ def _proposed(node: ir.Node, data: ir.Value, values: Array, found: _Path, scope:
 
 
 def _path(data: ir.Value, scope: Scope) -> _Path | Refusal | None:
-    """The way from a value down to the product that it is of; None where it is none, or comes straight from one that
-    has its own bias, of which other rules know."""
+    """The path from a value back to its product; None if there is none, or if the product follows directly and has its
+    own bias, which other rules handle."""
     between, value, part = list[ir.Node](), data, (0, 0)
     bias: Array | None = None
-    step = scope.maker(value, *_MOVES, "Split", "Add", "MatMul", "Gemm", "Conv")
+    step = scope.producer(value, *_MOVES, "Split", "Add", "MatMul", "Gemm", "Conv")
     while step is not None and step.op_type not in ("MatMul", "Gemm", "Conv"):
         if not scope.only_reader(value):
             return None
@@ -112,7 +112,7 @@ def _path(data: ir.Value, scope: Scope) -> _Path | Refusal | None:
         if source is None:
             return None
         between.insert(0, step)
-        value, step = source, scope.maker(source, *_MOVES, "Split", "Add", "MatMul", "Gemm", "Conv")
+        value, step = source, scope.producer(source, *_MOVES, "Split", "Add", "MatMul", "Gemm", "Conv")
     if step is None or (not between and step.op_type != "MatMul"):
         return None
     found = linear(step, scope)
@@ -127,7 +127,7 @@ def _completed(
     found: Linear, bias: Array | None, between: Sequence[ir.Node], part: tuple[int, int], scope: Scope
 ) -> _Path | None:
     if found.node.op_type == "Conv" and any(step.op_type == "Split" for step in between):
-        return None  # its last axis is none of results
+        return None  # its last axis is not one of results
     if len(found.node.inputs) > 2 and found.node.inputs[2] is not None:
         bias = found.bias if bias is None else None
         if bias is None:
@@ -142,7 +142,7 @@ def _completed(
 
 
 def _columns(split: ir.Node, value: ir.Value, scope: Scope) -> tuple[int, int] | None:
-    """Where a part begins and ends on the last axis."""
+    """Start and end of a part on the last axis."""
     shape = scope.shape(operand(split, 0))
     if not shape or int(attribute(split, "axis", 0)) % len(shape) != len(shape) - 1:
         return None
@@ -155,13 +155,13 @@ def _columns(split: ir.Node, value: ir.Value, scope: Scope) -> tuple[int, int] |
 
 
 def _write(node: ir.Node, found: _Path, stored: Sequence[Array], scope: Scope) -> None:
-    """The same nodes again, of the scaled weights and bias, in the place of what was scaled."""
+    """The same nodes again, of the scaled weights and bias, in place of the scaled value."""
     product = found.product.node
     values = [scope.store(product, array) for array in stored]
     own = product.inputs[2] if len(product.inputs) > 2 else None
     inputs = [product.inputs[0], *(values if own is not None else values[:1])]
     made = scope.add(product, product.op_type, inputs, **kept(product))
-    last = _told(made, product.outputs[0], scope)
+    last = _annotated(made, product.outputs[0], scope)
     replaced = product.outputs[0]
     for step in found.between:
         given: list[ir.Value | None] = [last if value is replaced else value for value in step.inputs]
@@ -174,7 +174,7 @@ def _write(node: ir.Node, found: _Path, stored: Sequence[Array], scope: Scope) -
         for old, new in zip(step.outputs, results, strict=True):
             if not old.name:
                 continue
-            _told(new, old, scope)
+            _annotated(new, old, scope)
             if old is arrived:
                 last = new
             else:
@@ -190,6 +190,6 @@ def _next(step: ir.Node, found: _Path, node: ir.Node) -> ir.Value:
     return next(value for value in step.outputs if value in reader.inputs)
 
 
-def _told(new: ir.Value, old: ir.Value, scope: Scope) -> ir.Value:
+def _annotated(new: ir.Value, old: ir.Value, scope: Scope) -> ir.Value:
     shape = scope.shape(old)
     return new if shape is None else scope.tell(new, shape, old)

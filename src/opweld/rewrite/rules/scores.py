@@ -1,6 +1,6 @@
-"""The scores of an attention and their softmax, however they are written: number * left @ right + masks.
+"""The scores of an attention and their softmax in any written form:number * left @ right + masks.
 
-Masks are added, or filled in where a condition holds; the number may stand on any side of the product."""
+Masks are added, or fill in a number where a condition holds; the number may stand on any side of the product."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from opweld.rewrite.rules.softmax import ONE_AXIS
 from opweld.rewrite.scope import Scope, attribute, operand
 
 LOWEST = -1e30
-"""What is no more than this takes a key out of every row that has another."""
+"""A mask of at most this excludes a key from every row that has another key."""
 
 _MOVED = ("Reshape", "Unsqueeze", "Squeeze", "Expand", "Transpose", "Slice", "Concat")
-"""Operators whose results are elements of what they read."""
+"""Operators whose results are elements of their operands."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """What is added to scores: factor * value; or where the value, a condition, holds or does not, a number."""
+    """An addend of scores: factor * value; or a number where the value, a condition, holds or does not hold."""
 
     value: ir.Value
     factor: float = 1.0
@@ -32,7 +32,7 @@ class Mask:
     where: bool = True
 
     def is_finite(self, scope: Scope) -> bool:
-        """Whether it is certain that it adds finite numbers alone."""
+        """Whether it certainly adds only finite numbers."""
         if self.filled is not None:
             return math.isfinite(self.filled)
         return abs(self.factor) <= 1 and _is_finite(self.value, scope)
@@ -50,16 +50,16 @@ class Scores:
 
 
 def weights_of(value: ir.Value | None, scope: Scope) -> tuple[ir.Node | None, tuple[ir.Node, ...]]:
-    """The Softmax along the last axis that makes weights, and the nodes that put 0 in the place of NaN after it."""
-    where, guard = scope.maker(value, "Where"), tuple[ir.Node, ...]()
+    """The Softmax along the last axis that gives the weights, and the nodes after it that replace NaN by 0."""
+    where, guard = scope.producer(value, "Where"), tuple[ir.Node, ...]()
     if where is not None:
-        test = scope.maker(where.inputs[0], "IsNaN")
+        test = scope.producer(where.inputs[0], "IsNaN")
         if test is None or test.inputs[0] is not where.inputs[2]:
             return None, ()
         if not scope.wants(scope.single(where.inputs[1]), 0):
             return None, ()
         value, guard = where.inputs[2], (where, test)
-    softmax = scope.maker(value, "Softmax")
+    softmax = scope.producer(value, "Softmax")
     shape = scope.shape(value)
     if softmax is None or not shape:
         return None, ()
@@ -68,8 +68,8 @@ def weights_of(value: ir.Value | None, scope: Scope) -> tuple[ir.Node | None, tu
 
 
 def scores_of(value: ir.Value | None, scope: Scope) -> Scores | Refusal | None:
-    """A value as scores; None where no product is under it."""
-    node = scope.maker(value, "MatMul", "Add", "Mul", "Div", "Where")
+    """A value as scores; None if there is no product in it."""
+    node = scope.producer(value, "MatMul", "Add", "Mul", "Div", "Where")
     if node is None or node.inputs[0] is None:
         return None
     if node.op_type == "MatMul" and node.inputs[1] is not None:
@@ -88,7 +88,7 @@ def scores_of(value: ir.Value | None, scope: Scope) -> Scores | Refusal | None:
 
 
 def _scaled(node: ir.Node, scope: Scope) -> Scores | Refusal | None:
-    """Scores times a number, and what was added before too."""
+    """Scores times a number, including the masks."""
     product = product_of(node, scope)
     inner = scores_of(product.factors[0], scope) if len(product.factors) == 1 else None
     if not isinstance(inner, Scores):
@@ -97,13 +97,13 @@ def _scaled(node: ir.Node, scope: Scope) -> Scores | Refusal | None:
     for mask in inner.masks:
         filled = None if mask.filled is None else mask.filled * product.number
         if filled is not None and not filled <= LOWEST:
-            return Refusal("what was filled in is scaled with the scores", {"filled": str(filled)}, nodes)
+            return Refusal("the filled-in number is scaled with the scores", {"filled": str(filled)}, nodes)
         masks.append(replace(mask, filled=filled, factor=mask.factor * product.number))
     return replace(inner, number=inner.number * product.number, masks=tuple(masks), nodes=nodes)
 
 
 def _filled(node: ir.Node, scope: Scope) -> Scores | Refusal | None:
-    """Scores some of which are a number instead."""
+    """Scores some of which are replaced by a number."""
     condition = operand(node, 0)
     for score, other, where in ((1, 2, False), (2, 1, True)):
         number, inner = scope.single(operand(node, other)), scores_of(operand(node, score), scope)
@@ -122,7 +122,7 @@ def _is_finite(value: ir.Value | None, scope: Scope) -> bool:
     known = scope.constant(value)
     if known is not None:
         return bool(np.isfinite(known.astype(np.float64)).all())
-    node = scope.maker(value, "Where", "Cast", *_MOVED)
+    node = scope.producer(value, "Where", "Cast", *_MOVED)
     if node is None:
         return False
     if node.op_type == "Where":

@@ -1,7 +1,7 @@
-"""What is selected of a result is selected before it is computed: nothing is computed that nobody reads.
+"""Moves selections before the nodes that compute the selected values: unused elements are not computed.
 
-A classifier that looks at the first token needs no other from its last layer's products on; every rule here moves a
-selection over one node, towards where the data comes from."""
+A classifier that reads the first token needs no other token after the products of its last layer. Each rule here moves
+a selection over one node, towards the inputs."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ ELEMENTWISE = frozenset((
     "Identity", "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign",
     "Softplus", "Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
 ))  # fmt: skip
-"""Operators that compute each element of the first operand by itself; their other operands are single numbers."""
+"""Operators element-wise in the first operand; their other operands are single numbers."""
 
 BROADCAST = frozenset((
     "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Or", "Pow",
     "Sub", "Sum", "Where", "Xor",
 ))  # fmt: skip
-"""Operators that compute each element of operands that are broadcast against each other."""
+"""Operators element-wise in operands that are broadcast."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What a Gather or Slice takes: `count` indices of an axis, or one whose axis goes, where `count` is None."""
+    """The selection of a Gather or Slice: `count` indices of an axis, or, if `count` is None, one index, which removes
+    the axis."""
 
     node: ir.Node
     axis: int
     count: Dim | None
 
     def shape(self, shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
-        """The shape of what is selected along an axis of something of that shape."""
+        """The shape after a selection along an axis."""
         kept = () if self.count is None else (self.count,)
         return (*shape[:axis], *kept, *shape[axis + 1 :])
 
     def below(self, axis: int) -> int:
-        """Where an axis lies that is not selected from, afterwards."""
+        """The position of another axis after the selection."""
         return axis - 1 if self.count is None and axis > self.axis else axis
 
     def of(self, value: ir.Value, axis: int, scope: Scope) -> ir.Value:
@@ -62,7 +63,7 @@ class Selection:
 
 
 def selection(node: ir.Node, scope: Scope) -> Selection | None:
-    """What a node selects; None where it takes everything, or several axes, or nobody knows how much."""
+    """What a node selects; None if it selects everything, or along several axes, or an unknown number."""
     before, after = scope.shape(operand(node, 0)), scope.shape(node.outputs[0])
     if before is None or after is None:
         return None
@@ -84,12 +85,12 @@ def selection(node: ir.Node, scope: Scope) -> Selection | None:
     if extent is not None and taken is not None and taken >= extent:
         return None
     if count is not None and (extent is None or taken is None):
-        return None  # it may take more than there is, again and again
+        return None  # it may select more elements than there are, again and again
     return Selection(node, axis, count)
 
 
 Moved = Callable[[], ir.Value]
-"""Writes the node before the selection anew, over what is selected; returns its result."""
+"""Writes the node before the selection with selected operands; returns its result."""
 
 
 class Select(Rule):
@@ -110,17 +111,17 @@ class Select(Rule):
                 return Proposal(
                     "it is selected already", lambda other=other: scope.replace(output, other.outputs[0]), (other,)
                 )
-        maker = scope.maker(data)
-        moved = None if maker is None else _moved(maker, found, scope)
-        if maker is None or moved is None:
+        made = scope.producer(data)
+        moved = None if made is None else _moved(made, found, scope)
+        if made is None or moved is None:
             return None
         if isinstance(moved, Refusal):
             return moved
         if not scope.only_reader(data):
-            return Refusal("all of it is read elsewhere", {"readers": len(scope.readers(data))}, (maker,))
+            return Refusal("it has other readers", {"readers": len(scope.readers(data))}, (made,))
         saved = scope.traffic(data)
         return Proposal(
-            "what is not selected need not be computed", lambda: scope.replace(output, moved()), (maker,), saved
+            "unselected elements need not be computed", lambda: scope.replace(output, moved()), (made,), saved
         )
 
 
@@ -139,78 +140,78 @@ def _equal(x: ir.Value | None, y: ir.Value | None) -> bool:
     return np.array_equal(one.numpy(), other.numpy())
 
 
-def _moved(maker: ir.Node, found: Selection, scope: Scope) -> Moved | Refusal | None:
-    shapes = [scope.shape(value) for value in maker.inputs]
-    kept = {name: value.value for name, value in maker.attributes.items()}
-    if any(other.uses() or other.is_graph_output() for other in maker.outputs[1:]):
+def _moved(made: ir.Node, found: Selection, scope: Scope) -> Moved | Refusal | None:
+    shapes = [scope.shape(value) for value in made.inputs]
+    kept = {name: value.value for name, value in made.attributes.items()}
+    if any(other.uses() or other.is_graph_output() for other in made.outputs[1:]):
         return None
-    if maker.op_type in ELEMENTWISE:
-        return _first(maker, found, scope, kept, found.axis)
-    if maker.op_type in BROADCAST:
-        return _broadcast(maker, found, scope)
+    if made.op_type in ELEMENTWISE:
+        return _first(made, found, scope, kept, found.axis)
+    if made.op_type in BROADCAST:
+        return _broadcast(made, found, scope)
     shape = shapes[0] if shapes else None
     if shape is None:
         return None
-    if maker.op_type in ("Softmax", "LogSoftmax", "LayerNormalization"):
-        axis = int(attribute(maker, "axis", -1)) % len(shape)
-        if found.axis == axis or (maker.op_type == "LayerNormalization" and found.axis > axis) or scope.opset < 13:
-            return Refusal("it is computed from all of them", {"axis": axis}, (maker,))
-        return _first(maker, found, scope, {**kept, "axis": found.below(axis)}, found.axis)
-    if maker.op_type == "Transpose":
-        order = list(attribute(maker, "perm", [*range(len(shape))][::-1]))
+    if made.op_type in ("Softmax", "LogSoftmax", "LayerNormalization"):
+        axis = int(attribute(made, "axis", -1)) % len(shape)
+        if found.axis == axis or (made.op_type == "LayerNormalization" and found.axis > axis) or scope.opset < 13:
+            return Refusal("it needs all elements of the axis", {"axis": axis}, (made,))
+        return _first(made, found, scope, {**kept, "axis": found.below(axis)}, found.axis)
+    if made.op_type == "Transpose":
+        order = list(attribute(made, "perm", [*range(len(shape))][::-1]))
         taken = order[found.axis]
         if found.count is None:
             order = [axis - (axis > taken) for axis in order if axis != taken]
-        return _first(maker, found, scope, {"perm": order}, taken)
-    if maker.op_type == "MatMul" and shapes[1] is not None and len(shapes[1]) == 2 and found.axis < len(shape) - 1:
-        return _first(maker, found, scope, kept, found.axis)
-    if maker.op_type == "Gemm" and found.axis == 0 and found.count is not None and not attribute(maker, "transA", 0):
+        return _first(made, found, scope, {"perm": order}, taken)
+    if made.op_type == "MatMul" and shapes[1] is not None and len(shapes[1]) == 2 and found.axis < len(shape) - 1:
+        return _first(made, found, scope, kept, found.axis)
+    if made.op_type == "Gemm" and found.axis == 0 and found.count is not None and not attribute(made, "transA", 0):
         bias = shapes[2] if len(shapes) > 2 else ()
-        return _first(maker, found, scope, kept, 0) if bias is not None and len(bias) < 2 else None
+        return _first(made, found, scope, kept, 0) if bias is not None and len(bias) < 2 else None
     return None
 
 
-def _first(maker: ir.Node, found: Selection, scope: Scope, attributes: dict[str, Any], axis: int) -> Moved | None:
+def _first(made: ir.Node, found: Selection, scope: Scope, attributes: dict[str, Any], axis: int) -> Moved | None:
     """Over the first operand, along its `axis`."""
-    data = maker.inputs[0]
+    data = made.inputs[0]
     if data is None or scope.shape(data) is None:
         return None
 
     def moved() -> ir.Value:
-        return scope.add(maker, maker.op_type, [found.of(data, axis, scope), *maker.inputs[1:]], **attributes)
+        return scope.add(made, made.op_type, [found.of(data, axis, scope), *made.inputs[1:]], **attributes)
 
     return moved
 
 
-def _broadcast(maker: ir.Node, found: Selection, scope: Scope) -> Moved | Refusal | None:
+def _broadcast(made: ir.Node, found: Selection, scope: Scope) -> Moved | Refusal | None:
     """Over each operand that has the axis."""
-    whole = scope.shape(maker.outputs[0])
+    whole = scope.shape(made.outputs[0])
     if whole is None:
         return None
     axes: list[int | None] = []
-    for value in maker.inputs:
+    for value in made.inputs:
         shape = scope.shape(value)
         if value is None or shape is None:
             return None
         axis = found.axis - (len(whole) - len(shape))
         single = axis >= 0 and shape[axis] == as_dim(1) != whole[found.axis]
         if axis >= 0 and not single and shape[axis] != whole[found.axis]:
-            return Refusal("what is broadcast is not certain", {"operand": value.name or ""}, (maker,))
+            return Refusal("the broadcast is not certain", {"operand": value.name or ""}, (made,))
         if single and found.count is None and scope.constant(value) is None:
-            return Refusal("an operand is the same for all of them", {"operand": value.name or ""}, (maker,))
+            return Refusal("an operand is the same for all of them", {"operand": value.name or ""}, (made,))
         axes.append(axis if axis >= 0 and (not single or found.count is None) else None)
 
     def moved() -> ir.Value:
         inputs: list[ir.Value | None] = []
-        for value, axis in zip(maker.inputs, axes, strict=True):
+        for value, axis in zip(made.inputs, axes, strict=True):
             assert value is not None
             known = scope.constant(value)
             if axis is None:
                 inputs.append(value)
             elif found.count is None and known is not None and known.shape[axis] == 1:
-                inputs.append(scope.store(maker, known.reshape(*known.shape[:axis], *known.shape[axis + 1 :])))
+                inputs.append(scope.store(made, known.reshape(*known.shape[:axis], *known.shape[axis + 1 :])))
             else:
                 inputs.append(found.of(value, axis, scope))
-        return scope.add(maker, maker.op_type, inputs)
+        return scope.add(made, made.op_type, inputs)
 
     return moved

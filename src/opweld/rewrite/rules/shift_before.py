@@ -1,9 +1,9 @@
-"""A number that is added to each channel that a convolution or Gemm reads is in its bias.
+"""Folds a number that is added to each input channel of a convolution or Gemm into its bias.
 
     W (x + d) + b is W x + (b + W d)
 
-With it goes a layout: ONNX Runtime computes chains of convolutions and activations in blocks of channels, and leaves
-them for a sum with one number. Biases are combined in float64 and rounded once."""
+ONNX Runtime computes chains of convolutions and activations in a blocked layout, and converts from it for a sum with
+one number; this saves that too. Biases are combined in float64 and rounded once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opweld.rewrite.scope import Array, Scope, attribute, kept, operand, operand
 
 
 class ShiftBefore(Rule):
-    """What is added to each channel before a product by stored weights is added after it, in its bias."""
+    """Folds a sum with each channel before a product by stored weights into the product's bias."""
 
     name = "rewrite.shift_before"
     operators = ("Conv", "Gemm")
@@ -25,7 +25,7 @@ class ShiftBefore(Rule):
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
         data = operand(node, 0)
-        added = scope.maker(data, "Add", "Sub")
+        added = scope.producer(data, "Add", "Sub")
         source, values = (None, None) if added is None else _stored_shift(added, scope)
         if data is None or added is None or source is None or values is None or values.dtype.kind != "f":
             return None
@@ -33,17 +33,17 @@ class ShiftBefore(Rule):
         if not isinstance(found, Linear):
             return found
         if scope.shape(source) is None or scope.shape(source) != scope.shape(data):
-            return Refusal("what is shifted is broadcast first", {"shape": str(values.shape)}, (added,))
+            return Refusal("the shifted value is broadcast", {"shape": str(values.shape)}, (added,))
         if not scope.only_reader(data):
             return Refusal(
-                "what is shifted is read by more than one node", {"readers": len(scope.readers(data))}, (added,)
+                "the shifted value is read by more than one node", {"readers": len(scope.readers(data))}, (added,)
             )
         shift = along_inputs(values, found, scope)
         if shift is None:
             return Refusal("the shift differs from place to place", {"shape": str(values.shape)}, (added,))
         pads = _padding(node)
         if pads is not None:
-            return Refusal("zeros around it are not shifted", {"pads": pads}, (added,))
+            return Refusal("its padding is not shifted", {"pads": pads}, (added,))
         if node.op_type == "Gemm" and attribute(node, "transA", 0):
             return None
         with np.errstate(all="ignore"):
@@ -60,7 +60,7 @@ class ShiftBefore(Rule):
 
 
 def _stored_shift(added: ir.Node, scope: Scope) -> tuple[ir.Value | None, Array | None]:
-    """What a node shifts, and by which stored numbers."""
+    """The value that a node shifts, and the stored numbers."""
     for data, other in operands(added):
         values = scope.constant(other)
         if values is not None:
@@ -69,7 +69,7 @@ def _stored_shift(added: ir.Node, scope: Scope) -> tuple[ir.Value | None, Array 
 
 
 def _padding(node: ir.Node) -> str | None:
-    """How a convolution pads, where it does."""
+    """How a convolution pads, if it does."""
     mode = attribute(node, "auto_pad", "NOTSET")
     if mode not in ("NOTSET", b"NOTSET", "VALID", b"VALID"):
         return str(mode)
@@ -78,7 +78,7 @@ def _padding(node: ir.Node) -> str | None:
 
 
 def _through(found: Linear, shift: Array) -> Array:
-    """What the product makes of one number for each of its inputs, the same at all places."""
+    """The product of one number for each input, equal at all positions."""
     if found.node.op_type == "Gemm":
         return found.weights @ shift if attribute(found.node, "transB", 0) else shift @ found.weights
     places = found.weights.reshape(found.group, -1, *found.weights.shape[1:])  # [group, outputs, inputs, ...]

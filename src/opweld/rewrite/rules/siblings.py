@@ -1,5 +1,5 @@
-"""Products of the same value by stored weights are one product, whose columns are those of all: Q, K and V of an
-attention, gate and up of a gated layer. What they read is read once, and one product is started instead of several."""
+"""Merges products of the same value by stored weights into one with the columns of all: Q, K and V of an attention,
+gate and up of a gated layer. The value is read once, and one product is run instead of several."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPLIT_BY_INPUT = 13
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the products: its weights with a column for each result, the bias that it adds, where it ends."""
+    """One of the products: its weights with a column for each result, its bias, its last node."""
 
     node: ir.Node
     weights: Array
@@ -28,12 +28,12 @@ class Arm:
 
     @property
     def columns(self) -> int:
-        """How many results it has for each row."""
+        """The number of results for each row."""
         return self.weights.shape[1]
 
 
 class Siblings(Rule):
-    """Products that share what they read."""
+    """Products that share their data operand."""
 
     name = "rewrite.siblings"
     operators = ("MatMul", "Gemm")
@@ -51,7 +51,7 @@ class Siblings(Rule):
         refused = next((arm for arm in found if isinstance(arm, Refusal)), None)
         arms = [arm for arm in found if isinstance(arm, Arm) and _alike(arm, own)]
         if arms and arms[0].node is not node:
-            return None  # the first of them asks for all
+            return None  # matched at the first of them
         nodes = tuple(other for other in others if other is not node)
         if len(arms) < 2:
             return refused and Refusal(refused.reason, refused.failed, nodes)
@@ -91,7 +91,7 @@ def _gemm(node: ir.Node, weights: Array, scope: Scope) -> Arm | Refusal | None:
     if any(
         attribute(node, name, default) != default for name, default in (("transA", 0), ("alpha", 1.0), ("beta", 1.0))
     ):
-        return Refusal("one is scaled, or of what is transposed", {"node": node.name or ""}, (node,))
+        return Refusal("one is scaled, or has a transposed operand", {"node": node.name or ""}, (node,))
     weights = weights.T if attribute(node, "transB", 0) else weights
     added = operand(node, 2)
     if added is None:
@@ -103,7 +103,7 @@ def _gemm(node: ir.Node, weights: Array, scope: Scope) -> Arm | Refusal | None:
 
 
 def _product(node: ir.Node, weights: Array, scope: Scope) -> Arm:
-    """A MatMul with the sum of a bias after it, where nothing else reads its result."""
+    """A MatMul with the sum of a bias after it, if its result has no other readers."""
     output = node.outputs[0]
     if scope.only_reader(output):
         (add,) = scope.readers(output)

@@ -1,7 +1,7 @@
-"""Transpositions that undo each other across the nodes between them: those are computed in the other order of axes.
+"""Removes transpositions that cancel across the nodes between them, which are computed with permuted axes.
 
-Exporters of channels-last frameworks write one before and one after each convolution; what lies between two of those
-does not care which of its axes is which."""
+Exporters of channels-last frameworks write one before and one after each convolution; the nodes between two
+convolutions can be computed in either order of axes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from opweld.rewrite.rules.region import Region, best, order_of, region_of, trans
 from opweld.rewrite.scope import Scope, operand
 
 SMALL = 256
-"""Bytes of stored tensors that a transposition is worth in a file: its node takes as many."""
+"""Bytes of stored tensors that the removal of a transposition may add to a file: as many as its node takes."""
 
 
 class Sinking(Rule):
-    """Nodes between transpositions are computed in the other order where fewer transpositions are left then."""
+    """Nodes between transpositions are computed with permuted axes if fewer transpositions remain."""
 
     name = "rewrite.sinking"
     operators = ("Transpose",)
@@ -30,23 +30,23 @@ class Sinking(Rule):
         order, source = order_of(node, scope), operand(node, 0)
         if order is None or source is None or order == tuple(range(len(order))):
             return None
-        maker = source.producer()
+        producer = source.producer()
         readers = [reader for reader in scope.readers(node.outputs[0]) if reader.graph is scope.graph]
         refused: Refusal | None = None
-        makers = [maker] if maker is not None and maker.graph is scope.graph else []
+        producers = [producer] if producer is not None and producer.graph is scope.graph else []
         for after in (True, False):
-            found = self._asked(node, readers if after else makers, order if after else inverse(order), after, scope)
+            found = self._asked(node, readers if after else producers, order if after else inverse(order), after, scope)
             if isinstance(found, Proposal):
                 return found
             refused = refused or found
         return refused or _between(node, readers, order, scope)
 
     def way(self, node: ir.Node, order: Order, scope: Scope) -> Permuted | None:
-        """How this rule writes a node in another order."""
+        """How this rule writes a node with permuted axes."""
         return permuted(node, order, scope)
 
     def wanted(self, region: Region, chosen: set[ir.Node]) -> Refusal | bool:
-        """Whether it is this rule that turns those nodes."""
+        """Whether these nodes are this rule's to permute."""
         return True
 
     def _asked(
@@ -68,7 +68,7 @@ class Sinking(Rule):
             return wanted or None
         before, rest = (sum(weight(value, scope) for value in values) for values in (now, then))
         if rest > before:
-            return Refusal("what is transposed would be larger", {"bytes": rest, "now": before}, tuple(chosen))
+            return Refusal("the transposed values would be larger", {"bytes": rest, "now": before}, tuple(chosen))
         grown = _grown(region, chosen)
         if grown > SMALL * fewer:
             return Refusal("the file would grow", {"bytes": grown}, tuple(chosen))
@@ -82,7 +82,7 @@ class Sinking(Rule):
 
 
 def _grown(region: Region, chosen: set[ir.Node]) -> int:
-    """Bytes of stored tensors that are there in both orders then."""
+    """Bytes of stored tensors that would be stored in both orders."""
     stored = {value for node in chosen for value in region.ways[node].stored}
     twice = [value for value in stored if any(use.node not in chosen for use in value.uses())]
     return sum(int(value.const_value.nbytes) for value in twice if value.const_value is not None)
@@ -103,8 +103,8 @@ def _between(node: ir.Node, readers: Sequence[ir.Node], order: Order, scope: Sco
 
 
 class Pointwise(Sinking):
-    """Rows by a matrix between transpositions that come from channels and go back to them are a convolution of single
-    places, which needs neither; and such a convolution between transpositions the other way is a product."""
+    """Rows by a matrix between transpositions from and to channels-first are a pointwise convolution, which needs
+    neither; and a pointwise convolution between the opposite transpositions is a product."""
 
     name = "rewrite.pointwise"
 

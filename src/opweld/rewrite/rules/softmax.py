@@ -1,8 +1,8 @@
-"""Softmax and its logarithm, however they are written.
+"""Softmax and its logarithm, in any written form.
 
-The operators subtract the maximum of each row. A model that does not, or that takes the logarithm of what was rounded
-to 0, gives NaN or -inf where exponentials leave the range of their type; the operator gives the number there, and
-differs by roundings elsewhere."""
+The operators subtract the maximum of each row. A model that does not, or that takes the logarithm of a result rounded
+to 0, gives NaN or -inf where exponentials overflow or underflow; the operator gives the right number there, and differs
+by rounding elsewhere."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from opweld.rewrite.scope import Scope, attribute, operand
 from opweld.tensor.dim import ONE
 
 ONE_AXIS = 13
-"""The opset since which both operators work along one axis; before, along all from it on."""
+"""The opset since which both operators work along one axis; before, over all axes from it on."""
 
 FROM_END = 11
 """The opset since which an axis may be counted from the end."""
 
 
 class Softmax(Rule):
-    """exp(x) / sum(exp(x)); what is subtracted from x before, the same for a whole row, makes no difference."""
+    """exp(x) / sum(exp(x)); a number subtracted from each row of x makes no difference."""
 
     name = "rewrite.softmax"
     operators = ("Div", "Mul")
@@ -30,10 +30,10 @@ class Softmax(Rule):
     def look(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
         """See `Rule.look`."""
         for position in (0,) if node.op_type == "Div" else (0, 1):
-            exponential = scope.maker(operand(node, position), "Exp")
+            exponential = scope.producer(operand(node, position), "Exp")
             divisor, inner = operand(node, 1 - position), list[ir.Node]()
             if node.op_type == "Mul":
-                inverse = scope.maker(divisor, "Reciprocal")
+                inverse = scope.producer(divisor, "Reciprocal")
                 if inverse is None:
                     continue
                 divisor, inner = inverse.inputs[0], [inverse]
@@ -60,15 +60,15 @@ class LogSoftmax(Rule):
         total = reduced(subtracted, "ReduceLogSumExp", scope)
         if total is not None and total.source is x:
             return _softmax("LogSoftmax", node, total, x, [*total.nodes], scope)
-        log = scope.maker(subtracted, "Log")
+        log = scope.producer(subtracted, "Log")
         total = None if log is None else reduced(log.inputs[0], "ReduceSum", scope)
-        exponential = None if total is None else scope.maker(total.source, "Exp")
+        exponential = None if total is None else scope.producer(total.source, "Exp")
         if log is None or total is None or exponential is None or exponential.inputs[0] is not x:
             return None
         return _softmax("LogSoftmax", node, total, x, [log, *total.nodes, exponential], scope)
 
     def _of_softmax(self, node: ir.Node, scope: Scope) -> Proposal | Refusal | None:
-        softmax = scope.maker(operand(node, 0), "Softmax")
+        softmax = scope.producer(operand(node, 0), "Softmax")
         if softmax is None:
             return None
         refusal = second_reader((node, softmax))
@@ -85,7 +85,7 @@ class LogSoftmax(Rule):
 def _softmax(
     operator: str, node: ir.Node, total: Reduced, x: ir.Value | None, inner: list[ir.Node], scope: Scope
 ) -> Proposal | Refusal | None:
-    """`operator` of x along the axis of a sum, which stands for a node and those inside of it."""
+    """`operator` of x along the axis of a sum, which replaces a node and the inner ones."""
     output, shape = node.outputs[0], scope.shape(x)
     fact = scope.fact(output)
     if x is None or shape is None or fact is None or fact.shape != shape or not fact.dtype.is_float:
@@ -99,7 +99,7 @@ def _softmax(
         reason = f"before opset {ONE_AXIS} {operator} is along all axes from one on"
         return Refusal(reason, failed, tuple(inner))
     source = x
-    centre = scope.maker(x, "Sub")
+    centre = scope.producer(x, "Sub")
     if centre is not None and centre.inputs[0] is not None:
         before, offset = centre.inputs[0], scope.shape(centre.inputs[1])
         along = None if offset is None else ((ONE,) * (len(shape) - len(offset)) + offset)[axis]

@@ -1,4 +1,4 @@
-"""Zeros that a recurrence begins with by itself."""
+"""Removes initial states of zeros, which are the default of a recurrence."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from opweld.rewrite.rule import Proposal, Refusal, Rule
 from opweld.rewrite.scope import Scope, attribute, operand
 
 STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
-"""By operator, the inputs that are states it begins with."""
+"""By operator, the inputs that are initial states."""
 
 MOVES = ("Expand", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Tile", "Slice", "Concat", "Identity")
-"""Operators of which zeros are zeros."""
+"""Operators that map zeros to zeros."""
 
 
 class Zeros(Rule):
-    """A recurrence without states to begin with begins with zeros."""
+    """A recurrence without initial states begins with zeros."""
 
     name = "rewrite.zero_states"
     operators = tuple(STATES)
@@ -27,18 +27,18 @@ class Zeros(Rule):
         zero = [at for at in given if _is_zero(operand(node, at), scope)]
         if not zero:
             return None
-        makers = [scope.maker(operand(node, at)) for at in zero]
+        producers = [scope.producer(operand(node, at)) for at in zero]
 
         def apply() -> None:
             for position in zero:
                 state = node.inputs[position]
                 node.replace_input_with(position, None)
-                maker = None if state is None else state.producer()
-                if maker is not None:
-                    scope.drop(maker)
+                producer = None if state is None else state.producer()
+                if producer is not None:
+                    scope.drop(producer)
             scope.touch(node)
 
-        return Proposal("it begins with zeros by itself", apply, tuple(maker for maker in makers if maker is not None))
+        return Proposal("it begins with zeros by itself", apply, tuple(made for made in producers if made is not None))
 
 
 def _is_zero(value: ir.Value | None, scope: Scope) -> bool:
@@ -47,13 +47,13 @@ def _is_zero(value: ir.Value | None, scope: Scope) -> bool:
         known = scope.constant(value)
         if known is not None:
             return known.dtype.kind in "fiu" and not np.any(known)
-        maker = scope.maker(value, "ConstantOfShape", *MOVES)
-        if maker is None:
+        producer = scope.producer(value, "ConstantOfShape", *MOVES)
+        if producer is None:
             return False
-        if maker.op_type == "ConstantOfShape":
-            filling = attribute(maker, "value")
+        if producer.op_type == "ConstantOfShape":
+            filling = attribute(producer, "value")
             return filling is None or not np.any(filling.numpy())
-        if maker.op_type == "Concat" and not all(_is_zero(part, scope) for part in maker.inputs[1:]):
+        if producer.op_type == "Concat" and not all(_is_zero(part, scope) for part in producer.inputs[1:]):
             return False
-        value = maker.inputs[0]
+        value = producer.inputs[0]
     return False

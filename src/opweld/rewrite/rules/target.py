@@ -1,4 +1,4 @@
-"""What a Reshape is told by numbers that are computed from sizes: where 0 and -1 say it, no node need compute it."""
+"""Replaces computed sizes in the target of a Reshape by 0 and -1, so that no node computes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SINCE = 5
 
 
 class Target(Rule):
-    """Where all sizes but one are known, or are those of the input at the same place, 0 and -1 say the shape."""
+    """Where all sizes but one are known, or equal the input's at the same position, 0 and -1 express the shape."""
 
     name = "rewrite.target"
     operators = ("Reshape",)
@@ -37,7 +37,7 @@ class Target(Rule):
             return Refusal("more than one size is not known", {"shape": text})
         if -1 in wanted and product(before) != product(after) and not _is_open(wanted.index(-1), scope.fact(target)):
             return Refusal("the input may have another number of elements, which -1 would hide", {"shape": text})
-        # Of a tensor that is empty, -1 would say nothing.
+        # For an empty tensor, -1 is ambiguous.
         if any(dim.constant == 0 for dim in (*before, *after)):
             return Refusal("it has no elements", {"shape": text})
 
@@ -45,11 +45,11 @@ class Target(Rule):
             stored = scope.store(node, np.array(wanted, np.int64))
             scope.replace(output, scope.add(node, "Reshape", [node.inputs[0], stored]))
 
-        return Proposal("0 and -1 say it", apply)
+        return Proposal("0 and -1 express it", apply)
 
 
 def _is_open(position: int, target: Fact | None) -> bool:
-    """Whether a target itself says -1 at a place."""
+    """Whether a target contains -1 at a position."""
     if target is None or target.elements is None:
         return False
     dim = target.elements.flat[position]
