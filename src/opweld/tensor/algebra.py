@@ -1,7 +1,8 @@
-"""Scalar algebra: rules that keep every value of an expression, NaN, infinities and signed zeros included.
+"""Algebraic simplification of scalar expressions that preserves every value, including NaN, infinities and signed
+zeros.
 
-Two liberties, both outside what ONNX defines: which zero `min(-0.0, 0.0)` is, and the last bit of `pow`.
-An evaluation that would have failed may succeed afterwards (`x * 0` of an integer no longer evaluates x).
+Two exceptions, both outside what ONNX defines: the sign of zero of `min(-0.0, 0.0)`, and the last bit of `pow`. A
+program that would have failed may run after simplification (`x * 0` of an integer no longer evaluates x).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from opweld.tensor.dim import Dim, as_dim, floordiv, maximum, minimum, mod, nonnegative
+from opweld.tensor.discontinuous import has_nan_edge, is_discontinuous
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
     Binary,
@@ -37,7 +39,6 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.intern import current
-from opweld.tensor.jumps import has_edge, jumps
 from opweld.tensor.range import bounds, never_negative_zero
 from opweld.tensor.semantics import Array, apply_binary, apply_cast, apply_unary, fails_on_zero, neutral
 
@@ -82,24 +83,25 @@ def _rewrite(node: Expr) -> Expr | None:
 
 
 def _fold_constants(root: Expr) -> Expr:
-    """Replaces sub-expressions of literals only, computed in float64 and rounded once; below a jump each is rounded."""
+    """Folds sub-expressions of literals, computed in float64 and rounded once; under discontinuous ones at every
+    step."""
     exact: dict[Expr, Array] = {}
     own: dict[Expr, Array] = {}
     literals: dict[Expr, Expr] = {}
     folded: dict[Expr, Expr] = {}
     with np.errstate(all="ignore"):
         for node in walk(root):
-            value = _exact_value(node, own if jumps(node) else exact)
+            value = _exact_value(node, own if is_discontinuous(node) else exact)
             if value is None:
                 continue
             exact[node] = value
             mine = _exact_value(node, own)
             assert mine is not None
             own[node] = _rounded(mine, node.dtype)
-            if has_edge(node) and np.isnan(value):
+            if has_nan_edge(node) and np.isnan(value):
                 exact[node] = value = own[node]
             literals[node] = literal = node if isinstance(node, Const) else const(_scalar(value), node.dtype)
-            # `transform` asks with operands replaced already; the answer is still the value rounded once
+            # `transform` has replaced operands already; the result is still the value rounded once
             folded[_with_literals(node, literals)] = literal
     return transform(root, folded.get) if any(not isinstance(node, Const) for node in folded) else root
 
@@ -158,7 +160,7 @@ def _unary(node: Unary) -> Expr | None:
     if op == "not" and isinstance(x, Binary):
         if x.op in ("eq", "ne"):
             return binary("ne" if x.op == "eq" else "eq", x.x, x.y)
-        if x.op in _NEGATED and not x.x.dtype.is_float:  # of a NaN, both a < b and a >= b are false
+        if x.op in _NEGATED and not x.x.dtype.is_float:  # for NaN, both a < b and a >= b are false
             return binary(_NEGATED[x.op], x.x, x.y)
     return None
 
@@ -179,7 +181,7 @@ def _binary(node: Binary) -> Expr | None:
 
 
 def _join_literals(node: Binary) -> Expr | None:
-    """(x op c) op d is x op (c op d) where the operator is associative exactly, that is not of floats."""
+    """(x op c) op d is x op (c op d) where the operator is exactly associative, that is for integers."""
     x, d = node.x, node.y
     if isinstance(x, Binary) and x.op == node.op and isinstance(x.y, Const) and isinstance(d, Const):
         return binary(node.op, x.x, binary(node.op, x.y, d))
@@ -260,7 +262,7 @@ def _pow(node: Binary) -> Expr | None:
     x, y = node.x, node.y
     if _is(y, 1):
         return x
-    if isinstance(y, Const) and y.value == 0:  # of a NaN too
+    if isinstance(y, Const) and y.value == 0:  # also for NaN
         return const(1, node.dtype)
     if _is(y, 2):
         return binary("mul", x, x)
@@ -290,7 +292,7 @@ def _max(node: Binary) -> Expr | None:
 
 
 def _extreme(node: Binary, of_dims: Callable[[Dim, Dim], Dim]) -> Expr | None:
-    """Rules of min and max, all of which let a NaN through: it is x that is kept."""
+    """Rules of min and max, all of which propagate NaN, since x is kept."""
     op, x, y = node.op, node.x, node.y
     if x is y:
         return x
@@ -306,7 +308,7 @@ def _extreme(node: Binary, of_dims: Callable[[Dim, Dim], Dim]) -> Expr | None:
         if x.op == op:
             pick = max if op == "max" else min
             return binary(op, x.x, const(pick(x.y.value, y.value), node.dtype))
-        # max(min(x, high), low) with low < high is min(max(x, low), high): one spelling for a clip
+        # max(min(x, high), low) with low < high is min(max(x, low), high): the canonical form of a clip
         if op == "max" and x.op == "min" and y.value < x.y.value:
             return binary("min", binary("max", x.x, y), x.y)
     return None
@@ -346,7 +348,7 @@ def _xor(node: Binary) -> Expr | None:
 
 
 def _compare(node: Binary) -> Expr | None:
-    """Decides comparisons of sizes and indices where the polynomials prove them, and of one thing with itself."""
+    """Decides comparisons of sizes and indices where the polynomials prove them, and of an expression with itself."""
     op, x, y = node.op, node.x, node.y
     if x is y and not x.dtype.is_float:
         return const(op in ("eq", "le", "ge"), DType.BOOL)
@@ -403,11 +405,11 @@ _DIGITS: Mapping[DType, int] = {
     DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8, DType.F8E4M3FN: 4, DType.F8E4M3FNUZ: 4,
     DType.F8E5M2: 3, DType.F8E5M2FNUZ: 3, DType.F4E2M1: 2, DType.F8E8M0: 0,
 }  # fmt: skip
-"""Every integer of so many binary digits is a number of the type; of zero none is."""
+"""The binary digits up to which the type represents every integer; 0 if none."""
 
 
 def lossless(source: DType, target: DType) -> bool:
-    """Whether every value of the one type is a value of the other."""
+    """Whether every value of `source` is a value of `target`."""
     if source is target:
         return True
     if source is DType.BOOL:
@@ -415,11 +417,11 @@ def lossless(source: DType, target: DType) -> bool:
     if target is DType.BOOL or (source.is_float and not target.is_float):
         return False
     if source.is_float:
-        # neither half type holds the other, and float16 not all powers of two
+        # neither 16-bit type contains the other, and float16 lacks some powers of two
         return target.bytes > source.bytes and (source, target) != (DType.F8E8M0, DType.F16)
     value_bits = source.bits - source.is_signed
     if target.is_float:
-        # the least integer is a power of two, so the digits of the greatest decide
+        # the least integer is a power of two, so the digits of the greatest are decisive
         return value_bits <= _DIGITS[target]
     return (target.is_signed or not source.is_signed) and target.bits - target.is_signed >= value_bits
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 Made = TypeVar("Made", bound="Atom")
 
 MAX_TEXT = 4000
-"""Characters of a division, remainder, minimum or maximum as printed, which is the size of the whole tree of them."""
+"""The most characters of a printed division, remainder, minimum or maximum, which bounds its expression tree."""
 
 
 class Atom:
     """An indivisible integer. Interned: equality is identity.
 
-    `key` is its place in the order of atoms, which is first that of kinds (`rank`), `text` what it is printed as."""
+    `key` is its position in the order of atoms, by kind (`rank`) first; `text` is its printed form."""
 
     __slots__ = ("_dim", "key", "text")
     rank: ClassVar[int] = 0
@@ -63,24 +63,25 @@ class Atom:
             raise KeyError(f"no value for {self}")
         return values[self]
 
-    def lower_ends(self) -> list[Dim]:
-        """Polynomials that the atom is never less than; each alone is a bound."""
+    def lower_bounds(self) -> list[Dim]:
+        """Lower bounds of the atom, each valid alone."""
         return []
 
-    def upper_ends(self) -> list[Dim]:
-        """Polynomials that the atom never exceeds; each alone is a bound."""
+    def upper_bounds(self) -> list[Dim]:
+        """Upper bounds of the atom, each valid alone."""
         return []
 
     def alternatives(self) -> list[Dim]:
-        """Values of which the atom is always one; none when nothing is known."""
+        """Values one of which the atom always has; none when nothing is known."""
         return []
 
-    def lower_ends_beside(self, slope: Dim, rest: Dim) -> list[Dim]:
+    def lower_bounds_beside(self, slope: Dim, rest: Dim) -> list[Dim]:
         """Lower bounds of `slope * atom` for slope <= 0 in terms of other atoms of the rest."""
         return []
 
     def joined(self, total: Mapping[Monomial, int]) -> Dim | None:
-        """Of a remainder: the polynomial with remainders joined to their divisions, None when there is none to join."""
+        """Of a remainder: the polynomial with remainders combined with their divisions, None when there is nothing to
+        combine."""
         return None
 
 
@@ -121,11 +122,11 @@ class Axis(Atom):
         axis.text, axis.key = name, (cls.rank, name, axis.number)
         return axis
 
-    def lower_ends(self) -> list[Dim]:
+    def lower_bounds(self) -> list[Dim]:
         """Zero."""
         return [ZERO]
 
-    def upper_ends(self) -> list[Dim]:
+    def upper_bounds(self) -> list[Dim]:
         """The last index."""
         return [self.extent - 1]
 
@@ -173,17 +174,17 @@ class Value(Atom):
             return super().evaluated(values, on_value)
         return on_value(self)
 
-    def lower_ends(self) -> list[Dim]:
+    def lower_bounds(self) -> list[Dim]:
         """Zero."""
         return [ZERO]
 
-    def upper_ends(self) -> list[Dim]:
+    def upper_bounds(self) -> list[Dim]:
         """The last index."""
         return [self.extent - 1]
 
 
 class Pair(Atom):
-    """An atom made of two polynomials."""
+    """An atom of two polynomials."""
 
     __slots__ = ("_inside", "left", "right")
     template: ClassVar[str]
@@ -192,7 +193,7 @@ class Pair(Atom):
     _inside: frozenset[Atom] | None
 
     def __new__(cls, left: Dim, right: Dim) -> Pair:
-        """The atom of these two polynomials, as they are."""
+        """The atom of these two polynomials, not simplified."""
         tables = current.get()
         found = tables.atoms.get((cls, left, right))
         if found is None:

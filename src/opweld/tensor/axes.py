@@ -1,6 +1,6 @@
-"""Splits axes that indices divide, and orders them by stride.
+"""Splits axes that indices divide, and orders axes by stride.
 
-y with y // 2 and y % 2 becomes 2 * y' + dy, and the divisions are gone.
+y with y // 2 and y % 2 becomes 2 * y' + dy, which removes the divisions.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ ROUNDS = 16
 
 
 def split(axes: Sequence[Axis], body: Expr, stores: Sequence[Dim]) -> tuple[tuple[Axis, ...], Expr, tuple[Dim, ...]]:
-    """Splits every axis, own or reduced, that an index of the body or a store divides by a factor of its extent.
+    """Splits every axis, free or reduced, that an index of the body or a store divides by a factor of its extent.
 
-    Returns the new own axes, the body over them, and the stores over them."""
+    Returns the new free axes, the body over them, and the stores over them."""
     own = tuple(axes)
     places: tuple[Dim, ...] = tuple(stores)
     for _ in range(ROUNDS):
@@ -52,7 +52,7 @@ def _divided(own: tuple[Axis, ...], body: Expr, stores: tuple[Dim, ...]) -> tupl
 
 
 def replace_reduced(body: Expr, old: tuple[Axis, ...], new: tuple[Axis, ...], mapping: Mapping[Atom, Dim]) -> Expr:
-    """Reduces over `new` axes instead of `old` ones, which `mapping` expresses by the new."""
+    """Reduces over `new` axes instead of `old` ones, which `mapping` expresses in terms of the new."""
 
     def rewrite(node: Expr) -> Expr | None:
         if not isinstance(node, Reduce) or not set(old) <= set(node.axes):

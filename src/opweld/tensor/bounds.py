@@ -8,10 +8,10 @@ from opweld.tensor.atoms import Atom, Axis, Symbol
 from opweld.tensor.polynomial import Dim, TooLargeError, atom_key, make
 
 _DEPTH = 12
-"""The most atoms that a proof replaces, one after the other, by an end of their range."""
+"""The most atoms that a proof replaces, one after the other, by a bound of their range."""
 
 _STEPS = 1000
-"""Claims that one proof may rest on. Those of real models rest on a few dozen."""
+"""The most claims that one proof may depend on. Those of real models depend on a few dozen."""
 
 
 def nonnegative(dim: Dim) -> bool:
@@ -29,7 +29,7 @@ class _Proof:
         self._steps = _STEPS
 
     def succeeds(self, dim: Dim, depth: int) -> bool:
-        """`holds`; a proof that needs a polynomial beyond the bounds fails."""
+        """`holds`; a proof that needs a polynomial that is too large fails."""
         try:
             return self.holds(dim, depth)
         except TooLargeError:
@@ -48,7 +48,7 @@ class _Proof:
         )
         if bounded is not None:
             return self._bounded(dim, bounded, depth)
-        # Only symbols are left: with s = t + least, t >= 0, non-negative coefficients prove the claim.
+        # Only symbols remain: with s = t + least, t >= 0, non-negative coefficients prove the claim.
         symbols = [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, Symbol)]
         if any(symbol.least is None for symbol in symbols):
             return False
@@ -56,16 +56,16 @@ class _Proof:
         return all(coefficient >= 0 for _, coefficient in dim.substitute(shift).terms)
 
     def _bounded(self, dim: Dim, atom: Atom, depth: int) -> bool:
-        """Replaces a bounded atom by the end of its range that makes the polynomial least, or by each alternative."""
+        """Replaces a bounded atom by the bound that minimises the polynomial, or by each alternative."""
         if any(monomial.count(atom) > 1 for monomial, _ in dim.terms):
             return False
         slope = make({tuple(x for x in m if x is not atom): c for m, c in dim.terms if atom in m})
         rest = dim.without(atom)
         lowest: list[Dim] = []
         if self.holds(slope, depth - 1):
-            lowest = [slope * low for low in atom.lower_ends()]
+            lowest = [slope * low for low in atom.lower_bounds()]
         elif self.holds(-slope, depth - 1):
-            lowest = [*atom.lower_ends_beside(slope, rest), *(slope * high for high in atom.upper_ends())]
+            lowest = [*atom.lower_bounds_beside(slope, rest), *(slope * high for high in atom.upper_bounds())]
         if any(self.holds(low + rest, depth - 1) for low in lowest):
             return True
         cases = atom.alternatives()

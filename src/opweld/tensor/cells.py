@@ -1,4 +1,4 @@
-"""Arrays that know which axis each of their dimensions runs over, so that broadcasting is by axis, not by position."""
+"""NumPy arrays with named axes, so that broadcasting is by axis, not by position."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opweld.tensor.semantics import Array
 class Cells:
     """Values over axes: dimension i of the array runs over `axes[i]`, ordered by `Axis.number`.
 
-    `faults` has a number above zero where an element is spoilt: the position of the message, counted from one."""
+    `faults` is non-zero where an element is invalid: the index of the error message, counted from one."""
 
     array: Array
     axes: tuple[Axis, ...] = ()
@@ -40,13 +40,13 @@ def combine(function: np.ufunc, x: Cells, y: Cells) -> Cells:
 
 
 def where(condition: Cells, x: Cells, y: Cells) -> Cells:
-    """x where the condition holds, else y; without their marks."""
+    """x where the condition holds, else y; without their faults."""
     axes = union(condition, x, y)
     return Cells(np.where(expand(condition, axes), expand(x, axes), expand(y, axes)), axes)
 
 
 def worst(*faults: Cells | None) -> Cells | None:
-    """The marks of all, the latest message where several apply."""
+    """The combined faults, with the latest message where several apply."""
     result: Cells | None = None
     for one in faults:
         if one is not None:

@@ -20,10 +20,10 @@ Signatures: TypeAlias = "Mapping[str, tuple[DType, tuple[Dim, ...]]]"
 class Count:
     """Numbers of scalar operations.
 
-    `flops`: float additions, multiplications, comparisons and what else costs about as much.
-    `special`: divisions but by constants, roots and transcendental functions, of floats.
-    `integer`: operations on integers and bools. Index arithmetic, loads, selects and conversions count nothing.
-    `macs`: products that are summed, of floats; each is two of the `flops`."""
+    `flops`: float additions, multiplications, comparisons and others of similar cost.
+    `special`: divisions (except by constants), roots and transcendental functions, of floats.
+    `integer`: operations on integers and bools. Index arithmetic, loads, selects and conversions are not counted.
+    `macs`: multiply-adds of floats; each is two of the `flops`."""
 
     flops: Dim = ZERO
     integer: Dim = ZERO
@@ -35,13 +35,13 @@ class Count:
         return Count(self.flops + other.flops, integer, special, self.macs + other.macs)
 
     def times(self, factor: Dim) -> Count:
-        """The operations of this many repetitions."""
+        """The operations of `factor` repetitions."""
         return Count(self.flops * factor, self.integer * factor, self.special * factor, self.macs * factor)
 
 
 def flops(subject: Expr | Item | TensorProgram) -> Count:
-    """The operations that compute the subject, when each sub-expression is computed once for each combination of the
-    axes it depends on: a row's maximum is counted once for the row, not once for each of its elements."""
+    """The operations that compute the subject, if each sub-expression is computed once for each combination of the axes
+    that it depends on: a row's maximum is counted once for the row, not once for each of its elements."""
     if isinstance(subject, Expr):
         return sum((_node_count(node) for node in _computed(subject)), Count())
     if isinstance(subject, TensorProgram):
@@ -51,7 +51,7 @@ def flops(subject: Expr | Item | TensorProgram) -> Count:
     if isinstance(subject, Extern):
         return Count(integer=EXTERNS[subject.function].work(subject.numbers) * subject.rows)
     start = sum((flops(state.initial) for state in subject.states), Count())
-    # a body that reads at the time axis counts it already; one that only reads states runs as often
+    # a body that reads at the time axis counts it already; one that only reads states runs in every step too
     steps = (_per_step(step.body, subject.time) for step in subject.steps)
     return start + sum(steps, Count()).times(subject.time.extent)
 
@@ -61,7 +61,7 @@ def _per_step(body: Expr, time: Axis) -> Count:
 
 
 def _computed(body: Expr) -> list[Expr]:
-    """The nodes that compute with values; integers that no load gives are index arithmetic."""
+    """The nodes that compute with values; integers not derived from loads are index arithmetic."""
     found: list[Expr] = []
     loaded: set[Expr] = set()
     for node in walk(body):  # operands first
@@ -100,7 +100,8 @@ def size_in_bytes(dtype: DType, shape: tuple[Dim, ...]) -> Dim:
 
 
 def read_bytes(item: Item, name: str, signatures: Signatures) -> Dim:
-    """The bytes of a value that an item reads: all of it, but for slices and for what run-time indices choose."""
+    """The bytes of a value that an item reads: all of it, except for slices and for elements selected by run-time
+    indices."""
     dtype, shape = signatures[name]
     if isinstance(item, Extern):
         return size_in_bytes(dtype, shape)
@@ -108,9 +109,10 @@ def read_bytes(item: Item, name: str, signatures: Signatures) -> Dim:
 
 
 def bytes_loaded(bodies: Iterable[Expr], name: str, dtype: DType, shape: tuple[Dim, ...]) -> Dim:
-    """The bytes of a value that expressions read, at most: as many elements as there are loads, and no more than all.
+    """An upper bound of the bytes of a value that expressions read: the number of loads, and at most all elements.
 
-    Where it is unknown which is less, all; of a value that is only read at run-time indices, the lesser of both."""
+    If it is unknown which is less, all elements; for a value that is only read at run-time indices, the minimum of
+    both."""
     whole, read, chosen = size_in_bytes(dtype, shape), ZERO, True
     for node in walk(*bodies):
         if isinstance(node, Load) and node.tensor == name:

@@ -1,4 +1,4 @@
-"""The costs of programs in the form of compilation records: numbers, and polynomials of symbolic sizes as text."""
+"""The costs of programs for compilation records: numbers, and polynomials of symbolic sizes as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def costed_nodes(program: TensorProgram) -> tuple[NodeEntry, ...]:
 
 
 def costs_entry(count: Count, read: Dim, written: Dim) -> Costs:
-    """Operations, and bytes that are read and written."""
+    """Operations, and bytes read and written."""
     return Costs(
         flops=size_entry(count.flops + count.special),
         macs=size_entry(count.macs),

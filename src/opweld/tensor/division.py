@@ -40,7 +40,7 @@ class FloorDiv(Pair):
         """The quotient."""
         return left // right
 
-    def lower_ends(self) -> list[Dim]:
+    def lower_bounds(self) -> list[Dim]:
         """The least dividend divided."""
         constant = self.right.constant
         low = lower_constant(self.left)
@@ -48,7 +48,7 @@ class FloorDiv(Pair):
             return [as_dim(low // constant)]
         return [ZERO] if nonnegative(self.left) else []
 
-    def upper_ends(self) -> list[Dim]:
+    def upper_bounds(self) -> list[Dim]:
         """x // d <= x when x >= 0; for a constant d, the largest value of x divided by d."""
         ends: list[Dim] = []
         constant = self.right.constant
@@ -69,7 +69,7 @@ class FloorDiv(Pair):
             ends.append(self.left)
         return ends
 
-    def lower_ends_beside(self, slope: Dim, rest: Dim) -> list[Dim]:
+    def lower_bounds_beside(self, slope: Dim, rest: Dim) -> list[Dim]:
         """Of slope * (x // 256) beside x // 128: slope / 2 * (x // 128)."""
         if self.right.constant is None:
             return []
@@ -100,11 +100,11 @@ class Mod(Pair):
         """The remainder."""
         return left % right
 
-    def lower_ends(self) -> list[Dim]:
+    def lower_bounds(self) -> list[Dim]:
         """Zero."""
         return [ZERO]
 
-    def upper_ends(self) -> list[Dim]:
+    def upper_bounds(self) -> list[Dim]:
         """One less than the divisor."""
         return [self.right - 1]
 

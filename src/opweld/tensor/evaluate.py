@@ -1,7 +1,7 @@
 """The elements of one tensor, in NumPy: every node of the body as an array over the axes it depends on.
 
-Evaluation is eager, errors are not: an index out of range or an integer division by zero marks the elements it spoils,
-and only a mark that reaches the result raises. So the side of a select that was not chosen cannot fail.
+Evaluation is eager, errors are not: an index out of range or an integer division by zero marks the affected elements,
+and only a mark that reaches the result raises. So the branch of a select that was not taken cannot fail.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from opweld.tensor.semantics import (
 )
 
 BLOCK_BYTES = 256 << 20
-"""About how much memory the intermediate arrays of one block of a tensor may take."""
+"""The approximate memory budget of the intermediate arrays of one block of a tensor."""
 
 
 def evaluate_tensor(
@@ -59,7 +59,7 @@ def evaluate_tensor(
     """All elements of a tensor, of its dtype (floats as float64 where `float64`) and of the shape of its axes.
 
     Args:
-        tensor: what to evaluate.
+        tensor: the tensor to evaluate.
         env: the values it loads, by name; floats as float64 where `float64`.
         symbols: the values of its symbols, and of an enclosing scan's time axis.
         float64: compute with floats in float64 throughout.
@@ -71,7 +71,7 @@ def evaluate_tensor(
 
 
 class Evaluator:
-    """One body prepared for evaluation, which may be repeated with other values (the steps of a scan)."""
+    """One body prepared for evaluation, repeatedly with other values if needed (the steps of a scan)."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Evaluator:
         return cells
 
     def _block_steps(self) -> dict[Axis, int]:
-        """How far each block extends along each axis of the tensor, so that its intermediates fit the memory budget."""
+        """The extent of a block along each axis of the tensor, such that its intermediates fit the memory budget."""
         lengths = dict(self.extents)
 
         def estimate() -> int:
@@ -169,7 +169,7 @@ class Evaluator:
         return lengths
 
     def _needs(self, node: Expr) -> tuple[Expr, ...]:
-        """The nodes whose cells this one reads: of a contraction, the two factors instead of their product."""
+        """The nodes whose cells this one reads: for a contraction, the two factors instead of their product."""
         if isinstance(node, Reduce) and node.body in self.products:
             return (*_children(node.body), *_children(node)[1:])
         return _children(node)
@@ -292,7 +292,7 @@ class Evaluator:
         return mask, faults
 
     def _gather(self, node: Load, array: Array, mask: Cells | None) -> tuple[Cells, Cells | None]:
-        """The elements at clipped indices, and marks where an index of a made load was out of range."""
+        """The elements at clipped indices, and marks where the index of an executed load was out of range."""
         indices = [self._dim(dim) for dim in node.indices]
         axes = union(*indices)
         if array.size == 0:
@@ -334,13 +334,13 @@ class Evaluator:
         axes = tuple(sorted(strides, key=lambda axis: axis.number))
         shape = tuple(len(self.ranges[axis]) for axis in axes)
         corner = array[tuple(slice(start, None) for start in starts)]
-        # as_strided does not understand float8_e5m2
+        # as_strided does not support float8_e5m2
         plain = corner.view(np.uint8) if corner.itemsize == 1 else corner
         view = np.lib.stride_tricks.as_strided(plain, shape, [strides[axis] for axis in axes], writeable=False)
         return Cells(view.view(array.dtype), axes)
 
     def _linear(self, dim: Dim) -> tuple[int, dict[Axis, int]] | None:
-        """(value at the start of all ranges, step per axis) of an affine polynomial; None of another."""
+        """(value at the start of all ranges, step per axis) of an affine polynomial; None for others."""
         start = 0
         steps: dict[Axis, int] = {}
         for monomial, coefficient in dim.terms:
@@ -398,7 +398,7 @@ class Evaluator:
         try:
             return atom.dim.evaluate(self.known)
         except KeyError:
-            raise OpweldError(f"{self._label()}: nothing gives a value to {atom}") from None
+            raise OpweldError(f"{self._label()}: {atom} has no value") from None
 
     def _extent(self, axis: Axis) -> int:
         if axes_of(axis.extent):

@@ -277,7 +277,7 @@ def cast(x: Expr, dtype: DType) -> Expr:
 
 def bitcast(x: Expr, dtype: DType) -> Expr:
     """The bits of a value as one of the dtype, which has as many."""
-    assert x.dtype.bits == dtype.bits, f"the bits of {x.dtype} are no {dtype}"
+    assert x.dtype.bits == dtype.bits, f"{x.dtype} cannot be reinterpreted as {dtype}"
     x = x.x if isinstance(x, Bitcast) else x
     return x if x.dtype is dtype else _intern(Bitcast, dtype, ("x",), (x,))
 

@@ -1,8 +1,8 @@
-"""Functions over memory for what no expression can say: sorting, scattered writes, data-dependent selection.
+"""Externs: C functions for what expressions cannot compute: sorting, scattered writes, data-dependent selection.
 
-Each has a C function of the same name, and of the type of its first operand, in `runtime/c/opweld_extern.h` or, if it
-is of another package, in text of its own; what is here is its meaning in NumPy, and how much memory and work it needs.
-Operands and results are dense; `numbers` are sizes and switches, integers here, polynomials of sizes while compiling.
+Each has a C function of the same name, suffixed by the type of its first operand, in `runtime/c/opweld_extern.h` or,
+for another package, in its own source. Here are its semantics in NumPy, and the memory and work that it needs. Operands
+and results are dense; `numbers` are sizes and flags, integers here, polynomials of sizes at compile time.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from opweld.tensor.program import Extern
 from opweld.tensor.semantics import Array
 
 Numbers = Sequence[Any]
-"""Integers, or `Dim`s while compiling."""
+"""Integers, or `Dim`s at compile time."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """The properties of a function, given the numbers of a call.
+    """The properties of an extern function, as functions of the numbers of a call.
 
     Attributes:
         parts: elements of each operand, then of each result.
-        work: operations, roughly.
+        work: approximate operations.
         compute: fills the flat results from the flat operands.
-        scratch: (dtype, elements) of memory that a call needs for itself.
-        tables: the number of last operands that every row reads as a whole; of the others each row has its part.
+        scratch: (dtype, elements) of temporary memory of a call.
+        tables: the number of last operands that every row reads as a whole; the others are divided among rows.
         source: C text that defines it, for a function of another package.
     """
 
@@ -57,7 +57,7 @@ def symbol(function: str, dtype: DType) -> str:
 def call_extern(
     extern: Extern, env: Mapping[str, Array], symbols: Mapping[Atom, int], float64: bool
 ) -> dict[str, Array]:
-    """The results of all rows, in NumPy; of float dtypes in float64 where asked."""
+    """The results of all rows, in NumPy; float dtypes as float64 if `float64`."""
     function = EXTERNS[extern.function]
     numbers = [dim.evaluate(symbols) for dim in extern.numbers]
     operands = [np.ascontiguousarray(env[name]).reshape(-1) for name in extern.operands]
@@ -78,13 +78,13 @@ def call_extern(
 
 
 def _logarithm(k: Any) -> int:
-    """Steps through a heap of k elements; of a size that is not known yet, a usual number."""
+    """Steps through a heap of k elements; a typical number if k is symbolic."""
     known = k if isinstance(k, int) else k.constant
     return 10 if known is None else max(1, int(known).bit_length())
 
 
 def _order_parts(numbers: Numbers) -> tuple[Any, ...]:
-    """n keys; k places."""
+    """n keys; k positions."""
     n, k, _ = numbers
     return n, k
 
@@ -95,15 +95,16 @@ def _order_work(numbers: Numbers) -> Any:
 
 
 def _order(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
-    """The places of the k extreme keys, in order; of equal ones the first comes first."""
+    """The positions of the k extreme keys, in order, stable."""
     (keys,), (order,), (_, k, largest) = operands, results, numbers
-    # NaN counts as the largest of all. A stable sort of falling keys is that of rising ones from the end on.
+    # NaN counts as the largest. A stable descending sort is the reverse of an ascending one of the reversed keys.
     rising = np.argsort(keys[::-1] if largest else keys, kind="stable")
     order[:] = (len(keys) - 1 - rising[::-1] if largest else rising)[:k]
 
 
 def _unique_parts(numbers: Numbers) -> tuple[Any, ...]:
-    """Rows of keys; for each group its first row, for each row its group, for each group its rows; how many groups."""
+    """Rows of keys; for each group its first row, for each row its group, for each group its rows; the number of
+    groups."""
     rows, width, _ = numbers
     return rows * width, rows, rows, rows, 1
 
@@ -137,7 +138,7 @@ def _equal_rows(a: Array, b: Array) -> bool:
 
 
 def _scatter_parts(numbers: Numbers) -> tuple[Any, ...]:
-    """Data; places, and `width` updates for each; the result."""
+    """Data; linear indices, and `width` updates for each; the result."""
     size, count, width = numbers
     return size, count, count * width, size
 
@@ -161,11 +162,11 @@ def _scatter(combine: Callable[[Any, Any], Any] | None) -> Callable[..., None]:
     return compute
 
 
-# -------------------------------------------------------------------------------------------------- known by looking
+# -------------------------------------------------------------------------------------------------- data-dependent
 
 
 def _nonzero_parts(numbers: Numbers) -> tuple[Any, ...]:
-    """What may be true; the places of what is, and how many they are."""
+    """The conditions; the positions of true ones, and their number."""
     return numbers[0], numbers[0], 1
 
 
@@ -176,7 +177,7 @@ def _nonzero(operands: Sequence[Array], results: Sequence[Array], numbers: Numbe
 
 
 def _suppress_parts(numbers: Numbers) -> tuple[Any, ...]:
-    """Boxes, scores, the most that boxes may overlap, the least score; (batch, class, box) of what is kept; a count."""
+    """Boxes, scores, the overlap threshold, the score threshold; (batch, class, box) of kept ones; their number."""
     batches, boxes, classes, most, _ = numbers
     return batches * boxes * 4, batches * classes * boxes, 1, 1, batches * classes * most * 3, 1
 
@@ -187,7 +188,7 @@ def _suppress_work(numbers: Numbers) -> Any:
 
 
 def _suppress(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
-    """Greedy suppression of overlapping boxes, see `ops/suppression.py`."""
+    """Greedy non-maximum suppression, see `ops/suppression.py`."""
     batches, boxes, classes, most, centred = numbers
     place, scores, overlap, threshold = operands
     place, scores = place.reshape(batches, boxes, 4), scores.reshape(batches, classes, boxes)
@@ -229,8 +230,9 @@ DEPTH = 10
 
 
 def _trees_parts(numbers: Numbers) -> tuple[Any, ...]:
-    """A row; for each node a feature, which outcomes pass, where it goes then, where else; its threshold; roots; where
-    the pairs of each leaf begin, and end; their targets and weights; what is added to each target; the sums."""
+    """A row; for each node a feature, the outcomes that pass, the next entry if it passes, and if not; its threshold;
+    roots; start and end of the pairs of each leaf; their targets and weights; the base value of each target; the
+    sums."""
     features, nodes, roots, leaves, pairs, targets, _ = numbers
     return features, nodes * 4, nodes, roots, leaves + 1, pairs, pairs, targets, targets
 
@@ -240,7 +242,7 @@ def _trees_work(numbers: Numbers) -> Any:
 
 
 def _trees(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
-    """What the leaves that a row reaches, one in each tree, combine to; see `ops/ml/forest.py`."""
+    """The aggregate of the leaves, one in each tree, that a row reaches; see `ops/ml/forest.py`."""
     row, nodes, thresholds, roots, begins, targets, weights, base = operands
     (out,), combine = results, numbers[6]
     nodes, seen = nodes.reshape(-1, 4), np.zeros(len(out), bool)
@@ -267,22 +269,22 @@ _COMBINE: tuple[Callable[[Any, Any], Any], ...] = (np.add, np.minimum, np.maximu
 # ------------------------------------------------------------------------------------------------------- probabilities
 
 COUPLING_STEPS = 100
-"""Steps after which coupled probabilities are taken as they are."""
+"""The most iterations of coupling probabilities."""
 
 
 def _couple_parts(numbers: Numbers) -> tuple[Any, ...]:
-    """How likely the first class of each pair is, within the pair; how likely each class is."""
+    """The probability of the first class of each pair, within the pair; the probability of each class."""
     classes, pairs = numbers
     return pairs, classes
 
 
 def _couple_work(numbers: Numbers) -> Any:
-    """Some ten steps bring the probabilities of a few classes together."""
+    """About ten iterations converge for a few classes."""
     return numbers[0] * numbers[0] * 40
 
 
 def _couple(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
-    """The probabilities p of classes that agree best with those r of pairs: the least sum over all pairs of
+    """The probabilities p of classes that fit those of pairs, r, best: they minimise the sum over all pairs of
     (r[j, i] p[i] - r[i, j] p[j])^2, by the second algorithm of Wu, Lin, Weng: "Probability Estimates for Multi-class
     Classification by Pairwise Coupling" (2004), which stops at 0.005 / classes."""
     (pairs,), (p,), (classes, _) = operands, results, numbers
@@ -310,19 +312,19 @@ def _couple(operands: Sequence[Array], results: Sequence[Array], numbers: Number
 
 
 def _align_parts(numbers: Numbers) -> tuple[Any, ...]:
-    """Where a region begins and how far it reaches, in rows and columns; its image; all images; the bins."""
+    """Start and length of a region in rows and columns; its image; all images; the bins."""
     images, channels, height, width, rows, columns, _ = numbers
     return 4, 1, images * channels * height * width, channels * rows * columns
 
 
 def _align_work(numbers: Numbers) -> Any:
-    """Some four samples of four pixels in each bin."""
+    """About four samples of four pixels in each bin."""
     return numbers[1] * numbers[4] * numbers[5] * 40
 
 
 def _align(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers) -> None:
-    """The mean, or the largest part, of the samples of each bin of a region: as many along an axis as a bin has pixels,
-    rounded up. Each is a mix of the four pixels around it; those more than a pixel outside count as zero."""
+    """The mean, or the maximum, of the samples of each bin of a region: along each axis as many as a bin has pixels,
+    rounded up. Each is interpolated from four pixels; samples more than a pixel outside count as zero."""
     (place, image, x), (out,), (images, channels, height, width, rows, columns, largest) = operands, results, numbers
     if not 0 <= image[0] < images:
         raise OpweldError(f"an index is out of range: image {image[0]} of {images}")
@@ -353,7 +355,7 @@ def _align(operands: Sequence[Array], results: Sequence[Array], numbers: Numbers
 
 
 def _samples(start: Any, extent: Any, bins: int, size: int) -> tuple[list[list[tuple[int, Any]]], int]:
-    """For each bin (the pixel before, how far behind it) of the samples near the image; how many there are in all."""
+    """For each bin (pixel before, distance from it) of the samples near the image; the number of all samples."""
     kind = start.dtype.type
     step = extent / kind(bins)
     count = max(int(np.ceil(step)), 0) if np.isfinite(step) else 0

@@ -1,4 +1,4 @@
-"""Minima and maxima of polynomials, resolved as they are made where one side is provably not larger."""
+"""Minima and maxima of polynomials, simplified on construction if one side is provably not larger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opweld.tensor.polynomial import ZERO, Dim, DimLike, as_dim, make
 
 
 class Min(Pair):
-    """The smaller of two. Made by `minimum`."""
+    """The smaller of two. Constructed by `minimum`."""
 
     __slots__ = ()
     rank, template = 4, "min({}, {})"
@@ -27,17 +27,17 @@ class Min(Pair):
         """Both."""
         return [self.left, self.right]
 
-    def lower_ends(self) -> list[Dim]:
+    def lower_bounds(self) -> list[Dim]:
         """Zero, when neither is less."""
         return [ZERO] if nonnegative(self.left) and nonnegative(self.right) else []
 
-    def upper_ends(self) -> list[Dim]:
+    def upper_bounds(self) -> list[Dim]:
         """Both."""
         return [self.left, self.right]
 
 
 class Max(Pair):
-    """The larger of two. Made by `maximum`."""
+    """The larger of two. Constructed by `maximum`."""
 
     __slots__ = ()
     rank, template = 5, "max({}, {})"
@@ -56,7 +56,7 @@ class Max(Pair):
         """Both."""
         return [self.left, self.right]
 
-    def lower_ends(self) -> list[Dim]:
+    def lower_bounds(self) -> list[Dim]:
         """Both."""
         return [self.left, self.right]
 
@@ -82,8 +82,8 @@ def maximum(a: DimLike, b: DimLike) -> Dim:
 
 
 def _moved(kind: type[Min] | type[Max], a: Dim, b: Dim) -> Dim:
-    """The extreme of sizes without the least multiple of each term that one of them has, and those: so that
-    max(a - b, 0) is max(a, b) - b. One of indices stays as it is written."""
+    """The extreme of the operands without the smaller multiple of each term that they have in common, plus that: so
+    that max(a - b, 0) is max(a, b) - b. For sizes only; extremes of indices are not changed."""
     terms, others = dict(a.terms), dict(b.terms)
     sizes = not any(isinstance(atom, Axis | Value) for atom in a.atoms | b.atoms)
     keys = terms.keys() | others.keys() if sizes else ()

@@ -1,7 +1,8 @@
 """Programs with dynamic control flow: segments, each a few variants, and an environment of values by name.
 
-A run begins with the inputs in the environment and the first segment. It takes the first variant of the segment whose
-guards hold, adds its outputs to the environment, does what its ending says, and goes on with the next segment.
+A run starts with the inputs in the environment and the first segment. It executes the first variant of the segment
+whose guards hold, adds its outputs to the environment, applies the variant's ending, and continues with the next
+segment.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from opweld.tensor.semantics import Array
 
 @dataclass(frozen=True)
 class Stack:
-    """A value that begins empty: its name, dtype, and the dims of what is added to it, 0 where they are not known."""
+    """A value that starts empty and is appended to: its name, dtype, and the dims of an element, 0 where not known."""
 
     name: str
     dtype: DType
@@ -29,10 +30,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class Ending:
-    """What a segment does when it is computed, in this order, and which segment follows; None: the run is over.
+    """The effects after a segment, in this order, and the next segment; None: the run is over.
 
-    `stacks` are emptied; `appends` are (stack, what is added to it along a new first axis); `moves` are (name, value
-    that it stands for from now on), all of them at once."""
+    `stacks` are emptied; `appends` are (stack, value that is appended along a new first axis); `moves` are (name, value
+    that it is bound to), applied simultaneously."""
 
     next: int | None = None
     stacks: tuple[Stack, ...] = ()
@@ -54,7 +55,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """A whole model. `outputs` are (public name, name in the environment)."""
+    """A complete model. `outputs` are (public name, name in the environment)."""
 
     inputs: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
@@ -62,7 +63,7 @@ class Flow:
 
     @property
     def states(self) -> tuple[Persistent, ...]:
-        """What lives between runs, in any of the programs."""
+        """The persistent values of all programs."""
         programs = (program for segment in self.segments for program in segment.programs)
         return next((program.states for program in programs if program.states), ())
 
@@ -92,7 +93,7 @@ def _first_that_fits(
     for position, program in enumerate(programs):
         missing = [value.name for value in program.inputs if value.name not in env]
         if missing:
-            raise OpweldError(f"program {program.name!r} reads {missing[0]!r}, which no segment before it gives")
+            raise OpweldError(f"program {program.name!r} reads {missing[0]!r}, which no earlier segment defines")
         try:
             return position, interpret(program, {value.name: env[value.name] for value in program.inputs}, float64)
         except AssumptionError as error:
@@ -102,7 +103,7 @@ def _first_that_fits(
 
 
 def dead_after(flow: Flow) -> dict[tuple[int, int], tuple[str, ...]]:
-    """For each (segment, variant), the names that were read by then and that nothing reads any more, sorted."""
+    """For each (segment, variant), the names that are dead after it, sorted."""
     last = frozenset(name for _, name in flow.outputs)
     reads = [frozenset(v.name for p in segment.programs for v in p.inputs) for segment in flow.segments]
     before: list[frozenset[str]] = list(reads)
@@ -126,7 +127,7 @@ def dead_after(flow: Flow) -> dict[tuple[int, int], tuple[str, ...]]:
 
 
 def _read_before(program: TensorProgram, ending: Ending, after: frozenset[str]) -> frozenset[str]:
-    """What a variant and all that follows read of what was there before it, its own inputs aside."""
+    """The names live before a variant, except its own inputs: read by its ending or by what follows."""
     found = (after - {name for name, _ in ending.moves}) | {value for _, value in ending.moves}
     found |= {name for pair in ending.appends for name in pair}
     found -= {stack.name for stack in ending.stacks}

@@ -1,5 +1,5 @@
-"""Tensors that depend on constants only become constants: evaluated in float64, rounded once; below a jump, as the
-model computes it (see `jumps.py`)."""
+"""Constant folding of tensors: evaluated in float64 and rounded once; under discontinuous operators, rounded at every
+step as the model does (see `discontinuous.py`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from opweld.errors import OpweldError
 from opweld.tensor.dim import Axis, Value, as_dim, atoms_of
+from opweld.tensor.discontinuous import has_nan_edge, is_discontinuous
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
 from opweld.tensor.expr import (
@@ -31,7 +32,6 @@ from opweld.tensor.expr import (
     select,
     walk,
 )
-from opweld.tensor.jumps import has_edge, jumps
 from opweld.tensor.operators import is_expensive
 from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs
 from opweld.tensor.semantics import Array, apply_cast, is_floating
@@ -39,15 +39,15 @@ from opweld.tensor.semantics import Array, apply_cast, is_floating
 
 @dataclass(frozen=True)
 class Folding:
-    """A tensor of constants that could be one.
+    """A tensor that depends on constants only, and could become one.
 
     Attributes:
-        before, after: bytes of the constants that it reads, and of what it is.
-        budget: bytes that it may take.
-        refused: the values of what forbids it; empty where nothing does.
-        reason: why it is folded, or is not.
-        readers: whether those who read it could compute it as well: it takes a few times the bytes of what it is
-            computed from, as weights do that are stored quantized, and only sums of products multiply by it.
+        before, after: bytes of the constants that it reads, and of its value.
+            budget: bytes that it may take.
+            refused: the values of the condition that prevents folding; empty if none does.
+            reason: why it is folded, or is not.
+            readers: whether its readers could compute it instead: it is several times larger than its operands, as
+                dequantised weights are, and is only used as a factor in sums of products.
     """
 
     tensor: Tensor
@@ -60,44 +60,44 @@ class Folding:
 
 
 Answer: TypeAlias = Literal["in every run", "now", "by its readers"]
-"""When a tensor of constants is computed. What its readers compute is in their expressions; `fuse.prologue` decides
-then whether it is in memory after all."""
+"""When a tensor of constants is computed. If its readers compute it, it is inlined; `fuse.prologue` decides later
+whether it is materialised after all."""
 
 Decide: TypeAlias = Callable[[Folding], Answer]
-"""When a tensor of constants is computed; in every run where it is refused, by its readers only where they can."""
+"""Decides when a tensor of constants is computed; in every run if refused, by its readers only if `readers`."""
 
 WIDER = 2
-"""How many times the bytes of its operands a tensor takes that its readers may compute."""
+"""The least ratio of a tensor's bytes to its operands' for which readers may compute it."""
 
 FEW_OPERATIONS = 6
-"""Of an element that its readers may compute."""
+"""The most operations of an element that readers may compute."""
 
 EAGER_BYTES = 1 << 20
-"""Results up to this size are computed at once and kept; bigger ones each time they are read."""
+"""Results up to this size are computed at once and kept; bigger ones on every read."""
 
 RESULT_BYTES = 64 << 20
 """A bigger result is folded only when it is at most `RESULT_GROWTH` times its operands."""
 
 RESULT_GROWTH = 4
 EVALUATIONS = 1 << 32
-"""Bodies with more evaluations than this, reductions included, are left to run time."""
+"""Bodies with more evaluations than this, reductions included, are evaluated at run time."""
 
 UNIFORM_ELEMENTS = 4096
-"""Constants up to this many elements are looked at; when all are equal, loads of them become literals."""
+"""Constants up to this many elements are checked for being uniform, when loads of them become literals."""
 
 COUNTED_ELEMENTS = 1 << 20
-"""Constants of integers up to this many elements are looked at, whether they count."""
+"""Integer constants up to this many elements are checked for being affine in their indices."""
 LARGEST = 1 << 48
-"""What is counted stays below: sums of a few do not leave 64 bits."""
-_counted: WeakKeyDictionary[Constant, tuple[int, ...] | None] = WeakKeyDictionary()
+"""Bound of the elements of affine constants, so that sums of a few do not overflow 64 bits."""
+_affine: WeakKeyDictionary[Constant, tuple[int, ...] | None] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """A value that can be computed without feeds; `read` gives floats as float64, not yet rounded to the dtype, `own`
-    in the dtype, each step rounded.
+    """A value that does not depend on inputs; `read` gives floats as float64, not yet rounded to the dtype, `own` in
+    the dtype, with each step rounded.
 
-    `bytes` is what it takes in the weights: nothing when it is generated."""
+    `bytes` is its size in the weights: 0 if it is generated from indices."""
 
     read: Callable[[], Array]
     own: Callable[[], Array]
@@ -105,15 +105,15 @@ class Known:
 
 
 def known_constant(constant: Constant) -> Known:
-    """A constant as an operand of folding; one that counts could be generated."""
-    size = 0 if counted(constant) else math.prod(constant.shape) * constant.dtype.bytes
+    """A constant as an operand of folding; an affine one could be generated."""
+    size = 0 if affine_constant(constant) else math.prod(constant.shape) * constant.dtype.bytes
     return Known(lambda: _widened(constant.read()), constant.read, size)
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A program after folding: items without those that became constants, all constants, and the items among the first
-    that their readers compute."""
+    """A program after folding: items without those that became constants, all constants, and the items that are inlined
+    into their readers."""
 
     items: tuple[Item, ...]
     constants: tuple[Constant, ...]
@@ -121,10 +121,10 @@ class Folded:
 
 
 def fold_constants(program: TensorProgram, decide: Decide) -> Folded:
-    """The items that depend on constants only as constants. `decide` is asked about each that would take room.
+    """Folds the items that depend on constants only. `decide` is called for each that would take memory.
 
-    What is generated is left where it is cheap or large: it takes less to compute it where it is used than to load it.
-    What reads it and constants can be folded still."""
+    Values generated from indices are not folded where they are cheap or large: it takes less to compute them than to
+    load them. Their readers can still be folded."""
     known = {constant.name: known_constant(constant) for constant in program.constants}
     stored = {constant.name: constant.read for constant in program.constants}
     users = _users(program)
@@ -137,8 +137,8 @@ def fold_constants(program: TensorProgram, decide: Decide) -> Folded:
             continue
         value = _known_tensor(item, known, decide)
         if value is not None and value.bytes:
-            asked = _folding(item, known, "it depends on nothing that is fed")
-            answer = decide(replace(asked, readers=_for_readers(asked, users)))
+            folding = _folding(item, known, "it does not depend on inputs")
+            answer = decide(replace(folding, readers=_for_readers(folding, users)))
             value = value if answer == "now" else None
             if answer == "by its readers":
                 inlined[item.name] = item
@@ -154,7 +154,7 @@ def fold_constants(program: TensorProgram, decide: Decide) -> Folded:
 
 
 def _users(program: TensorProgram) -> dict[str, list[Item | None]]:
-    """Who reads each value; None stands for the caller."""
+    """The readers of each value; None stands for the caller."""
     users: dict[str, list[Item | None]] = {value: [None] for _, value in program.outputs}
     for item in program.items:
         for name in item_inputs(item):
@@ -162,13 +162,13 @@ def _users(program: TensorProgram) -> dict[str, list[Item | None]]:
     return users
 
 
-def _for_readers(asked: Folding, users: Mapping[str, Sequence[Item | None]]) -> bool:
-    """Whether a tensor is cheap to compute, is much larger than its operands, and is a factor wherever it is read."""
-    nodes = [node for node in walk(asked.tensor.body) if not isinstance(node, Load | Const)]
+def _for_readers(folding: Folding, users: Mapping[str, Sequence[Item | None]]) -> bool:
+    """Whether a tensor is cheap to compute, is much larger than its operands, and only used as a factor."""
+    nodes = [node for node in walk(folding.tensor.body) if not isinstance(node, Load | Const)]
     cheap = all(isinstance(node, Cast | Unary | Binary) and not _is_expensive(node) for node in nodes)
-    if not nodes or not cheap or len(nodes) > FEW_OPERATIONS or asked.after < WIDER * asked.before:
+    if not nodes or not cheap or len(nodes) > FEW_OPERATIONS or folding.after < WIDER * folding.before:
         return False
-    todo, found = [asked.tensor.name], set[str]()
+    todo, found = [folding.tensor.name], set[str]()
     while todo:
         name = todo.pop()
         for user in users.get(name, (None,)):
@@ -187,7 +187,7 @@ def _is_expensive(node: Expr) -> bool:
 
 
 def _multiplies(user: Tensor, name: str) -> bool:
-    """Whether all that a tensor does with a value is to multiply by its elements in one sum of products."""
+    """Whether a tensor uses a value only as a factor in one sum of products."""
     sites = [node for node in loads(user.body) if node.tensor == name]
     sums = [node for node in walk(user.body) if isinstance(node, Reduce)]
     if len(sites) != 1 or sites[0].guards or len(sums) != 1 or sums[0].kind != "sum":
@@ -199,12 +199,12 @@ def _multiplies(user: Tensor, name: str) -> bool:
 
 
 def _cheap(body: Expr) -> bool:
-    """Whether a body that loads nothing is arithmetic of a few instructions."""
+    """Whether a body without loads is a few instructions."""
     return not any(isinstance(node, Load | Unary | Reduce) for node in walk(body))
 
 
 def _folding(tensor: Tensor, known: Mapping[str, Known], reason: str, **refused: int | str) -> Folding:
-    """A tensor whose operands are known, as what is asked about; its sizes are numbers."""
+    """The folding of a tensor whose operands are known; its sizes are numbers."""
     size = math.prod(int(extent) for extent in tensor.shape) * tensor.dtype.bytes
     operands = sum(known[name].bytes for name in _operands(tensor))
     return Folding(tensor, operands, size, max(RESULT_BYTES, RESULT_GROWTH * operands), reason, refused)
@@ -222,12 +222,12 @@ def _known_tensor(tensor: Tensor, known: Mapping[str, Known], decide: Decide) ->
     reduced = [axis.extent.constant for axis in _reduced_axes(tensor.body)]
     if None in extents or None in reduced:
         return None
-    asked = _folding(tensor, known, "")
-    size, operands = asked.after, asked.before
-    if size > asked.budget:
+    folding = _folding(tensor, known, "")
+    size, operands = folding.after, folding.before
+    if size > folding.budget:
         if names:
-            told = "it would take more bytes than it may"
-            decide(_folding(tensor, known, told, bytes=size, budget=asked.budget))
+            reason = "it would take more bytes than it may"
+            decide(_folding(tensor, known, reason, bytes=size, budget=folding.budget))
         return None
     evaluations = math.prod(extent for extent in (*extents, *reduced) if extent is not None)
     if evaluations > EVALUATIONS:
@@ -240,10 +240,10 @@ def _known_tensor(tensor: Tensor, known: Mapping[str, Known], decide: Decide) ->
     if size <= EAGER_BYTES:
         own = remember(own)
     nodes = list(walk(tensor.body))
-    jumping, edged = any(map(jumps, nodes)), any(map(has_edge, nodes))
+    discontinuous, edged = any(map(is_discontinuous, nodes)), any(map(has_nan_edge, nodes))
 
     def read() -> Array:
-        if jumping:
+        if discontinuous:
             return _widened(own())
         found = evaluate_tensor(tensor, {name: known[name].read() for name in names}, float64=True)
         return _widened(own()) if edged and np.isnan(found).any() else found
@@ -251,7 +251,7 @@ def _known_tensor(tensor: Tensor, known: Mapping[str, Known], decide: Decide) ->
     if _cheap(tensor.body):
         return Known(read, own, 0)
     if not operands and size > EAGER_BYTES:
-        # What no constant feeds is generated (a mask, a ramp): only a small one is worth its place in the weights.
+        # Values generated from indices alone (a mask, a ramp) are stored only if they are small.
         return Known(remember(read), own, 0)
     if size > EAGER_BYTES:
         return Known(read, own, size)
@@ -272,10 +272,10 @@ def _widened(array: Array) -> Array:
 
 
 def _reader(tensor: Tensor, value: Known, stored: Mapping[str, Callable[[], Array]]) -> Callable[[], Array]:
-    """The data of a tensor that is folded, in its dtype: kept where it is small, else made on demand.
+    """The data of a folded tensor, in its dtype: kept if it is small, else computed on demand.
 
-    What is only moved, as weights are before a product, is not widened, since nothing is rounded: `stored` has what
-    constants are."""
+    Values that are only moved, as weights before a product, are not widened, since nothing is rounded: `stored` has the
+    data of constants in their dtypes."""
     body, names = tensor.body, _operands(tensor)
     moved = isinstance(body, Load) and isinstance(body.fill, Const | None) and all(name in stored for name in names)
 
@@ -293,7 +293,7 @@ def _reader(tensor: Tensor, value: Known, stored: Mapping[str, Callable[[], Arra
 
 
 def uniform_literals(constants: tuple[Constant, ...], items: tuple[Item, ...]) -> dict[str, Expr]:
-    """The literal for each small constant, and each tensor, whose elements are all the same."""
+    """The literal for each small constant, and each tensor, whose elements are all equal."""
     literals: dict[str, Expr] = {
         item.name: item.body for item in items if isinstance(item, Tensor) and isinstance(item.body, Const)
     }
@@ -308,25 +308,26 @@ def uniform_literals(constants: tuple[Constant, ...], items: tuple[Item, ...]) -
 
 
 def load_literal(node: Load, literals: Mapping[str, Expr]) -> Expr | None:
-    """The literal that a load gives, guards included; None when its indices are data, which must be checked."""
+    """The literal that replaces a load, including its guards; None if its indices are run-time values, which must be
+    checked."""
     literal = literals.get(node.tensor)
     return None if literal is None else _in_place_of(node, literal)
 
 
-def counted(constant: Constant) -> tuple[int, ...] | None:
-    """(first element, step along each axis) of a constant of integers that are so many steps apart, as exporters store
-    positions; None of others, and of two elements, which always are."""
+def affine_constant(constant: Constant) -> tuple[int, ...] | None:
+    """(first element, step along each axis) of a constant of integers that is affine in its indices, as exporters store
+    positions; None for others, and for two elements, which always are."""
     if constant.dtype is not DType.I64 or not 2 < math.prod(constant.shape) <= COUNTED_ELEMENTS:
         return None
-    if constant not in _counted:
+    if constant not in _affine:
         data = np.asarray(constant.read()).reshape(constant.shape)
         first = int(data.flat[0])
         steps = tuple(int(np.take(data, 1, n).flat[0]) - first if size > 1 else 0 for n, size in enumerate(data.shape))
-        _counted[constant] = (first, *steps) if _counts(data, first, steps) else None
-    return _counted[constant]
+        _affine[constant] = (first, *steps) if _is_affine(data, first, steps) else None
+    return _affine[constant]
 
 
-def _counts(data: Array, first: int, steps: Sequence[int]) -> bool:
+def _is_affine(data: Array, first: int, steps: Sequence[int]) -> bool:
     if abs(first) + sum(abs(step) * size for step, size in zip(steps, data.shape, strict=True)) > LARGEST:
         return False
     found = np.full(data.shape, first, np.int64)
@@ -337,14 +338,14 @@ def _counts(data: Array, first: int, steps: Sequence[int]) -> bool:
 
 
 def load_position(node: Load, found: Sequence[int]) -> Expr | None:
-    """The position that a load of a constant gives which counts so."""
+    """The index expression that replaces a load of an affine constant."""
     first, *steps = found
     total = sum((i * step for i, step in zip(node.indices, steps, strict=True)), as_dim(first))
     return _in_place_of(node, index(total))
 
 
 def _in_place_of(node: Load, value: Expr) -> Expr | None:
-    """What a load gives whose element is known; None when its indices are data, which must be checked."""
+    """A load replaced by its known element; None if its indices are run-time values, which must be checked."""
     if any(isinstance(atom, Value) for dim in node.indices for atom in atoms_of(dim)):
         return None
     for guard in node.guards:

@@ -1,4 +1,4 @@
-"""What the elements of integer inputs index: who makes up inputs keeps them within."""
+"""The ranges of integer inputs that are used as indices, for whoever generates inputs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from opweld.tensor.program import Extern, Tensor, TensorProgram
 
 
 def indexed_by_inputs(program: TensorProgram) -> Mapping[str, tuple[Dim, ...]]:
-    """By integer input, the extents of the axes that its elements choose along, directly or through integers computed
-    from them: of loads at computed indices, and of scattered writes."""
+    """For each integer input, the extents of the axes that its elements index, directly or through integers computed
+    from them, in loads at run-time indices and in scattered writes."""
     inputs = {value.name for value in program.inputs if value.dtype.is_integer}
     tensors = {item.name: item for item in program.items if isinstance(item, Tensor)}
     reached: dict[str, frozenset[str]] = {name: frozenset({name}) for name in inputs}
@@ -32,13 +32,13 @@ def _reached(expr: Expr, reached: Mapping[str, frozenset[str]]) -> frozenset[str
 
 
 def _chosen(item: object, tensors: Mapping[str, Tensor]) -> Iterator[tuple[Expr, Dim]]:
-    """Integers that choose along an axis, and how long it is."""
+    """Integers used as indices of an axis, and its extent."""
     if isinstance(item, Tensor):
         for node in walk(item.body):
             for value in (atom for dim in dims_of(node) for atom in atoms_of(dim) if isinstance(atom, Value)):
                 yield value.expr, value.extent
     if isinstance(item, Extern) and item.function.startswith("scatter"):
-        # Where it writes is computed before, and compared with the axis that it lies along.
+        # The linear index is computed before, and compared with the extent of the axis.
         for tensor in (tensors[name] for name in item.operands if name in tensors and tensors[name].dtype.is_integer):
             for node in walk(tensor.body):
                 if isinstance(node, Binary) and node.op == "ge" and isinstance(node.y, Index | Const):

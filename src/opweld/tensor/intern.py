@@ -1,10 +1,10 @@
-"""The tables by which equal sizes and expressions are one object: a set of tables for each compilation.
+"""Intern tables, which make equal sizes and expressions one object: a set of tables for each compilation.
 
-What is made inside of `compilation()` is in its tables and in no others. Two compilations in two threads never see each
-other's objects, and the memory of one is free when its last object is gone. Outside of any, as in tests and at a
-prompt, the process has tables that last. Objects of different tables must not be mixed, because equal ones are not the
-same; only what `everywhere` was told is in all tables. A thread that works for a compilation of another thread must be
-given its context (`contextvars.copy_context().run`).
+Objects created inside of `compilation()` are in its tables only. Two compilations in two threads never share objects,
+and the memory of a compilation is freed with its last object. Outside of any, as in tests and at a prompt, the process
+has permanent tables. Objects of different tables must not be mixed, because equal ones are not identical; only objects
+registered by `everywhere` are in all tables. A thread that works for a compilation of another thread must run in its
+context (`contextvars.copy_context().run`).
 
 Tables grow by `setdefault`, which is atomic: threads that share them agree on which of two equal objects was first.
 """
@@ -31,8 +31,8 @@ class Tables:
     """What one compilation has made, by content: polynomials (by terms in any order they came in), integers, atoms,
     expressions, axes for comparison, the simpler form of expressions, and the text of kernels.
 
-    `count` numbers atoms, from zero in every compilation: names and orders that depend on it are the same every
-    time."""
+    `count` numbers atoms, from zero in every compilation, so that names and orders that depend on it are
+    deterministic."""
 
     __slots__ = ("atoms", "axes", "count", "dims", "integers", "nodes", "simplified", "texts")
 
@@ -53,7 +53,7 @@ current: ContextVar[Tables] = ContextVar("current", default=Tables())  # noqa: B
 
 @contextlib.contextmanager
 def compilation() -> Generator[None]:
-    """New tables for everything that is made inside, which the garbage collector seldom looks through."""
+    """New tables for everything inside, with fewer runs of the garbage collector."""
     token = current.set(Tables())
     try:
         with collected_seldom():
@@ -63,5 +63,5 @@ def compilation() -> Generator[None]:
 
 
 def everywhere(number: int, dim: Dim) -> Dim:
-    """Says that an integer's polynomial is the same object in all tables made from now on, and in the process's own."""
+    """Puts the polynomial of an integer into the process's tables and into all tables created later."""
     return _numbers.setdefault(number, dim)

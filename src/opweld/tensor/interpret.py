@@ -45,7 +45,7 @@ def interpret(program: TensorProgram, feeds: Mapping[str, Array], float64: bool 
         if name not in env and name in constants:
             env[name] = _as_computed(constants[name].read(), float64)
         if name not in env:
-            raise OpweldError(f"program {program.name!r}: output {public!r} is {name!r}, which nothing computes")
+            raise OpweldError(f"program {program.name!r}: output {public!r} is {name!r}, which is not computed")
         outputs[public] = env[name]
     return outputs
 
@@ -53,9 +53,9 @@ def interpret(program: TensorProgram, feeds: Mapping[str, Array], float64: bool 
 def interpret_run(
     program: TensorProgram, feeds: Mapping[str, Array], states: Mapping[str, Array], float64: bool = False
 ) -> dict[str, Array]:
-    """The outputs of a run that are no states; the arrays of `states`, by input, become what they are after it.
+    """The outputs of a run that are not states; the arrays of `states`, by input, are updated in place.
 
-    Where a state grows, `states` has an array of its capacity; its length is among the feeds."""
+    A growing state's array has its capacity; its length is among the feeds."""
     outputs = interpret(program, {**feeds, **states}, float64)
     for state in program.states:
         after, memory = outputs.pop(state.output), states[state.input]
@@ -84,7 +84,7 @@ def bind_symbols(program: TensorProgram, feeds: Mapping[str, Array]) -> dict[Ato
     for source in program.symbols:
         numbers = feeds[source.input].reshape(-1) if source.by_value else feeds[source.input].shape
         if source.position >= len(numbers):
-            raise InputError(f"input {source.input!r} has only {len(numbers)} of the numbers that give {source.symbol}")
+            raise InputError(f"input {source.input!r} has only {len(numbers)} of the elements for {source.symbol}")
         quotient, remainder = divmod(int(numbers[source.position]), source.divisor)
         least = source.symbol.least
         if remainder or (least is not None and quotient < least):

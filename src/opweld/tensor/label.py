@@ -1,4 +1,4 @@
-"""What values are called in the ids of decisions: after their graph nodes, not after the order of lowering."""
+"""Labels of values in the ids of decisions, derived from graph nodes, not from the order of lowering."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opweld.tensor.program import TensorProgram, item_outputs
 def labels(program: TensorProgram) -> dict[str, str]:
     """A label for every computed value: its graph node and its number among that node's values.
 
-    A node that is inserted elsewhere changes none of them. Inputs keep their names; constants are numbered."""
+    They do not change when a node is inserted elsewhere. Inputs keep their names; constants are numbered."""
     seen: Counter[str] = Counter()
     found: dict[str, str] = {}
     for position, constant in enumerate(program.constants):

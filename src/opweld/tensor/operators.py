@@ -1,9 +1,9 @@
-"""The scalar operators: what each one means on NumPy arrays, whether it is expensive, and what a reduction starts from.
+"""The scalar operators: their semantics on NumPy arrays, whether they are expensive, and the identities of reductions.
 
-This is the one place that lists them. Expressions are built from these names, `semantics.py` applies their meaning,
-`cost.py` counts them, and whoever asks whether to compute a value again or to keep it asks `is_expensive`.
+This is the only list of them. Expressions are built from these names, `semantics.py` applies them, `cost.py` counts
+them, and recomputation of values depends on `is_expensive`.
 
-Meanings see operands of one dtype, float16 and bfloat16 widened to float32, under `np.errstate(all="ignore")`.
+The functions take operands of one dtype, float16 and bfloat16 widened to float32, under `np.errstate(all="ignore")`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 class Operator:
     """A scalar operator.
 
-    `meaning`: the function of one or two arrays.
+    `meaning`: the function on one or two arrays.
     `expensive`: one evaluation costs more than a load: divisions, roots and transcendental functions.
-    `is_test`: the result is BOOL, whatever the operands are.
+    `is_test`: the result is BOOL, for any operands.
     """
 
     meaning: Callable[..., Any]
@@ -36,9 +36,9 @@ class Operator:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction: `neutral` is what does not change it, where an infinity stands for the end of the dtype's range.
+    """A reduction: `neutral` is its identity, where an infinity stands for the bound of the dtype's range.
 
-    `position`: the result is the int64 place of the extreme, not the extreme itself."""
+    `position`: the result is the int64 position of the extreme, not its value."""
 
     neutral: float
     position: bool = False
@@ -74,7 +74,7 @@ def _is_integer(x: Array) -> bool:
 
 
 def _whole(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A rounding function, which leaves integers as they are."""
+    """A rounding function, which is the identity on integers."""
     return lambda x: x if _is_integer(x) else function(x)
 
 
@@ -89,7 +89,8 @@ def _divide(x: Array, y: Array) -> Array:
 
 def _power(x: Array, y: Array) -> Array:
     if not _is_integer(x):
-        # NumPy takes the square root for the exponent 0.5, which C's pow does not: of -inf it is inf, of -0.0 0.0
+        # NumPy takes the square root for the exponent 0.5, which C's pow does not: pow(-inf, 0.5) is inf, pow(-0.0,
+        # 0.5) is 0.0
         odd = (y == 0.5) & ((x == 0) | (x == -np.inf))
         return np.where(odd, np.abs(x), np.power(x, y)) if np.any(odd) else np.power(x, y)
     negative = y < 0
@@ -112,7 +113,7 @@ def _cheap(meaning: Callable[..., Any]) -> Operator:
     return Operator(meaning)
 
 
-def _dear(meaning: Callable[..., Any]) -> Operator:
+def _expensive(meaning: Callable[..., Any]) -> Operator:
     return Operator(meaning, expensive=True)
 
 
@@ -123,26 +124,26 @@ def _test(meaning: Callable[..., Any]) -> Operator:
 UNARY: Mapping[str, Operator] = {
     "neg": _cheap(np.negative),
     "abs": _cheap(np.abs),
-    "exp": _dear(np.exp),
-    "log": _dear(np.log),
-    "log1p": _dear(np.log1p),
-    "sqrt": _dear(np.sqrt),
-    "rsqrt": _dear(_rsqrt),
-    "reciprocal": _dear(_reciprocal),
-    "tanh": _dear(np.tanh),
-    "sigmoid": _dear(_sigmoid),
-    "erf": _dear(_erf),
-    "sin": _dear(np.sin),
-    "cos": _dear(np.cos),
-    "tan": _dear(np.tan),
-    "asin": _dear(np.arcsin),
-    "acos": _dear(np.arccos),
-    "atan": _dear(np.arctan),
-    "sinh": _dear(np.sinh),
-    "cosh": _dear(np.cosh),
-    "asinh": _dear(np.arcsinh),
-    "acosh": _dear(np.arccosh),
-    "atanh": _dear(np.arctanh),
+    "exp": _expensive(np.exp),
+    "log": _expensive(np.log),
+    "log1p": _expensive(np.log1p),
+    "sqrt": _expensive(np.sqrt),
+    "rsqrt": _expensive(_rsqrt),
+    "reciprocal": _expensive(_reciprocal),
+    "tanh": _expensive(np.tanh),
+    "sigmoid": _expensive(_sigmoid),
+    "erf": _expensive(_erf),
+    "sin": _expensive(np.sin),
+    "cos": _expensive(np.cos),
+    "tan": _expensive(np.tan),
+    "asin": _expensive(np.arcsin),
+    "acos": _expensive(np.arccos),
+    "atan": _expensive(np.arctan),
+    "sinh": _expensive(np.sinh),
+    "cosh": _expensive(np.cosh),
+    "asinh": _expensive(np.arcsinh),
+    "acosh": _expensive(np.arccosh),
+    "atanh": _expensive(np.arctanh),
     "floor": _cheap(_whole(np.floor)),
     "ceil": _cheap(_whole(np.ceil)),
     "round": _cheap(_whole(np.rint)),
@@ -151,7 +152,7 @@ UNARY: Mapping[str, Operator] = {
     "isnan": _test(np.isnan),
     "isinf": _test(np.isinf),
     "bitnot": _cheap(np.invert),
-    "softplus": _dear(_softplus),
+    "softplus": _expensive(_softplus),
 }
 """Unary operators. `round` is half to even, `sign` of NaN is NaN, `sigmoid` and `softplus` do not overflow."""
 
@@ -159,12 +160,12 @@ BINARY: Mapping[str, Operator] = {
     "add": _cheap(np.add),
     "sub": _cheap(np.subtract),
     "mul": _cheap(np.multiply),
-    "div": _dear(_divide),
-    "pow": _dear(_power),
+    "div": _expensive(_divide),
+    "pow": _expensive(_power),
     "min": _cheap(np.minimum),
     "max": _cheap(np.maximum),
-    "mod": _dear(_remainder(np.mod)),
-    "fmod": _dear(_remainder(np.fmod)),
+    "mod": _expensive(_remainder(np.mod)),
+    "fmod": _expensive(_remainder(np.fmod)),
     "and": _cheap(np.logical_and),
     "or": _cheap(np.logical_or),
     "xor": _cheap(np.logical_xor),
@@ -179,7 +180,7 @@ BINARY: Mapping[str, Operator] = {
     "bitxor": _cheap(np.bitwise_xor),
     "shl": _cheap(np.left_shift),
     "shr": _cheap(np.right_shift),
-    "atan2": _dear(np.arctan2),
+    "atan2": _expensive(np.arctan2),
 }
 """Binary operators. Both operands have one dtype. Integer `div` truncates, `mod` has the sign of the divisor, `fmod`
 that of the dividend; integer division by zero is an error at run time. `min` and `max` propagate NaN. Comparisons give
@@ -207,7 +208,7 @@ def is_expensive(op: str) -> bool:
 
 
 def neutral(kind: str, dtype: DType) -> float | int | bool:
-    """The value of the dtype that does not change a reduction; for an arg kind, that does not change the extreme."""
+    """The identity of a reduction in the dtype; for an arg kind, that of its extreme."""
     value = REDUCTIONS[kind].neutral
     if dtype is DType.BOOL:
         return value > 0

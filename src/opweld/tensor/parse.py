@@ -57,14 +57,14 @@ _AXIS = re.compile(r"[irt][0-9]+\Z")
 
 
 def parse_program(text: str, constants: Data | None = None, sizes: Mapping[str, int] | None = None) -> TensorProgram:
-    """The program that a text says.
+    """Parses a program.
 
     Args:
-        text: what `print_program` gives.
+        text: in the format of `print_program`.
         constants: the data of constants by name; reading one that is missing raises OpweldError.
-        sizes: by name of a symbol, a number to take in its place.
+        sizes: numbers to substitute for symbols, by name.
 
-    Raises OpweldError with the line of what is not understood.
+    Raises OpweldError with the line of a syntax error.
     """
     parser = Parser(text, constants or {})
     parser.sizes = {name: as_dim(size) for name, size in (sizes or {}).items()}
@@ -72,14 +72,14 @@ def parse_program(text: str, constants: Data | None = None, sizes: Mapping[str, 
 
 
 def parse_size(text: str, symbols: Mapping[str, Symbol]) -> Dim:
-    """The polynomial that a text says, of these symbols. Raises OpweldError for anything else."""
+    """Parses a polynomial of these symbols. Raises OpweldError for anything else."""
     parser = Parser(text, {})
     parser.symbols.update(symbols)
     return parser.whole(parser.size)
 
 
 class Parser:
-    """Reads one text from its first token to its last; parsers of formats with such expressions derive from it."""
+    """Parses one text; parsers of formats with such expressions derive from it."""
 
     form: ClassVar[str] = "tensor program"
 
@@ -99,7 +99,7 @@ class Parser:
         self.dtype = DType.F32
 
     def whole(self, read: Callable[[], Element]) -> Element:
-        """What `read`, one of the parser's methods, makes of the text."""
+        """The result of `read`, one of the parser's methods, on the whole text."""
         try:
             return read()
         except RecursionError:
@@ -189,7 +189,7 @@ class Parser:
         return dim
 
     def _program(self) -> TensorProgram:
-        """A program, up to the first line that is none of it."""
+        """A program, up to the first line that is not part of it."""
         self._expect("program")
         name = self._name()
         symbols: list[SymbolSource] = []
@@ -310,7 +310,7 @@ class Parser:
         return axis
 
     def _header(self) -> tuple[str, DType, tuple[Axis, ...]]:
-        """Name, dtype and axes of a tensor, step or state; the axes of the one before are forgotten."""
+        """Name, dtype and axes of a tensor, step or state; replaces the axes of the one before."""
         self.axes = {name: axis for name, axis in self.axes.items() if name.startswith("t")}
         name, dtype = self._name(), self._dtype()
         self._expect("[")
@@ -359,7 +359,7 @@ class Parser:
         return time, origin, tuple(states)
 
     def _scan_tail(self) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
-        """What is stacked, and what is final."""
+        """The stacked and the final outputs."""
         stacked: list[tuple[str, str]] = []
         final: list[tuple[str, str]] = []
         while self._next_is("stack", "final"):

@@ -18,14 +18,15 @@ DimLike: TypeAlias = "Dim | int"
 Monomial: TypeAlias = "tuple[Atom, ...]"
 
 MAX_TERMS = 512
-"""Terms of one polynomial. Sizes and indices of real models have a few dozen at most."""
+"""The most terms of a polynomial. Sizes and indices of real models have a few dozen at most."""
 
 MAX_DEGREE = 64
-"""Factors of one term."""
+"""The most factors of a term."""
 
 
 class TooLargeError(UnsupportedError):
-    """A size or an index would outgrow its bounds. Who can do without it, does; else the error names the node."""
+    """A size or an index exceeds the limits. Optional simplifications are skipped then; else the error names the
+    node."""
 
     def __init__(self, what: str) -> None:
         remedy = "Fix some dims (dims={NAME: N}, --dim NAME=N), or compute less with sizes in the model."
@@ -38,14 +39,14 @@ class Dim:
     __slots__ = ("known_atoms", "known_least", "known_nonnegative", "terms")
     terms: tuple[tuple[Monomial, int], ...]
     known_atoms: frozenset[Atom] | None
-    """What `atoms` found, None before it was asked."""
+    """Cached result of `atoms`, None before the first call."""
     known_nonnegative: bool | None
-    """What `bounds.nonnegative` found, None before it was asked."""
+    """Cached result of `bounds.nonnegative`, None before the first call."""
     known_least: int | EllipsisType | None
-    """What `bounds.lower_constant` found, `...` before it was asked."""
+    """Cached result of `bounds.lower_constant`, `...` before the first call."""
 
     divide: ClassVar[Callable[[Dim, Dim], Dim]]
-    """`division.floordiv`; it stands above, as it needs proofs, which need polynomials."""
+    """Set to `division.floordiv`, which cannot be imported here: it needs proofs, which need polynomials."""
     remainder: ClassVar[Callable[[Dim, Dim], Dim]]
     """`division.mod`."""
 
@@ -63,7 +64,7 @@ class Dim:
 
     @property
     def constant(self) -> int | None:
-        """The value when no atom takes part, else None."""
+        """The value when no atom occurs, else None."""
         if not self.terms:
             return 0
         if len(self.terms) == 1 and not self.terms[0][0]:
@@ -206,7 +207,7 @@ def as_dim(value: DimLike) -> Dim:
 
 
 def atom_key(atom: Atom) -> tuple[int, str, int]:
-    """The place of an atom in the order of all atoms."""
+    """The position of an atom in the order of all atoms."""
     return atom.key
 
 
@@ -235,7 +236,7 @@ def _made(total: dict[Monomial, int]) -> Dim:
 
 
 def _interned(terms: tuple[tuple[Monomial, int], ...]) -> Dim:
-    """The polynomial of terms that are in order, none of which is zero or to be joined with another."""
+    """The polynomial of sorted, non-zero terms that cannot be combined."""
     dims = current.get().dims
     found = dims.get(terms)
     if found is None:

@@ -1,4 +1,6 @@
-"""The tensor program: each value as an expression of its indices, without order of execution and without storage."""
+"""The tensor program: each value as an expression of its indices, as in Halide's algorithms or TVM's te.compute.
+
+It defines what is computed, without order of execution and without storage."""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A value known at compile time; `read` fetches it, so that big weights stay on disk until they are packed."""
+    """A value known at compile time; `read` loads it, so that large weights stay on disk until they are packed."""
 
     name: str
     dtype: DType
@@ -36,12 +38,13 @@ class Constant:
 
 
 PutWeights: TypeAlias = Callable[[str, Callable[[], np.ndarray[Any, Any]]], int]
-"""Puts a constant's memory image (made on demand) into the weights file under a key, and returns its byte offset."""
+"""Writes a constant's packed data (computed on demand) to the weights file under a key, and returns its byte offset."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A computed value: its element at indices `axes` is `body`. `origin` names the graph nodes it came from."""
+    """A computed value: its element at indices `axes` is `body`. `origin` names the graph nodes from which it was
+    lowered."""
 
     name: str
     dtype: DType
@@ -77,8 +80,8 @@ class State:
 class Scan:
     """A recurrence over `time`: each step computes the `steps` in order, from the states and from outer tensors.
 
-    `stacked` are outputs (name, step tensor) of shape [T, *step shape]: element [t, ...] is the step tensor's at step t
-    of the recurrence (a reversed recurrence reverses the indices of its loads and of its users' loads).
+    `stacked` are outputs (name, step tensor) of shape [T, *step shape]: element [t, ...] is that of the step tensor at
+    step t of the recurrence (a reversed recurrence reverses the indices of its loads and of its users' loads).
     `final` are outputs (name, state): the state after the last step."""
 
     time: Axis
@@ -100,10 +103,10 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Extern:
-    """A call of a function of `tensor.externs`, for what no expression can say, on dense row-major values.
+    """A call of a function of `tensor.externs`, for what expressions cannot compute, on dense row-major values.
 
     It is called once for each of `rows` independent rows, with the consecutive part of every operand and result that
-    belongs to the row. `numbers` are passed on unchanged and tell the function the sizes of these parts."""
+    belongs to the row. `numbers` are passed on unchanged and give the function the sizes of these parts."""
 
     function: str
     operands: tuple[str, ...]
@@ -114,6 +117,7 @@ class Extern:
 
 
 Item: TypeAlias = Tensor | Scan | Extern
+"""A statement of a tensor program."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +125,7 @@ class Guard:
     """An assumption about sizes or small integer inputs: `dim == 0` (kind "zero"), `dim != 0` (kind "nonzero") or
     `dim >= 0` (kind "least").
 
-    `reason` says which node needed it, for users."""
+    `reason` names the node that needs it, for users."""
 
     kind: str
     dim: Dim
@@ -138,8 +142,9 @@ class Guard:
 @dataclass(frozen=True)
 class SymbolSource:
     """Where a symbol's value comes from when a shape is bound: dim `position` of an input, or, with `by_value`, the
-    element at flat position `position` of a small integer input. The symbol is that number divided by `divisor`; a
-    number that the divisor does not divide fits no plan, and `reason` says which node needed the divisibility."""
+    element at linear position `position` of a small integer input. The symbol is that number divided by `divisor`; a
+    number that the divisor does not divide makes the shape invalid, and `reason` names the node that needs the
+    divisibility."""
 
     symbol: Symbol
     input: str
@@ -151,7 +156,7 @@ class SymbolSource:
 
 @dataclass(frozen=True)
 class Persistent:
-    """A value that lives between runs: loads of the input `input` read it as it was before the run, and the output with
+    """A value that persists between runs: loads of the input `input` read its value before the run, and the output with
     the public name `output` is its value afterwards.
 
     Without an `axis` the output has the input's shape and replaces all of it. With one, a run appends: the input's
@@ -169,8 +174,8 @@ class TensorProgram:
     """One variant of a model: valid under `guards`. `items` are in topological order.
 
     `outputs` are (public name, value name): a value is an input, a constant or computed, and may be named twice.
-    `states` are the pairs of an input and an output that share memory and are written in place.
-    `values` maps tensors that are values of the graph to these; it is not printed."""
+    `states` are the pairs of an input and an output that share memory and are written in place. `values` maps tensors
+    to the values of the graph that they compute; it is not printed."""
 
     name: str
     inputs: tuple[Input, ...]
@@ -240,7 +245,7 @@ def item_outputs(item: Item) -> tuple[str, ...]:
 
 
 def item_inputs(item: Item) -> tuple[str, ...]:
-    """The names that an item loads from outside itself, once each, in order."""
+    """The names of other items, inputs and constants that an item loads, once each, in order."""
     if isinstance(item, Tensor):
         return tuple(dict.fromkeys(node.tensor for node in loads(item.body)))
     if isinstance(item, Extern):

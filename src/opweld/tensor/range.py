@@ -1,4 +1,4 @@
-"""What values an expression may have, as far as a look a few operators deep can tell."""
+"""Interval analysis: bounds of an expression's values, from operators a few levels deep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNARY_BOUNDS = {
     "cos": (-1.0, 1.0),
     "sign": (-1.0, 1.0),
 }
-"""Holds for each result that is not NaN. The bounds are numbers of every float type, so rounding keeps them."""
+"""Bounds of each result that is not NaN. They are representable in every float type, so rounding keeps them."""
 
 _POSITIVE = frozenset({"exp", "sigmoid", "softplus", "abs", "cosh"})
 
@@ -40,7 +40,7 @@ def bounds(x: Expr, depth: int = DEPTH) -> tuple[float, float]:
         return unknown
     if isinstance(x, Unary):
         if not x.dtype.is_float:
-            return unknown  # the absolute value of the least integer is itself
+            return unknown  # the absolute value of the least integer overflows to itself
         return _UNARY_BOUNDS.get(x.op, unknown)
     if isinstance(x, Cast) and x.dtype.is_float:
         return _cast_bounds(x, depth)
@@ -60,7 +60,7 @@ def _cast_bounds(x: Cast, depth: int) -> tuple[float, float]:
         return (0, 1)
     if not x.x.dtype.is_float and not x.x.dtype.is_signed:
         return (0, math.inf)
-    # zero and one survive every rounding; other ends might move
+    # zero and one are exact in every type; other bounds might be rounded
     return (0 if low >= 0 else -math.inf, 1 if high <= 1 else math.inf)
 
 
@@ -80,7 +80,7 @@ def _binary_bounds(x: Binary, depth: int) -> tuple[float, float]:
 
 
 def never_negative_zero(x: Expr, depth: int = DEPTH) -> bool:
-    """Whether no value of a float expression is -0.0; of other types none is."""
+    """Whether no value of a float expression is -0.0; always true for other types."""
     if not x.dtype.is_float:
         return True
     if isinstance(x, Const):
@@ -96,6 +96,6 @@ def never_negative_zero(x: Expr, depth: int = DEPTH) -> bool:
     if isinstance(x, Binary):
         if x.op == "mul" and x.x is x.y:
             return True
-        # a sum is -0.0 only of two -0.0
+        # a sum is -0.0 only if both operands are
         return x.op == "add" and (never_negative_zero(x.x, depth - 1) or never_negative_zero(x.y, depth - 1))
     return False

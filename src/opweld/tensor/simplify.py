@@ -1,4 +1,4 @@
-"""Simplification of tensor programs: algebra, folding of constants, merging of equals, removal of the dead."""
+"""Simplification of tensor programs: algebra, constant folding, common subexpressions, dead code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from opweld.tensor.fold import (
     Answer,
     Decide,
     Folding,
-    counted,
+    affine_constant,
     fold_constants,
     load_literal,
     load_position,
@@ -33,15 +33,16 @@ from opweld.tensor.program import Constant, Extern, Item, Scan, State, Tensor, T
 __all__ = ["canonical_body", "simplify", "simplify_flow", "simplify_program"]
 
 MERGE_BYTES = 1 << 20
-"""Constants up to this size are merged when their bytes are equal; bigger ones when they are read by one function."""
+"""Constants up to this size are merged when their bytes are equal; larger ones when they have the same `read`
+function."""
 
 _ROUNDS = 8
 _digests: WeakKeyDictionary[Constant, bytes] = WeakKeyDictionary()
 
 
-def _folded(asked: Folding) -> Answer:
-    """What is decided where nobody keeps a ledger."""
-    return "in every run" if asked.refused else "now"
+def _folded(folding: Folding) -> Answer:
+    """The decision without a ledger."""
+    return "in every run" if folding.refused else "now"
 
 
 def simplify_program(program: TensorProgram, decide: Decide = _folded) -> TensorProgram:
@@ -49,18 +50,18 @@ def simplify_program(program: TensorProgram, decide: Decide = _folded) -> Tensor
 
     Args:
         program: a verified program.
-        decide: asked once about each tensor of constants, when it is computed.
+        decide: decides, once for each tensor of constants, when it is computed.
     """
     answers: dict[str, Answer] = {}
 
-    def decide_once(asked: Folding) -> Answer:
-        name = asked.tensor.name
+    def decide_once(folding: Folding) -> Answer:
+        name = folding.tensor.name
         if name not in answers:
-            answers[name] = decide(asked)
+            answers[name] = decide(folding)
         return answers[name]
 
     for _ in range(_ROUNDS):
-        # folding comes first: what depends on constants through several tensors is still exact there
+        # folding comes first, while values that depend on constants through several tensors are still exact
         following = _simplify_bodies(_with_positions(_fold(program, decide_once)))
         for step in (_forward_copies, _merge_constants, _merge_tensors, _remove_dead):
             following = step(following)
@@ -71,7 +72,7 @@ def simplify_program(program: TensorProgram, decide: Decide = _folded) -> Tensor
 
 
 def simplify_flow(flow: Flow, ledger: Ledger) -> Flow:
-    """The flow with every program simplified; what is folded is decided by the ledger."""
+    """The flow with every program simplified; folding is decided by the ledger."""
 
     def simplified(program: TensorProgram) -> TensorProgram:
         ledger.variant(program.name, labels(program))
@@ -81,21 +82,21 @@ def simplify_flow(flow: Flow, ledger: Ledger) -> Flow:
     return replace(flow, segments=tuple(segments))
 
 
-def _decided(ledger: Ledger, asked: Folding) -> Answer:
-    """The ledger's answer about a tensor of constants."""
-    alternatives = [Alternative("in every run", bytes=asked.before), Alternative("now", bytes=asked.after)]
-    prefer, reason = "in every run" if asked.refused else "now", asked.reason
-    if asked.readers:
-        alternatives.append(Alternative("by its readers", bytes=asked.before))
-        prefer, reason = "by its readers", f"its operands take {asked.before:,} bytes, it takes {asked.after:,}"
+def _decided(ledger: Ledger, folding: Folding) -> Answer:
+    """The ledger's decision about a tensor of constants."""
+    alternatives = [Alternative("in every run", bytes=folding.before), Alternative("now", bytes=folding.after)]
+    prefer, reason = "in every run" if folding.refused else "now", folding.reason
+    if folding.readers:
+        alternatives.append(Alternative("by its readers", bytes=folding.before))
+        prefer, reason = "by its readers", f"its operands take {folding.before:,} bytes, it takes {folding.after:,}"
     taken = ledger.decide(
         rule="simplify.fold",
-        site=[name for name in asked.tensor.origin if name],
-        subject=[asked.tensor.name],
+        site=[name for name in folding.tensor.origin if name],
+        subject=[folding.tensor.name],
         alternatives=alternatives,
         prefer=prefer,
         reason=reason,
-        failed=asked.refused,
+        failed=folding.refused,
     )
     return "now" if taken == "now" else "by its readers" if taken == "by its readers" else "in every run"
 
@@ -140,8 +141,8 @@ def _simplify_bodies(program: TensorProgram) -> TensorProgram:
 
 
 def _with_positions(program: TensorProgram) -> TensorProgram:
-    """Loads of constants that count along their axes are positions."""
-    known = {c.name: found for c in program.constants if (found := counted(c)) is not None}
+    """Replaces loads of affine constants by index expressions."""
+    known = {c.name: found for c in program.constants if (found := affine_constant(c)) is not None}
     if not known:
         return program
 
@@ -154,7 +155,7 @@ def _with_positions(program: TensorProgram) -> TensorProgram:
 
 
 def _emptied(item: Item) -> Item:
-    """A tensor that never has an element needs no operands: what computes them may die, and no schedule meets it."""
+    """An empty tensor without operands: their computation may be dead, and no schedule needs to handle it."""
     if not isinstance(item, Tensor) or isinstance(item.body, Const) or all(dim.constant != 0 for dim in item.shape):
         return item
     return replace(item, body=const(0, item.dtype))
@@ -179,8 +180,8 @@ def _fold(program: TensorProgram, decide: Decide) -> TensorProgram:
 
 
 def _forward_copies(program: TensorProgram) -> TensorProgram:
-    """Users of a tensor that is another one unchanged load that one. A copy of an input or a constant stays where it
-    is an output, as it is then the only thing that writes it."""
+    """Replaces loads of a copy by loads of its source. A copy of an input or a constant that is an output is kept,
+    since nothing else would write the output."""
     signatures = program.signatures
     computed = {name for item in program.items for name in item_outputs(item)}
     source: dict[str, str] = {}
@@ -200,7 +201,7 @@ def _forward_copies(program: TensorProgram) -> TensorProgram:
 
 
 def _rename(program: TensorProgram, names: Mapping[str, str]) -> TensorProgram:
-    """Loads of one name become loads of another, which is a value of the graph now where the first one was."""
+    """Replaces loads of names, and the graph values that they stand for."""
 
     def rename(node: Load) -> Expr | None:
         if node.tensor not in names:
@@ -245,7 +246,7 @@ def _constant_key(constant: Constant) -> object:
 
 
 def _merge_tensors(program: TensorProgram) -> TensorProgram:
-    """One tensor for all that have the same body up to the names of their axes; it keeps the origins of all."""
+    """Merges tensors with the same body up to renaming of axes, with the origins of all."""
     first: dict[object, Tensor] = {}
     same: dict[str, str] = {}
     origins: dict[str, tuple[str, ...]] = {}
@@ -287,7 +288,7 @@ def _canonical_axis(kind: str, position: int, extent: Dim) -> Axis:
 
 
 def canonical_body(axes: tuple[Axis, ...], body: Expr) -> Expr:
-    """The body over shared axes i0, i1, .. and reduced axes r0, r1, ..: one object for bodies that mean the same.
+    """The body over shared axes i0, i1, .. and reduced axes r0, r1, ..: one object for equivalent bodies.
 
     For comparison only: such bodies must not be nested in each other, as they share axes."""
     mapping: dict[Atom, Dim] = {
@@ -323,7 +324,7 @@ def _remove_dead(program: TensorProgram) -> TensorProgram:
 
 
 def _live_scan(scan: Scan, used: set[str]) -> Scan:
-    """The scan without outputs that nobody uses, and without the states and steps that only those needed."""
+    """The scan without unused outputs, and without states and steps that are dead then."""
     stacked = tuple(pair for pair in scan.stacked if pair[0] in used)
     final = tuple(pair for pair in scan.final if pair[0] in used)
     states = {state.name: state for state in scan.states}

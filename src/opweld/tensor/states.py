@@ -1,7 +1,7 @@
-"""Declares inputs and outputs of a program to be one value that lives between runs.
+"""Declares inputs and outputs of a program to be persistent values.
 
-What was an input of any length becomes memory of a capacity, and how much of it is in use a number that is fed: the
-length decides no layout, only how far loops go.
+An input of any length becomes memory of a fixed capacity, whose length in use is a run-time input: no layout depends on
+the length, only the trip counts of loops.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from opweld.tensor.flow import Ending, Flow, Segment
 from opweld.tensor.program import Guard, Input, Persistent, SymbolSource, TensorProgram
 
 LENGTHS = "state lengths"
-"""The input by which programs are told how much of each state is in use, int64[states]."""
+"""The input with the length in use of each state, int64[states]."""
 
 
 def with_states(flow: Flow, pairs: Mapping[str, str]) -> Flow:
-    """The flow with states, by input the output that each becomes. Its inputs are followed by the states, in the order
-    of the pairs, and by their lengths, where any of them grows.
+    """The flow with states, given as the output for each input. Its inputs are followed by the states, in the order of
+    the pairs, and by their lengths if any of them grows.
 
-    Raises UnsupportedError where an output cannot be what its input is after a run: naming it and what would help."""
+    Raises UnsupportedError, with a remedy, where an output cannot be the next value of its input."""
     if not pairs:
         return _arranged(flow) if flow.states else flow
     if flow.states:
-        raise UnsupportedError("states: the program names states of its own, and needs no others")
+        raise UnsupportedError("states: the program declares states of its own, and takes no others")
     if len(flow.segments) > 1:
         raise UnsupportedError(
-            "states: the model has dynamic control flow (a size or a branch depends on data), which keeps none; "
+            "states: not supported with dynamic control flow (a size or a branch that depends on data); "
             "fix sizes with dims, or pass the values as inputs and outputs"
         )
     segment = next(iter(flow.segments))
@@ -44,7 +44,7 @@ def with_states(flow: Flow, pairs: Mapping[str, str]) -> Flow:
         except UnsupportedError as error:
             refused.append(error)
             continue
-        # Variants in which something else grows, as where a cache has no room, are for those who feed it.
+        # Variants in which something else grows, as a cache without room, only apply without states.
         if not programs or _axes(made) == _axes(programs[0]):
             programs.append(made)
             endings.append(ending)
@@ -60,9 +60,9 @@ def _axes(program: TensorProgram) -> list[int | None]:
 
 
 def lengths_of(flow: Flow) -> str:
-    """The input by which a flow is told how long its states are; empty where none of them grows.
+    """The input with the lengths of a flow's states; empty if none of them grows.
 
-    Raises UnsupportedError where a program of its own does not say it so."""
+    Raises UnsupportedError for a hand-written program in another form."""
     sources = {source.symbol: source for source in flow.segments[0].programs[0].symbols}
     found: set[str] = set()
     for number, state in enumerate(flow.states):
@@ -83,9 +83,9 @@ def lengths_of(flow: Flow) -> str:
 
 
 def _arranged(flow: Flow) -> Flow:
-    """A flow that has states of its own, its inputs in the order that a module has them."""
+    """A flow that declares states of its own, with its inputs in the order of a module's."""
     if len(flow.segments) > 1:
-        raise UnsupportedError("states: a flow of several segments keeps none")
+        raise UnsupportedError("states: a flow of several segments cannot have any")
     states, lengths = [state.input for state in flow.states], lengths_of(flow)
     fed = [name for name in flow.inputs if name not in states and name != lengths]
     return replace(flow, inputs=(*fed, *states, *([lengths] if lengths else [])))
@@ -123,7 +123,7 @@ def _declared(program: TensorProgram, pairs: Mapping[str, str]) -> TensorProgram
 
 
 def _axis(name: str, output: str, before: Sequence[Dim], after: Sequence[Dim]) -> int | None:
-    """The axis along which a state grows; None where it keeps its shape."""
+    """The axis along which a state grows; None if its shape is fixed."""
     shown = f"state {name!r} of shape {list(before)} cannot become {output!r} of shape {list(after)}"
     if len(before) != len(after):
         raise UnsupportedError(f"{shown}: their ranks differ")
@@ -143,15 +143,15 @@ def _axis(name: str, output: str, before: Sequence[Dim], after: Sequence[Dim]) -
 
 
 def _measure(symbols: list[SymbolSource], guards: list[Guard], name: str, axis: int, number: int, length: Dim) -> None:
-    """Has the length of a state come from the lengths that are fed instead of a dim of its memory."""
+    """Takes the length of a state from the lengths input instead of a dim of its memory."""
     for position, source in enumerate(symbols):
         if source.input == name and source.position == axis and not source.by_value:
             symbols[position] = replace(source, input=LENGTHS, position=number, by_value=True)
             return
-    # Another input's dim says what it is.
+    # Its value comes from a dim of another input.
     fed = Symbol(_fresh(f"{plain_name(name)}_length", symbols), 0)
     symbols.append(SymbolSource(fed, LENGTHS, number, True))
-    guards.append(Guard("zero", fed.dim - length, f"state {name!r} is as long as the inputs say"))
+    guards.append(Guard("zero", fed.dim - length, f"state {name!r} has the length that the inputs require"))
 
 
 def _fresh(name: str, symbols: Sequence[SymbolSource]) -> str:

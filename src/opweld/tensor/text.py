@@ -11,14 +11,14 @@
     output logits = y
 
 Axes are i0, i1, .. (the tensor's), r0, r1, .. (reduced) and t0 (a scan's time). Literals have the dtype of the tensor
-unless they say another (`3:i64`). `x[i0 - 1 if i0 - 1 >= 0 else 0.0]` is a guarded load, `x[at(e, n)]` one at the
-run-time index e in [0, n), `index(p)` the polynomial p as an int64 value. What is not a plain name stands in quotes.
+unless they have a suffix (`3:i64`). `x[i0 - 1 if i0 - 1 >= 0 else 0.0]` is a guarded load, `x[at(e, n)]` one at the
+run-time index e in [0, n), `index(p)` the polynomial p as an int64 value. Other names than identifiers are quoted.
 
     extern order rows batch of (1000, 5, 1) from "TopK_0"
       operand scores
       result places i64[batch, 5]
 
-A value that lives between runs names the input and the output that it is, and where it grows:
+A persistent value names its input and its output, and the axis along which it grows:
 
     state count becomes next
     state keys becomes all_keys along axis 2 behind past
@@ -51,7 +51,7 @@ from opweld.tensor.program import (
 __all__ = ["parse_program", "print_program"]
 
 LINE = 100
-"""A sub-expression that takes more characters gets a line and a name of its own."""
+"""The most characters of a sub-expression without a line and a name of its own."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _RESERVED = re.compile(r"([irt][0-9]+|min|max|at|index)\Z")
@@ -76,12 +76,12 @@ def _quoted(text: str) -> str:
 
 
 def name_text(name: str) -> str:
-    """A name, in quotes where it is not a plain one."""
+    """A name, quoted if it is not an identifier."""
     return name if _PLAIN.match(name) and name.isascii() else _quoted(name)
 
 
 def origin_text(origin: Sequence[str]) -> str:
-    """The graph nodes that something comes from."""
+    """The graph nodes of origin."""
     return " from " + ", ".join(map(_quoted, origin)) if origin else ""
 
 
@@ -91,7 +91,7 @@ def type_text(dtype: DType, shape: Iterable[str]) -> str:
 
 
 def size_text(dim: Dim) -> str:
-    """A size that depends on no axis."""
+    """A size that does not depend on axes."""
     return Names({}).dim(dim)
 
 
@@ -100,7 +100,7 @@ def _symbol(symbol: Symbol) -> str:
 
 
 def symbol_line(source: SymbolSource) -> str:
-    """A symbol, and what gives its value."""
+    """A symbol, and the source of its value."""
     least = "" if source.symbol.least is None else f" >= {source.symbol.least}"
     kind = "value" if source.by_value else "dim"
     divisor = "" if source.divisor == 1 else f" // {source.divisor}"
@@ -110,13 +110,13 @@ def symbol_line(source: SymbolSource) -> str:
 
 
 def guard_line(guard: Guard) -> str:
-    """An assumption, and why it is made."""
+    """An assumption, and its reason."""
     relation = {"zero": "==", "nonzero": "!=", "least": ">="}[guard.kind]
     return f"guard {size_text(guard.dim)} {relation} 0 because {_quoted(guard.reason)}"
 
 
 def persistent_line(state: Persistent) -> str:
-    """A value that lives between runs."""
+    """A persistent value."""
     line = f"state {name_text(state.input)} becomes {name_text(state.output)}"
     if state.axis is None or state.length is None:
         return line
@@ -135,7 +135,7 @@ def constant_line(constant: Constant, keyword: str = "constant") -> str:
 
 
 def tensor_lines(keyword: str, tensor: Tensor, outer: Mapping[Atom, str] | None = None) -> tuple[list[str], Names]:
-    """A tensor, and what its axes and the parts of its body are called; `outer` names the axes around it."""
+    """A tensor, and the names of its axes and sub-expressions; `outer` names the axes around it."""
     names = Names({**(outer or {}), **own_axes(tensor.axes)})
     shape = type_text(tensor.dtype, names.axes(tensor.axes))
     head = f"{keyword} {name_text(tensor.name)} {shape}{origin_text(tensor.origin)}"
@@ -160,7 +160,7 @@ def _extern_lines(extern: Extern) -> list[str]:
 
 
 def own_axes(axes: Sequence[Axis]) -> dict[Atom, str]:
-    """What the axes of a tensor are called."""
+    """The names of the axes of a tensor."""
     return {axis: f"i{position}" for position, axis in enumerate(axes)}
 
 
@@ -171,14 +171,14 @@ def _scan_lines(scan: Scan) -> list[str]:
 
 
 def scan_head(scan: Scan) -> list[str]:
-    """A recurrence up to its steps, in which time is t0: its states."""
+    """A recurrence up to its steps, with time t0: its header and states."""
     states = [line for state in scan.states for line in _state_lines(state)]
     head = f"scan t0: {size_text(scan.time.extent)}{origin_text(scan.origin)}"
     return [head, *("  " + line for line in states)]
 
 
 def scan_tail(scan: Scan) -> list[str]:
-    """What comes after the steps of a recurrence: its outputs."""
+    """The outputs of a recurrence, after its steps."""
     lines = [f"  stack {name_text(name)} = {name_text(step)}" for name, step in scan.stacked]
     return [*lines, *(f"  final {name_text(name)} = {name_text(state)}" for name, state in scan.final)]
 
@@ -191,7 +191,7 @@ def _state_lines(state: State) -> list[str]:
 
 
 class Names:
-    """The text of dims and expressions of one tensor: what its axes and its named sub-expressions are called."""
+    """The text of dims and expressions of one tensor: the names of its axes and sub-expressions."""
 
     def __init__(self, names: Mapping[Atom, str]) -> None:
         self.names = dict(names)
@@ -219,7 +219,7 @@ class Names:
         return [*lines, f"  = {self.done[body]}"]
 
     def expression(self, expr: Expr) -> str:
-        """An expression on one line; what the body has names for is called by them."""
+        """An expression on one line; named sub-expressions are referred to by name."""
         for node in walk(expr):
             if node not in self.done:
                 self.done[node] = self._expression(node)
@@ -255,7 +255,7 @@ class Names:
         return text if node.dtype is self.dtype else f"{text}:{node.dtype.short}"
 
     def dim(self, dim: Dim) -> str:
-        """A polynomial, its terms in an order that does not depend on what axes are called elsewhere."""
+        """A polynomial, with terms in an order that does not depend on names of axes elsewhere."""
         terms: list[tuple[int, list[str], int]] = []
         for monomial, coefficient in dim.terms:
             factors = sorted(map(self._atom, monomial))

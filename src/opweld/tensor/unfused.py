@@ -1,7 +1,7 @@
-"""What a program costs node by node: as if each node of the graph were a kernel of its own.
+"""The cost of a program without fusion: each node of the graph as a kernel of its own.
 
-A node reads from memory what others make and writes what others read; what it makes for itself stays with it. A node
-that only says otherwise where the same elements lie, a Reshape, is no kernel and moves nothing.
+A node reads from memory what other nodes compute and writes what others read; its intermediates stay local. A view,
+such as a Reshape, is not a kernel and moves nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class NodeCost:
     """The cost of a node.
 
     Attributes:
-        node: its name; "" for what no node says.
+        node: its name; "" for items without a node.
         count: operations. read, written: bytes.
-        launches: 1, or 0 for one that is no kernel.
-        values: bytes of what it makes and others read, whether or not it moves them.
+        launches: 1, or 0 for a view.
+        values: bytes of its results that others read, moved or not.
     """
 
     node: str
@@ -35,7 +35,7 @@ class NodeCost:
 
 
 def unfused(program: TensorProgram) -> list[NodeCost]:
-    """The costs of the nodes that a program was lowered from, in their order. Asked for before anything is fused."""
+    """The costs of the nodes that a program was lowered from, in their order. For programs before fusion."""
     groups: dict[str, list[Item]] = {}
     for item in program.items:
         groups.setdefault(item.origin[0] if item.origin else "", []).append(item)

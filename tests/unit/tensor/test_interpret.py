@@ -116,5 +116,5 @@ def test_two_states_are_updated_together() -> None:
 
 
 def test_outputs_that_nothing_computes() -> None:
-    with pytest.raises(OpweldError, match="nothing computes"):
+    with pytest.raises(OpweldError, match="not computed"):
         interpret(TensorProgram("p", (), (), (), (("y", "z"),)), {})

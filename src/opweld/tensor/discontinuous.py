@@ -1,7 +1,7 @@
-"""Expressions that jump: where an operand is rounded decides what they are.
+"""Discontinuous expressions: the rounding of an operand decides their result.
 
-What is folded is computed in float64 and rounded once, which is more precise than what the model computes. Below a jump
-it would be another answer: 0.7 * 10 is 7 in float32, of which the integer is 7, and less than that in float64."""
+Folding computes in float64 and rounds once, which is more precise than the model. Under a discontinuity that would give
+another result: 0.7 * 10 is 7 in float32, and truncates to 7, but is less than 7 in float64."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "mod"})
 _EDGES = frozenset({"sqrt", "rsqrt", "log", "log1p", "asin", "acos", "acosh", "atanh", "pow"})
 
 
-def jumps(node: Expr) -> bool:
-    """Whether a node gives something else for operands that differ by a rounding."""
+def is_discontinuous(node: Expr) -> bool:
+    """Whether the result of a node can change by more than rounding if its operands are rounded."""
     if isinstance(node, Unary):
         return node.op in _JUMPS and node.x.dtype.is_float
     if isinstance(node, Binary):
@@ -23,6 +23,7 @@ def jumps(node: Expr) -> bool:
     return isinstance(node, Reduce) and node.kind.startswith("arg") and node.body.dtype.is_float
 
 
-def has_edge(node: Expr) -> bool:
-    """Whether a node is NaN beside numbers where it is none, as the root of what is 0, and in float64 a little less."""
+def has_nan_edge(node: Expr) -> bool:
+    """Whether a node is NaN next to regular values, as the root of a value that is 0, but slightly negative in
+    float64."""
     return isinstance(node, Unary | Binary) and node.op in _EDGES and node.dtype.is_float
