@@ -56,9 +56,9 @@ def left_without_compiler(
     A C compiler is started only for choices that are measured. Raises what the stages before building raise."""
     source = source_of(model)
     if options.disable or options.pins:
-        from opweld.pipeline import decided
+        from opweld.pipeline import decision_rules
 
-        check_names(options.disable, options.pins, decided(options))
+        check_names(options.disable, options.pins, decision_rules(options))
     if measures(options) or Environment.read().watches:
         compiled = compile_model(source, options, progress)
     else:
@@ -86,11 +86,11 @@ def _kept(cache: Cache, key: str, source: Source) -> Account | None:
 
 
 def _found(cache: Cache, key: str, source: Source, options: Options, progress: Progress | None) -> Account:
-    from opweld.pipeline import foresee_texts
+    from opweld.pipeline import dry_run_texts
     from opweld.tensor.intern import compilation
 
     with compilation():
-        texts, named = foresee_texts(source, options, target_of(options.target), progress)
+        texts, named = dry_run_texts(source, options, target_of(options.target), progress)
     external = external_digests(cache, source, named)
 
     def fill(folder: Path) -> None:

@@ -66,9 +66,9 @@ def compile_model(
 
         added(options.rules)  # what is none is said before anything is compiled
     if options.disable or options.pins:
-        from opweld.pipeline import decided
+        from opweld.pipeline import decision_rules
 
-        check_names(options.disable, options.pins, decided(options))
+        check_names(options.disable, options.pins, decision_rules(options))
     cache = Cache.open()
     target = target_of(options.target)
     key = _key(source, options, target, cache)

@@ -290,7 +290,7 @@ def keep_regions_of(optimized: Optimized, form: Form, progress: Progress | None 
 
     Raises UnsupportedError for a model that cannot be compiled."""
     from opweld.account.regions import keep_regions
-    from opweld.pipeline import foresee
+    from opweld.pipeline import dry_run
     from opweld.rewrite.write import save
     from opweld.tensor.intern import compilation
 
@@ -299,7 +299,7 @@ def keep_regions_of(optimized: Optimized, form: Form, progress: Progress | None 
         path = folder / "model.onnx"
         save(optimized, path)
         try:
-            account = foresee(path, Options(), target, progress)
+            account = dry_run(path, Options(), target, progress)
         except (ModelError, UnsupportedError) as error:
             raise UnsupportedError(f"there are no regions to keep, as the model cannot be compiled: {error}") from error
     return keep_regions(optimized.model, account, target.name, form)

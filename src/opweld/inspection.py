@@ -75,8 +75,8 @@ def analyze(model: Inspected, *, sizes: Mapping[str, int] | None = None, **optio
     """
     from opweld.accounts import account_of, left_without_compiler
     from opweld.analysis.analysis import analysis_of
-    from opweld.analysis.foreseen import most_threads, planned
     from opweld.analysis.machine import Machine
+    from opweld.analysis.usual_run import most_threads, planned
 
     for name, size in (sizes or {}).items():
         if not isinstance(cast(object, size), int) or size < 1:

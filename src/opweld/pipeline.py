@@ -1,6 +1,6 @@
 """The stages of compilation, one after the other; each has one input type and one output type.
 
-Every stage is called through a `stages.Stage`, which can print, verify and time what it makes."""
+Every stage is called through a `stages.Stage`, which can print, verify and time its result."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def generate(
     record = Record(
         source.nodes,
         tuple(value.name for value in outputs),
-        _recorded(segments, entries, description),
+        _variant_entries(segments, entries, description),
         source.parameters,
     )
     schedules = {at: schedule for variant in model.variants for at, schedule in variant.schedules.items()}
@@ -92,7 +92,8 @@ def generate(
 
 
 def _entry(nodes: Sequence[NodeEntry], program: TensorProgram, expected: Expected, made: Compiled[Any]) -> VariantEntry:
-    """The record of a compiled variant, still without its segment. `nodes`: its nodes and their costs before fusion."""
+    """The entry of a compiled variant in graph.json, without its segment. `nodes`: its nodes with costs before
+    fusion."""
     return VariantEntry(
         program.name,
         0,
@@ -120,7 +121,7 @@ def ledger_of(
 ) -> Ledger:
     """An empty ledger with the options' level, pins and schedules; `granted` and `measured` as for `Ledger`."""
     given = None if options.schedules is None else parse_schedules(options.schedules_text, str(options.schedules))
-    table = decided(options)
+    table = decision_rules(options)
     if granted is None:
         check_names(options.disable, options.pins, table)
     return Ledger(
@@ -135,11 +136,11 @@ def ledger_of(
     )
 
 
-def decided(options: Options) -> Mapping[str, DecisionRule]:
-    """The decision rules of a compilation by name, those of installed packages and of `options.rules` included."""
+def decision_rules(options: Options) -> Mapping[str, DecisionRule]:
+    """The kinds of decisions of a compilation by name, including those of installed packages and of `options.rules`."""
     if not options.rules and not extensions.count(extensions.RULES):
         return COMPILED
-    from opweld.rewrite.hoist import added, kinds  # imported late: tensor programs need no graph rewriting
+    from opweld.rewrite.hoist import added, kinds  # imported late: tensor programs do without graph rewriting
 
     return {**COMPILED, **kinds(added(options.rules))}
 
@@ -159,7 +160,7 @@ def build_artifact(
 ) -> Built:
     """Runs every stage, compiles the sources, and writes the artifact into the workspace.
 
-    `ledger`: an empty one; None makes it from the options. `source`: the model where it was already read in this
+    `ledger`: an empty one; None makes it from the options. `source`: the model if it was already read in this
     compilation, with its ledger. `stage` wraps the call of every stage. `check`: whether to call `Built.check`."""
     environment, backend, origin = Environment.read(), backend_of(target), source_of(model)
     stages = backend.stages()
@@ -189,25 +190,26 @@ def build_artifact(
     return built
 
 
-def foresee(model: object, options: Options, target: TargetMachine, progress: Progress | None = None) -> Account:
-    """The account of a compilation, found without a C compiler and without packing weights."""
+def dry_run(model: object, options: Options, target: TargetMachine, progress: Progress | None = None) -> Account:
+    """The decisions, schedules and kernels of a compilation, without calling a C compiler or packing weights."""
     ledger = ledger_of(options)
-    made, _ = _foreseen(model, options, target, ledger, progress)
+    made, _ = _dry_run(model, options, target, ledger, progress)
     return _account(made, ledger)
 
 
-def foresee_texts(
+def dry_run_texts(
     model: object, options: Options, target: TargetMachine, progress: Progress | None = None
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """The same as an artifact's text files by name; and the names of the external data files that the model uses."""
+    """The text files of the artifact of a dry run, by name; and the names of external data files that the model
+    uses."""
     ledger = ledger_of(options)
-    made, external = _foreseen(model, options, target, ledger, progress)
+    made, external = _dry_run(model, options, target, ledger, progress)
     schedules = print_schedules(made.schedules, ledger)
     texts = {artifact.LEDGER: ledger.dumps(), artifact.SCHEDULES: schedules, artifact.GRAPH: made.record.dumps()}
     return texts, external
 
 
-def _foreseen(
+def _dry_run(
     model: object, options: Options, target: TargetMachine, ledger: Ledger, progress: Progress | None
 ) -> tuple[Generated, tuple[str, ...]]:
     stages = backend_of(target).stages()
@@ -234,7 +236,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Built:
-    """An artifact folder, the SHA-256 of each external data file it was made from, what was generated, and the
+    """An artifact folder, the SHA-256 of each external data file of its model, the compiled model, and the
     decisions."""
 
     folder: Path
@@ -244,7 +246,7 @@ class Built:
 
     @property
     def account(self) -> Account:
-        """The account of the compilation, equal to the one read from the folder."""
+        """Decisions, schedules and kernels, equal to those read from the folder."""
         return _account(self.made, self.ledger)
 
     def check(self) -> None:
@@ -258,7 +260,7 @@ class Built:
 def _segments(
     flow: Flow, compiled: Callable[[TensorProgram, Sequence[str]], Compiled[Any]]
 ) -> tuple[CompiledSegment[Any], ...]:
-    """Compiles the segments of a model. A segment's inputs are what its variants read; the first has the model's."""
+    """Compiles the segments of a model. A segment's inputs are those of its variants; the first has the model's."""
     dead = dead_after(flow)
     made: list[CompiledSegment[Any]] = []
     for number, segment in enumerate(flow.segments):
@@ -270,7 +272,7 @@ def _segments(
     return tuple(made)
 
 
-def _recorded(
+def _variant_entries(
     segments: Sequence[CompiledSegment[Any]], entries: Mapping[str, VariantEntry], description: Description
 ) -> tuple[VariantEntry, ...]:
     """The variants of all segments, each with its segment's number and the model's names of its dims. A name that the
@@ -288,10 +290,10 @@ def _recorded(
         for variant, ending in zip(own.variants, own.endings, strict=True):
             entry = entries[variant.name]
             symbols = {name: named(symbol) for name, symbol in entry.symbols.items()}
-            places: dict[str, set[tuple[str, int]]] = {}
+            positions: dict[str, set[tuple[str, int]]] = {}
             for symbol in symbols.values():
-                places.setdefault(symbol.dim, set()).add((symbol.input, symbol.position))
-            symbols = {n: s if len(places[s.dim]) == 1 else replace(s, dim="") for n, s in symbols.items()}
+                positions.setdefault(symbol.dim, set()).add((symbol.input, symbol.position))
+            symbols = {n: s if len(positions[s.dim]) == 1 else replace(s, dim="") for n, s in symbols.items()}
             made.append(replace(entry, segment=number, next=ending.next, symbols=symbols))
     return tuple(made)
 
@@ -309,7 +311,7 @@ def _manifest(
         outputs=description.outputs,
         metadata=description.metadata,
         structure=description.structure,
-        told=description.told,
+        declared_shapes=description.declared_shapes,
         states=description.states,
         variants=tuple(
             artifact.VariantInfo(v.name, tuple(g.reason for g in v.guards), len(v.kernels)) for v in model.variants

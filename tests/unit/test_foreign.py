@@ -92,7 +92,7 @@ def test_files_of_other_kinds(data: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "some.model"
     path.write_bytes(data)
     for model in (path, data):
-        with pytest.raises(DamagedModelError, match="is no ONNX model: it is") as refused:
+        with pytest.raises(DamagedModelError, match="is not an ONNX model: it is") as refused:
             opweld.compile(model)
         assert words in str(refused.value)
 

@@ -111,7 +111,7 @@ def test_what_is_found_without_a_compiler_is_what_compiling_leaves(
     assert found.schedules.decisions == left.schedules.decisions
     assert found.record.dumps() == left.record.dumps()
     (entry,) = [entry for entry in Cache.open().entries() if entry.kind == accounts.KIND]
-    monkeypatch.setattr("opweld.pipeline.foresee_texts", None)  # it is kept, and not found again
+    monkeypatch.setattr("opweld.pipeline.dry_run_texts", None)  # it is kept, and not found again
     assert account_without_compiler(path, Options()).record.dumps() == left.record.dumps()
     monkeypatch.undo()
     monkeypatch.setenv("OPWELD_CACHE", str(entry.path.parents[2]))
@@ -148,7 +148,7 @@ def test_what_another_compiler_made_is_found(
     monkeypatch.delenv("OPWELD_CC")
     model = opweld.compile(path)
     monkeypatch.setenv("OPWELD_CC", named)
-    monkeypatch.setattr("opweld.pipeline.foresee_texts", None)
+    monkeypatch.setattr("opweld.pipeline.dry_run_texts", None)
     assert opweld.analyze(path).memory.arena == model.analyze().memory.arena is not None
     assert "of memory for values" in command("analyze", path).stdout
     assert not failing_compiler.exists()

@@ -103,12 +103,12 @@ def test_strings_that_the_model_does_not_know() -> None:
     ],
 )
 def test_what_reads_letters_is_refused(node: str) -> None:
-    with pytest.raises(UnsupportedError, match="what it does with strings is not supported"):
+    with pytest.raises(UnsupportedError, match="its use of strings is not supported"):
         opweld.compile(model(f"g (string[N] x, bool c) => (float[N] y) {{ {node} }}"))
 
 
 def test_strings_are_followed_in_whatever_order_nodes_are_written() -> None:
     proto = model("g (string[N] x) => (float[N] y) { s = Identity (x) y = Cast <to = 1> (s) }")
     proto.graph.node.reverse()
-    with pytest.raises(UnsupportedError, match="what it does with strings is not supported"):
+    with pytest.raises(UnsupportedError, match="its use of strings is not supported"):
         opweld.compile(proto)

@@ -1,7 +1,7 @@
-"""Runs that can be compared: all contestants in one process, in alternating blocks.
+"""Comparable timings: all candidates run in one process, in alternating blocks.
 
-A runtime's idle workers spin for a while after a run and slow whoever comes next, so every block begins with a pause,
-and its first runs do not count: three, of long ones fewer, which warm caches as well.
+Idle workers of a runtime spin for a while after a run and slow down whatever runs next, so every block begins with a
+pause, and its first runs are not counted: three, or fewer if they are long; they warm caches as well.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Generic, TypeVar
 PAUSE_S = 0.1
 _DROPPED = 3
 _WARM_S = 0.2
-"""Seconds after which a block is warm, whatever it has run."""
+"""Seconds after which warming up a block ends."""
 _FEWEST = 3
 _PATIENCE = 3.0
-"""Times of `Blocks.block_s` after which a block ends: its first runs foretold fewer."""
+"""Times of `Blocks.block_s` after which a block is cut short, since runs take longer than the first ones predicted."""
 MOST = 2000
-"""Runs of a block."""
+"""The fewest runs of a block."""
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How many blocks each contestant gets, and how many runs of a block count.
+    """How many blocks each candidate gets, and how many runs of a block are counted.
 
     Attributes:
         rounds: how many blocks. block_s: how long one should take, in seconds; it holds at least three runs.
-        most: runs of a block. runs: so many in all, whatever they take; 0 for what fits.
+        most: runs of a block. runs: a fixed total number; 0 for as many as fit.
     """
 
     rounds: int = 7
@@ -39,7 +39,7 @@ class Blocks:
     runs: int = 0
 
     def count(self, round: int, seconds: float) -> int:
-        """How many runs count of a block; `seconds` is what one takes."""
+        """The number of counted runs of a block; `seconds` is the time of one."""
         if self.runs:
             return self.runs // self.rounds + (round < self.runs % self.rounds)
         return max(_FEWEST, min(self.most, int(self.block_s / max(seconds, 1e-7))))
@@ -47,7 +47,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Run(Generic[Answer]):
-    """A run that counts: how long it took, what it answered, and in which round."""
+    """A counted run: its time, its result, and its round."""
 
     seconds: float
     answer: Answer
@@ -59,9 +59,9 @@ def alternate_runs(
     blocks: Blocks,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, list[Run[Answer]]]:
-    """Runs all contestants in rounds of one block each, the order turning by one from round to round.
+    """Runs all candidates in rounds of one block each, with the order rotated by one in each round.
 
-    `progress` is called with (blocks done, blocks in all). What runs answer is kept: it should be small."""
+    `progress` is called with (blocks done, blocks in all). Results of runs are kept and should be small."""
     made: dict[str, list[Run[Answer]]] = {name: [] for name in contestants}
     names = list(contestants)
     for index in range(blocks.rounds):
@@ -83,7 +83,7 @@ def _block(run: Callable[[], Answer], blocks: Blocks, round: int) -> list[Run[An
     for _ in range(blocks.count(round, min(warm))):
         made.append(_time(run, round))
         taken += made[-1].seconds
-        # Something else has taken the processors since: more of such runs tell nothing more.
+        # Other programs use the processors: more such runs add no information.
         if not blocks.runs and len(made) >= _FEWEST and taken > _PATIENCE * blocks.block_s:
             break
     return made

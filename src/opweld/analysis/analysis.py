@@ -1,6 +1,6 @@
-"""What a model costs: parameters, operations, bytes and memory, by the nodes of its file and by its kernels.
+"""The cost of a model: parameters, operations, bytes and memory, by the nodes of its file and by its kernels.
 
-All of it is counted from the tensor program, as formulas of the symbolic sizes, and evaluated for given ones."""
+All figures are formulas of the symbolic sizes, from the tensor program, evaluated for given sizes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from opweld.record import Costs, KernelEntry, NodeEntry, Record, VariantEntry
 from opweld.runtime.plan import PlanDescription
 
 NOT_IN_FILE = "(not in the file)"
-"""Operator of a node that is not in the file: it was written out from a function or an operator that stands for others,
-or rewriting made it."""
+"""Operator of a node that is not in the file: it was expanded from a function or another operator, or created by
+rewriting."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class NodeAnalysis:
     """A node of the file, as if it were a kernel of its own.
 
     Attributes:
-        name, operator, source, variant: as in the record; `variant` is "" where none computes it.
-        outcome: what became of it, see `account.outcomes.MEANINGS`. kernels: names of those that compute it.
+        name, operator, source, variant: as in the record; `variant` is "" if none computes it.
+        outcome: its outcome, see `account.outcomes.MEANINGS`. kernels: those that compute it.
         parameters, parameter_bytes: of the stored tensors that it reads.
-        launches: 1, or 0 where nothing is computed or moved. values: bytes that it gives.
+        launches: 1, or 0 if nothing is computed or moved. values: bytes of its results.
     """
 
     name: str
@@ -50,12 +50,12 @@ class NodeAnalysis:
 
 @dataclass(frozen=True)
 class KernelAnalysis:
-    """A kernel of a usual run.
+    """A kernel of a typical run.
 
     Attributes:
-        entry: as recorded. variant: that it belongs to. schedule: its line; "" where there is none.
-        work: what it has to do at these sizes; `work.predicted` are seconds at them, in proportion.
-        bound: the verdict as predicted; None where the machine was not measured.
+        entry: as recorded. variant: of the kernel. schedule: its line; "" if there is none.
+        work: its work at these sizes; `work.predicted` are seconds, scaled to them.
+        bound: the verdict as predicted; None if the machine was not measured.
     """
 
     entry: KernelEntry
@@ -68,7 +68,7 @@ class KernelAnalysis:
 
 @dataclass(frozen=True)
 class Totals:
-    """All nodes, or all kernels, together."""
+    """Totals of all nodes, or of all kernels."""
 
     launches: int
     amounts: Amounts
@@ -76,9 +76,8 @@ class Totals:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of intermediate values: `live`, the largest set that is needed at one time; `tensors`, all together;
-    `arena`, what the runtime takes for them, None where nobody asked it. `weights`: of constants, as they lie in the
-    artifact."""
+    """Bytes of intermediate values: `live`, the most that are live at one time; `tensors`, the sum of all; `arena`, the
+    size of the runtime's arena, None if unknown. `weights`: of constants, as stored in the artifact."""
 
     live: int
     tensors: int
@@ -90,8 +89,8 @@ class Memory:
 class Training:
     """Bytes that training the model would take at its peak in float32, by a formula.
 
-    The gradient of a parameter is as large as it, Adam keeps two moments of it, and the values that nodes give are kept
-    until their gradients were computed: weights + gradients + 2 * weights + values."""
+    A gradient and two moments of Adam are kept for each parameter, and results of nodes are kept until their gradients
+    were computed: weights + gradients + 2 * weights + values."""
 
     weights: int
     gradients: int
@@ -100,18 +99,18 @@ class Training:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.weights + self.gradients + self.optimizer + self.activations.value
 
     @property
     def formula(self) -> str:
-        """How it is counted."""
+        """The formula."""
         return f"weights + gradients + 2 moments of Adam + activations = 16 * parameters + ({self.activations.formula})"
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of an intermediate value, from the phase `first` to `last` of its variant; `nodes` make it."""
+    """Memory of an intermediate value, from the phase `first` to `last` of its variant; `nodes` compute it."""
 
     variant: str
     name: str
@@ -123,14 +122,14 @@ class Buffer:
 
 @dataclass(frozen=True, repr=False)
 class Analysis(Shown):
-    """What a model costs at `sizes`, before and after it is compiled.
+    """The cost of a model at `sizes`, before and after compilation.
 
     Attributes:
         dims: the sizes of dims as the model names them. parameters, parameter_bytes: elements and bytes of the stored
             tensors of the file.
         before, after: all nodes as kernels of their own; all kernels.
         nodes: of the file, Constants left out, in its order. kernels: of a usual run, in order.
-        buffers: what lies in the arena.
+        buffers: the contents of the arena.
     """
 
     sizes: Mapping[str, int]
@@ -172,15 +171,15 @@ def analysis_of(
     threads: int = 1,
     variant: str = "",
 ) -> Analysis:
-    """What a compilation costs.
+    """The cost of a compiled model.
 
     Args:
         account: of the compilation.
-        dims: sizes of symbolic dims; the others are as expected. Raises OptionError for a dim that there is not.
-        machine: whose ceilings say what each kernel is bound by; no verdicts where None.
-        plan: of a run at these sizes, where there is one: it knows the arena, and how many threads each kernel gets.
-        threads: of a kernel at most, where there is no plan.
-        variant: that runs at these sizes; the likeliest where nobody says.
+        dims: sizes of symbolic dims; the others are as expected. Raises OptionError for an unknown dim.
+        machine: whose ceilings decide what each kernel is bound by; None: no verdicts.
+        plan: of a run at these sizes, if there is one, with the arena and the threads of each kernel.
+        threads: maximum of a kernel, without a plan.
+        variant: that runs at these sizes; by default the likeliest.
     """
     record = account.record
     found = evaluations(record, dims or {})
@@ -225,7 +224,7 @@ def analysis_of(
 
 
 def _chosen(record: Record, found: Mapping[str, Evaluation], asked: Collection[str]) -> tuple[VariantEntry, ...]:
-    """The variants of a usual run that take the sizes: of each segment one that is asked for, else the likeliest."""
+    """The variants of a usual run that take the sizes: of each segment a requested one, else the likeliest."""
     made: list[VariantEntry] = []
     for variant in record.usual:
         alike = [v for v in record.variants if v.segment == variant.segment and v.name in found]
@@ -322,7 +321,7 @@ def _sum(parts: Sequence[Amounts]) -> Amounts:
 
 
 def _live(buffers: Sequence[Buffer], variant: str) -> int:
-    """The most bytes of a variant that are needed in one phase."""
+    """The most bytes of a variant that are live in one phase."""
     change: dict[int, int] = {}
     for buffer in buffers:
         if buffer.variant == variant:
@@ -343,7 +342,7 @@ KERNEL_COLUMNS = (
     "variant", "name", "phase", "nodes", "weight_bytes", *_NUMBERS, "threads", "predicted_seconds", "bound",
     "floor_seconds", "schedule",
 )  # fmt: skip
-"""Of `node_rows` and `kernel_rows`."""
+"""The columns of `node_rows` and `kernel_rows`."""
 
 
 def node_rows(analysis: Analysis) -> list[dict[str, Any]]:
@@ -365,7 +364,7 @@ def node_rows(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def kernel_rows(analysis: Analysis) -> list[dict[str, Any]]:
-    """The kernels likewise; seconds as predicted on the threads that each gets."""
+    """The kernels as flat rows; seconds are predicted for the threads of each."""
     return [
         {
             "variant": kernel.variant,

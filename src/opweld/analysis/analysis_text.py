@@ -1,4 +1,4 @@
-"""An analysis for people: totals, memory, the tables of kernels and nodes."""
+"""An analysis as text: totals, memory, the tables of kernels and nodes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from opweld.ledger import printable
 from opweld.table import Column, of_names, of_words
 
 SORTS = ("time", "flops", "bytes", "parameters", "order")
-"""What rows can be sorted by; the largest first, but `order`, which is that of the model."""
+"""Keys for sorting rows, largest first, except `order`, which is that of the model."""
 
 _FORMULA = 12
-"""Characters that formulas may be shortened to where there is little room."""
+"""The least width of formulas in narrow tables."""
 
 _SCREEN = 12
-"""Kernels that an analysis shows of itself."""
+"""The number of kernels that an analysis displays by default."""
 
 
 def pieces_of(found: Analysis) -> list[Piece]:
-    """What an analysis shows of itself."""
+    """The default display of an analysis."""
     kernels, more = kernel_table(found, top=_SCREEN)
     tail = [f"{more}: frame() has all"] if more else []
     return [head_text(found), totals_table(found), memory_text(found), kernels, *tail]
 
 
 def head_text(found: Analysis, model: str = "", size: int | None = None) -> str:
-    """A line: the model where it is named, its parameters, its bytes on the disk where they are known, and sizes."""
+    """A line: the model if named, its parameters, its bytes on disk if known, and sizes."""
     sizes = ", ".join(f"{printable(name)}={value}" for name, value in found.dims.items())
     return (
         (f"{printable(model)}: " if model else "")
@@ -39,7 +39,7 @@ def head_text(found: Analysis, model: str = "", size: int | None = None) -> str:
 
 
 def totals_table(found: Analysis) -> Table:
-    """What all nodes and all kernels do, before and after fusion."""
+    """Totals of all nodes and all kernels: before and after fusion."""
     columns = (
         of_words(""),
         Column("launches"),
@@ -60,7 +60,7 @@ def memory_text(found: Analysis) -> str:
     arena = "" if memory.arena is None else f"{bytes_text(memory.arena)} of memory for values; "
     t = found.training
     return (
-        f"memory: {arena}{bytes_text(memory.live)} are needed at one time at most, all values together would take "
+        f"memory: {arena}{bytes_text(memory.live)} are live at one time at most, all values together would take "
         f"{bytes_text(memory.tensors)}; weights {bytes_text(memory.weights)}\n"
         f"training in float32 would take {bytes_text(t.total)}: weights {bytes_text(t.weights)}, gradients "
         f"{bytes_text(t.gradients)}, Adam {bytes_text(t.optimizer)}, activations {bytes_text(t.activations.value)}"
@@ -75,7 +75,7 @@ def _total(name: str, totals: Totals) -> tuple[str, ...]:
 
 
 def kernel_table(found: Analysis, sort: str = "time", top: int = 25, formulas: bool = False) -> tuple[Table, str]:
-    """The first `top` kernels, all where it is 0, and how many more there are, in words."""
+    """The first `top` kernels, all if it is 0, and a text about the number of others."""
     keys: Mapping[str, Callable[[KernelAnalysis], float]] = {
         "time": lambda k: -k.work.seconds,
         "flops": lambda k: -k.amounts.flops.value,
@@ -118,7 +118,7 @@ def kernel_table(found: Analysis, sort: str = "time", top: int = 25, formulas: b
 
 
 def node_table(found: Analysis, sort: str = "time", top: int = 25, formulas: bool = False) -> tuple[Table, str]:
-    """The first `top` nodes of the file, all where it is 0, and how many more there are, in words."""
+    """The first `top` nodes of the file, all if it is 0, and a text about the number of others."""
     keys: Mapping[str, Callable[[NodeAnalysis], float]] = {
         "time": lambda n: -n.amounts.flops.value,
         "flops": lambda n: -n.amounts.flops.value,
@@ -172,7 +172,7 @@ def _more(every: int, told: int, what: str) -> str:
 
 
 def count_text(count: int) -> str:
-    """A number for people: `4.09 G`."""
+    """A rounded number: `4.09 G`."""
     value = float(count)
     for unit in ("", " k", " M", " G", " T"):
         if abs(value) < 999.5 or unit == " T":

@@ -1,11 +1,11 @@
-"""What keeps a kernel from being faster: the arithmetic of the machine, its memory, or neither.
+"""The bottleneck of a kernel: the arithmetic of the machine, its memory, or latency (a roofline model).
 
-The rule: a kernel whose operations take more than 60% of its time at the machine's peak is bound by arithmetic; one
-whose bytes take more than 60% of it at the bandwidth of the level of memory that they come from is bound by that level;
-what does neither waits, and is bound by latency. Of that there are four causes: `dependency`, results that go on from
-one repetition to the next; `synchronisation`, threads that wait for each other; `too little work`, a kernel so short
-that starting it counts; `instructions`, units other than the multipliers that are busy: loads of single elements,
-indices, shuffles.
+A kernel whose operations take more than 60% of its time at the machine's peak is bound by arithmetic; one whose bytes
+take more than 60% of it at the bandwidth of their level of memory is bound by that level; otherwise it is bound by
+latency. That has four causes: `dependency`, loop-carried dependencies; `synchronisation`, threads that wait for each
+other; `too little work`, a kernel so short that its start matters; `instructions`, busy units other than the
+multipliers: loads of single elements, indices,
+shuffles.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from opweld.analysis.machine import Level, Machine
 from opweld.record import Predicted
 
 USED = 0.6
-"""The part of a ceiling from which on a kernel is bound by it."""
+"""The fraction of a ceiling above which a kernel is bound by it."""
 
 SHORT_S = 5e-6
-"""A kernel that takes its threads no longer together has too little work."""
+"""Seconds of all its threads together below which a kernel has too little work."""
 
 WAITS = 0.25
-"""The part of its threads' time from which on waiting for each other is what a kernel is bound by."""
+"""The fraction of its threads' time above which a kernel is bound by synchronisation."""
 
 SPECIAL = 40
-"""Operations at the peak that one function such as exp, or one division, takes the time of: ten cycles a vector, of two
+"""The cost of a function such as exp, or of a division, in operations at the peak: ten cycles a vector, of two
 multiply-adds each."""
 
 IMPOSSIBLE = 1.1
-"""How much longer than a kernel took its bytes may seem to have taken, for ceilings are medians."""
+"""The tolerance by which bytes may take longer than the kernel, since ceilings are medians."""
 
 DISAGREES = 2.0
-"""The factor between predicted and measured seconds from which on they disagree."""
+"""The factor between predicted and measured seconds above which they disagree."""
 
 EXECUTED = {"winograd": 16 / 36}
-"""The part of a kernel's operations that its algorithm does, where these are counted as the model has them."""
+"""The fraction of a kernel's operations that its algorithm executes, where the model's operations are counted."""
 
 Kind = Literal["compute", "memory", "latency"]
 
 
 @dataclass(frozen=True)
 class KernelWork:
-    """What a kernel has to do, at the sizes in question.
+    """The work of a kernel at given sizes.
 
     Attributes:
-        kind: of its members, as its name says: map, contraction, winograd, window, rows, block, scan, halo,
+        kind: of its members, from its name: map, contraction, winograd, window, rows, block, scan, halo,
             extern.
-        flops, special: floating-point operations, and those of them that are functions or divisions.
+        flops, special: floating-point operations, of which functions and divisions.
         read, written: bytes, each value once.
-        predicted: seconds on one core by cause, and bytes by the level that they come from.
+        predicted: seconds on one core by cause, and bytes by source level.
         threads: that compute it.
     """
 
@@ -64,7 +64,7 @@ class KernelWork:
 
     @property
     def seconds(self) -> float:
-        """What it is predicted to take on its threads."""
+        """The predicted time on its threads."""
         p = self.predicted
         return (max(p.arithmetic, p.traffic) + p.dependency) / max(1, self.threads) + p.launch
 
@@ -74,10 +74,10 @@ class Bound:
     """A verdict.
 
     Attributes:
-        kind: what the kernel is bound by. level: of memory, where that is memory. cause: where it is latency.
-        compute, bandwidth: the parts of its time that operations at the peak, and bytes at their bandwidth, would take.
-        floor: seconds that the larger of both takes at least, each value moved once.
-        reason: the verdict in words. try_next: what to try.
+        kind: the bottleneck. level: if that is memory. cause: if it is latency.
+        compute, bandwidth: the fractions of its time for operations at the peak, and for bytes at their bandwidth.
+        floor: a lower bound in seconds: the larger of both, with each value moved once.
+        reason: the verdict in words. try_next: a suggestion.
     """
 
     kind: Kind
@@ -109,9 +109,9 @@ class Bound:
 
 
 def bound_of(work: KernelWork, machine: Machine, seconds: float | None = None, waiting: float = 0.0) -> Bound:
-    """The verdict on a kernel that was measured to take `seconds`; or that is predicted to take `work.seconds`.
+    """The verdict on a kernel measured to take `seconds`, or else predicted to take `work.seconds`.
 
-    `waiting`: seconds that its threads, together, spent on it without computing."""
+    `waiting`: idle seconds of all its threads together."""
     threads = max(1, work.threads)
     # A backend may predict nothing of a kernel.
     took = max(work.seconds if seconds is None else seconds, 1e-12)
@@ -125,7 +125,7 @@ def bound_of(work: KernelWork, machine: Machine, seconds: float | None = None, w
         reason = f"{compute:.0%} of the arithmetic that {_cores(threads)} can do"
         return made.bound("compute", "", "", reason, _COMPUTE.get(work.kind, _COMPUTE[""]))
     if bandwidth > USED:
-        reason = f"{bandwidth:.0%} of what {level} delivers to {_cores(threads)}"
+        reason = f"{bandwidth:.0%} of the bandwidth of {level} for {_cores(threads)}"
         return made.bound("memory", level, "", reason, _MEMORY[level])
     cause = _cause(work, took, calculating, waiting)
     reason = f"{compute:.0%} of the arithmetic, {bandwidth:.0%} of the bandwidth of {level}: {_CAUSES[cause][0]}"
@@ -134,7 +134,7 @@ def bound_of(work: KernelWork, machine: Machine, seconds: float | None = None, w
 
 
 def disagreement(predicted: Bound, measured: Bound, expected: float, seconds: float) -> str:
-    """Where a prediction and a measurement say different things, in words; "" where they agree."""
+    """The disagreement of a prediction and a measurement, in words; "" if they agree."""
     factor = seconds / expected if expected > 0 else 1.0
     found: list[str] = []
     if not 1 / DISAGREES <= factor <= DISAGREES:
@@ -155,9 +155,9 @@ class _Making:
 
 
 def _moving(work: KernelWork, machine: Machine, threads: int, took: float) -> tuple[str, float]:
-    """The level of memory whose bytes take the longest, and the seconds that they take.
+    """The level of memory whose bytes take the longest, and their time in seconds.
 
-    A level that could not have delivered them in the time that the kernel took did not: they were in a nearer one."""
+    Bytes that a level could not have delivered in the kernel's time came from a nearer one."""
     found = _sources(work, machine)
     times = {
         level.name: found[level.name] / _rate(work, level, threads) for level in machine.levels if found.get(level.name)
@@ -171,7 +171,7 @@ def _moving(work: KernelWork, machine: Machine, threads: int, took: float) -> tu
 
 
 def _sources(work: KernelWork, machine: Machine) -> dict[str, float]:
-    """The bytes that come from each level. What is larger than this machine's share of a shared L3 comes from DRAM."""
+    """The bytes by source level. Sets larger than this machine's share of a shared L3 come from DRAM."""
     p, last = work.predicted, machine.level("L3")
     if last is not None and work.read + work.written > last.bytes:
         return {"L2": p.l2, "L3": 0.0, "DRAM": p.l3 + p.dram}
@@ -179,7 +179,7 @@ def _sources(work: KernelWork, machine: Machine) -> dict[str, float]:
 
 
 def _least(work: KernelWork, machine: Machine, threads: int) -> float:
-    """Seconds that its bytes take at least, each value moved once, from the nearest level that could hold them."""
+    """The least time of its bytes in seconds, each value moved once, from the nearest level that could hold them."""
     moved = work.read + work.written
     shared = ("L3",)
     for level in machine.levels:
@@ -189,7 +189,7 @@ def _least(work: KernelWork, machine: Machine, threads: int) -> float:
 
 
 def _rate(work: KernelWork, level: Level, threads: int) -> float:
-    """Bytes a second of a level, for reads and writes as the kernel mixes them."""
+    """Bytes a second of a level, for the kernel's mix of reads and writes."""
     moved = work.read + work.written
     share = work.written / moved if moved else 0.0
     return 1 / (share / level.write.at(threads) + (1 - share) / level.read.at(threads))

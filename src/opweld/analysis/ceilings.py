@@ -1,12 +1,12 @@
-"""Measures the ceilings of this machine with the small C programs of ceilings.c, compiled as kernels of models are.
+"""Measures the ceilings of this machine with the microbenchmarks of ceilings.c, compiled as kernels are.
 
-Everything is measured once a round, in many rounds: a neighbour who comes and goes meets all figures alike, and shows
-as their spread. What is measured, and how:
+Everything is measured once in each of many rounds: interference by other programs affects all figures alike, and shows
+as their spread. The figures:
 
-- arithmetic: multiply-adds on registers alone, in as many sums as hide the latency of the instruction;
-- reading and writing: plain loads and stores of a set that fits into half a level, again and again, or, of DRAM, of one
-  that is passed through so slowly that no cache still holds what comes next;
-- latency: a chain of loads in an order that no prefetcher foresees, in huge pages where the system gives some;
+- arithmetic: multiply-adds on registers alone, with enough accumulators to hide the latency;
+- reading and writing: plain loads and stores of a set of half the size of a level, repeatedly, or, for DRAM, of one
+  so large that no line is still cached when it is needed again;
+- latency: a chain of loads in an order that prefetchers cannot predict, in huge pages if available;
 - the barrier: of spinning threads, as the runtime's.
 """
 
@@ -32,27 +32,27 @@ from opweld.options import available_cores
 from opweld.target import MIB, Target, processor_name
 
 Progress = Callable[[str, int, int], None]
-"""Called with (what is going on, how much of it is done, how much there is)."""
+"""Called with (activity, steps done, steps in all)."""
 
 ROUNDS: Final = 40
 SAMPLE_S: Final = 0.002
 LONGEST_S: Final = 6.0
-"""How often everything is measured, and for how long: shorter than the time for which systems let a program have a
-processor. Half as long as the longest, where nothing else runs."""
+"""The number of rounds, and the seconds of a sample: shorter than a time slice of the system's scheduler. Half of the
+longest, if nothing else runs."""
 
 _OWN = 0.98
 _TRIES = 8
-"""Of a sample's time, the part for which all threads must have their processors; and how often it is taken at most."""
+"""The fraction of a sample's time in which all threads must have been running; and the most attempts."""
 
 _NEEDS = {"fp32": (), "bf16": ("avx512bf16",), "int8": ("avx512vnni", "avxvnni")}
-"""Kinds of arithmetic, and the features of which one makes an instruction of it; none where no feature is needed."""
+"""Kinds of arithmetic, and the processor features of which one is required; none if not needed."""
 
 _FILL = 10e9
-"""Bytes a second at which a set comes into a cache, at least."""
+"""The least assumed rate of filling a cache, in bytes per second."""
 
 
 class _Samples:
-    """What was measured so far, by name of the figure."""
+    """The samples so far, by name of the figure."""
 
     def __init__(self, longest: float) -> None:
         self.values: dict[str, list[float]] = {}
@@ -60,7 +60,7 @@ class _Samples:
         self._until = time.monotonic() + longest
 
     def take(self, name: str, ask: Callable[[], Reading], value: Callable[[float], float] = float) -> None:
-        """A sample more. It is taken again if something else had a processor meanwhile, as long as there is time."""
+        """Adds a sample. It is repeated if other programs used the processors, while there is time."""
         best = ask()
         self.taken += 1
         for _ in range(_TRIES - 1):
@@ -80,7 +80,7 @@ class _Samples:
 
 
 def figure_of(samples: Sequence[float]) -> Figure:
-    """The median of samples, and how far the eight tenths in the middle lie apart."""
+    """The median of samples, and their spread from the 10th to the 90th percentile."""
     middle = statistics.median(samples)
     tenths = statistics.quantiles(samples, n=10, method="inclusive") if len(samples) > 1 else [middle]
     return Figure(middle, (tenths[-1] - tenths[0]) / middle, len(samples))
@@ -94,13 +94,13 @@ def measure(
     seconds: float = SAMPLE_S,
     cache: Cache | None = None,
 ) -> Machine:
-    """Measures this machine, with so many threads (all processors where 0). Nothing is remembered.
+    """Measures this machine, with this many threads (0: all processors). Does not store the result.
 
     Args:
-        rounds: samples of each figure. seconds: how long each takes.
-        cache: where compiled programs are kept.
+        rounds: samples of each figure. seconds: duration of each.
+        cache: for compiled programs.
 
-    Raises OptionError where there are not so many processors, ToolchainError, and RunError where memory is short.
+    Raises OptionError for too many threads, ToolchainError, and RunError if memory is insufficient.
     """
     most = available_cores()
     threads = threads or most
@@ -111,10 +111,10 @@ def measure(
     tell("compiling", 0, 0)
     meter, size = Meter.open(threads, target, cache), room(target, threads)
     with meter.memory(size) as memory, meter.memory(power_of_two(size // 4)) as far:
-        tell("asking for memory", 0, 0)
+        tell("allocating memory", 0, 0)
         meter.read("chain", 0, memory=far, size=far.bytes)
         meter.read("touch", 0, threads=threads, memory=memory, size=memory.part(threads))
-        tell("finding the end of the last cache", 0, 0)
+        tell("finding the size of the last cache", 0, 0)
         found = places(target, threads, cache_seen(meter, target, memory, far), memory, far)
         huge = _huge_pages() / (memory.bytes + far.bytes)
         samples = _Course(meter, target, threads, found, memory, far, seconds).run(rounds, tell)
@@ -143,7 +143,7 @@ def measure(
 
 
 def _nothing(what: str, done: int, total: int) -> None:
-    """Nobody watches."""
+    """No progress is shown."""
 
 
 def kinds(target: Target) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def kinds(target: Target) -> tuple[str, ...]:
 
 @dataclass
 class _Course:
-    """Everything that is measured, once a round."""
+    """The measurements of a round."""
 
     meter: Meter
     target: Target
@@ -190,7 +190,7 @@ class _Course:
         samples.take("barrier", ask, lambda rate: 1 / rate)
 
     def _stream(self, kind: str, place: Place, threads: int) -> Reading:
-        """Reads or writes a set again and again, or goes on in DRAM where the last sample ended."""
+        """Reads or writes a set repeatedly, or continues in DRAM where the last sample ended."""
         size, endless = place.one if threads == 1 else place.all, place.name == "DRAM"
         found = self.meter.read(
             kind,
@@ -206,7 +206,7 @@ class _Course:
         return found
 
     def _chase(self, place: Place) -> Reading:
-        """Follows a chain that was just written, or goes on in the one in DRAM."""
+        """Follows a chain that was just written, or continues the one in DRAM."""
         if place.name != "DRAM":
             return chase(self.meter, self.memory, place.chain, self.seconds)
         at = self._at.get(("chase", 1), 0)
@@ -216,7 +216,7 @@ class _Course:
 
 
 def _huge_pages() -> int:
-    """Bytes of this process's memory that lie in huge pages."""
+    """Bytes of this process's memory in huge pages."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
             if line.startswith("AnonHugePages:"):
@@ -225,16 +225,16 @@ def _huge_pages() -> int:
 
 
 def _notes(samples: _Samples, places: Sequence[Place], huge: float) -> tuple[str, ...]:
-    """How it was measured, where machines differ."""
+    """Notes on conditions that differ between machines."""
     sets = ", ".join(f"{place.name} {_size(place.one)}" for place in places)
-    again = f"{samples.disturbed} of {samples.taken} samples were taken again: something else had a processor meanwhile"
-    small = f"memory: {_size(places[-1].one)} could be had to measure DRAM in, of which caches hold a part"
+    again = f"{samples.disturbed} of {samples.taken} samples were repeated because other programs used the processors"
+    small = f"memory: {_size(places[-1].one)} were available to measure DRAM, of which caches hold a part"
     return (
-        f"clock: {samples.figure('clock').value / 1e9:.2f} GHz, as additions that wait for each other tell",
+        f"clock: {samples.figure('clock').value / 1e9:.2f} GHz, from dependent additions",
         f"sets of one core: {sets}",
         f"huge pages: {min(huge, 1):.0%} of the memory"
-        + ("" if huge > 0.9 else "; latencies of large sets hold the time of finding pages"),
-        "writing: plain stores; what they write to DRAM is read from there first",
+        + ("" if huge > 0.9 else "; latencies of large sets include page walks"),
+        "writing: plain stores; lines of DRAM are read before they are written",
         *([again] if samples.disturbed else []),
         *([small] if places[-1].one < 2 * max(place.seen for place in places) else []),
     )

@@ -1,4 +1,4 @@
-"""The costs of a record as numbers, for any sizes: what formulas of symbolic sizes are worth."""
+"""The costs in a record evaluated for given sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opweld.tensor.parse import parse_size
 
 @dataclass(frozen=True)
 class Amount:
-    """A number, and the formula of symbolic sizes that it comes from; where there is none, the number as text."""
+    """A number, and the formula of symbolic sizes from which it was evaluated, or the number as text."""
 
     value: int
     formula: str
@@ -44,7 +44,7 @@ class Amounts:
 
     @property
     def intensity(self) -> float:
-        """Floating-point operations for each byte that is moved; 0 where nothing is."""
+        """Floating-point operations per byte moved; 0 if none is."""
         return self.flops.value / self.moved if self.moved else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Evaluation:
     """The formulas of a variant at sizes.
 
     Attributes:
-        variant: whose. sizes: of each symbol.
+        variant: the variant. sizes: of each symbol.
     """
 
     def __init__(self, variant: VariantEntry, given: Mapping[str, int]) -> None:
@@ -71,7 +71,7 @@ class Evaluation:
         self._read: dict[str, Dim] = {}
 
     def dim(self, size: Size) -> Dim:
-        """A size as a polynomial. Raises ArtifactError for a text that is none."""
+        """A size as a polynomial. Raises ArtifactError for an invalid text."""
         if isinstance(size, int):
             return as_dim(size)
         if size not in self._read:
@@ -79,17 +79,17 @@ class Evaluation:
                 self._read[size] = parse_size(size, self._symbols)
             except OpweldError as error:
                 raise ArtifactError(
-                    f"graph.json: {size[:80]!r} is no size ({error}); compile the model again"
+                    f"graph.json: {size[:80]!r} is not a size ({error}); compile the model again"
                 ) from error
         return self._read[size]
 
     def amount(self, size: Size | Dim) -> Amount:
-        """What a size is worth."""
+        """The value of a size."""
         dim = size if isinstance(size, Dim) else self.dim(size)
         return Amount(self._values(dim), str(dim))
 
     def dims(self) -> dict[str, int]:
-        """The sizes of the dims by the names that the model has, whole."""
+        """The sizes of the dims, by their names in the model."""
         return {
             dim_of(self.variant, name): size * self.variant.symbols[name].divisor
             for name, size in self.sizes.items()
@@ -97,30 +97,31 @@ class Evaluation:
         }
 
     def growth(self, size: Size) -> float:
-        """How many times as much a size is worth as at the expected sizes; 1 where it is nothing there."""
+        """The ratio of a size to its value at the expected sizes; 1 if that is zero."""
         dim = self.dim(size)
         usual = self._usual(dim)
         return self._values(dim) / usual if usual else 1.0
 
     def total(self, sizes: Iterable[Size]) -> Amount:
-        """What sizes are worth together."""
+        """The sum of sizes."""
         return self.amount(sum(map(self.dim, sizes), ZERO))
 
     def amounts(self, costs: Iterable[Costs]) -> Amounts:
-        """What costs are worth together."""
+        """The sum of costs."""
         found = list(costs)
         return Amounts(*(self.total(getattr(one, name) for one in found) for name in NAMES))
 
 
 def together(parts: Sequence[Amount]) -> Amount:
-    """The sum of amounts of several variants: their symbols are not the same ones."""
+    """The sum of amounts of several variants: which have different symbols."""
     formulas = [part.formula for part in parts if part.formula != "0"]
     value = sum(part.value for part in parts)
     return Amount(value, str(value) if all(text.isdigit() for text in formulas) else " + ".join(formulas))
 
 
 def evaluations(record: Record, given: Mapping[str, int]) -> dict[str, Evaluation]:
-    """An evaluation for each variant that takes these sizes, by name; `given` are sizes of dims, others as expected.
+    """An evaluation for each variant that accepts these sizes, by name; `given` are sizes of dims, others are the
+    expected ones.
 
     Raises OptionError for a dim that the model does not have, and for sizes that no variant of a segment takes."""
     known = {dim_of(variant, name): None for variant in record.variants for name in variant.sizes}
@@ -142,7 +143,7 @@ def evaluations(record: Record, given: Mapping[str, int]) -> dict[str, Evaluatio
 
 
 def fed_sizes(record: Record, feeds: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes that arrays give which are fed, by the names of dims; of inputs that are sizes, their elements too."""
+    """The sizes of dims, by name, from input arrays: from their shapes, and from elements of inputs that are sizes."""
     found: dict[str, int] = {}
     for variant in record.variants:
         for name, symbol in variant.symbols.items():
@@ -154,7 +155,7 @@ def fed_sizes(record: Record, feeds: Mapping[str, Any]) -> dict[str, int]:
 
 
 def dim_of(variant: VariantEntry, symbol: str) -> str:
-    """The dim that a symbol is, or is a part of, as the model calls it; where that gives it no name, as opweld does."""
+    """The dim of which a symbol is the size or a quotient, by the model's name, or opweld's if it has none."""
     entry = variant.symbols.get(symbol)
     if entry is None:
         return symbol

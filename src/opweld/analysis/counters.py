@@ -1,7 +1,7 @@
-"""Counters of the processor, through the system call perf_event_open: what a run costs in cycles and missed lines.
+"""Counters of the processor, through the system call perf_event_open: cycles, instructions and cache misses of a run.
 
-They count every thread that the process has when counting begins, the pool's workers with it, and nothing of the
-kernel. Threads that wait spin for a while, and their cycles count too. See perf_event_open(2)."""
+They count every thread that the process has when counting begins, including the pool's workers, in user mode. Waiting
+threads spin for a while, and those cycles count too. See perf_event_open(2)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ EVENTS: Final = {
     "branches": 4,
     "branch_misses": 5,
 }
-"""Events of the type PERF_TYPE_HARDWARE, by what they are called here."""
+"""Events of the type PERF_TYPE_HARDWARE, by their names here."""
 
 _ATTRIBUTES: Final = struct.Struct("=IIQQQQQ72x")
 """struct perf_event_attr up to PERF_ATTR_SIZE_VER5: type, size, config, period, sample type, read format, flags."""
 
 _TIMES: Final = 1 | 2
-"""PERF_FORMAT_TOTAL_TIME_ENABLED and _RUNNING: where there are fewer counters than events, they take turns."""
+"""PERF_FORMAT_TOTAL_TIME_ENABLED and _RUNNING: with fewer counters than events, events are multiplexed."""
 
 _DISABLED, _NO_KERNEL, _NO_HYPERVISOR = 1 << 0, 1 << 5, 1 << 6
 _ENABLE, _DISABLE = 0x2400, 0x2401
@@ -47,11 +47,11 @@ _ENABLE, _DISABLE = 0x2400, 0x2401
 
 @dataclass(frozen=True)
 class Counters:
-    """What was counted, a run.
+    """Counter values per run.
 
     Attributes:
-        available: whether anything was. reason: why not, and what can be done about it.
-        values: by event; `instructions_per_cycle` and `cache_miss_rate` where both of their events were counted.
+        available: whether any event was counted. reason: why not, and the remedy.
+        values: by event; `instructions_per_cycle` and `cache_miss_rate` if both of their events were counted.
     """
 
     available: bool
@@ -59,11 +59,11 @@ class Counters:
     values: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-NONE: Final = Counters(False, "nobody asked for them")
+NONE: Final = Counters(False, "not requested")
 
 
 def count(run: Callable[[], object], runs: int) -> Counters:
-    """Counts `runs` runs. Where kernel or machine refuse, says why instead: it is never an error."""
+    """Counts `runs` runs. If the system does not support it, returns the reason; never an error."""
     number = _CALLS.get(platform.machine())
     if not sys.platform.startswith("linux") or number is None:
         return Counters(False, f"opweld reads counters on Linux on {' and '.join(_CALLS)} only")
@@ -83,7 +83,7 @@ def count(run: Callable[[], object], runs: int) -> Counters:
 
 
 def _open(number: int, stack: contextlib.ExitStack) -> tuple[dict[str, list[int]], list[int]]:
-    """Files of each event, one a thread, that `stack` closes; and the errors of those that were refused."""
+    """The files of each event, one for each thread, which `stack` closes; and the errors of those that failed."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
     threads = sorted(int(path.name) for path in _TASKS.iterdir())
@@ -101,13 +101,13 @@ def _open(number: int, stack: contextlib.ExitStack) -> tuple[dict[str, list[int]
                 opened.setdefault(name, []).append(file)
             elif ctypes.get_errno() != errno.ESRCH:  # a thread that has ended since counts nothing
                 refusals.append(ctypes.get_errno())
-                opened.pop(name, None)  # of some threads alone, it would be no number of a run
+                opened.pop(name, None)  # an incomplete set of threads is not meaningful
                 break
     return opened, refusals
 
 
 def _read(file: int) -> float:
-    """The value of a counter, scaled up by the time in which it did not run."""
+    """The value of a counter, scaled for the time in which it was not running."""
     value, enabled, running = struct.unpack("=QQQ", os.read(file, 24))
     return value * (enabled / running) if running else 0.0
 

@@ -1,4 +1,4 @@
-"""The analysis as JSON types; docs/analyze.schema.json says what each field is."""
+"""The analysis as JSON types; docs/analyze.schema.json documents the fields."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from opweld.analysis.analysis import Analysis, KernelAnalysis, NodeAnalysis, Totals
 
 FORMAT = 1
-"""Version of the schema: fields may be added to it, none goes or changes what it means."""
+"""Version of the schema: fields may be added; none is removed or changed."""
 
 
 def analysis_json(analysis: Analysis, model: str, target: str, file_bytes: int) -> dict[str, Any]:
-    """What `opweld analyze --json` writes; `file_bytes` is what the model takes on the disk."""
+    """What `opweld analyze --json` writes; `file_bytes` is the size of the model on disk."""
     training = analysis.training
     return {
         "format": FORMAT,

@@ -1,4 +1,4 @@
-"""Whether a machine is quiet enough for times to mean anything, and how that is known."""
+"""Detects whether a machine is too busy for meaningful timings."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ MOST_OTHERS = 0.1
 """The part of the processors' time that other programs may take."""
 
 MOST_SWITCHES = 50.0
-"""Times a second that threads of this process may be made to wait for others."""
+"""Times a second that threads of this process may be preempted."""
 
 MOST_SPREAD = 1.5
-"""Times the median that nine of ten runs stay below."""
+"""The largest ratio of the 90th percentile of runs to the median."""
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What disturbed runs that were timed.
+    """Interference with timed runs.
 
     Attributes:
-        steal: the part of the processors' time that went to other virtual machines; None where nobody tells.
+        steal: the part of the processors' time that went to other virtual machines; None if unknown.
         others: the part that other programs took; None likewise.
         switches: involuntary context switches a second, of all threads of this process.
-        spread: what nine of ten runs stayed below, as a multiple of the median.
+        spread: the 90th percentile of runs as a multiple of the median.
     """
 
     steal: float | None
@@ -45,26 +45,26 @@ class Disturbance:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """How it is known that the machine was too busy to measure on, each in a few words; none where it was quiet."""
+        """The signs that the machine was too busy to measure on, each in a few words; empty if it was quiet."""
         found: list[str] = []
         if self.steal is not None and self.steal > MOST_STEAL:
             found.append(f"other virtual machines took {self.steal:.0%} of the processors")
         if self.others is not None and self.others > MOST_OTHERS:
             found.append(f"other programs took {self.others:.0%} of the processors")
         if self.switches > MOST_SWITCHES:
-            found.append(f"the system made this one wait {self.switches:,.0f} times a second")
+            found.append(f"this process was preempted {self.switches:,.0f} times a second")
         if self.spread > MOST_SPREAD:
             found.append(f"the slowest tenth of the runs took over {self.spread:.1f} times the median")
         return tuple(found)
 
     @property
     def busy(self) -> bool:
-        """Whether times are of little use. That runs differ is no sign by itself: so does a model that decides."""
+        """Whether timings are unreliable. A spread alone is no sign: a model with dynamic control flow has one too."""
         return bool(self.reasons) and not (len(self.reasons) == 1 and self.spread > MOST_SPREAD and self.known)
 
     @property
     def known(self) -> bool:
-        """Whether the system tells what the processors did."""
+        """Whether the system reports the use of the processors."""
         return self.others is not None
 
     def to_json(self) -> dict[str, Any]:
@@ -73,17 +73,17 @@ class Disturbance:
 
     @property
     def warning(self) -> str:
-        """What to say before any result; "" where the machine was quiet."""
+        """The warning before any result; "" if the machine was quiet."""
         if not self.busy:
             return ""
         return (
             f"this machine is too busy to measure on: {'; '.join(self.reasons)}. "
-            "Times, verdicts and what clocks add are those of a machine under load; close other programs and try again"
+            "Times, verdicts and overheads are those of a machine under load; close other programs and try again"
         )
 
 
 class Watch:
-    """Looks at the processors of this process from when it is made."""
+    """Observes the processors of this process from its construction on."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -92,7 +92,7 @@ class Watch:
         self._ticks = _ticks()
 
     def seen(self, spread: float) -> Disturbance:
-        """What has disturbed runs since then, of which nine of ten stayed below so many times the median."""
+        """The interference since then; `spread` as in `Disturbance`."""
         wall = max(time.perf_counter() - self._began, 1e-9)
         steal, others, now = None, None, _ticks()
         if self._ticks is not None and now is not None and now[0] > self._ticks[0]:
@@ -103,7 +103,7 @@ class Watch:
 
 
 def spread_of(seconds: npt.NDArray[np.float64]) -> float:
-    """What nine of ten runs stay below that took these seconds each, as a multiple of the median."""
+    """The 90th percentile of these times as a multiple of the median."""
     return float(np.percentile(seconds, 90) / np.median(seconds)) if len(seconds) else 1.0
 
 
@@ -112,8 +112,8 @@ def _switches() -> int:
 
 
 def _ticks() -> tuple[int, int, int] | None:
-    """Of the processors of this process together, ticks: all, those in which something ran, those stolen. None where
-    the system does not tell."""
+    """Ticks of the processors of this process together: all, those in which something ran, those stolen. None if the
+    system does not report them."""
     try:
         lines = _STAT.read_text(encoding="ascii").splitlines()
     except (OSError, ValueError):

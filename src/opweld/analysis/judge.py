@@ -1,4 +1,4 @@
-"""What each kernel of a profile is bound by, as measured, beside what was predicted of it."""
+"""The bottleneck of each kernel of a profile, as measured and as predicted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from opweld.analysis.work import work_of
 
 
 def judge_of(account: Account, machine: Machine, sizes: Mapping[str, int]) -> Judge:
-    """Judges the kernels of a compilation, run at these sizes of dims, by the ceilings of a machine. None of those that
-    a run comes to several times: each time may be of another size."""
+    """Judges the kernels of a compilation, run at these sizes of dims, by the ceilings of a machine. Kernels that a run
+    executes several times are skipped, since their sizes may differ."""
     entries = {(v.name, kernel.name): kernel for v in account.record.variants for kernel in v.kernels}
     evaluated = evaluations(account.record, sizes)
 
@@ -32,5 +32,5 @@ def judge_of(account: Account, machine: Machine, sizes: Mapping[str, int]) -> Ju
 
 
 def _threads(kernel: KernelProfile) -> int:
-    """The threads whose time a kernel's part of the run is: all of its phase's, where kernels run side by side."""
+    """The threads that a kernel's part of the run occupies: all of its phase's, if kernels run concurrently."""
     return max(1, kernel.threads, round((kernel.busy + kernel.waiting) / kernel.seconds.median))

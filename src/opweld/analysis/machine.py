@@ -1,7 +1,7 @@
-"""What this machine can do at most: its ceilings, as `opweld machine` measured them, and how sure they are.
+"""The ceilings of a machine, as measured by `opweld machine`, and their reliability.
 
-A ceiling is the median of samples that were taken all over the time of measuring, interleaved with those of the others:
-what somebody else does on a shared machine shows as spread, and not as a machine of another kind.
+A ceiling is the median of samples taken over the whole time of measuring, interleaved with those of the others, so that
+interference on a shared machine shows as spread.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from opweld.options import available_cores
 from opweld.target import Target, processor_name
 
 FORMAT: Final = 1
-"""Version of the schema: fields may be added to it, none goes or changes what it means."""
+"""Version of the schema: fields may be added; none is removed or changed."""
 
 MEASURING: Final = 2
-"""Version of how ceilings are measured: what another version remembered is measured again."""
+"""Version of the method: stored figures of another version are measured again."""
 
 CALM: Final = 0.1
 NOISY: Final = 0.25
-"""Spreads up to which a figure is taken for sure, and beyond which for doubtful."""
+"""The spread up to which a figure is reliable, and the one above which it is doubtful."""
 
 _MOST = 0.9
-"""The part of the figures that must be calm for all to be sure: some, as the barrier, are never so."""
+"""The fraction of figures that must be reliable: some, such as the barrier, never are."""
 
 _AT_LEAST = 0.9
-"""Of one core's figure, what all threads must reach together, and of a deeper level's, a nearer one: noise aside."""
+"""The least ratio of all threads' figure to one core's, and of a nearer level's to a deeper one's, given noise."""
 
 _NEARLY = 0.8
-"""Of the ceiling of all threads, the part from which some threads, each with its own, are held to reach it."""
+"""The fraction of the ceiling of all threads that counts as reaching it."""
 
 _SEEN = 0.5
-"""Of a cache that the processor tells of, the part below which what one core sees of it is worth a word."""
+"""The fraction of a declared cache below which the measured size is reported as a doubt."""
 
 Sure = Literal["high", "medium", "low"]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What was measured: the median of samples, how far they lie apart, and how many there are.
+    """A measured figure: the median of samples, their spread, and their number.
 
     Attributes:
-        spread: the 90th percentile less the 10th, as a part of the median.
+        spread: the 90th percentile minus the 10th, relative to the median.
     """
 
     value: float
@@ -65,8 +65,8 @@ class Pair:
     all: Figure
 
     def at(self, threads: int) -> float:
-        """The ceiling of so many threads: no more than each its own, and no more than all together. What is nearly that
-        of all is that of all, for one core alone may be slower than one of several."""
+        """The ceiling of this many threads: at most each its own, and at most all together. A value close to that of
+        all counts as that of all, since one core alone may be slower than one of several."""
         if threads <= 1:
             return self.one.value
         each_its_own = threads * self.one.value
@@ -79,10 +79,10 @@ class Level:
 
     Attributes:
         name: L1, L2, L3 or DRAM.
-        bytes: what one core sees of it; 0 of DRAM.
-        read, write: bytes a second, plain loads and stores.
-        latency: seconds of a load whose address the load before it gave.
-        declared: bytes that the processor says it holds; 0 of DRAM.
+        bytes: available to one core; 0 for DRAM.
+        read, write: bytes per second of plain loads and stores.
+        latency: seconds of a load that depends on the one before.
+        declared: its size as reported by the processor; 0 for DRAM.
     """
 
     name: str
@@ -98,14 +98,14 @@ class Machine:
     """The measured ceilings of a machine.
 
     Attributes:
-        processor: as it calls itself. target: name of the target that it was measured with.
-        threads: how many `all` is.
-        measured: when, as an ISO date and time, UTC. opweld: the version that measured.
+        processor: its name. target: name of the target of the measurement.
+        threads: the number of threads of `all`.
+        measured: when, as an ISO date and time, UTC. opweld: the version that measured it.
         compute: operations a second by kind (`fp32`, `bf16`, `int8`), of which a multiply-add is two; a kind for which
             the processor has no instruction is absent.
         levels: of memory, from the nearest.
-        barrier: seconds that all threads take to wait for each other.
-        notes: how it was measured, where that may differ between machines.
+        barrier: seconds of a barrier of all threads.
+        notes: conditions of the measurement.
     """
 
     processor: str
@@ -131,7 +131,7 @@ class Machine:
 
     @property
     def sure(self) -> Sure:
-        """How far the figures can be relied upon: `doubts` says why not further."""
+        """The reliability of the figures; `doubts` are the reasons."""
         spreads = sorted(figure.spread for _, figure in self._figures())
         usual = spreads[math.ceil(_MOST * len(spreads)) - 1]
         if usual > NOISY or any(True for _ in self._contradictions()):
@@ -140,18 +140,18 @@ class Machine:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What speaks against the figures, a sentence each, the worst first."""
+        """Reasons to doubt the figures, a sentence each, the worst first."""
         noisy = sorted((item for item in self._figures() if item[1].spread > CALM), key=lambda item: -item[1].spread)
         found = [*self._contradictions()]
         found += [f"{name} varied by {figure.spread:.0%} while it was measured" for name, figure in noisy]
         return (*found, *self._hidden())
 
     def dumps(self) -> str:
-        """The machine as JSON text; docs/machine.schema.json says what each field is."""
+        """The machine as JSON text; docs/machine.schema.json documents the fields."""
         return json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        """The machine as JSON types, and what follows from its figures: how sure they are, and why not surer."""
+        """The machine as JSON types, with the reliability of its figures and the doubts."""
         return {
             "format": FORMAT,
             "processor": self.processor,
@@ -189,7 +189,7 @@ class Machine:
 
     @classmethod
     def loads(cls, text: str) -> Machine:
-        """The machine that a text tells of. Raises ArtifactError where it tells of none."""
+        """Parses the text of a machine. Raises ArtifactError if invalid."""
         try:
             data = _object(json.loads(text))
             if data.get("format") != FORMAT:
@@ -207,13 +207,13 @@ class Machine:
             )
         except (ValueError, KeyError, RecursionError) as error:
             what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise ArtifactError(f"this text tells of no machine: {what}; run `opweld machine` again") from error
+            raise ArtifactError(f"this text does not describe a machine: {what}; run `opweld machine` again") from error
 
     @classmethod
     def remembered(cls, cache: Cache | None = None, threads: int = 0) -> Machine | None:
-        """What was measured here before, with so many threads (all processors where 0); None where nothing was.
+        """The stored figures of this machine with this many threads (0: all processors); None if there are none.
 
-        A figure of another processor is none of this one, even if the folder of the cache moved here."""
+        Figures of another processor are not returned, even if the cache was moved here."""
         threads = threads or available_cores()
         text = (cache or Cache.open()).find_text("machines", _key(threads))
         if text is None:
@@ -225,11 +225,11 @@ class Machine:
         return found if found.processor == processor_name() and found.threads == threads else None
 
     def remember(self, cache: Cache | None = None) -> None:
-        """Keeps the figures for `remembered`, in the place of those before."""
+        """Stores the figures for `remembered`, replacing earlier ones."""
         (cache or Cache.open()).publish_text("machines", _key(self.threads), self.dumps())
 
     def _figures(self) -> Iterator[tuple[str, Figure]]:
-        """Every figure under a name for people."""
+        """Every figure under a descriptive name."""
         for kind, pair in self.compute.items():
             yield f"{kind} arithmetic on one core", pair.one
             yield f"{kind} arithmetic on all threads", pair.all
@@ -242,7 +242,7 @@ class Machine:
         yield "the barrier", self.barrier
 
     def _contradictions(self) -> Iterator[str]:
-        """Figures of which one must be wrong."""
+        """Pairs of figures that contradict each other."""
         pairs = [(f"{kind} arithmetic", pair) for kind, pair in self.compute.items()]
         pairs += [(f"reading {level.name}", level.read) for level in self.levels]
         pairs += [(f"writing {level.name}", level.write) for level in self.levels]
@@ -256,17 +256,17 @@ class Machine:
                 yield f"the latency of {near.name} was greater than that of {far.name}"
 
     def _hidden(self) -> Iterator[str]:
-        """Caches of which this machine has less than it says: others have the rest."""
+        """Caches of which less is available than reported: they are shared with other machines."""
         for level in self.levels:
             if level.bytes < _SEEN * level.declared:
                 yield (
-                    f"{level.name} is said to hold {_mebibytes(level.declared)}, of which one core was seen to have "
+                    f"{level.name} is reported to hold {_mebibytes(level.declared)}, of which one core has "
                     f"{_mebibytes(level.bytes)}: others share it"
                 )
 
 
 def _key(threads: int) -> str:
-    """What the ceilings depend on, as far as this process can tell."""
+    """The properties of the machine on which ceilings depend."""
     target = Target.native()
     caches = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
     parts = (MEASURING, processor_name(), target.name, target.features, caches, threads)

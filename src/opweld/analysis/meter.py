@@ -1,4 +1,4 @@
-"""The small C programs that measure, ceilings.c: compiled as kernels of models are, and called on pinned threads."""
+"""The microbenchmarks of ceilings.c, compiled as kernels are, and called on pinned threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opweld.target import MIB, Target
 
 SOURCE: Final = Path(__file__).with_name("ceilings.c")
 _KINDS = ("fp32", "bf16", "int8", "clock", "read", "write", "touch", "chain", "chase", "barrier")
-"""What a request may ask for, in the order of ceilings.c."""
+"""The kinds of requests, in the order of ceilings.c."""
 
 _HUGE = 2 * MIB
 
@@ -45,12 +45,12 @@ class _Request(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Reading:
-    """What was measured once.
+    """One measurement.
 
     Attributes:
-        rate: how much all threads together do in a second.
-        at: where in its part of memory the first thread ended.
-        share: of the time, the part in which every thread had its processor: less than 1 where others ran meanwhile.
+        rate: the rate per second of all threads together.
+        at: the position of the first thread in its part of memory at the end.
+        share: the fraction of the time in which every thread was running: less than 1 if it was preempted.
     """
 
     rate: float
@@ -91,15 +91,15 @@ class Meter:
         at: int = 0,
         fresh: bool = False,
     ) -> Reading:
-        """Measures something once.
+        """Takes one measurement.
 
         Args:
-            warm: seconds for which the same is done before, for nothing.
-            memory: where, for kinds that load or store; each thread has a part of it.
-            size: bytes of its part that a thread uses. at: where in it each begins.
-            fresh: whether the thread writes the chain first that it then follows; `size` is a power of two.
+            warm: seconds of the same work before the measurement.
+            memory: for kinds that load or store; each thread has a part of it.
+            size: bytes of its part that a thread uses. at: the start position in it.
+            fresh: whether the thread writes the chain before it follows it; `size` is a power of two.
 
-        Raises RunError where the processor cannot do it, or threads cannot be had.
+        Raises RunError if the processor does not support it, or threads cannot be created.
         """
         job = _Request(
             what=_KINDS.index(kind),
@@ -114,16 +114,16 @@ class Meter:
             warm=warm,
         )
         if self.library.opw_ceiling(job):
-            raise RunError(f"measuring {kind} on {threads} threads: no thread, or no such instruction")
+            raise RunError(f"measuring {kind} on {threads} threads: cannot create threads, or no such instruction")
         return Reading(job.done / job.took, job.at, job.share)
 
     @contextmanager
     def memory(self, size: int) -> Generator[Memory]:
-        """So many bytes, in huge pages as far as the system gives them. Raises RunError where there are none."""
+        """Memory of the given size, in huge pages if available. Raises RunError if it cannot be allocated."""
         size = -(-size // _HUGE) * _HUGE
         address = self.library.opw_memory(size)
         if not address:
-            raise RunError(f"measuring needs {size / MIB:.0f} MiB of memory, which the system does not give")
+            raise RunError(f"measuring needs {size / MIB:.0f} MiB of memory, which cannot be allocated")
         try:
             yield Memory(address, size)
         finally:
@@ -132,7 +132,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory to measure in: where it lies, and its bytes."""
+    """Memory to measure in: its address and its bytes."""
 
     address: int
     bytes: int

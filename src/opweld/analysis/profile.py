@@ -1,20 +1,20 @@
-"""Where the time of a run goes: many timed runs put together, kernel by kernel, and mapped to the nodes of the file.
+"""The time of a run by kernel, from many timed runs, mapped to the nodes of the file.
 
-A run is cut at its phases, so that the parts of each run add up to what the caller waits for:
+A run is divided at its phases, so that the parts of each run add up to the latency:
 
-    call     before the first clock and after the last one: feeds checked, outputs made
-    before   the threads are woken
+    call     before the first clock and after the last one: checking inputs, creating outputs
+    before   waking the threads
     phase    from the first piece that any thread took of its kernels to the end of the last one
-    between  the threads meet
-    after    the last thread is waited for
+    between  the barrier of the threads
+    after    waiting for the last thread
 
-What a phase takes is divided among its kernels in proportion to how long threads were busy with each. So a kernel's
+The time of a phase is divided among its kernels in proportion to the busy time of threads in each. So a kernel's
 seconds are never less than what the threads of the run needed for it together, and no rate that is based on them
-exceeds the machine: of kernels that run side by side, each on a thread of its own, each has a part of the time, in
+exceeds the machine's: kernels that run concurrently, each on a thread of its own, each have a part of the time, in
 which all of these threads worked for it.
 
-What is told of many runs is the median of each part by itself. Medians of parts add up to a little less than the median
-of the whole, as in every run another part is late; means would add up, and a single interrupted run would move them.
+Of many runs, the median of each part is reported. Medians of parts add up to a little less than the median of the
+whole, as in every run another part is late; means would add up, but a single interrupted run would shift them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Clocks: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Spread:
-    """Seconds of many runs: the median, the least, and what nine of ten stay below."""
+    """Seconds of many runs: the median, the least, and the 90th percentile."""
 
     median: float
     best: float
@@ -53,12 +53,12 @@ class Spread:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What clocks add to a run, as a part of a run without them.
+    """The overhead of clocks, relative to a run without them.
 
     Attributes:
-        added: the median over rounds of blocks with clocks and without; None where rounds differ by more, or where
-            runs with clocks were not slower: then nobody can tell.
-        noise: by how much rounds differ: half of what lies between their quartiles.
+        added: the median over rounds of blocks with clocks and without; None if rounds differ by more, or if runs with
+            clocks were not slower: then it cannot be determined.
+        noise: the variation of rounds: half of their interquartile range.
     """
 
     added: float | None
@@ -67,7 +67,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a kernel is bound by, as measured and as predicted; where the two differ, in what."""
+    """The bottleneck of a kernel, as measured and as predicted, and how the two differ."""
 
     bound: Bound | None = None
     predicted: Bound | None = None
@@ -76,19 +76,19 @@ class Judgement:
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """One kernel in many runs; all times in seconds, medians where nothing else is said.
+    """One kernel in many runs; all times in seconds, medians unless noted.
 
     Attributes:
-        name, region, phase, nodes: as `KernelEntry` has them; phases count through the run. sources: of each node,
+        name, region, phase, nodes: as in `KernelEntry`; phases are numbered through the run. sources: of each node,
             file:line or "".
-        variant, segment: whose kernel it is. times: how often a run comes to it; all that follows is of all of them.
+        variant, segment: of the kernel. times: how often a run executes it; all figures below are of all of them.
         schedule: the line of its region in a schedules file.
-        threads: how many had a part in it.
-        seconds: its part of the run. wall: from its first piece to its last one, others of its phase included.
-        busy: computing it, the sum of its threads. waiting: of its part of the run, what the threads of its phase,
-            together, spent on nothing.
+        threads: the number of threads that computed it.
+        seconds: its part of the run. wall: from its first piece to its last, including others of its phase.
+        busy: the sum of its threads' computing time. waiting: idle time of all threads of its phase in its part of the
+            run.
         share: of the medians of all kernels.
-        flops, bytes: it computes, must read and write at least, at the sizes of the run.
+        flops, bytes: operations, and the least bytes read and written, at the sizes of the run.
         predicted: seconds on one core.
     """
 
@@ -114,12 +114,12 @@ class KernelProfile:
 
     @property
     def flops_per_s(self) -> float:
-        """Floating-point operations a second of its part of the run."""
+        """Floating-point operations per second of its part of the run."""
         return self.flops / self.seconds.median if self.seconds.median else 0.0
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes a second of its part of the run, of those that it must move."""
+        """The least bytes moved per second of its part of the run."""
         return self.bytes / self.seconds.median if self.seconds.median else 0.0
 
 
@@ -141,11 +141,12 @@ class ModelProfile(Shown):
     """A model in many runs.
 
     Attributes:
-        variant, threads: of the plan, see `PlanDescription`. inputs: their shapes. segments: how many it comes to.
+        variant, threads: of the plan, see `PlanDescription`. inputs: their shapes. segments: the number of executed
+            ones.
         plain: seconds of each run without clocks. timed: of those with clocks. in_kernels: of each of the latter, what
-            kernels took. overhead: what clocks add. disturbance: what else the machine did meanwhile.
-        idle: what no kernel takes. kernels: in the order of the plan, each once. steps: of each step of the plan,
-            which of the kernels it is.
+            kernels took. overhead: of clocks. disturbance: interference by other programs.
+        idle: time outside of kernels. kernels: in the order of the plan, each once. steps: for each step of the plan,
+            the index of its kernel.
         typical: the timed run that is nearest to the median. counters: of the hardware.
     """
 
@@ -177,7 +178,7 @@ class ModelProfile(Shown):
 
     @property
     def accounted(self) -> float:
-        """The part of a timed run that kernels take, the median; the rest is `idle`."""
+        """The median fraction of a timed run in kernels; the rest is `idle`."""
         return float(np.median(self.in_kernels / self.timed))
 
     @property
@@ -186,17 +187,17 @@ class ModelProfile(Shown):
         return 1 / float(np.mean(self.plain))
 
     def judged(self, judge: Judge) -> ModelProfile:
-        """With what each kernel is bound by."""
+        """With the bottleneck of each kernel."""
         return replace(self, kernels=tuple(replace(kernel, judgement=judge(kernel)) for kernel in self.kernels))
 
 
 def _spread(seconds: Numbers) -> Spread:
-    """Of one number a run."""
+    """The spread of one number for each run."""
     return Spread(float(np.median(seconds)), float(np.min(seconds)), float(np.percentile(seconds, 90)))
 
 
 def overhead_of(samples: Samples) -> Overhead:
-    """What clocks add: blocks of one round are compared with each other, as machines have moods."""
+    """The overhead of clocks. Only blocks of the same round are compared, since the speed of machines drifts."""
     plain, timed = samples.rounds
     shared = np.intersect1d(plain, timed)
     ratios = [np.median(samples.timed[timed == r]) / np.median(samples.plain[plain == r]) - 1 for r in shared]
@@ -206,7 +207,7 @@ def overhead_of(samples: Samples) -> Overhead:
 
 
 def model_profile(samples: Samples, account: Account, counters: Counters = NONE) -> ModelProfile:
-    """Puts runs together; `account` is what compiling the model left."""
+    """Combines runs; `account` is that of the compilation."""
     plan = samples.plan
     spans = _Spans.of(plan, samples.wall, samples.timings)
     sources = sources_of(account)
@@ -266,7 +267,7 @@ def model_profile(samples: Samples, account: Account, counters: Counters = NONE)
 
 @dataclass(frozen=True, eq=False)
 class _Own:
-    """A kernel of a plan, and which of its steps are it: several, of a segment that is come to again."""
+    """A kernel of a plan, and its steps: several, if a segment is executed repeatedly."""
 
     segment: int
     variant: str
@@ -275,7 +276,7 @@ class _Own:
 
 
 def _steps_of_kernels(account: Account, plan: PlanDescription) -> list[_Own]:
-    """The kernels of a plan, in the order in which a run first comes to them."""
+    """The kernels of a plan, in the order of first execution."""
     found: dict[tuple[int, str, int], _Own] = {}
     for visit in plan.segments:
         own = range(visit.first, visit.first + visit.steps)
@@ -290,12 +291,12 @@ def _steps_of_kernels(account: Account, plan: PlanDescription) -> list[_Own]:
 
 
 def entry_of(account: Account, plan: PlanDescription) -> VariantEntry | None:
-    """The variant that was run, of a plan of one segment."""
+    """The variant that was run, for a plan of one segment."""
     return entry_called(account, plan.variant, [step.name for step in plan.steps])
 
 
 def entry_called(account: Account, variant: str, kernels: Sequence[str]) -> VariantEntry | None:
-    """The variant of these kernels that has the name, or where that was too long for a message, of its kernels."""
+    """The variant of these kernels that has the name, or, if that was too long for a message, by its kernels."""
     alike = [v for v in account.record.variants if [kernel.name for kernel in v.kernels] == list(kernels)]
     return next((v for v in alike if v.name == variant), alike[0] if len(alike) == 1 else None)
 
@@ -312,8 +313,8 @@ def _origins(step: Step) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Spans:
-    """By run and step: how many threads had a part in it; in seconds, its part of the run and what threads did in it.
-    By run: the seconds around phases."""
+    """By run and step: the number of threads that computed it; in seconds, its part of the run and the threads' times
+    in it. By run: the seconds around phases."""
 
     threads: Numbers
     seconds: Numbers
@@ -364,5 +365,5 @@ def _phases(plan: PlanDescription) -> list[list[int]]:
 
 
 def timeline(profile: Profile) -> tuple[Part, ...]:
-    """What each thread did in a run, in order of time."""
+    """The parts of a run by thread, in order of time."""
     return tuple(sorted(profile.parts, key=lambda part: (part.begin, part.thread, part.step)))

@@ -1,4 +1,4 @@
-"""A profile as JSON types; docs/profile.schema.json says what each field is."""
+"""A profile as JSON types; docs/profile.schema.json documents the fields."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from opweld.analysis.profile import KernelProfile, ModelProfile, timeline
 from opweld.analysis.resources import Resources
 
 FORMAT = 2
-"""Version of the schema: fields may be added to it, none goes or changes what it means."""
+"""Version of the schema: fields may be added; none is removed or changed."""
 
 COLUMNS = (
     "name", "variant", "phase", "region", "nodes", "sources", "schedule", "threads", "seconds_median", "seconds_best",
     "seconds_p90", "wall", "busy", "waiting", "share", "flops", "bytes", "flops_per_s",
     "bytes_per_s", "predicted_seconds", "bound", "predicted_bound", "disagreement", "segment", "times",
 )  # fmt: skip
-"""Of `profile_rows`."""
+"""The columns of `profile_rows`."""
 
 
 def profile_json(
     profile: ModelProfile, model: str, target: str, resources: Mapping[str, Resources] | None = None
 ) -> dict[str, Any]:
-    """What `opweld profile --json` writes. Times are in seconds, but for the timeline's. `resources` are those that
-    kernels take of a core, by "variant/kernel", where they were asked for."""
+    """The data of `opweld profile --json`. Times are in seconds, except those of the timeline. `resources` are those of
+    kernels, by "variant/kernel", if requested."""
     latency = profile.latency
     p50, p90, p95, p99 = (float(np.percentile(profile.plain, part)) for part in (50, 90, 95, 99))
     return {
@@ -104,7 +104,7 @@ def _kernel(kernel: KernelProfile) -> dict[str, Any]:
 
 
 def profile_rows(profile: ModelProfile) -> list[tuple[str | int | float, ...]]:
-    """A row a kernel under `COLUMNS`, as CSV has it: lists as words with blanks between."""
+    """A row for each kernel with `COLUMNS`, as in CSV: lists are separated by blanks."""
     rows: list[tuple[str | int | float, ...]] = []
     for kernel in profile.kernels:
         data = _kernel(kernel)

@@ -1,4 +1,4 @@
-"""A profile for people: the table of kernels, the totals, and one kernel in full."""
+"""A profile as text: the table of kernels, the totals, and one kernel in full."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SORTS: Mapping[str, Callable[[KernelProfile], float]] = {
     "bytes": lambda kernel: -kernel.bytes_per_s,
     "order": lambda kernel: 0,
 }
-"""Orders of the table, by name: rates where they are of operations or bytes."""
+"""Sort keys of the table, by name; operations and bytes sort by rate."""
 
 _NAME = 46
 """Characters of a node's name in the table."""
@@ -33,7 +33,7 @@ _NAME = 46
 _LEFT_OUT = (
     "segment",
     "phase",
-    "foreseen",
+    "expected",
     "waiting",
     "threads",
     "GFLOP/s",
@@ -43,19 +43,19 @@ _LEFT_OUT = (
     "predicted",
     "bound",
 )
-"""Columns of the table, those first that are left out first where there is little room."""
+"""Columns of the table, in the order in which they are dropped from narrow tables."""
 
 NAMES = {"kernel": 21, "nodes": 16}
-"""Columns of names, and what those may be shortened to."""
+"""Columns of names, and their least widths."""
 
 _SCREEN = 12
-"""Kernels that a profile shows of itself."""
+"""The number of kernels that a profile displays by default."""
 
 _WORTH_TELLING = 0.02
-"""Of the time of threads."""
+"""The fraction of threads' waiting time that is reported."""
 
 _STOPPED = 0.15
-"""Of a run of a millisecond or more, so much time between phases is nothing that threads do."""
+"""The fraction of a run of at least a millisecond between phases that cannot be caused by threads."""
 
 _IDLE: Mapping[str, str] = {
     "call": "around the call",
@@ -66,7 +66,7 @@ _IDLE: Mapping[str, str] = {
 
 
 def pieces_of(profile: ModelProfile) -> list[Piece]:
-    """What a profile shows of itself."""
+    """The default display of a profile."""
     warning = [f"warning: {profile.disturbance.warning}"] if profile.disturbance.warning else []
     shapes = f"{_count(profile.threads, 'thread')}, inputs {_shapes(profile)}"
     return [*warning, shapes, profile_table(profile, "time", _SCREEN), "\n".join(_run_lines(profile))]
@@ -80,35 +80,35 @@ def profile_table(profile: ModelProfile, sort: str, top: int) -> Table:
 
 def _column(title: str) -> Column:
     rank = len(_LEFT_OUT) - _LEFT_OUT.index(title) if title in _LEFT_OUT else 0
-    return Column(title, rank, NAMES.get(title, 0), left=title in ("kernel", "nodes", "bound", "foreseen"))
+    return Column(title, rank, NAMES.get(title, 0), left=title in ("kernel", "nodes", "bound", "expected"))
 
 
 def table_rows(profile: ModelProfile, sort: str, top: int) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Columns and rows of the `top` first kernels, all of them where it is 0, a sum of the others, and what is idle."""
+    """Columns and rows of the `top` first kernels, all if it is 0, the sum of the others, and idle time."""
     judged = any(kernel.judgement.bound for kernel in profile.kernels)
     whole = _whole(profile)
     unit, scale = ("ms", 1e3) if whole >= 1e-3 else ("us", 1e6)
 
-    def told(seconds: float) -> str:
+    def duration(seconds: float) -> str:
         return f"{seconds * scale:.3f}"
 
     head = ["", ""] if profile.segments > 1 else [""]
     columns = ["kernel", *(["segment"] if profile.segments > 1 else []), "phase", unit, "p90", "share", "threads"]
     columns += ["busy", "waiting", "GFLOP/s", "GB/s", "predicted"]
-    columns += [*(["bound", "foreseen"] if judged else []), "nodes"]
+    columns += [*(["bound", "expected"] if judged else []), "nodes"]
     ordered = sorted(profile.kernels, key=SORTS[sort])
     shown = ordered[: top or None]
-    rows: list[Sequence[str]] = [_row(kernel, told, judged, profile.segments > 1) for kernel in shown]
+    rows: list[Sequence[str]] = [_row(kernel, duration, judged, profile.segments > 1) for kernel in shown]
     rest = ordered[len(shown) :]
     blank = [""] * (len(columns) - 4 - len(head))
     if rest:
         seconds, part = sum(k.seconds.median for k in rest), sum(k.share for k in rest)
-        rows.append([f"({len(rest)} more)", *head, told(seconds), "", f"{part:.1%}", *blank])
+        rows.append([f"({len(rest)} more)", *head, duration(seconds), "", f"{part:.1%}", *blank])
     share = "100.0%" if profile.kernels else ""
-    rows.append(["all kernels", *head, told(float(np.median(profile.in_kernels))), "", share, *blank])
+    rows.append(["all kernels", *head, duration(float(np.median(profile.in_kernels))), "", share, *blank])
     idle = vars(profile.idle)
-    rows += [[f"idle {words}", *head, told(idle[name]), "", "", *blank] for name, words in _IDLE.items()]
-    rows.append(["a timed run", *head, told(whole), "", "", *blank])
+    rows += [[f"idle {words}", *head, duration(idle[name]), "", "", *blank] for name, words in _IDLE.items()]
+    rows.append(["a timed run", *head, duration(whole), "", "", *blank])
     return columns, rows
 
 
@@ -116,8 +116,8 @@ RESOURCE_COLUMNS = ("kernel", "vector registers", "spilled", "stack", "nodes")
 
 
 def resource_rows(profile: ModelProfile, sort: str, known: Mapping[str, Resources]) -> list[Sequence[str]]:
-    """What each kernel takes of a core, under `RESOURCE_COLUMNS`: registers that it names, moves between them and the
-    stack in its inner loops, bytes of stack; "-" where that is not known."""
+    """The resources of each kernel under `RESOURCE_COLUMNS`: registers used, moves between them and the stack in its
+    inner loops, bytes of stack; "-" if not known."""
     rows: list[Sequence[str]] = []
     for kernel in sorted(profile.kernels, key=SORTS[sort]):
         found = known.get(f"{kernel.variant}/{kernel.name}")
@@ -131,21 +131,21 @@ def _whole(profile: ModelProfile) -> float:
     return float(np.median(profile.timed))
 
 
-def _row(kernel: KernelProfile, told: Callable[[float], str], judged: bool, segments: bool) -> list[str]:
+def _row(kernel: KernelProfile, duration: Callable[[float], str], judged: bool, segments: bool) -> list[str]:
     again = f"  x {kernel.times}" if kernel.times > 1 else ""
     row = [
         f"{kernel.name}{again}",
         *([str(kernel.segment)] if segments else []),
         str(kernel.phase),
-        told(kernel.seconds.median),
-        told(kernel.seconds.p90),
+        duration(kernel.seconds.median),
+        duration(kernel.seconds.p90),
         f"{kernel.share:.1%}",
         str(kernel.threads),
-        told(kernel.busy),
-        told(kernel.waiting),
+        duration(kernel.busy),
+        duration(kernel.waiting),
         f"{kernel.flops_per_s * 1e-9:.1f}",
         f"{kernel.bytes_per_s * 1e-9:.1f}",
-        told(kernel.predicted),
+        duration(kernel.predicted),
     ]
     if judged:
         bound, predicted = kernel.judgement.bound, kernel.judgement.predicted
@@ -155,7 +155,7 @@ def _row(kernel: KernelProfile, told: Callable[[float], str], judged: bool, segm
 
 
 def _nodes(names: Sequence[str]) -> str:
-    """The last of some nodes, which gives what a kernel is for, and how many more there are."""
+    """The last of some nodes, usually the one that characterises a kernel, and the number of others."""
     if not names:
         return ""
     name = names[-1]
@@ -164,7 +164,7 @@ def _nodes(names: Sequence[str]) -> str:
 
 
 def summary_text(profile: ModelProfile, model: str, target: str, account: Account) -> str:
-    """What stands below the table."""
+    """The text below the table."""
     head = f"{printable(model)} for {target}, {_count(profile.threads, 'thread')}, inputs {_shapes(profile)}" + (
         f", variant {printable(profile.variant)}" if len(account.record.variants) > 1 else ""
     )
@@ -176,7 +176,7 @@ def _shapes(profile: ModelProfile) -> str:
 
 
 def _run_lines(profile: ModelProfile) -> list[str]:
-    """Latency, what is kernels, counters, and what went wrong."""
+    """Latency, the fraction of kernels, counters, and problems."""
     latency = profile.latency
     p95, p99 = (float(np.percentile(profile.plain, part)) for part in (95, 99))
     lines = [
@@ -185,7 +185,7 @@ def _run_lines(profile: ModelProfile) -> list[str]:
         f"of {_count(len(profile.plain), 'run')}; {profile.per_second:,.4g} a second, one after the other",
         f"with clocks: median {seconds_text(float(np.median(profile.timed)))}, best "
         f"{seconds_text(float(np.min(profile.timed)))} of {_count(len(profile.timed), 'run')}; {_overhead(profile)}",
-        f"{profile.accounted:.1%} of a run is kernels",
+        f"{profile.accounted:.1%} of a run is in kernels",
         _counters(profile),
     ]
     busy, waiting = (sum(getattr(kernel, name) for kernel in profile.kernels) for name in ("busy", "waiting"))
@@ -194,17 +194,17 @@ def _run_lines(profile: ModelProfile) -> list[str]:
     between = profile.idle.between / _whole(profile)
     if between > _STOPPED and _whole(profile) >= 1e-3:
         lines.append(
-            f"{between:.0%} of a run passes between phases: the operating system has stopped threads that others wait "
+            f"{between:.0%} of a run passes between phases: the system has preempted threads that others wait "
             "for, because other programs use these processors. Close those, or use fewer --threads"
         )
     return lines
 
 
 def _overhead(profile: ModelProfile) -> str:
-    """What clocks add."""
+    """The overhead of clocks."""
     overhead = profile.overhead
     if overhead.added is None:
-        return f"what clocks add is not measurable here, as rounds of runs differ by {overhead.noise:.1%}"
+        return f"the overhead of clocks is not measurable here, as rounds of runs differ by {overhead.noise:.1%}"
     return f"clocks add {overhead.added:.1%}, give or take {overhead.noise:.1%}"
 
 
@@ -216,14 +216,14 @@ def _counters(profile: ModelProfile) -> str:
     counters = profile.counters
     if not counters.available:
         return f"no hardware counters: {counters.reason}"
-    told = [f"{name.replace('_', ' ')} {value:,.3g}" for name, value in counters.values.items()]
-    return f"of a run, all threads: {', '.join(told)}"
+    shown = [f"{name.replace('_', ' ')} {value:,.3g}" for name, value in counters.values.items()]
+    return f"of a run, all threads: {', '.join(shown)}"
 
 
 def kernels_called(profile: ModelProfile, account: Account, name: str) -> list[KernelProfile]:
-    """The kernels of a name, or those that compute a node of it, as the file or the compiler calls it.
+    """The kernels of a name, or those that compute a node of it, by its name in the file or in the compiler.
 
-    Raises OptionError with names like it where there is none."""
+    Raises OptionError with similar names if there is none."""
     found = [kernel for kernel in profile.kernels if kernel.name == name]
     called = {name, *(own for node in account.record.nodes if node.name == name for own in node.called)}
     found = found or [kernel for kernel in profile.kernels if called.intersection(kernel.nodes)]
@@ -241,8 +241,7 @@ def kernels_called(profile: ModelProfile, account: Account, name: str) -> list[K
 def kernel_text(
     profile: ModelProfile, account: Account, kernel: KernelProfile, resources: Resources | None = None
 ) -> str:
-    """One kernel in full: what it holds, what it takes of a core where that is known, and what was predicted beside
-    what was measured."""
+    """One kernel in full: its nodes, its resources if known, and predictions beside measurements."""
     together = [other.name for other in profile.kernels if other.phase == kernel.phase and other is not kernel]
     beside = f", beside {', '.join(together)}" if together else ""
     again = f", {_count(kernel.times, 'time')} a run" if kernel.times > 1 else ""
@@ -266,7 +265,7 @@ def kernel_text(
 
 
 def _members(profile: ModelProfile, kernel: KernelProfile) -> list[str]:
-    """The parts of the schedule of its region, a line each."""
+    """The schedule of its region, a line for each member."""
     if not kernel.schedule:
         return ["  no schedule is recorded for it"]
     regions = [(k.name, (k.variant, k.region)) for k in profile.kernels if k is not kernel]
@@ -278,11 +277,11 @@ def _members(profile: ModelProfile, kernel: KernelProfile) -> list[str]:
 
 def _node(name: str, source: str, files: Mapping[str, FileNode]) -> str:
     node = files.get(name)
-    told = printable(name)
+    shown = printable(name)
     if node is not None:
-        told = f"{printable(node.operator)} {printable(node.name) or told}"
-        told += f" (here {printable(name)})" if node.name and node.name != name else ""
-    return told + (f", from {printable(source)}" if source else "")
+        shown = f"{printable(node.operator)} {printable(node.name) or shown}"
+        shown += f" (here {printable(name)})" if node.name and node.name != name else ""
+    return shown + (f", from {printable(source)}" if source else "")
 
 
 def _comparison(kernel: KernelProfile) -> list[str]:

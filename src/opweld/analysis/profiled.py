@@ -1,4 +1,4 @@
-"""A session profiled: clocked, counted, put together and judged."""
+"""Profiles a session: timing, counting, combining and judging."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opweld.analysis.sample import sample
 from opweld.runtime.session import Session
 
 ROUNDS = 5
-"""Blocks of runs with clocks and without."""
+"""The number of blocks of runs with clocks and without."""
 
 
 def profiled(
@@ -27,10 +27,10 @@ def profiled(
     runs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ModelProfile:
-    """Runs a session on these tensors with clocks and without, and says where the time goes; what kernels are bound by
-    is said where there is a machine.
+    """Runs a session on these tensors with clocks and without, and returns where the time goes, with bottlenecks of
+    kernels if there is a machine.
 
-    `runs`: with clocks, and as many without; what fits into two seconds where None."""
+    `runs`: with clocks, and as many without; as many as fit into two seconds if None."""
     blocks = Blocks(min(ROUNDS, runs or ROUNDS), runs=runs or 0)
     samples = sample(session, feeds, blocks, progress)
     counted = counters.count(lambda: session.run_tensors(feeds), max(1, min(100, len(samples.plain))))

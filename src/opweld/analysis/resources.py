@@ -1,7 +1,8 @@
-"""What a kernel takes of a core beside time: vector registers, what of them is spilled to the stack, and the stack.
+"""Resources of a kernel: vector registers, spills to the stack, and stack size.
 
-Read from the assembly that the C compiler makes of the sources of an artifact, of x86-64 and AArch64, as clang and gcc
-print it. A spill counts where it costs: a vector register saved to the stack or loaded from it in an innermost loop.
+Read from the assembly that the C compiler generates from the sources of an artifact, for x86-64 and AArch64, in the
+format of clang and gcc. Only costly spills count: a vector register saved to or loaded from the stack in an innermost
+loop.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FUNCTION = re.compile(r"^(\w+):")
 _END = re.compile(r"^\.Lfunc_end\d+:|^\s+\.size\s")
 _STACK = re.compile(r"\(%rsp[,)]|\[sp[],]")
 _FRAMED = re.compile(r"\(%r[sb]p[,)]|\[(?:sp|x29)[],]")
-"""Where a function sets up a frame pointer, which is a register like any other elsewhere."""
+"""The set-up of a frame pointer, which otherwise is a general register."""
 _SET_UP = re.compile(r"^\s+movq\s+%rsp, %rbp|^\s+(?:mov|add)\s+x29, sp")
 _VECTOR = re.compile(r"%[xyz]mm(\d+)|\b[vq](\d+)\b")
 _COMMENT = re.compile(r"//|#(?=\s|@)")
@@ -40,7 +41,7 @@ class Spill:
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one function: how many vector registers it names, what it spills, and the bytes of its stack frame."""
+    """The resources of a function: the number of vector registers, the spills, and the bytes of its stack frame."""
 
     registers: int
     spills: tuple[Spill, ...]
@@ -48,7 +49,7 @@ class Resources:
 
 
 def resources_of(text: str) -> dict[str, Resources]:
-    """Of each function of an assembly text."""
+    """The resources of each function of an assembly text."""
     found: dict[str, Resources] = {}
     name, body = "", list[str]()
     for line in text.splitlines():
@@ -81,7 +82,7 @@ def spills(lines: Sequence[str]) -> list[Spill]:
 
 
 def _code(line: str) -> str:
-    """An instruction without its comment; # begins one on x86-64 and a number on AArch64."""
+    """An instruction without its comment; # starts a comment on x86-64 and a number on AArch64."""
     return _COMMENT.split(line, maxsplit=1)[0].strip()
 
 
@@ -104,9 +105,9 @@ def innermost_loops(lines: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def kernel_resources(folder: Path) -> dict[str, Resources]:
-    """Of the kernels of an artifact, by "variant/kernel": its sources are compiled once more, as they were.
+    """The resources of the kernels of an artifact, by "variant/kernel": its sources are compiled again.
 
-    Raises ArtifactError, and ToolchainError where there is no compiler."""
+    Raises ArtifactError, and ToolchainError without a compiler."""
     manifest = read(folder)
     target = replace(Target.of(manifest.target), features=tuple(manifest.features.split()))
     functions = kernel_functions(folder)
@@ -118,6 +119,6 @@ def kernel_resources(folder: Path) -> dict[str, Resources]:
 
 
 def resource_text(found: Resources) -> str:
-    """In words."""
+    """The resources in words."""
     spilled = f"{len(found.spills)} spilled in its inner loops" if found.spills else "none spilled in its inner loops"
     return f"{found.registers} vector registers, {spilled}, {found.stack} bytes of stack"

@@ -1,4 +1,4 @@
-"""Many runs of a model, with clocks and without, on the same inputs: what a profile is put together from."""
+"""Many runs of a model, with clocks and without, on the same inputs: the data of a profile."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from opweld.runtime.profile import Clocked
 from opweld.runtime.session import Session
 
 _MOST_BYTES = 256 << 20
-"""What is kept of clocks at most: of a large model on many cores, fewer runs."""
+"""The limit of bytes of clocks; large models on many cores get fewer runs."""
 
 PLAIN, TIMED = "plain", "timed"
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """The runs that count.
+    """The counted runs.
 
     Attributes:
         plan: what was run. shapes: of the inputs.
         plain, timed: seconds of each run without clocks and with them, as the caller sees them.
-        wall: of each timed run, nanoseconds from before its threads were woken to after the last one was done.
-        timings: of each timed run the opw_timing by thread and step, int64 [runs, threads, steps, TIMING_FIELDS].
-        rounds: of each run without clocks, then of each with them, in which round of blocks it was.
-        disturbance: what else the machine did meanwhile.
+        wall: of each timed run, nanoseconds from before its threads are woken to the end of the last one.
+        timings: of each timed run opw_timing by thread and step, int64 [runs, threads, steps, TIMING_FIELDS].
+        rounds: of each run without clocks, then of each with them, its round of blocks.
+        disturbance: interference by other programs.
     """
 
     plan: PlanDescription

@@ -1,4 +1,4 @@
-"""In which parts of memory each level is measured: sets that a cache holds, and room that none does."""
+"""The working sets with which each level of memory is measured."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from opweld.groups import group_memory
 from opweld.target import MIB, Target
 
 _PIECE = 4096
-"""A set is a multiple of so many bytes."""
+"""Sets are multiples of this, in bytes."""
 
 _SEARCHES = 3
 _LOADS_S = 0.002
-"""How often one looks for the end of the last cache, and how long at each size."""
+"""The number of samples for the size of the last cache, and the seconds of each."""
 
 _FOREIGN = 4
-"""Of the second level's bytes, the multiple that a set needs for little of it to be found there."""
+"""The size of a set, in multiples of the second level, of which little is found there."""
 
 _OVER = 4
-"""Of the last cache's bytes, the multiple in which DRAM is measured: what is met again is long gone."""
+"""The size of the set for DRAM, in multiples of the last cache: lines are evicted before they are reused."""
 
 WARM_S: Final = 0.0005
-"""Before a sample: caches fill, and the clock gets to where it will stay."""
+"""Seconds before a sample, in which caches fill and the clock frequency settles."""
 
 SETTLE_S: Final = 0.002
-"""Before loads of a chain: until half of it was met by loads and not as it was written, and until a virtual machine's
-own tables of pages are in a cache; of the one in DRAM, twice as long."""
+"""Seconds before loads of a chain: until half of it was reached by loads, and until a virtual machine's own page tables
+are cached; for DRAM, twice as long."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a level is measured.
+    """The sets of a level.
 
     Attributes:
-        one, all: bytes of the set of one core alone, and of each of all threads.
-        chain: bytes that the chain of loads goes through, a power of two.
-        declared, seen: as `Level` has them.
+        one, all: bytes of the set for one core alone, and for each of all threads.
+        chain: bytes of the chain of loads, a power of two.
+        declared, seen: as in `Level`.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Place:
 
 
 def places(target: Target, threads: int, seen: int, memory: Memory, far: Memory) -> tuple[Place, ...]:
-    """The sets of each level: half of a cache that a core has to itself, and a part of one that all share."""
+    """The sets of each level: half of a core's private cache, and a share of a shared one."""
     found = [
         Place(name, _whole(size // 2), _whole(size // 2), power_of_two(size // 2), size, size)
         for name, size in (("L1", target.l1_bytes), ("L2", target.l2_bytes))
     ]
     if seen:
-        # Large enough that the second level holds little of it, and that all threads' sets fit.
+        # Large enough that little of it is in the second level, and small enough for all threads' sets.
         own = [max(2 * target.l2_bytes, min(_FOREIGN * target.l2_bytes, seen // 2 // n)) for n in (1, threads)]
         one, each = (_whole(min(size, memory.bytes // threads)) for size in own)
         found.append(Place("L3", one, each, power_of_two(one), target.l3_bytes, seen))
@@ -67,9 +67,9 @@ def places(target: Target, threads: int, seen: int, memory: Memory, far: Memory)
 
 
 def cache_seen(meter: Meter, target: Target, memory: Memory, far: Memory) -> int:
-    """How much of the last cache one core has: the largest set whose loads take less than the mean of what they take in
-    a small one and from memory, each as fast as it was at best. Others on the same processor may have the rest. 0 where
-    there is none."""
+    """The size of the last cache available to one core: the largest set whose loads take less than the mean of the
+    least times for a small set and for memory. Other users of the same processor may have the rest. 0 if there is no
+    such cache."""
     if target.l3_bytes <= target.l2_bytes:
         return 0
     sizes = [power_of_two(4 * target.l2_bytes)]
@@ -89,17 +89,17 @@ def cache_seen(meter: Meter, target: Target, memory: Memory, far: Memory) -> int
 
 
 def chase(meter: Meter, memory: Memory, size: int, seconds: float) -> Reading:
-    """Loads of a chain through so many bytes, which were all written just before."""
+    """Loads of a chain of the given size, written just before."""
     return meter.read("chase", seconds, warm=SETTLE_S, memory=memory, size=size, fresh=True)
 
 
 def room(target: Target, threads: int) -> int:
-    """Bytes in which DRAM is measured: four times the last cache, if a quarter of the free memory is as much."""
+    """The size of the set for DRAM: four times the last cache, but at most a quarter of the free memory."""
     return max(32 * MIB * threads, min(_OVER * target.l3_bytes, _free_memory() // 4))
 
 
 def _free_memory() -> int:
-    """Bytes that the system could give this process; a lot where it does not say."""
+    """Available memory in bytes; a large number if unknown."""
     found = 1 << 40
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -113,5 +113,5 @@ def _whole(size: int) -> int:
 
 
 def power_of_two(size: int) -> int:
-    """The largest that is no more, but no less than a page."""
+    """The largest power of two up to a size, at least a page."""
     return 1 << int(math.log2(max(size, _PIECE)))

@@ -1,7 +1,7 @@
-"""The generated C of each kernel, as an artifact's source/ folder keeps it.
+"""The generated C of each kernel, from an artifact's source/ folder.
 
-Functions are named after what they compute, so that kernels that compute the same share one; module.c says which
-variant's step is which function, and the file of kernels has it with the comment that tells its loops."""
+Functions are named after what they compute, so that equal kernels share one; module.c maps the steps of variants to
+functions, and the file of kernels has each with a comment about its loops."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FUNCTION = re.compile(r"^((?://[^\n]*\n)*)void (opw_\w+)\(.*?^\}\n", re.MULTILI
 
 
 def kernel_sources(folder: Path) -> dict[str, str]:
-    """By "variant/kernel", the C function with the comment before it; without those that are not there to be read."""
+    """By "variant/kernel", the C function with the comment before it; without those that are missing."""
     return {kernel: text for kernel, (_, text) in kernel_functions(folder).items()}
 
 
 def kernel_functions(folder: Path) -> dict[str, tuple[str, str]]:
-    """The same, (name, text) of each function."""
+    """The same, as (name, text) of each function."""
     try:
         module = (folder / "source" / "module.c").read_text(encoding="utf-8")
         files = [path.read_text(encoding="utf-8") for path in sorted((folder / "source").glob("kernels_*.c"))]

@@ -22,7 +22,7 @@ WAITING = "waiting"
 
 
 def trace_json(profile: ModelProfile, model: str) -> dict[str, Any]:
-    """The run nearest the median: a track for its phases, and one a thread, with kernels and waiting."""
+    """The run nearest the median: a track for its phases, and one for each thread, with kernels and waiting."""
     threads = range(profile.threads)
     tracks = ["phases", *(f"thread {thread}" + (" (caller)" if not thread else "") for thread in threads)]
     events: list[Event] = [_named("process_name", _PHASES, name=f"opweld {model}")]
@@ -70,8 +70,8 @@ def _phases(profile: ModelProfile) -> Iterator[Event]:
 
 
 def _thread(profile: ModelProfile, thread: int) -> Iterator[Event]:
-    """What a thread did, and the time between. Pieces of kernels of one phase take turns on it: what it was busy with
-    each is drawn in one go, as events of one track may not overlap."""
+    """The events of a thread. Pieces of kernels of one phase may alternate; the busy time of each kernel is drawn as
+    one event, since events of a track must not overlap."""
     parts = sorted((part for part in profile.typical.parts if part.thread == thread), key=lambda part: part.begin)
     at = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""What a kernel has to do at sizes, as far as its costs and its prediction tell."""
+"""The work of a kernel at given sizes, from its costs and its prediction."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from opweld.analysis.costs import Evaluation
 from opweld.record import KernelEntry, Predicted
 
 THREAD_S: Final = 1e-6
-"""Work that repays a thread of its own, as runtime/c/divide.c has it (NANOSECONDS_PER_THREAD)."""
+"""The least work for a thread of its own, as in runtime/c/divide.c (NANOSECONDS_PER_THREAD)."""
 
 
 def work_of(entry: KernelEntry, evaluation: Evaluation, threads: int | None, most: int = 1) -> KernelWork:
-    """The work of a kernel on so many threads; where that is None, on those of `most` that it would repay. What is
-    predicted for the expected sizes grows as operations and bytes do."""
+    """The work of a kernel on this many threads; if None, on as many of `most` as it is divided among. Predictions
+    for the expected sizes are scaled with operations and bytes."""
     amounts = evaluation.amounts([entry.costs])
     made = KernelWork(
         kind=entry.name.partition("_")[2],
@@ -30,7 +30,7 @@ def work_of(entry: KernelEntry, evaluation: Evaluation, threads: int | None, mos
 
 
 def _repaid(work: KernelWork, most: int) -> int:
-    """The threads that runtime/c/divide.c would give a kernel, as far as seconds tell; a recurrence is one piece."""
+    """The threads that runtime/c/divide.c would give a kernel, by its seconds; a recurrence is one piece."""
     return 1 if work.kind == "scan" else max(1, min(most, int((work.seconds - work.predicted.launch) / THREAD_S)))
 
 

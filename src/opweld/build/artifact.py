@@ -68,7 +68,7 @@ class Manifest:
         opweld: version of the compiler. target, level: what the model was compiled for, and how far.
         threads: default number of threads, 0 for all processors of the machine that it runs on.
         inputs, outputs: tensors of compiled code, in the model's order; outputs with the shapes that were inferred.
-        told: the shapes of outputs as programs are told them, which is what the file declares.
+        declared_shapes: the shapes of outputs that callers see, which are those that the file declares.
         metadata: what the model says about itself.
         structure: how callers see inputs and outputs where some are no tensors; None where all are.
         states: the inputs and outputs that are one value, which lives between runs, in the order of the inputs.
@@ -90,7 +90,7 @@ class Manifest:
     outputs: tuple[TensorInfo, ...]
     metadata: ModelMetadata = ModelMetadata()
     structure: Structure | None = None
-    told: tuple[tuple[int | str, ...] | None, ...] = ()
+    declared_shapes: tuple[tuple[int | str, ...] | None, ...] = ()
     states: tuple[StateInfo, ...] = ()
     variants: tuple[VariantInfo, ...] = ()
     nodes: int = 0
@@ -264,7 +264,8 @@ def read(folder: Path, *, verify: bool = False) -> Manifest:
     """The manifest of the artifact `folder`, its files checked: by size, and with `verify` by digest.
 
     What was verified is remembered in the user's cache by inode, size and time of change: a file is read once, at a
-    gigabyte a second, and its status from then on. Raises ArtifactError, naming what is missing or damaged and what to do.
+    gigabyte a second, and its status from then on. Raises ArtifactError, naming what is missing or damaged and what to
+    do.
     """
     path = folder / MANIFEST
     if not folder.is_dir():

@@ -51,8 +51,8 @@ def analyze(
     from opweld.analysis.analysis import KERNEL_COLUMNS, NODE_COLUMNS, analysis_of, kernel_rows, node_rows
     from opweld.analysis.analysis_text import SORTS, head_text, kernel_table, memory_text, node_table, totals_table
     from opweld.analysis.data import analysis_json
-    from opweld.analysis.foreseen import most_threads, planned
     from opweld.analysis.machine import Machine
+    from opweld.analysis.usual_run import most_threads, planned
     from opweld.cli.open import file_bytes, read_decisions, target_of
     from opweld.verification.asked import check_asked
 

@@ -57,9 +57,9 @@ def explain(
 
     arguments.check_files(model, json=json)
     if rule is not None and not model.is_dir():
-        from opweld.pipeline import decided
+        from opweld.pipeline import decision_rules
 
-        check_rule(rule, decided(options))  # before the model is compiled
+        check_rule(rule, decision_rules(options))  # before the model is compiled
     found = Explanation(read_decisions(model, options)[0], str(model))
     decisions = found.decisions if node is None else found.about(node)
     if rule is not None:

@@ -67,10 +67,10 @@ def report(
     from opweld.analysis.analysis import analysis_of
     from opweld.analysis.costs import fed_sizes
     from opweld.analysis.data import analysis_json
-    from opweld.analysis.foreseen import most_threads, planned
     from opweld.analysis.machine import Machine
     from opweld.analysis.profile_data import profile_json
     from opweld.analysis.sources import kernel_sources
+    from opweld.analysis.usual_run import most_threads, planned
     from opweld.build import artifact
     from opweld.cli.open import artifact_of, file_bytes, open_model
     from opweld.cli.profile import taken

@@ -1,11 +1,11 @@
-"""What onnx's converter does not take of opsets 1 to 6: operands that begin at an axis, casts to a type by name, and
+"""Conversions of opsets 1 to 6 that onnx's converter lacks: operands aligned at an axis, casts to types by name, and
 recurrences.
 
 Until opset 7 a binary operator with `broadcast=1, axis=1` takes a vector for the channels of an image, and PRelu takes
-its slopes so. onnx's converter drops the axis, and takes none of these operators, nor Gemm, where a size is symbolic.
-Until opset 6 a Cast says by name what it makes, and until 7 a recurrence says whether it gives a sequence, which its
-outputs say too; the converter refuses both. So these are written here as those of opset 7, to which later opsets gave
-more element types and no other meaning, and the converter sees operators of a domain that it does not know.
+its slopes so. onnx's converter drops the axis, and rejects these operators, and Gemm, if a size is symbolic. Until
+opset 6 Cast has the name of its type, and until 7 a recurrence has an attribute for whether it returns a sequence,
+which its outputs determine too; the converter rejects both. So these are rewritten here to opset 7, after which only
+element types were added, and the converter sees operators of a domain that it does not know.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ OPSET_OF_NUMPY = 7
 """The opset since which operands are aligned at their last axes."""
 
 ALIGNED = "opweld.aligned"
-"""Domain of these operators while the model is converted."""
+"""Domain of these operators during conversion."""
 
 BINARY = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"})
-"""The operators of two operands, which are broadcast only where the node says so."""
+"""The operators of two operands, which broadcast only with an attribute."""
 
 _RECURRENT = ("GRU", "LSTM", "RNN")
 
@@ -34,22 +34,22 @@ _DROPPED = ("axis", "broadcast", "consumed_inputs", "output_sequence")
 
 
 def align_operands(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model of an opset below 7 with these operators as opset 7 has them, in the domain `ALIGNED`: operands with
-    ones behind, as NumPy aligns them, and types by number. `restore_operands` gives them their domain again. Raises
-    UnsupportedError where a rank is unknown, and ModelError where there is no such axis, or no such type."""
+    """Rewrites these operators of a model below opset 7 to opset 7, in the domain `ALIGNED`: operands with trailing
+    axes of size 1, as NumPy aligns them, and types by number. `restore_operands` restores their domain. Raises
+    UnsupportedError if a rank is unknown, and ModelError for an axis or type that does not exist."""
     if not _has_older(model.graph):
         return model
     try:
         model = isolated.infer_shapes(model)
     except isolated.LibraryError as error:
-        raise UnsupportedError(f"the ranks of the model, which its opset needs, are unknown: {error}") from error
+        raise UnsupportedError(f"the ranks of values, needed to convert its opset, are unknown: {error}") from error
     _align(model.graph, {})
     model.opset_import.add(domain=ALIGNED, version=1)
     return model
 
 
 def restore_operands(model: onnx.ModelProto) -> None:
-    """Gives the operators their own domain again, in place."""
+    """Restores the domain of the operators, in place."""
     _restore(model.graph)
     kept = [entry for entry in model.opset_import if entry.domain != ALIGNED]
     del model.opset_import[:]
@@ -73,7 +73,7 @@ def _is_older(node: onnx.NodeProto) -> bool:
 
 
 def _axis(node: onnx.NodeProto) -> int | None:
-    """The axis of the first operand at which the second one begins, where it does not end with it."""
+    """The axis of the first operand to which the second one is aligned, unless aligned at the end."""
     if len(node.input) != 2:
         return None
     if node.op_type == "PRelu":
@@ -108,11 +108,11 @@ def _align(graph: onnx.GraphProto, outer: dict[str, int]) -> None:
 
 
 def _by_number(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> onnx.AttributeProto:
-    """The attribute; of a Cast to a type by name, that type's number."""
+    """The attribute, with the type's number for a Cast to a type by name."""
     if node.op_type != "Cast" or attribute.type != onnx.AttributeProto.STRING:
         return attribute
     name = attribute.s.decode()
-    if name not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 - it is no mapping
+    if name not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 - it is not a mapping
         raise ModelError(f"{title_of(node)}: ONNX has no element type {name[:100]!r}, to which it casts")
     return helper.make_attribute(attribute.name, onnx.TensorProto.DataType.Value(name))
 

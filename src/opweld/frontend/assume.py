@@ -24,12 +24,12 @@ from opweld.tensor.dim import (
 from opweld.tensor.program import Guard
 
 MAX_DIVISOR = 1024
-"""Sizes are assumed to be multiples of at most this number."""
+"""The largest number of which sizes are assumed to be multiples."""
 
 
 @dataclass(frozen=True)
 class Divided:
-    """A symbol that is an input's number, the `base`, divided by the divisor."""
+    """A symbol that is an input's number, the `base`, divided by a constant."""
 
     base: Symbol
     divisor: int
@@ -40,10 +40,10 @@ class Divided:
 class Assumptions:
     """Immutable; each method that adds one returns new assumptions.
 
-    `symbols` replaces symbols by polynomials of the others; `equations` are guards of kind "zero" between what is left,
-    from which `atoms` follows (an atom that equals a simpler polynomial); `decisions` are the other outcomes of
-    conditions; `values` are guards on value symbols that were replaced. `general` assumptions never take a size for a
-    multiple of a number; `unexpected` ones have an outcome that nearly never is.
+    `symbols` replaces symbols by polynomials of the others; `equations` are remaining guards of kind "zero", from which
+    `atoms` follows (an atom that equals a simpler polynomial); `decisions` are the other outcomes of conditions;
+    `values` are guards on value symbols that were replaced. `general` assumptions do not assume divisibility of sizes;
+    `unexpected` ones contain an unlikely outcome.
     """
 
     general: bool = False
@@ -67,7 +67,8 @@ class Assumptions:
         return dim
 
     def replacing(self, symbol: Symbol, dim: Dim, reason: str) -> Assumptions:
-        """With a symbol replaced everywhere. One that came from a value stays a guard: its input must have that value.
+        """With a symbol replaced everywhere. One that comes from a value remains a guard: its input must have that
+        value.
 
         The dims of inputs need none, because every input must have the shape that the program gives it.
         """
@@ -102,7 +103,7 @@ class Assumptions:
         return replace(moved, values=self.values, divided={**self.divided, size: Divided(symbol, 1, reason)})
 
     def base(self, symbol: Symbol) -> Symbol:
-        """The input's number that a derived symbol was made from by `dividing` or `sized`; else the symbol itself."""
+        """The input's number from which a symbol was derived by `dividing` or `sized`; else the symbol itself."""
         known = self.divided.get(symbol)
         return symbol if known is None else known.base
 
@@ -122,7 +123,7 @@ class Assumptions:
         return any(known.divisor > 1 for known in self.divided.values())
 
     def decided(self, kind: str, dim: Dim, outcome: bool, reason: str) -> Assumptions:
-        """With a condition (`dim == 0` for kind "zero", `dim >= 0` for kind "least") taken to be true or false."""
+        """With a condition (`dim == 0` for kind "zero", `dim >= 0` for kind "least") assumed true or false."""
         if kind == "zero":
             if outcome:
                 return self.equal(primitive(dim), reason)
@@ -131,7 +132,7 @@ class Assumptions:
         return replace(self, decisions=(*self.decisions, guard))
 
     def answer(self, kind: str, dim: Dim) -> bool | None:
-        """What the assumptions say about a condition; None when they leave it open."""
+        """The outcome of a condition under the assumptions; None if undetermined."""
         if kind == "zero":
             if self.states(dim):
                 return True
@@ -161,7 +162,7 @@ class Assumptions:
         return (*values, *self.equations, *self.decisions)
 
     def contradiction(self) -> Guard | None:
-        """A guard that no sizes fulfil; None where none is known."""
+        """A guard that no sizes satisfy; None if none is known."""
         for guard in self.guards():
             value = self.rewrite(guard.dim).constant if guard.kind != "zero" else guard.dim.constant
             if value is not None and not Guard(guard.kind, as_dim(value), "").holds({}):
@@ -186,13 +187,14 @@ def _moved(guard: Guard, mapping: Mapping[Atom, Dim]) -> Guard:
 
 
 def _fixed(guard: Guard, symbols: Mapping[Symbol, Dim]) -> Guard:
-    """A guard `value - dim` whose own value symbols stay, while the sizes in it are replaced."""
+    """A guard `value - dim` whose value symbols are kept, while the sizes in it are replaced."""
     mapping: dict[Atom, Dim] = {s: d for s, d in symbols.items() if s.least is not None}
     return _moved(guard, mapping)
 
 
 def primitive(dim: Dim) -> Dim:
-    """The polynomial without the factors of all of its terms that are zero for empty values only: numbers and sizes."""
+    """The polynomial without the factors of all of its terms that are zero for empty values only: integers and
+    sizes."""
     if not dim.terms:
         return dim
     common = [atom for atom in dim.terms[0][0] if nonnegative(atom.dim)]
@@ -250,7 +252,7 @@ def _solve_atom(difference: Dim) -> tuple[Atom, Dim] | None:
     """A division, remainder, minimum or maximum, and the polynomial that it must equal."""
     candidates = {a for m, _ in difference.terms if len(m) == 1 for a in m if isinstance(a, FloorDiv | Mod | Min | Max)}
     for atom in sorted(candidates, key=lambda a: (len(a.text), a.text), reverse=True):
-        # Not an atom of products as well: what it equals is then no polynomial.
+        # Not an atom that also occurs in products: it would not equal a polynomial.
         slope = difference.coefficient(atom)
         if slope is None or slope.constant not in (1, -1):
             continue

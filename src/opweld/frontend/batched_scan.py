@@ -1,4 +1,4 @@
-"""Scan of opset 8, whose values have an axis of batches before that of time: a Loop over batches of a newer Scan."""
+"""Scan of opset 8, whose values have a batch axis before the time axis, as a Loop over batches of a newer Scan."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from opweld.frontend.order import bodies_of, title_of
 from opweld.frontend.replaced import replace_nodes
 
 NEXT_OPSET = 9
-"""The opset whose Scan has no batches. The one other operator whose meaning it changed is Upsample."""
+"""The opset whose Scan has no batches. The only other operator that it changed is Upsample."""
 
 
 def unbatch(model: onnx.ModelProto) -> None:
-    """Brings a model of opset 8 with Scans to opset 9, in place. UnsupportedError for lengths that differ by batch."""
+    """Converts a model of opset 8 with Scans to opset 9, in place. UnsupportedError for lengths that differ by
+    batch."""
     if _holds(model.graph, "Upsample"):
         raise UnsupportedError("Upsample beside a Scan of opset 8 is not supported. Export with opset 9 or newer.")
     replace_nodes(model.graph, "Scan", _looped)
@@ -30,7 +31,7 @@ def _holds(graph: onnx.GraphProto, op_type: str) -> bool:
 
 
 def _looped(node: NodeProto) -> Iterator[NodeProto]:
-    """For each batch: its part of every input, a Scan of them, and what that gives as the part of every output."""
+    """For each batch: its slice of every input, a Scan of these, and its results as slices of the outputs."""
     if node.input and node.input[0]:
         raise UnsupportedError(
             f"{title_of(node)}: batches of different lengths are not supported. Export with opset 9 or newer."

@@ -1,6 +1,6 @@
-"""What must hold of an ONNX file before anything else reads it: the file is untrusted data.
+"""Validates an ONNX file, which is untrusted data, before anything else reads it.
 
-Every check raises a ModelError that names the value or node. Nothing is allocated for what a tensor merely declares.
+Every check raises a ModelError that names the value or node. No memory is allocated by declared sizes alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_header(model: onnx.ModelProto) -> int:
             "If the file is an ONNX model, save it with another version of onnx."
         )
     if not model.HasField("graph") or (not model.graph.node and not model.graph.output):
-        raise ModelError("the model has no graph: it is empty, truncated, or no ONNX model")
+        raise ModelError("the model has no graph: it is empty, truncated, or not an ONNX model")
     if not model.graph.output:
         raise ModelError("the graph has no outputs, so there is nothing to compute")
     versions: dict[str, int] = {}
@@ -82,14 +82,14 @@ def check_tensors(model: onnx.ModelProto, path: Path | None) -> None:
 
 
 def tensors_of(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    """Every tensor stored in a model: initializers and attributes, bodies and functions included."""
+    """Every tensor stored in a model: initializers and attributes, including those of bodies and functions."""
     yield from _graph_tensors(model.graph)
     for function in model.functions:
         yield from _node_tensors(function.node)
 
 
 def external_files(model: onnx.ModelProto) -> tuple[str, ...]:
-    """The files beside that of a model which hold its weights, by relative name."""
+    """The external data files of a model, by relative name."""
     found = {
         entry.value
         for tensor in tensors_of(model)
@@ -151,14 +151,14 @@ def _check_tensor(tensor: TensorProto, path: Path | None) -> None:
             )
         return
     field = _TYPED_FIELD.get(tensor.data_type)
-    # what has less than a byte is packed, a byte in each element of the field
+    # types of less than a byte are packed, with a byte in each element of the field
     expected = count if bits is None or bits >= 8 else (count * bits + 7) // 8
     if field is not None and len(getattr(tensor, field)) != expected:
         raise ModelError(f"{title} of shape {list(tensor.dims)} has {len(getattr(tensor, field))} elements in {field}")
 
 
 def check_text(message: Any) -> None:
-    """Refuses text that is not UTF-8, wherever it is in a message without weights; protobuf hands it out as bytes."""
+    """Refuses text that is not UTF-8, anywhere in a message without weights; protobuf returns it as bytes."""
     stack = [message]
     while stack:
         message = stack.pop()
@@ -173,8 +173,8 @@ def check_text(message: Any) -> None:
 
 
 def check_nodes(nodes: Iterable[onnx.NodeProto], opset: int, local: Mapping[tuple[str, str], object]) -> None:
-    """Checks nodes against the schemas of their operators: number of inputs and outputs, attributes. What has none, of
-    the model's own functions and of domains that nobody knows here, is left to inlining and inference."""
+    """Checks nodes against the schemas of their operators: number of inputs and outputs, attributes. Calls of functions
+    and operators of unknown domains have no schema; inlining and inference handle them."""
     for node in nodes:
         for attribute in node.attribute:
             for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
@@ -225,10 +225,10 @@ def _check_node(node: onnx.NodeProto, schema: Any, source: str) -> None:
             raise ModelError(f"{title}: input {formal.name!r} is missing")
     known = schema.attributes
     if schema.name == "Constant" and len(node.attribute) != 1:
-        raise ModelError(f"{title}: {len(node.attribute)} attributes say what the constant is; one must")
+        raise ModelError(f"{title}: {len(node.attribute)} attributes define the constant; expected one")
     for attribute in node.attribute:
         if attribute.name not in known:
-            raise ModelError(f"{title}: {source} knows no attribute {attribute.name[:100]!r} of this operator")
+            raise ModelError(f"{title}: {source} has no attribute {attribute.name[:100]!r} of this operator")
         kind: Any = known[attribute.name].type
         for text in (attribute.s, *attribute.strings):
             if not _is_text(text):

@@ -1,7 +1,7 @@
 """Schemas of the operators of `com.microsoft`, which ONNX Runtime and its tools write into models.
 
-They are data that `check.py` reads like those of ONNX: inputs, outputs, attributes; `?` marks what may be absent, `*`
-an input that repeats, `!` an attribute that must be there. Element types are checked where operators are inferred.
+`check.py` reads them like those of ONNX: inputs, outputs, attributes; `?` marks an optional one, `*` an input that
+repeats, `!` a required attribute. Element types are checked by inference.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _attribute(text: str) -> Any:
 
 
 def _lines() -> Iterable[str]:
-    """The rows of the table, each in one piece: what continues one is indented."""
+    """The rows of the table, with indented continuation lines joined."""
     return _TABLE.replace("\n ", " ").strip().splitlines()
 
 
@@ -121,7 +121,7 @@ SCHEMAS: dict[tuple[str, str], Any] = {(MICROSOFT, schema.name): schema for sche
 
 
 def move_misplaced(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Gives operators of ONNX Runtime that stand in the default domain the one that they belong to."""
+    """Gives operators of ONNX Runtime that are in the default domain their own domain."""
     for node in nodes:
         if node.domain in ("", "ai.onnx") and node.op_type in MISPLACED:
             node.domain = MICROSOFT

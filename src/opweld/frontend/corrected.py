@@ -1,4 +1,4 @@
-"""Operators of ONNX that its own reference evaluator gets wrong, computed right."""
+"""Operators of ONNX that its reference evaluator computes wrong, corrected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 class BatchNormalization(OpRun):
-    """Inference. ONNX's own computes training wherever a model before opset 14 says `momentum`."""
+    """Inference. ONNX's evaluator trains if a model before opset 14 has the attribute `momentum`."""
 
     op_domain = ""
 
@@ -30,7 +30,7 @@ class BatchNormalization(OpRun):
 
 
 class GlobalMaxPool(OpRun):
-    """ONNX's own is wrong for every rank but 4."""
+    """ONNX's evaluator is wrong for every rank but 4."""
 
     op_domain = ""
 
@@ -39,7 +39,7 @@ class GlobalMaxPool(OpRun):
 
 
 class Erf(OpRun):
-    """In the precision of its input, where ONNX's own is of float32 whatever it is given."""
+    """In the precision of its input, where ONNX's evaluator always computes float32."""
 
     op_domain = ""
 
@@ -48,7 +48,7 @@ class Erf(OpRun):
 
 
 class LRN(OpRun):
-    """Of all channels, where ONNX's own leaves out those beyond the number of images."""
+    """Over all channels, where ONNX's evaluator skips those beyond the number of images."""
 
     op_domain = ""
 
@@ -63,7 +63,7 @@ class LRN(OpRun):
 
 
 class Pad(OpRun):
-    """Negative pads crop, where ONNX's own raises NumPy's error."""
+    """Negative pads crop, where ONNX's evaluator fails."""
 
     op_domain = ""
 
@@ -83,7 +83,8 @@ class Pad(OpRun):
 
 
 class ConvTranspose(OpRun):
-    """Every group with its own bias and all its channels, where ONNX's own has the first group's bias and one channel.
+    """Every group with its own bias and all its channels, where ONNX's evaluator uses the first group's bias and one
+    channel.
 
     X [N, C, spatial...], W [C, O / group, kernel...], B [O]: each element of X adds a kernel to the result."""
 
@@ -118,7 +119,7 @@ class ConvTranspose(OpRun):
 def _cropped(
     whole: Sequence[int], spatial: Sequence[int], strides: Sequence[int], attributes: Mapping[str, Any]
 ) -> tuple[list[int], list[int]]:
-    """(elements cut off before, elements that stay) of each spatial axis of a ConvTranspose."""
+    """(elements cropped at the start, elements kept) of each spatial axis of a ConvTranspose."""
     n = len(whole)
     pads, auto = attributes.get("pads"), attributes.get("auto_pad") or "NOTSET"
     sizes = attributes.get("output_shape")
@@ -128,12 +129,12 @@ def _cropped(
         pads = pads or [0] * (2 * n)
         return list(pads[:n]), [whole[i] - pads[i] - pads[n + i] for i in range(n)]
     cut = [whole[i] - sizes[i] for i in range(n)]
-    # What is odd goes to the end for SAME_UPPER, else to the beginning.
+    # An odd element is at the end for SAME_UPPER, else at the start.
     return [max(0, c // 2 if auto == "SAME_UPPER" else c - c // 2) for c in cut], list(sizes)
 
 
 class DequantizeLinear(OpRun):
-    """Of opsets before 19, which ONNX's own evaluator has none for."""
+    """For opsets before 19, which ONNX's evaluator lacks."""
 
     op_domain = ""
 
@@ -147,9 +148,9 @@ class DequantizeLinear(OpRun):
 
 
 OWN_OPERATORS: tuple[type[OpRun], ...] = (BatchNormalization, GlobalMaxPool, Erf, LRN, Pad, ConvTranspose, *OLDER)
-"""What ONNX's reference evaluator gets wrong, computed right."""
+"""Corrected operators."""
 
 
 def own_operators(opset: int) -> tuple[type[OpRun], ...]:
-    """Those that are taken instead of ONNX's own in models of an opset."""
+    """The operators that replace those of ONNX's evaluator in models of an opset."""
     return OWN_OPERATORS if opset >= 19 else (*OWN_OPERATORS, DequantizeLinear)

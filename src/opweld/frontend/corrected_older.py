@@ -1,4 +1,4 @@
-"""Operators as older opsets meant them, for ONNX's evaluator, which computes all of them as the newest."""
+"""Operators with the semantics of older opsets, for ONNX's evaluator, which has the newest only."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _opset(operator: OpRun) -> int:
 
 
 def _given(operator: OpRun) -> set[str]:
-    """The attributes that a node has itself."""
+    """The attributes of a node, without defaults."""
     return {attribute.name for attribute in operator.onnx_node.attribute}
 
 
 def _rows(operator: OpRun, x: Array, attributes: dict[str, Any]) -> tuple[Array, int]:
-    """The data laid out so that an operator is along one axis, and that axis: before `ONE_AXIS` it is along all from
-    one on, by default from the second."""
+    """The data reshaped so that an operator is along one axis, and that axis: before `ONE_AXIS` it is over all axes
+    from `axis` on, by default from the second."""
     if _opset(operator) >= ONE_AXIS:
         return x, int(attributes["axis"])
     axis = int(attributes["axis"]) % x.ndim if "axis" in _given(operator) else min(1, x.ndim)
@@ -33,7 +33,7 @@ def _rows(operator: OpRun, x: Array, attributes: dict[str, Any]) -> tuple[Array,
 
 
 class Softmax(OpRun):
-    """Along all axes from one on before opset 13."""
+    """Over all axes from one on before opset 13."""
 
     op_domain = ""
 
@@ -44,7 +44,7 @@ class Softmax(OpRun):
 
 
 class LogSoftmax(OpRun):
-    """The same, without a logarithm of what was rounded to 0."""
+    """The same, without the logarithm of a result rounded to 0."""
 
     op_domain = ""
 
@@ -60,7 +60,7 @@ def _shifted(rows: Array, axis: int) -> Array:
 
 
 class Hardmax(OpRun):
-    """The same; one for the first of the largest."""
+    """The same; one at the first maximum."""
 
     op_domain = ""
 
@@ -86,4 +86,4 @@ class Selu(OpRun):
 
 
 OLDER: tuple[type[OpRun], ...] = (Softmax, LogSoftmax, Hardmax, Selu)
-"""Instead of ONNX's own."""
+"""They replace those of ONNX's evaluator."""

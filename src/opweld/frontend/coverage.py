@@ -1,4 +1,4 @@
-"""Which operators there are, which of them compile, and how: what `opweld operators` prints."""
+"""The operators of known domains, and how opweld compiles each, as printed by `opweld operators`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opweld.tensor.operators import BINARY, REDUCTIONS, UNARY
 How = Literal["lowered", "resolved", "definition", "refused"]
 
 OTHER_PRIMITIVES = ("constant", "index", "load", "select", "cast", "scan")
-"""What expressions are made of beside unary and binary operators and reductions; and the recurrence."""
+"""Expressions other than unary and binary operators and reductions; and the recurrence."""
 
 _INTERNAL = "opweld"
 
@@ -28,10 +28,10 @@ class Operator:
     """One operator.
 
     Attributes:
-        domain, name: what models call it.
-        since: the opset of its domain that gave it its present meaning; 0 for domains that onnx does not know.
+        domain, name: as in models.
+        since: the opset of its domain that defined its present version; 0 for domains unknown to onnx.
         how: written as expressions by opweld, resolved into other operators or constants while a model is loaded,
-            replaced by what ONNX defines it to mean, or refused.
+            expanded to ONNX's definition, or rejected.
     """
 
     domain: str
@@ -42,7 +42,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Coverage:
-    """All operators of the known domains, and what they are made of."""
+    """All operators of the known domains, and the primitives that they lower to."""
 
     operators: tuple[Operator, ...]
     primitives: tuple[str, ...]
@@ -52,7 +52,7 @@ class Coverage:
 
 
 def coverage() -> Coverage:
-    """What this version compiles."""
+    """The coverage of this version."""
     found = {(o.domain, o.name): o for o in map(_operator, _newest_schemas())}
     for qualified in supported():
         domain, _, name = qualified.rpartition("::")
@@ -68,7 +68,7 @@ def coverage() -> Coverage:
 
 
 def _newest_schemas() -> list[Any]:
-    """The schemas of ai.onnx at `OPSET`, and of ai.onnx.ml, without operators of training and what is deprecated."""
+    """The schemas of ai.onnx at `OPSET`, and of ai.onnx.ml, without training operators and deprecated ones."""
     newest: dict[tuple[str, str], Any] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         key = schema.domain, schema.name

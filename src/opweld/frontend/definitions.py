@@ -1,8 +1,8 @@
-"""Operators that opweld does not know, replaced by the operators that ONNX defines them to be made of.
+"""Expands operators that opweld does not know to their definitions in ONNX.
 
-A definition is written for the types of what a node reads, at the opset that gave the operator its meaning. It is
-brought to `OPSET` here, alone: onnx's inliner does that too, but then it must know the type of each value around the
-node, and it looks for those of stored tensors and of what surrounds a body in vain.
+A definition is written for the types of a node's inputs, at the opset that defined the operator. It is converted to
+`OPSET` here, alone: onnx's inliner does that too, but needs the type of each value around the node, and does not find
+those of stored tensors and of values around a body.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from opweld.frontend.sequences import RESOLVED
 from opweld.ops.registry import OPSET, is_supported
 
 DEFINED_DOMAINS = {"": OPSET, "ai.onnx.preview": 1}
-"""Domain and version of the operators that may have a definition of other operators."""
+"""Domain and version of the operators that may be defined by other operators."""
 
 DEFINITIONS = "opweld.definitions"
-"""Domain of the functions that stand for definitions until they are inlined."""
+"""Domain of the functions of definitions, before they are inlined."""
 
 MAX_EXPANSIONS = 4
-"""Definitions that use operators with definitions are expanded to this depth."""
+"""The depth to which definitions that use other definitions are expanded."""
 
 Types = Mapping[str, onnx.TypeProto]
-"""The types of values by name."""
+"""Types of values by name."""
 
 
 def declared_types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
-    """The element types that a file declares for what operators of other domains give: onnx cannot infer them."""
+    """The element types that a file declares for results of operators of other domains, which onnx cannot infer."""
     stated = {value.name: value.type for value in graph.value_info}
     found: dict[str, onnx.TypeProto] = {}
     for node in graph.node:
@@ -48,9 +48,9 @@ def declared_types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
 
 
 def expand_operators(model: onnx.ModelProto, declared: Types) -> onnx.ModelProto:
-    """The model with operators that opweld does not know replaced by what ONNX defines them to mean, where it does.
+    """Replaces operators that opweld does not know, but ONNX defines by others.
 
-    `declared`: types that onnx does not infer. Raises UnsupportedError where a definition cannot be put in the place of
+    `declared`: types that onnx does not infer. Raises UnsupportedError where a definition cannot replace
     its nodes."""
     for _ in range(MAX_EXPANSIONS):
         if not _has_definitions(model.graph):
@@ -62,7 +62,7 @@ def expand_operators(model: onnx.ModelProto, declared: Types) -> onnx.ModelProto
             model = inlined_functions(model)
         except isolated.LibraryError as error:
             raise UnsupportedError(
-                f"what ONNX defines {', '.join(names)} to mean cannot be put in the place of its nodes: {error}. "
+                f"ONNX's definition of {', '.join(names)} cannot replace its nodes: {error}. "
                 "Write it with other operators before export."
             ) from error
         del model.graph.value_info[:]
@@ -79,7 +79,7 @@ def _with_types(model: onnx.ModelProto, declared: Types) -> onnx.ModelProto:
 
 
 def _call_definitions(model: onnx.ModelProto) -> None:
-    """Makes each node of an unknown operator that has a definition a call of it, a function that the model gets."""
+    """Turns each node of an unknown operator into a call of its definition, added as a function."""
     nodes = list(_defined_nodes(model.graph, {}))
     converted: dict[bytes, onnx.FunctionProto] = {}
     for (node, types), definition in zip(nodes, _definitions(nodes), strict=True):
@@ -96,14 +96,14 @@ def _call_definitions(model: onnx.ModelProto) -> None:
 
 
 def _attributes_of(node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
-    """The attributes of a node, and what those that it does not have are then."""
+    """The attributes of a node, including defaults."""
     stated = [attribute.default_value for attribute in _schema(node).attributes.values()]
     defaults = {default.name: default for default in stated if default.type != onnx.AttributeProto.UNDEFINED}
     return defaults | {attribute.name: attribute for attribute in node.attribute}
 
 
 def _bind(nodes: Iterable[onnx.NodeProto], given: Mapping[str, onnx.AttributeProto]) -> None:
-    """Puts the attributes of a call in the place of what refers to them."""
+    """Substitutes the attributes of a call for references to them."""
     for node in nodes:
         attributes = list(node.attribute)
         del node.attribute[:]
@@ -119,7 +119,7 @@ def _bind(nodes: Iterable[onnx.NodeProto], given: Mapping[str, onnx.AttributePro
 
 def _at_newest_opset(definition: onnx.FunctionProto, types: Iterable[onnx.TypeProto]) -> onnx.FunctionProto:
     """The definition in operators of `OPSET`, for inputs of these types. Raises isolated.LibraryError."""
-    opset = opset_of(definition) or OPSET  # one of another domain does not say
+    opset = opset_of(definition) or OPSET  # one of another domain may lack it
     changes = any(since(name, opset) != since(name, OPSET) for name in operators_of(definition))
     converted = onnx.FunctionProto()
     converted.CopyFrom(definition)
@@ -133,7 +133,7 @@ def _at_newest_opset(definition: onnx.FunctionProto, types: Iterable[onnx.TypePr
         for value, kind in zip(inputs, types, strict=False):
             value.type.CopyFrom(kind)
         made = {name for node in definition.node for name in node.output}
-        # What a node does not ask for, its definition leaves out.
+        # A definition lacks optional outputs that the node does not use.
         outputs = [helper.make_empty_tensor_value_info(name) for name in definition.output if name in made]
         graph = helper.make_graph(list(definition.node), definition.name, inputs, outputs)
         model = helper.make_model(graph, opset_imports=list(definition.opset_import))
@@ -161,7 +161,7 @@ def _known(node: onnx.NodeProto, name: str, types: Types) -> onnx.TypeProto:
     found = types.get(name, onnx.TypeProto())
     if name and not found.tensor_type.elem_type:
         raise UnsupportedError(
-            f"{title_of(node)}: what the operator means depends on the type of {name[:200]!r}, which nothing says. "
+            f"{title_of(node)}: its definition depends on the type of {name[:200]!r}, which is not declared. "
             "Declare it in the model (value_info)."
         )
     return found
@@ -179,7 +179,7 @@ def _has_definitions(graph: onnx.GraphProto) -> bool:
 
 
 def _definitions(nodes: Iterable[tuple[onnx.NodeProto, list[onnx.TypeProto]]]) -> list[onnx.FunctionProto]:
-    """What ONNX defines each operator to mean for inputs of these types."""
+    """ONNX's definition of each operator for inputs of these types."""
     found: list[onnx.FunctionProto] = []
     dependent: list[isolated.Definition] = []
     for node, given in nodes:
@@ -187,7 +187,7 @@ def _definitions(nodes: Iterable[tuple[onnx.NodeProto, list[onnx.TypeProto]]]) -
         if schema.has_function:
             found.append(schema.function_body)
             continue
-        # On the attributes and types of this model: the library may not survive them.
+        # The library may crash on the attributes and types of a model.
         dependent.append(isolated.Definition(len(found), schema.name, schema.since_version, schema.domain, node, given))
         found.append(onnx.FunctionProto())
     for request, definition in zip(dependent, isolated.definitions(dependent), strict=True):

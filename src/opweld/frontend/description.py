@@ -1,4 +1,4 @@
-"""What a model says about itself: names, declared shapes, metadata, the files it refers to."""
+"""The description of a model: names, declared shapes, metadata, the files it refers to."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def describe(
     structure: Structure | None = None,
     library: Library | None = None,
 ) -> Description:
-    """The description of a graph that was explored, of which `dims` were fixed.
+    """The description of an explored graph, with `dims` fixed.
 
-    Inputs are as declared but for these dims. Element types of outputs are those that are computed, as models may leave
-    them out, or err in them; so are sizes. A size that varies has the name that is declared, else that of the dim of an
-    input that it equals, as onnxruntime infers it. Programs are told what `output_shapes.py` says, which asks a
-    library; but where dims were fixed, they asked for sizes. `structure`: how callers see what is no numeric
-    tensor."""
+    Inputs are as declared except for these dims. Element types of outputs are the inferred ones, since declarations may
+    be missing or wrong; so are sizes. A dynamic size has its declared name, else that of the input's dim that it
+    equals, as onnxruntime infers it. The shapes that callers see are from `output_shapes.py`, which calls a library;
+    with fixed dims they are the inferred ones. `structure`: how callers see values that are not numeric
+    tensors."""
     graph = segments[0][0].graph
     fed = interface_of(graph, dims).facts
     ends = [variant for own in segments for variant in own if variant.ending.next is None]
@@ -43,30 +43,30 @@ def describe(
         )
         for value in graph.outputs
     )
-    told = tuple(info.shape for info in outputs)
+    shown = tuple(info.shape for info in outputs)
     if library is not None and not dims:
         declared = [value.shape for value in graph.outputs]
-        told = declared_shapes([info.name for info in outputs], declared, told, library)
+        shown = declared_shapes([info.name for info in outputs], declared, shown, library)
     if structure is not None:
         structure = replace(
             structure,
             inputs=_with_shapes(structure.inputs, inputs),
-            outputs=_with_shapes(structure.outputs, [replace(o, shape=s) for o, s in zip(outputs, told, strict=True)]),
+            outputs=_with_shapes(structure.outputs, [replace(o, shape=s) for o, s in zip(outputs, shown, strict=True)]),
         )
-    return Description(inputs, outputs, told, metadata, sum(1 for _ in graph.all_nodes), structure)
+    return Description(inputs, outputs, shown, metadata, sum(1 for _ in graph.all_nodes), structure)
 
 
 def _fixed(value: ir.Value, fed: Sequence[Dim]) -> Shape | None:
-    """What is declared of an input, with the sizes that were fixed."""
+    """The declared shape of an input, with fixed sizes."""
     if value.shape is None:
         return None
     return tuple(name if dim.constant is None else dim.constant for name, dim in zip(value.shape, fed, strict=True))
 
 
 def _inferred(value: ir.Value, ends: Sequence[Variant], inputs: Sequence[ir.Value]) -> Shape | None:
-    """The sizes of an output and the names of those that vary, "" where there is none; None where its rank varies.
+    """The sizes of an output and the names of dynamic ones, "" without a name; None if its rank varies.
 
-    What a dim may be called is what all variants in which the model ends agree on."""
+    The candidate names of a dim are those that all final variants have in common."""
     common: list[list[int | str]] | None = None
     for variant in ends:
         names = _names(variant, inputs)
@@ -84,7 +84,7 @@ def _inferred(value: ir.Value, ends: Sequence[Variant], inputs: Sequence[ir.Valu
 
 
 def _names(variant: Variant, inputs: Sequence[ir.Value]) -> dict[Dim, list[str]]:
-    """The declared names of the inputs' dims by what they are in a variant."""
+    """The declared names of the inputs' dims by their values in a variant."""
     names: dict[Dim, list[str]] = {}
     for value in inputs:
         fact = variant.facts.get(value)
@@ -96,7 +96,7 @@ def _names(variant: Variant, inputs: Sequence[ir.Value]) -> dict[Dim, list[str]]
 
 
 def _merged(declared: Shape | None, inferred: Shape | None) -> Shape | None:
-    """The shape of an output: sizes that are computed, then what is declared, then names that are inferred."""
+    """The shape of an output: inferred sizes, then declarations, then inferred names."""
     if declared is None or inferred is None or len(declared) != len(inferred):
         return declared if inferred is None else inferred
     return tuple(

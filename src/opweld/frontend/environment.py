@@ -1,4 +1,4 @@
-"""The inputs and outputs of segments, found when all are explored and the values that later ones need are known."""
+"""The inputs and outputs of segments, determined after all are explored, from the values that later ones need."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Pairs: TypeAlias = "tuple[tuple[ir.Value, ir.Value], ...]"
 
 
 @dataclass(eq=False)
-class Place:
+class SegmentRef:
     """The number of a segment, which may be set after other segments refer to it."""
 
     number: int = -1
@@ -46,14 +46,14 @@ class Found:
     interface: Interface
     there: frozenset[ir.Value]
     before: frozenset[Stated] = frozenset()
-    next: Place | None = None
+    next: SegmentRef | None = None
     stacks: tuple[tuple[ir.Value, Element], ...] = ()
     appends: Pairs = ()
     moves: Pairs = ()
 
     @property
     def made(self) -> dict[ir.Value, None]:
-        """The values that its nodes compute, in order."""
+        """The values that its nodes define, in order."""
         return {value: None for node in self.trace.nodes for value in node.outputs}
 
     @property
@@ -65,7 +65,7 @@ class Found:
 
     @property
     def stated(self) -> frozenset[Stated]:
-        """The conditions that hold once it was chosen."""
+        """The conditions that hold after it was chosen."""
         return self.before | {(guard.kind, guard.dim) for guard in self.guards}
 
 
@@ -88,7 +88,7 @@ class _Environment:
         self._segments = segments
         everything = [found for variants in segments for found in variants]
         self._inputs = {found: self._inputs_of(found, found is everything[0]) for found in everything}
-        # By name: an operator that is expanded to nodes gets new ones in every variant.
+        # By name: an expanded operator has new nodes in every variant.
         self._needed = {value.name for inputs in self._inputs.values() for value in inputs}
         for found in everything:
             ends = (*found.moves, *found.appends, *self._final(found))
@@ -182,7 +182,7 @@ class _Environment:
         outputs = {value.name or "": value for value in found.made if value.name in self._needed}
 
         def name_of(value: ir.Value) -> str:
-            """The name of a value in the environment, where it is added unless it is there."""
+            """The name of a value in the environment, to which it is added if missing."""
             value = trace.resolved(value)
             if value not in found.there:
                 outputs[value.name or ""] = value

@@ -1,4 +1,4 @@
-"""ONNX's own evaluator of nodes, computing in float64, with what it gets wrong computed right."""
+"""ONNX's reference evaluator in float64, with corrected operators."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _DTYPE_ATTRIBUTES = {("Cast", "to"), ("RandomNormal", "dtype"), ("EyeLike", "dty
 
 
 def evaluator(model: onnx.ModelProto, instead: Iterable[type[OpRun]] = ()) -> ReferenceEvaluator:
-    """Evaluates a model in the precision that it is in; see `widen_model`. `instead`: operators that are taken before
-    all others of their names."""
+    """An evaluator of a model in the model's precision; see `widen_model`. `instead`: operators that take precedence
+    over all others of the same name."""
     used = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in _nodes(owner.node)}
     added = [_operator(*name, compute) for name, compute in references(used).items()]
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=OPSET)
@@ -34,7 +34,7 @@ def evaluator(model: onnx.ModelProto, instead: Iterable[type[OpRun]] = ()) -> Re
 
 def _operator(domain: str, name: str, compute: Reference) -> type[OpRun]:
     def run(self: OpRun, *inputs: Array | None, **attributes: Any) -> tuple[Array, ...]:
-        # Of an operator that ONNX has too, its evaluator adds what ONNX's own takes for attributes that are absent.
+        # For an operator that ONNX has too, the evaluator adds ONNX's defaults of absent attributes.
         written = {attribute.name for attribute in self.onnx_node.attribute}
         outputs = compute(*inputs, **{name: value for name, value in attributes.items() if name in written})
         made = cast("tuple[Array, ...]", outputs) if isinstance(outputs, tuple) else (np.asarray(outputs),)
@@ -96,5 +96,5 @@ def _widen_tensor(tensor: onnx.TensorProto) -> None:
 
 
 def widen_array(values: Array) -> Array:
-    """float16 and float32 in float64, everything else as it is."""
+    """float16 and float32 in float64, other types unchanged."""
     return values.astype(np.float64) if values.dtype in (np.dtype(np.float32), np.dtype(np.float16)) else values

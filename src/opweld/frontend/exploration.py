@@ -1,6 +1,6 @@
 """Explores a segment from one start: inference makes the assumptions it needs, then runs once more under all of them.
 
-That last pass makes no new one, so it sees every node under all assumptions; without any, inference runs once.
+The last pass makes no new one, so it infers every node under all assumptions; without any, inference runs once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opweld.tensor.dim import ZERO, Dim
 
 MAX_VARIANTS = 16
 MAX_VISITS = 64
-"""Variants times nodes up to which a segment of few nodes may have more variants."""
+"""The limit of variants times nodes, which allows small segments more variants."""
 
 MAX_ASSUMPTIONS = 256
 
@@ -30,8 +30,8 @@ class Start:
     """The state in which a segment, or some of its variants, begins.
 
     Attributes:
-        nodes: the nodes still to compute, in order. then: completes a variant that has computed all of them.
-        known: facts of everything that was inferred before. there: the values that are in the environment.
+        nodes: the remaining nodes, in order. then: completes a variant after them.
+        known: facts of earlier values. there: the values in the environment.
         prelude: the nodes that must run before the segments of a Loop.
         before: guards that hold already.
     """
@@ -48,7 +48,7 @@ class Start:
 
 
 class Exploration:
-    """The variants from one start: each a pass that made no assumption of its own, and its interface."""
+    """The variants from one start: each from a pass without new assumptions, and its interface."""
 
     def __init__(self, start: Start) -> None:
         self.start = start
@@ -61,7 +61,7 @@ class Exploration:
         self.assumed = 0
 
     def run(self) -> list[tuple[Trace, Interface]]:
-        """All of them, the likeliest first. Raises ModelError or UnsupportedError where there is none."""
+        """All variants, the likeliest first. Raises ModelError or UnsupportedError if there is none."""
         while True:
             self.todo, self.optional, self.found, self.errors = [self.assumptions], [], [], []
             try:
@@ -79,17 +79,17 @@ class Exploration:
         return self.found
 
     def _track(self, value: ir.Value, shape: Sequence[Dim]) -> None:
-        """Tracks the elements of a value, in the number that the operator which needs them assumed."""
+        """Tracks the elements of a value, as many as the operator that needs them assumed."""
         self.by_value[value] = None
         for declared, dim in zip(self.start.known[value].shape, shape, strict=True):
             left = self.assumptions.rewrite(declared - dim)
             if left is not ZERO:
-                self.assumptions = self.assumptions.equal(left, f"the elements of {value.name!r} decide shapes")
+                self.assumptions = self.assumptions.equal(left, f"the elements of {value.name!r} determine shapes")
 
     def _try(self, assumptions: Assumptions) -> None:
-        """The variants under assumptions that no other variant needs: none, where they would be too many."""
+        """The variants under additional assumptions; none, if they would be too many."""
         if not self.found and not assumptions.unexpected:
-            return  # sizes that are general fail as those did that are multiples
+            return  # general sizes fail as multiples did
         self.todo.append(assumptions)
         try:
             while self.todo:
@@ -129,7 +129,7 @@ class Exploration:
                 if trace.assumptions is assumptions:
                     self.found.append((trace, interface))
                     return
-            # What failed after an assumption, or was inferred before it, may be better known under it.
+            # Nodes that failed, or were inferred, before the assumption may have better facts under it.
             assumptions = trace.assumptions
 
     def _extended(self, assumptions: Assumptions, demand: Again | Fork) -> Assumptions:
@@ -149,7 +149,7 @@ class Exploration:
         else:
             extended = demand.assumptions
             if extended.divides and not assumptions.divides:
-                # Multiples make the simplest program; sizes that fit by rounding alone get one of their own.
+                # Divisible sizes give the simplest program; others get a variant of their own.
                 self.optional.append(replace(assumptions, general=True))
         _check_consistent(extended)
         return extended
@@ -177,7 +177,7 @@ def _reshaped(fact: Fact, assumptions: Assumptions) -> Fact:
 
 
 class _ContradictionError(ModelError):
-    """No sizes fulfil the assumptions."""
+    """No sizes satisfy the assumptions."""
 
 
 class _TooManyError(UnsupportedError):
@@ -190,7 +190,7 @@ def _check_consistent(assumptions: Assumptions) -> None:
         raise _ContradictionError(f"{broken.reason}: this contradicts the other sizes")
 
 
-class _ByValue(Exception):  # noqa: N818 - control flow, no error
+class _ByValue(Exception):  # noqa: N818 - control flow, not an error
     def __init__(self, shapes: Mapping[ir.Value, Sequence[Dim]]) -> None:
         super().__init__()
         self.shapes = shapes

@@ -12,7 +12,7 @@ from dataclasses import replace
 from opweld import ir
 from opweld.errors import ModelError, UnspecifiedError, UnsupportedError
 from opweld.frontend.assume import Assumptions
-from opweld.frontend.environment import Element, Found, Place, finished
+from opweld.frontend.environment import Element, Found, SegmentRef, finished
 from opweld.frontend.exploration import Exploration, Start
 from opweld.frontend.infer import Prelude, Trace
 from opweld.frontend.interface import Interface, check_interface, interface_of
@@ -62,7 +62,7 @@ class _Model:
 
     def __init__(self, graph: ir.Graph, dims: Mapping[str, int], states: Collection[str]) -> None:
         self.graph, self.dims, self.states = graph, dims, states
-        self.open: frozenset[str] = frozenset()  # the sizes that the fed inputs determine
+        self.open: frozenset[str] = frozenset()  # the sizes that inputs determine
         self.found: list[list[Found]] = []
         self.names = Names(graph)
         self._loops: dict[ir.Node, LoopParts] = {}
@@ -123,7 +123,7 @@ class _Model:
         if not trace.nodes:
             raise trace.refused[0]  # nothing can be computed first
         following = self._after(start, found, trace.deferred)
-        return replace(found, next=Place(self._segment([lambda number: following])))
+        return replace(found, next=SegmentRef(self._segment([lambda number: following])))
 
     def _after(self, start: Start, found: Found, nodes: Sequence[ir.Node]) -> Start:
         """The start of the segment after a variant: `nodes`, and those that compute the elements they need."""
@@ -151,7 +151,7 @@ class _Model:
         fact = after.known[condition]
         if not is_unknown(fact) or product(fact.shape).constant != 1:
             return None
-        kept, place = len(self.found), Place()
+        kept, place = len(self.found), SegmentRef()
         left: list[list[Fact]] = []
 
         def branch(body: ir.Graph, value: int) -> Start:
@@ -180,7 +180,7 @@ class _Model:
         there = after.there | frozenset(node.outputs)
         rest = replace(after, interface=interface, known=known, there=there)
         place.number = self._segment([lambda _: rest])
-        return replace(found, next=Place(number))
+        return replace(found, next=SegmentRef(number))
 
     # -------------------------------------------------------------------------------------------------------- loops
 
@@ -208,7 +208,7 @@ class _Model:
         stacks = tuple((output, self._element(loop, added)) for output, added in loop.stacked)
         return replace(found, next=place, stacks=stacks, moves=loop.initial)
 
-    def _repeated(self, after: Start, loop: LoopParts) -> Place:
+    def _repeated(self, after: Start, loop: LoopParts) -> SegmentRef:
         """The segment that runs each iteration of a loop, and after the last one the nodes that follow it.
 
         The states keep their initial shapes, unless an iteration changes a dim: then that dim is a symbol. Raises
@@ -226,7 +226,7 @@ class _Model:
                 for _, added in loop.stacked:
                     self._added.setdefault(added, []).append(found.trace.fact(added))
                 moves = tuple((name, following) for name, _, following in loop.moves)
-                return replace(found, next=Place(number), appends=loop.stacked, moves=moves)
+                return replace(found, next=SegmentRef(number), appends=loop.stacked, moves=moves)
 
             def again(number: int, entered: Start = entered, back: Callable[[Found, int], Found] = back) -> Start:
                 return _iteration(entered, loop, lambda found: back(found, number))
@@ -239,9 +239,9 @@ class _Model:
                 del self.found[kept:]
                 free[wider.state] = free.get(wider.state, frozenset()) | wider.axes
                 continue
-            return Place(number)
+            return SegmentRef(number)
 
-    def _peeled(self, after: Start, loop: LoopParts) -> tuple[LoopParts, Place]:
+    def _peeled(self, after: Start, loop: LoopParts) -> tuple[LoopParts, SegmentRef]:
         """Peels the first iteration into a segment of its own, for a loop whose states change rank in it, as where
         exporters store a placeholder as the initial value. Returns the parts of that iteration."""
         copy = loop_parts(loop.node, self.names.fresh, self.names.copied(loop.body))
@@ -258,7 +258,7 @@ class _Model:
         starts: list[Callable[[int], Start]] = [lambda _: _iteration(entered, first, on)]
         if after.known[resolved(after.aliases, first.first_go)].constant is None:
             starts.append(lambda _: self._over(entered, first))
-        return first, Place(self._segment(starts))
+        return first, SegmentRef(self._segment(starts))
 
     def _entered(self, after: Start, loop: LoopParts, free: Mapping[ir.Value, frozenset[int]]) -> Start:
         """The start of a segment before it is known whether another iteration follows."""
@@ -290,7 +290,7 @@ class _Model:
         """dtype and dims of the elements of a stack; None for dims that differ between iterations or are not known."""
         facts = self._added[added]
         if len({(fact.dtype, fact.rank) for fact in facts}) > 1:
-            raise UnsupportedError(f"{describe(loop.node)}: what it stacks ({added.name!r}) has no one dtype and rank")
+            raise UnsupportedError(f"{describe(loop.node)}: it stacks {added.name!r} of several dtypes or ranks")
         columns = zip(*(fact.shape for fact in facts), strict=True)
         return facts[0].dtype, tuple(dims[0].constant if len(set(dims)) == 1 else None for dims in columns)
 
@@ -306,11 +306,11 @@ def _changed(loop: LoopParts, trace: Trace, name: ir.Value, following: ir.Value)
     """The axes of a state along which an iteration changes its size."""
     before, after = trace.fact(name), trace.fact(following)
     if before.dtype is not after.dtype or before.rank != after.rank:
-        told = (
+        why = (
             f"{describe(loop.node)}: state {name.name!r} is {before.dtype!r}{list(before.shape)} before an iteration "
             f"and {after.dtype!r}{list(after.shape)} after it"
         )
-        raise ModelError(told) if before.dtype is not after.dtype else _RankError(loop, told)
+        raise ModelError(why) if before.dtype is not after.dtype else _RankError(loop, why)
     pairs = enumerate(zip(before.shape, after.shape, strict=True))
     return frozenset(axis for axis, (old, new) in pairs if old is not new)
 
@@ -349,6 +349,6 @@ class _WidenError(Exception):
 class _RankError(Exception):
     """An iteration of a loop changes the rank of a state."""
 
-    def __init__(self, loop: LoopParts, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, loop: LoopParts, why: str) -> None:
+        super().__init__(why)
         self.loop = loop

@@ -25,7 +25,7 @@ class Extent:
 
 
 def external_extent(tensor: onnx.TensorProto, model: Path | None) -> Extent:
-    """Where the external data of a tensor is, refused when it leaves the model's folder or does not fit its file.
+    """The extent of a tensor's external data; rejected if it is outside of the model's folder or of its file.
 
     A symbolic link is followed; it may lead anywhere below the folder of the model, or below the folder where a linked
     model really lies. Raises ModelError naming the tensor.
@@ -43,15 +43,15 @@ def external_extent(tensor: onnx.TensorProto, model: Path | None) -> Extent:
             "or load the external data first."
         )
     if not location or "\0" in location or "\\" in location:
-        raise ModelError(f"{title}: {location[:200]!r} is no external data file. {_REMEDY}")
+        raise ModelError(f"{title}: {location[:200]!r} is not an external data file. {_REMEDY}")
     relative = Path(location)
     if relative.is_absolute() or ".." in relative.parts:
         raise ModelError(f"{title}: external data {location[:200]!r} is outside of the model's folder. {_REMEDY}")
     try:
         path = (model.parent / relative).resolve()
         homes = (model.parent.resolve(), model.resolve().parent)
-    except (OSError, RuntimeError) as error:  # links in a circle, a name too long
-        raise ModelError(f"{title}: external data {location[:200]!r} leads nowhere: {error}. {_REMEDY}") from error
+    except (OSError, RuntimeError) as error:  # cyclic links, a name too long
+        raise ModelError(f"{title}: external data {location[:200]!r} cannot be resolved: {error}. {_REMEDY}") from error
     if not any(path.is_relative_to(home) for home in homes):
         raise ModelError(
             f"{title}: external data {location[:200]!r} leads out of the model's folder to {path}. {_REMEDY}"

@@ -1,4 +1,4 @@
-"""The graph of a loaded ONNX model, as inference and lowering read it: a copy, which later changes do not reach."""
+"""The graph of a loaded ONNX model, in the form of inference and lowering: an independent copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opweld.tensor.dtype import DType
 
 
 def graph_of(model: ir.Model) -> Graph:
-    """The graph of a model at opset `OPSET`, its functions inlined. Data stays where it is. Raises ModelError for a
+    """The graph of a model at opset `OPSET`, its functions inlined. Data is not copied. Raises ModelError for a
     stored tensor without data."""
     return _Copy().graph(model.graph)
 

@@ -1,7 +1,7 @@
-"""GroupNormalization of opsets 18 to 20, whose scale and bias are those of groups: an InstanceNormalization of groups.
+"""GroupNormalization of opsets 18 to 20, with a scale and a bias for each group, as an InstanceNormalization of groups.
 
-Opset 21 gave it those of channels and deprecated the one before it, which onnx's converter takes only where the number
-of channels is declared.
+Opset 21 changed them to channels and deprecated this form, which onnx's converter supports only where the number of
+channels is declared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OF_GROUPS = range(18, 21)
 
 
 def write_groups(graph: onnx.GraphProto) -> None:
-    """Writes each such node as one that sees a group as a channel, in place. They may stand in bodies."""
+    """Rewrites such nodes, with each group as a channel, in place, in bodies too."""
     replace_nodes(graph, "GroupNormalization", _written)
 
 

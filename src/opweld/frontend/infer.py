@@ -30,13 +30,13 @@ from opweld.tensor.program import Guard
 
 MAX_RANK = 8
 MAX_ELEMENTS = 1 << 62
-"""Values whose known dims already multiply to more elements than this are refused."""
+"""The most elements of a value, by its known dims."""
 
 SMALL_FLOATS = 64
-"""Float constants up to this number of elements take part in shape arithmetic (scales)."""
+"""The most elements of a float constant that is tracked for shape arithmetic (scales)."""
 
 
-class Again(Exception):  # noqa: N818 - control flow, no error
+class Again(Exception):  # noqa: N818 - control flow, not an error
     """The node must be visited again under these assumptions."""
 
     def __init__(self, assumptions: Assumptions) -> None:
@@ -44,13 +44,13 @@ class Again(Exception):  # noqa: N818 - control flow, no error
         self.assumptions = assumptions
 
 
-class Fork(Exception):  # noqa: N818 - control flow, no error
-    """A condition that the assumptions leave open: both outcomes are tried. Where it nearly always holds, the other
-    outcome is tried only below the limit of variants.
+class Fork(Exception):  # noqa: N818 - control flow, not an error
+    """A condition that the assumptions do not determine: both outcomes are explored. If one is expected, the other is
+    explored only below the limit of variants.
 
     Attributes:
-        kind, dim: dim == 0 ("zero") or dim >= 0 ("least"). expected: whether it nearly always holds.
-        reason, otherwise: what is assumed where it holds, and where it does not, in words.
+        kind, dim: dim == 0 ("zero") or dim >= 0 ("least"). expected: whether it is expected to hold.
+        reason, otherwise: the assumption if it holds, and if not, in words.
     """
 
     def __init__(self, kind: str, dim: Dim, about: str, why: str, *, why_not: str = "", expected: bool = False) -> None:
@@ -79,7 +79,7 @@ Demand: TypeAlias = Callable[[Assumptions, Again | Fork], Assumptions]
 
 class Trace:
     """The `Inference` that operators see. After `run`: the `facts`, `nodes`, `aliases` and `guards` of one variant, and
-    the `assumptions` as they are by then.
+    the `assumptions` as extended.
 
     A node whose shape needs the elements of a small integer value that this segment computes from data is `deferred`,
     with all that depends on it: it belongs to a later segment, which begins when the elements are known. So is a Loop.
@@ -119,7 +119,7 @@ class Trace:
             self.facts[value] = self._settled(value, self._rewritten(fact))
         self._walk(nodes)
 
-    # ------------------------------------------------------------------------------------------- what operators ask
+    # ------------------------------------------------------------------------------------------- queries of operators
 
     def fact(self, value: ir.Value | None) -> Fact:
         """The fact of a value; ModelError when an optional input is absent that the operator needs."""
@@ -130,7 +130,7 @@ class Trace:
             value = self.resolved(value)
         found = self.facts.get(value)
         if found is None:
-            raise ModelError(f"value {value.name!r} is used before anything defines it")
+            raise ModelError(f"value {value.name!r} is used before it is defined")
         if value in self._stale:
             self._stale.discard(value)
             found = self.facts[value] = self._with_numbers(value, self._rewritten(found), self._rewritten_floats(value))
@@ -222,20 +222,20 @@ class Trace:
         return [self.fact(value) for value in graph.outputs]
 
     def _refuse_to_wait(self, waiting: int, refusals: int) -> NoReturn:
-        """Raises because a node of a body is deferred: the node that has the body must be deferred as a whole."""
+        """Raises because a node of a body is deferred: the node that owns the body must be deferred as a whole."""
         late, self.deferred = self.deferred[waiting:], self.deferred[:waiting]
         self._late.difference_update(value for node in late for value in node.outputs)
         if len(self.refused) > refusals:
             raise self.refused.pop()
         raise UnsupportedError(f"{describe(late[0])}: it is not supported in a body that is run step by step")
 
-    # -------------------------------------------------------------------------------------------------------- the walk
+    # -------------------------------------------------------------------------------------------------------- traversal
 
     def _walk(self, nodes: Iterable[ir.Node]) -> None:
         for node in nodes:
             outside, self.current = self.current, node
             self._settle(node)
-            # After a failure `current` stays at the node that failed: the driver asks what it depends on.
+            # After a failure `current` remains the failed node: the driver inspects its dependencies.
             self.current = outside
 
     def _settle(self, node: ir.Node) -> None:
@@ -248,7 +248,7 @@ class Trace:
             try:
                 self._visit(node)
             except (Again, Fork) as demand:
-                # What its bodies added is visited again.
+                # Nodes of its bodies are visited again.
                 del self.nodes[visited:], self.deferred[deferred:]
                 self._assume(demand)
             except NeedsSegment:
@@ -279,7 +279,7 @@ class Trace:
         self._stale.update(self.facts)
 
     def _settled(self, value: ir.Value, fact: Fact) -> Fact:
-        """The fact of a value with tracked elements, booleans replaced by the values that this variant assumes."""
+        """The fact of a value with tracked elements, with booleans replaced by the values assumed in this variant."""
         if fact.dtype is not DType.BOOL or fact.elements is None:
             return fact
         title = f"value {value.name!r}"
@@ -297,7 +297,7 @@ class Trace:
             self._assume(Fork("zero", dim, title, "it is false", why_not="it is true"))
         return element
 
-    # ------------------------------------------------------------------------------------------------- what is deferred
+    # ------------------------------------------------------------------------------------------------- deferral
 
     def _defer(self, node: ir.Node) -> None:
         self.deferred.append(node)
@@ -307,7 +307,7 @@ class Trace:
         """Whether a node that failed lacks the elements of small integer values that this segment computes."""
         unknown = self.unknown_elements(node, error)
         if unknown.given or not unknown.roots:
-            return False  # starting over with the elements of what was there before comes first
+            return False  # tracking elements of existing values comes first
         self.replayed |= unknown.links
         return True
 
@@ -351,13 +351,13 @@ class Trace:
         return [parent for parent in parents if is_unknown(self.facts[parent])]
 
     def resolved(self, value: ir.Value) -> ir.Value:
-        """The value itself, or what it is another name of."""
+        """The value itself, or the value of which it is an alias."""
         return resolved(self.aliases, value)
 
     def _visit(self, node: ir.Node) -> None:
         for value in node.inputs:
             if value is not None and value.name != "" and self.resolved(value) not in self.facts:
-                raise ModelError(f"{describe(node)}: input {value.name!r} is defined by nothing")
+                raise ModelError(f"{describe(node)}: input {value.name!r} is not defined")
         inputs = [None if value is None else self.resolved(value) for value in node.inputs]
         check_types(node, [None if v is None or v not in self.facts else self.facts[v].dtype for v in inputs])
         try:
@@ -368,10 +368,10 @@ class Trace:
             raise
         except (ArithmeticError, IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise ModelError(
-                f"{describe(node)}: its inputs or attributes do not fit together ({type(error).__name__}: {error})"
+                f"{describe(node)}: its inputs or attributes do not match ({type(error).__name__}: {error})"
             ) from error
         if any(output in self.aliases for output in node.outputs):
-            return  # an If, whose body stands in its place
+            return  # an If, replaced by its body
         present = [(value, fact) for value, fact in zip(node.outputs, facts, strict=False)]
         for value in node.outputs[len(facts) :]:
             if value.is_read:

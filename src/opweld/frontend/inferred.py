@@ -1,4 +1,4 @@
-"""What ONNX's own inference says of the outputs of a model, asked in a process of its own; see `output_shapes.py`."""
+"""The shapes of outputs by ONNX's own inference, run in a process of its own; see `output_shapes.py`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from opweld.frontend.output_shapes import Library
 from opweld.frontend.program import Shape
 
 _UNNAMED = "unk__"
-"""How the names begin that the library gives to dims without one."""
+"""The prefix of names that the library generates for unnamed dims."""
 
 
 def library_of(model: onnx.ModelProto) -> Library:
-    """How to ask about `model`, which is read when it is asked."""
+    """The query for `model`, which is read when it is called."""
     return partial(_infer, model)
 
 
 def _infer(model: onnx.ModelProto) -> Mapping[str, Shape | None]:
     try:
         inferred = isolated.infer_shapes(Stripped(model).proto)
-    except isolated.LibraryError:  # it knows less operators than there are
+    except isolated.LibraryError:  # it does not know all operators
         return {}
     return {value.name: _shape(value) for value in inferred.graph.output}
 

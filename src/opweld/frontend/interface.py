@@ -1,5 +1,5 @@
-"""What a segment finds when it begins, as inference sees it: a symbol for each dynamic dim, and for each element of a
-small integer value that decides a shape."""
+"""The values that exist when a segment begins, with a symbol for each dynamic dim and for each element of a small
+integer value that determines a shape."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from opweld.tensor.program import SymbolSource
 
 @dataclass(frozen=True)
 class Interface:
-    """Facts of values that are there when a segment begins, and where each symbol comes from: (value name, position,
-    whether it is an element)."""
+    """Facts of values that exist when a segment begins, and the source of each symbol: (value name, position, whether
+    it is an element)."""
 
     facts: dict[ir.Value, Fact] = field(default_factory=dict[ir.Value, Fact])
     origins: dict[Symbol, tuple[str, int, bool]] = field(default_factory=dict[Symbol, tuple[str, int, bool]])
     names: dict[str, tuple[str, int, bool]] = field(default_factory=dict[str, tuple[str, int, bool]])
 
     def sources(self, assumptions: Assumptions, used: Set[Symbol], given: Set[str]) -> tuple[SymbolSource, ...]:
-        """Where symbols get their values when a shape is bound: all dims of the given values, and what else is used."""
+        """The sources of symbols when a shape is bound: all dims of the given values, and other used symbols."""
         sources: list[SymbolSource] = []
         replaced = assumptions.symbols
         for symbol, (name, position, by_value) in self.origins.items():
@@ -66,7 +66,7 @@ class Interface:
         return found
 
     def fresh(self, label: str, origin: tuple[str, int, bool]) -> str:
-        """The name of the symbol that comes from there: of letters, digits and underscores, and no other symbol's."""
+        """A unique name, of letters, digits and underscores, for the symbol of a source."""
         plain = plain_name(label)
         name, number = plain, 2
         while self.names.setdefault(name, origin) != origin:
@@ -119,7 +119,7 @@ def interface_of(graph: ir.Graph, dims: Mapping[str, int], states: Collection[st
 
 
 def kept_dims(graph: ir.Graph, states: Collection[str]) -> frozenset[str]:
-    """The names of dims that only states have: how much they hold, which may be nothing yet."""
+    """The names of dims that only states have: their lengths, which may be zero."""
     named: dict[bool, set[str]] = {True: set(), False: set()}
     for value in graph.inputs:
         for dim in value.shape or ():
@@ -130,13 +130,13 @@ def kept_dims(graph: ir.Graph, states: Collection[str]) -> frozenset[str]:
 
 
 def name_of(declared: int | str) -> str | None:
-    """The name of a dim that varies; None where it has none."""
+    """The name of a dynamic dim; None without one."""
     label = "" if isinstance(declared, int) else declared.strip()
     return None if label in ANONYMOUS else label
 
 
 def check_interface(graph: ir.Graph) -> None:
-    """Refuses inputs that cannot be fed."""
+    """Rejects inputs without a declared rank."""
     for value in graph.inputs:
         if value.shape is None:
             raise ModelError(f"input {value.name!r} has no declared rank. Declare its dims before export.")

@@ -1,8 +1,7 @@
 """onnx's C++ library, called in a process of its own.
 
-It aborts on models that its authors did not think of (an assertion of the C++ library behind a declared size, a stack
-that ends), and it may take any time and memory. A model is untrusted data, so none of this may reach the
-process that compiles it. A call takes 30 ms.
+It may abort on malformed models (an assertion on a declared size, a stack overflow), and may take unlimited time and
+memory. A model is untrusted data, so none of this may affect the process that compiles it. A call takes 30 ms.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from opweld.errors import ToolchainError
 from opweld.shortage import check_shortage
 
 MAX_SECONDS = 60
-"""Processor time of a call."""
+"""The limit of processor time of a call, in seconds."""
 
 MAX_BYTES = 4 << 30
-"""Address space of a call, but for what the model itself takes."""
+"""The limit of address space of a call in bytes, in addition to the model's size."""
 
 _COPIES = 16
-"""How many times a model may be held in memory while it is worked on."""
+"""How many copies of a model may be in memory during a call."""
 
 _SCRIPT = Path(__file__).with_name("onnx_process.py")
 
@@ -40,7 +39,7 @@ _Message = TypeVar("_Message", onnx.ModelProto, onnx.FunctionProto)
 
 
 class LibraryError(Exception):
-    """onnx refused the model, crashed on it, or took too long. `str` is one line that says so."""
+    """onnx refused the model, crashed on it, or took too long. `str` is a line of explanation."""
 
 
 def convert_version(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -54,16 +53,16 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def inline_local_functions(model: onnx.ModelProto, convert: bool) -> onnx.ModelProto:
-    """`onnx.inliner.inline_local_functions`, with conversion to the opset of the model, for which the library must know
-    the types of all values, or without. Raises LibraryError."""
+    """`onnx.inliner.inline_local_functions`, with or without conversion to the opset of the model, for which the
+    library needs the types of all values. Raises LibraryError."""
     return _call("inliner.inline_local_functions", model, convert)
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A question: what an operator, by name, version and domain, means for a node whose inputs have these types.
+    """A request for the definition of an operator, by name, version and domain, for a node with these input types.
 
-    `place` is for whoever asks."""
+    `place` is for the caller."""
 
     place: int
     operator: str
@@ -103,7 +102,7 @@ def _parsed(message: _Message, data: bytes) -> _Message:
     try:
         message.ParseFromString(data)
     except (DecodeError, RuntimeError) as error:
-        raise LibraryError("onnx answered with what is no model") from error
+        raise LibraryError("onnx returned an invalid model") from error
     return message
 
 
@@ -115,7 +114,7 @@ def _ask(function: str, data: bytes, *arguments: Any) -> bytes:
         "seconds": MAX_SECONDS,
         "bytes": MAX_BYTES + _COPIES * len(data),
     }
-    # Neither the user's startup files nor the packages of this process: nothing but the library is needed.
+    # Without the user's startup files and the packages of this process: only the library is needed.
     python = spawn.get_executable()
     command = [python, "-I", "-S", str(_SCRIPT), json.dumps(task)]
     try:
@@ -133,7 +132,7 @@ def _ask(function: str, data: bytes, *arguments: Any) -> bytes:
 
 def _crash(done: subprocess.CompletedProcess[bytes]) -> str:
     if done.returncode == -signal.SIGXCPU:
-        return f"onnx found no end within {MAX_SECONDS} s"
+        return f"onnx did not finish within {MAX_SECONDS} s"
     ended = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit status {done.returncode}"
     return f"onnx crashed on it ({ended}: {_line(done.stderr, last=True)})"
 

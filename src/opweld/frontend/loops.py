@@ -1,11 +1,11 @@
-"""A Loop as nodes: what comes before its first iteration, what one iteration computes, and what it carries on.
+"""A Loop as nodes: the nodes before its first iteration, those of an iteration, and loop-carried values.
 
-The body becomes a segment of its own, entered again and again while a value says so:
+The body becomes a segment of its own, entered repeatedly while a condition holds:
 
     before     iteration = 0;  go = condition and 0 < trip count;  states = initial values
     segment    if go:   the body;  next = iteration + 1;  again = condition of the body and next < trip count;
-                        iteration, go, states = next, again, what the body made of them;  back to the segment
-               else:    what comes after the loop
+                        iteration, go, states = next, again, results of the body;  back to the segment
+               else:    the nodes after the loop
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class LoopParts:
 
     Attributes:
         before, after: nodes that come before the first iteration, and after the body in each of them.
-        go, first_go, next_go: whether there is another iteration: as carried, at first, after the body.
-        carried: (as carried, at first, after the body) of the iteration's number and of the states.
-        stacked: (output of the loop, what each iteration adds to it).
+        go, first_go, next_go: the condition of another iteration: loop-carried, initial, and after the body.
+        carried: (loop-carried, initial, after the body) of the iteration's number and of the states.
+        stacked: (output of the loop, what each iteration appends to it).
         constants: facts of the constants that the nodes need.
     """
 
@@ -49,17 +49,17 @@ class LoopParts:
 
     @property
     def moves(self) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
-        """(as carried, at first, after the body) of everything that is carried."""
+        """(loop-carried, initial, after the body) of all loop-carried values."""
         yield self.go, self.first_go, self.next_go
         yield from self.carried
 
     @property
     def initial(self) -> tuple[tuple[ir.Value, ir.Value], ...]:
-        """(as carried, at first) of everything that is carried."""
+        """(loop-carried, initial) of all loop-carried values."""
         return tuple((name, first) for name, first, _ in self.moves)
 
     def beginning(self, go: ir.Value, values: Iterable[ir.Value]) -> LoopParts:
-        """The same with other values at first: of `go`, and of what is carried."""
+        """The same with other initial values of `go` and of loop-carried values."""
         carried = zip(self.carried, values, strict=True)
         return replace(
             self, first_go=go, carried=tuple((name, begins, following) for (name, _, following), begins in carried)
@@ -67,14 +67,14 @@ class LoopParts:
 
     @property
     def results(self) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """(output of the loop, state that it is in the end)."""
+        """(output of the loop, final state)."""
         states = self.carried[1:]
         yield from zip(self.node.outputs[: len(states)], (state for state, _, _ in states), strict=True)
 
 
 def loop_parts(node: ir.Node, name: Callable[[str], str], copy: ir.Graph | None = None) -> LoopParts:
-    """The parts of a Loop; `name` makes a name that no value has, `copy` is one of its body to take instead. Raises
-    ModelError when its body does not fit."""
+    """The parts of a Loop; `name` creates unique names, `copy` replaces its body. Raises ModelError when its body does
+    not match."""
     body: ir.Graph = required_attribute(node, "body") if copy is None else copy
     trips, condition = given(node, 0), given(node, 1)
     initial = [value for value in node.inputs[2:] if value is not None]
@@ -92,7 +92,7 @@ def loop_parts(node: ir.Node, name: Callable[[str], str], copy: ir.Graph | None 
     first_go = before.whether(zero, trips, condition)
     next_iteration = after.emit("Add", iteration, one)
     next_go = after.whether(next_iteration, trips, body.outputs[0])
-    # Inside the body the condition holds: it would not be there otherwise.
+    # Inside the body the condition holds.
     made.known(inner, np.array(True))
     states = zip(body.inputs[2:], initial, body.outputs[1:], strict=False)
     return LoopParts(
@@ -131,7 +131,7 @@ class _Maker:
 
 
 class _Nodes:
-    """Nodes under construction, one after the other."""
+    """A sequence of nodes under construction."""
 
     def __init__(self, maker: _Maker, name: str) -> None:
         self._maker, self._name = maker, name
@@ -143,7 +143,7 @@ class _Nodes:
         return self.made[-1].outputs[0]
 
     def whether(self, iteration: ir.Value, trips: ir.Value | None, condition: ir.Value | None) -> ir.Value:
-        """Whether there is an iteration of this number, as a value without axes."""
+        """Whether there is an iteration of this number, as a scalar."""
         scalar = self._maker.constant("no axes", np.array([], np.int64))
         parts = [] if condition is None else [self.emit("Reshape", condition, scalar)]
         if trips is not None:

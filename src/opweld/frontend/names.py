@@ -1,4 +1,4 @@
-"""Names of values that are one of a kind in a whole model: bodies of control flow may use a name again."""
+"""Names of values that are unique in a model: bodies of control flow may reuse names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from opweld import ir
 
 
 class Names:
-    """Gives every value of a graph and of the bodies in it a name of its own; those of the graph keep theirs."""
+    """Makes names of values unique in a graph and its bodies; those of the graph itself are kept."""
 
     def __init__(self, graph: ir.Graph) -> None:
         own = [*graph.inputs, *graph.stored, *(value for node in graph for value in node.outputs)]
@@ -15,7 +15,7 @@ class Names:
             self._rename(body)
 
     def copied(self, body: ir.Graph) -> ir.Graph:
-        """A copy of a body, whose values have names of their own."""
+        """A copy of a body with unique names."""
         made = body.copied()
         for graph in (made, *made.subgraphs):
             self._rename(graph)
@@ -28,7 +28,7 @@ class Names:
                 value.name = self.fresh(value.name)
 
     def fresh(self, name: str) -> str:
-        """The name, or one like it that nothing has."""
+        """The name, or a similar unused one."""
         found, number = name, 2
         while found in self._taken:
             found, number = f"{name}/{number}", number + 1

@@ -1,6 +1,6 @@
-"""Nodes of a model that is being loaded, or rewritten: their attributes, what they read.
+"""Nodes of a model that is being loaded, or rewritten: their attributes and operands.
 
-What is loaded becomes the graph of `opweld.ir`, whose nodes `ops/` asks the same."""
+What is loaded becomes the graph of `opweld.ir`, whose nodes `ops/` accesses in the same way."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
 
 
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node reads, and what its bodies read of what is outside of them."""
+    """The operands of a node, and the values that its bodies capture."""
     yield from (value for value in node.inputs if value is not None)
     for body in bodies(node):
         yield from _captured(body)

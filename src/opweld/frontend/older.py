@@ -1,6 +1,6 @@
-"""What operators of older opsets meant that onnx's converter does not keep: other defaults, and axes that are one.
+"""Semantics of older opsets that onnx's converter loses: other defaults, and operators over several axes.
 
-Softmax and LogSoftmax, which were along all axes from one on as Hardmax was, it rewrites itself.
+Softmax and LogSoftmax, which were over all axes from one on as Hardmax was, are rewritten by the converter.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from opweld.frontend.order import bodies_of
 from opweld.frontend.replaced import replace_nodes
 
 LARGEST = 3.4028234663852886e38
-"""Of float32: a Clip that says nothing makes it of infinity before opset 11, and leaves infinity as it is since."""
+"""The greatest float32: a Clip without bounds clamps infinity to it before opset 11, and not since."""
 
 DEFAULTS: Mapping[str, tuple[int, Mapping[str, float]]] = {
     "Clip": (11, {"min": -LARGEST, "max": LARGEST}),
     "Selu": (6, {"alpha": 1.6732, "gamma": 1.0507}),
 }
-"""By operator, the opset that changed its defaults, and what they were before. `tests/unit/frontend/test_older.py`
-holds this, and what is left to the converter, to the schemas of all opsets."""
+"""For each operator, the opset that changed its defaults, and the old defaults. `tests/unit/frontend/test_older.py`
+compares this, and what is left to the converter, with the schemas of all opsets."""
 
 ONE_AXIS = 13
-"""The opset since which Hardmax is along one axis; before, it is along all from one on."""
+"""The opset since which Hardmax is along one axis; before, it is over all axes from one on."""
 
 
 BOUNDS_ARE_INPUTS = 11
@@ -32,7 +32,7 @@ BOUNDS_ARE_INPUTS = 11
 
 
 def state_defaults(graph: onnx.GraphProto, opset: int) -> None:
-    """Gives nodes of an older opset the attributes that they leave to its defaults, in place."""
+    """Gives nodes of an older opset that opset's defaults as explicit attributes, in place."""
     for node in graph.node:
         until, defaults = DEFAULTS.get(node.op_type, (0, {}))
         if opset < until and node.domain in ("", "ai.onnx"):
@@ -43,7 +43,7 @@ def state_defaults(graph: onnx.GraphProto, opset: int) -> None:
 
 
 def along_one_axis(graph: onnx.GraphProto) -> None:
-    """Writes each Hardmax of a graph of an opset before `ONE_AXIS`, converted but for that, as it is now, in place."""
+    """Rewrites each Hardmax of a graph from an opset before `ONE_AXIS`, converted otherwise, in place."""
     replace_nodes(graph, "Hardmax", _along_one_axis)
 
 
@@ -62,7 +62,7 @@ def _cast_bounds(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
 
 
 def _along_one_axis(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """Hardmax of rows that are all axes from one on, laid out as the data again."""
+    """Hardmax of the data reshaped to rows, and a reshape back."""
     (x,), (y,) = node.input, node.output
     axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
     shape, rows, largest = (f"{y}/{part}" for part in ("shape", "rows", "largest"))

@@ -1,4 +1,4 @@
-"""ONNX files in: read, distrusted, brought to one opset, functions inlined, constants as initializers."""
+"""Loads ONNX files: validated, converted to one opset, functions inlined, constants as initializers."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _NODE_NAME_LIMIT = 200
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """A valid model at opset `OPSET`, ready for inference, and what is told of its file.
+    """A valid model at opset `OPSET`, ready for inference, and information about its file.
 
     Attributes:
-        model: the graph, functions inlined. opset: the one that the file has. metadata: what it says about itself.
-        structure: how callers see inputs and outputs, where some are no tensors of numbers; else None.
+        model: the graph, functions inlined. opset: of the file. metadata: its producer, version and texts.
+        structure: how callers see inputs and outputs, if some are not numeric tensors; else None.
         nodes: those of the file. parameters: elements and bytes of its parameters by name; see `recorded.py`.
-        library: asks ONNX's own inference for the shapes of the outputs; see `output_shapes.py`.
-        external: the files beside that of the model which hold its weights, by relative name.
+        library: returns ONNX's own inference of the shapes of the outputs; see `output_shapes.py`.
+        external: the external data files, by relative name.
     """
 
     model: ir.Model
@@ -62,24 +62,24 @@ class Loaded:
 
 
 def load(model: str | Path | bytes | onnx.ModelProto, specialisation: Specialisation | None = None) -> ir.Model:
-    """The graph alone of what `load_file` gives."""
+    """Only the graph of `load_file`."""
     return load_file(model, specialisation).model
 
 
 def load_file(model: str | Path | bytes | onnx.ModelProto, specialisation: Specialisation | None = None) -> Loaded:
     """A valid model at opset `OPSET`, ready for inference.
 
-    `model` is a path, the bytes of a file, or a ModelProto (left untouched). Weights stay where they are: in the parsed
-    file, or in external files by reference. Initializers that are graph inputs too become constants. Names of inputs
-    and outputs, their declared dims, and the producer are kept; names of nodes are made unique. `specialisation` says
-    what must be known of inputs that are no tensors. Raises ModelError for whatever is malformed or unsafe,
+    `model` is a path, the bytes of a file, or a ModelProto (left untouched). Weights are not copied: they remain in the
+    parsed file, or in external files by reference. Initializers that are graph inputs too become constants. Names of
+    inputs and outputs, their declared dims, and the producer are kept; names of nodes are made unique. `specialisation`
+    defines what must be known about inputs that are not tensors. Raises ModelError for whatever is malformed or unsafe,
     UnspecifiedError when more must be known, UnsupportedError for what is valid but not supported.
     """
     return load_read(*read_model(model), specialisation)
 
 
 def load_read(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisation | None = None) -> Loaded:
-    """The same for a model that `read_model` has read, which is left untouched."""
+    """The same for a model from `read_model`, which is not modified."""
     try:
         return _load(proto, path, specialisation or Specialisation())
     except UnicodeDecodeError as error:
@@ -87,7 +87,7 @@ def load_read(proto: onnx.ModelProto, path: Path | None, specialisation: Special
 
 
 def declaration_of(model: str | Path | bytes | onnx.ModelProto) -> tuple[Structure, ModelMetadata]:
-    """The inputs and outputs of a model as it declares them, and what it says about itself. Stored tensors are no
+    """The inputs and outputs of a model as it declares them, and its metadata. Stored tensors are not
     inputs."""
     proto, _ = read_model(model)
     graph = proto.graph
@@ -114,7 +114,7 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
     opset = check_header(proto)
     check_tensors(proto, path)
     if has_texts(proto.graph):
-        proto = copy.deepcopy(proto)  # they become numbers in place
+        proto = copy.deepcopy(proto)  # strings are replaced by numbers in place
     numbered = number_texts(proto.graph)
     stripped = Stripped(proto)
     check_text(stripped.proto)
@@ -152,11 +152,11 @@ def _load(proto: onnx.ModelProto, path: Path | None, specialisation: Specialisat
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the shapes that onnx infers: how many pieces there are depends on the size that is split."""
+    """The model with the shapes that onnx infers: the number of pieces of a Split depends on the size."""
     try:
         return isolated.infer_shapes(model)
     except isolated.LibraryError:
-        return model  # what is not known is told where it is needed
+        return model  # missing shapes are reported where they are needed
 
 
 def _as_texts(arguments: tuple[Argument, ...], numbered: Numbered) -> tuple[Argument, ...]:
@@ -169,7 +169,7 @@ def _as_texts(arguments: tuple[Argument, ...], numbered: Numbered) -> tuple[Argu
 
 
 def read_model(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
-    """The model, parsed and not yet checked, and where it lies. Raises ModelError when it cannot be read."""
+    """The model, parsed and not yet checked, and its path. Raises ModelError when it cannot be read."""
     if isinstance(model, onnx.ModelProto):
         return model, None
     path = None if isinstance(model, bytes) else Path(model)
@@ -183,10 +183,10 @@ def read_model(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelP
         proto.ParseFromString(data)
     except (DecodeError, RuntimeError) as error:
         what = of_file(data) or "truncated or of another format"
-        raise DamagedModelError(f"{title} is no ONNX model: it is {what}") from error
-    what = None if proto.HasField("graph") else of_file(data)  # much of what is no model parses as one
+        raise DamagedModelError(f"{title} is not an ONNX model: it is {what}") from error
+    what = None if proto.HasField("graph") else of_file(data)  # protobuf parses many other formats
     if what is not None:
-        raise DamagedModelError(f"{title} is no ONNX model: it is {what}")
+        raise DamagedModelError(f"{title} is not an ONNX model: it is {what}")
     return proto, path
 
 
@@ -227,13 +227,13 @@ def _check_type(kind: onnx.TypeProto, title: str) -> None:
 def _finish(
     proto: onnx.ModelProto, stripped: Stripped, path: Path | None, structure: Structure
 ) -> tuple[ir.Model, Structure | None]:
-    """The model, and how callers see its inputs and outputs, where some are no tensors of numbers."""
+    """The model, and how callers see its inputs and outputs, if some are not numeric tensors."""
     proto.ir_version = IR_VERSION
     try:
         model = ir.from_proto(proto)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         cause: BaseException = error
-        while cause.__cause__ is not None:  # the outermost says which graph, the innermost what
+        while cause.__cause__ is not None:  # the outermost names the graph, the innermost the error
             cause = cause.__cause__
         raise ModelError(f"the graph is malformed: {str(cause)[:300]}") from error
     assert isinstance(model, ir.Model)
@@ -272,7 +272,7 @@ def _weight(tensor: onnx.TensorProto, path: Path | None) -> ir.TensorProtocol:
             array = np.memmap(extent.path, array.dtype, "r", extent.offset, shape)
         return ir.Tensor(array, dtype)
 
-    # Not ir.ExternalTensor, which refuses files with several hard links, as installers make them.
+    # Not ir.ExternalTensor, which refuses files with several hard links, as installers create them.
     return ir.LazyTensor(read, dtype, ir.Shape(shape), name=tensor.name)
 
 

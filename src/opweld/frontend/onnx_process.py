@@ -20,7 +20,7 @@ LIBRARY = "onnx.onnx_cpp2py_export"
 def main() -> None:
     """Arguments: one JSON object. The model comes from standard input; the answer, a byte of status and what the
     function returned or why it did not, goes to standard output."""
-    # What the library prints must not be taken for an answer.
+    # Output of the library must not be taken for the result.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     task = json.loads(sys.argv[1])
@@ -29,17 +29,17 @@ def main() -> None:
     _limit(resource.RLIMIT_CORE, 0)
     try:
         answer = b"\0" + _answer(_library(task["path"]), task["function"], sys.stdin.buffer.read(), task["arguments"])
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent tells
+    except Exception as error:  # noqa: BLE001 - the parent reports it
         answer = b"\1" + (str(error) or type(error).__name__).encode(errors="replace")
     answers.write(answer)
     answers.close()
 
 
 def _limit(kind: int, limit: int) -> None:
-    """Lowers a limit of the process; one that is lower already stays."""
+    """Lowers a limit of the process; a lower one is kept."""
     hard = resource.getrlimit(kind)[1]
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-    # Beyond the soft limit of processor time a signal says why; at the hard one none does.
+    # Beyond the soft limit of processor time a signal tells the cause; at the hard one none does.
     resource.setrlimit(kind, (limit, hard))
 
 

@@ -1,4 +1,4 @@
-"""One opset for every model: onnx's own converter, run on a copy of the model without its weights."""
+"""Conversion to one opset by onnx's own converter, run on a copy of the model without its weights."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from opweld.ops.registry import OPSET
 from opweld.ops.resample import ROUNDING_OF_10
 
 INLINE_BYTES = 512
-"""Tensors up to this size stay in the copy: the converter reads small ones, such as axes and scales."""
+"""The size in bytes up to which tensors stay in the copy: the converter reads small ones, such as axes and scales."""
 
 MAX_CALL_DEPTH = 100
-"""Functions may call each other so deep; onnx's inliner goes no further."""
+"""The deepest nesting of function calls; the limit of onnx's inliner."""
 
 MAX_INLINED_NODES = 1 << 18
-"""Nodes of a model whose functions are in place of their calls. A file of a few lines may stand for any number."""
+"""The most nodes of a model after inlining; a small file may expand to any number."""
 
 MARK = "#"
 """Location of a removed tensor in the copy: the mark and its number. `check_external` never sees it."""
@@ -44,9 +44,9 @@ class Stripped:
         for field, value in model.ListFields():
             if field.name not in ("graph", "functions", "training_info"):
                 _copy_field(self.proto, field.name, value)
-        # Before IR 4 the converter finds no initializer that is not an input too.
+        # Before IR 4 the converter ignores initializers that are not inputs.
         self.proto.ir_version = max(self.proto.ir_version, 4)
-        # Once and by one name: the converter changes one entry.
+        # One entry, under one name, since the converter changes only one.
         opsets = {"": OPSET} | {"" if o.domain == "ai.onnx" else o.domain: o.version for o in self.proto.opset_import}
         del self.proto.opset_import[:]
         for domain, version in opsets.items():
@@ -66,7 +66,7 @@ class Stripped:
             elif field.name == "initializer":
                 for tensor in source.initializer:
                     self._tensor(tensor, target.initializer.add())
-            elif field.name != "value_info":  # stale after conversion, and inferred anew in any case
+            elif field.name != "value_info":  # stale after conversion, and inferred again
                 _copy_field(target, field.name, value)
         for value in (*target.input, *target.output):
             _forget_negative_dims(value)
@@ -94,7 +94,7 @@ class Stripped:
                 _copy_field(target, field.name, value)
 
     def _tensor(self, source: TensorProto, target: TensorProto) -> None:
-        # Asking for the size of a message costs as much as writing it.
+        # Computing the size of a message costs as much as writing it.
         few = math.prod(source.dims) <= 2 * INLINE_BYTES
         small = few and source.ByteSize() <= INLINE_BYTES + len(source.name)
         if source.data_location != TensorProto.EXTERNAL and small:
@@ -126,7 +126,8 @@ class Stripped:
 
 
 def _forget_negative_dims(value: onnx.ValueInfoProto) -> None:
-    """A negative dim is an unknown one, as exporters write it; onnx's inference takes it for a size, and aborts."""
+    """A negative dim is an unknown one, as written by some exporters; onnx's inference takes it for a size, and
+    aborts."""
     for dim in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
         if dim.HasField("dim_value") and dim.dim_value < 0:
             dim.ClearField("dim_value")
@@ -144,8 +145,8 @@ def _copy_field(target: Any, name: str, value: Any) -> None:
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with calls of its own functions replaced by their bodies.
 
-    Raises ModelError when they call themselves, UnsupportedError when they call each other too deep or make a model of
-    too many nodes."""
+    Raises ModelError when they call themselves, UnsupportedError when calls are nested too deeply or expand to a model
+    of too many nodes."""
     if not model.functions:
         return model
     _check_calls(model)
@@ -177,7 +178,7 @@ def _check_calls(model: onnx.ModelProto) -> None:
         depth[key] = 1 + max((depth[called] for called in calls[key] if called in depth), default=0)
         if depth[key] > MAX_CALL_DEPTH:
             raise UnsupportedError(
-                f"function {key[1][:200]!r} calls others more than {MAX_CALL_DEPTH} deep. Inline them before export."
+                f"function {key[1][:200]!r} calls others deeper than {MAX_CALL_DEPTH}. Inline them before export."
             )
     total = _inlined(Counter(_calls(model.graph.node)), nodes)
     if total > MAX_INLINED_NODES:
@@ -187,7 +188,7 @@ def _check_calls(model: onnx.ModelProto) -> None:
 
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[_FunctionId]:
-    """What each node would call if it called a function, nodes of bodies included."""
+    """The callee of each node, if it were a call, including nodes of bodies."""
     for node in nodes:
         yield node.domain, node.op_type, node.overload
         for body in bodies_of(node):
@@ -199,7 +200,7 @@ def _inlined(calls: Counter[_FunctionId], nodes: dict[_FunctionId, int]) -> int:
 
 
 def operators_of(graph: onnx.GraphProto | onnx.FunctionProto) -> set[str]:
-    """The names of the operators of a graph, bodies included."""
+    """The names of the operators of a graph, including bodies."""
     found = {node.op_type for node in graph.node}
     return found.union(*(operators_of(body) for node in graph.node for body in bodies_of(node)))
 
@@ -240,7 +241,7 @@ def convert(model: onnx.ModelProto, opset: int, target: int = OPSET) -> onnx.Mod
 
 
 def at_opset(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
-    """A copy of the model at a newer opset, of its weights what they were: onnx's converter sees none of them, so that
+    """A copy of the model at a newer opset, with its weights unchanged: onnx's converter sees none of them, so that
     there is no limit of 2 GB. Raises UnsupportedError where onnx cannot convert it."""
     stripped = Stripped(model)
     made = convert(stripped.proto, opset_of(model), target)
@@ -250,7 +251,7 @@ def at_opset(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
 
 
 def restore_declared(converted: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """What conversion loses or adds to: the interface as declared, and what the model says about itself."""
+    """Restores what conversion loses or adds to: the declared interface and the metadata."""
     for name in ("producer_name", "producer_version", "domain", "doc_string", "model_version"):
         if original.HasField(name):
             setattr(converted, name, getattr(original, name))
@@ -274,8 +275,8 @@ def restore_declared(converted: onnx.ModelProto, original: onnx.ModelProto) -> N
 
 
 def _state_coordinates(graph: onnx.GraphProto) -> None:
-    """Resize of opset 10, and Upsample before it, count places from the corner of an element, and round them as
-    `ROUNDING_OF_10` says. Later ones have other defaults, which onnx's converter leaves them."""
+    """Resize of opset 10, and Upsample before it, compute positions from the corner of an element, and round them as
+    `ROUNDING_OF_10` describes. Later versions have other defaults, which onnx's converter uses."""
     for node in graph.node:
         if node.op_type == "Resize" and node.domain in ("", "ai.onnx"):
             node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
@@ -285,8 +286,8 @@ def _state_coordinates(graph: onnx.GraphProto) -> None:
 
 
 def inlined_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The bodies of functions in place of their calls. They are converted only where that changes anything: the library
-    must know the types of all values for it. Raises isolated.LibraryError."""
+    """The model with calls replaced by the bodies of functions. They are converted only where that changes anything,
+    since the library needs the types of all values for it. Raises isolated.LibraryError."""
     opset = opset_of(model)
     changes = any(
         since(name, opset_of(function)) != since(name, opset)
@@ -307,7 +308,7 @@ def inlined_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _state_defaults(nodes: Iterable[onnx.NodeProto], defaults: Mapping[_FunctionId, list[onnx.AttributeProto]]) -> None:
-    """Gives calls the attributes that they leave to their function; onnx's inliner leaves them out of its nodes."""
+    """Adds default attributes of functions to their calls; onnx's inliner drops them."""
     for node in nodes:
         given = {attribute.name for attribute in node.attribute}
         called = defaults.get((node.domain, node.op_type, node.overload), ())
@@ -317,7 +318,7 @@ def _state_defaults(nodes: Iterable[onnx.NodeProto], defaults: Mapping[_Function
 
 
 def _drop_repeated(graph: onnx.GraphProto) -> None:
-    """Drops constants that onnx's inliner writes again before the body of each converted function that reads them."""
+    """Removes duplicates of constants that onnx's inliner writes before each converted function's body."""
     names: set[str] = set()
     repeated: list[int] = []
     for place, node in enumerate(graph.node):
@@ -329,12 +330,12 @@ def _drop_repeated(graph: onnx.GraphProto) -> None:
 
 
 def opset_of(owner: onnx.ModelProto | onnx.FunctionProto) -> int:
-    """The opset of the default domain that a model or function is written in, 0 where it says none."""
+    """The opset of the default domain that a model or function is written in, 0 if absent."""
     return next((entry.version for entry in owner.opset_import if entry.domain in ("", "ai.onnx")), 0)
 
 
 def since(name: str, opset: int) -> int:
-    """The opset that gave an operator the meaning that it has in `opset`."""
+    """The opset that defined an operator's version at `opset`."""
     try:
         schema: Any = onnx.defs.get_schema(name, opset, "")
     except onnx.defs.SchemaError:
@@ -343,12 +344,12 @@ def since(name: str, opset: int) -> int:
 
 
 def _check_older(model: onnx.ModelProto, opset: int, target: int) -> None:
-    """What newer opsets added are operators, attributes and element types, so a model that uses none of them means the
-    same at `target`; UnsupportedError for another one."""
+    """Checks that a model of a newer opset uses none of the operators, attributes and element types that were added, so
+    that its semantics are the same at `target`; UnsupportedError otherwise."""
     try:
         check_nodes(model.graph.node, target, {})
     except ModelError as error:
         raise UnsupportedError(
-            f"{error}: this model uses what opset {opset} added, which is not supported yet. "
+            f"{error}: the model uses features added in opset {opset}, which is not supported yet. "
             f"Export it with opset {target}."
         ) from error

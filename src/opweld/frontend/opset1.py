@@ -1,4 +1,4 @@
-"""Operators of opset 1 for which onnx's converter has no adapter, as the newest opset has them."""
+"""Operators of opset 1 for which onnx's converter has no adapter, in the newest form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST = ("GlobalLpPool", "LpPool", "Pad", "Split")
 """Their names. Nodes of these operators in opsets 2 to 6 are converted in the same way."""
 
 _INPUTS = {"Split": 2, "Tile": 3}
-"""By operator, the number of inputs that it has only in opset 1, where numbers have the data's type, float16 to
+"""For each operator, the number of inputs that only opset 1 has, where numbers have the data's type, float16 to
 float64: the sizes of the parts of Split; the number of copies and the axis of Tile."""
 
 
@@ -61,7 +61,7 @@ def newest_form(node: onnx.NodeProto, domain: str) -> Iterator[onnx.NodeProto]:
 
 
 def _copies(node: onnx.NodeProto, name: str, domain: str) -> Iterator[onnx.NodeProto]:
-    """The copies along each axis: those that are asked for along one, one along the others."""
+    """The copies along each axis: the given number along one, one along the others."""
     data, count, axis = node.input
 
     def made(op_type: str, *operands: str, part: str) -> onnx.NodeProto:

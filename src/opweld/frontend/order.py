@@ -11,10 +11,10 @@ from opweld.errors import ModelError, in_line
 
 
 def sort_nodes(graph: onnx.GraphProto, outer: Sequence[Set[str]] = ()) -> None:
-    """Sorts the nodes of a graph and its bodies in place so that each comes after what it reads; stable.
+    """Sorts the nodes of a graph and its bodies in place in topological order; stable.
 
-    `outer` are the names that the graphs around it define, one set for each.
-    Raises ModelError for a value defined twice, a value that nothing defines, and a cycle.
+    `outer` are the names that the graphs around it define, one set for each. Raises ModelError for a value defined
+    twice, an undefined value, and a cycle.
     """
     given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     maker: dict[str, int] = {}
@@ -32,7 +32,7 @@ def sort_nodes(graph: onnx.GraphProto, outer: Sequence[Set[str]] = ()) -> None:
         graph.node.extend(copies)
     for value in graph.output:
         if value.name not in maker and not _is_in(value.name, (given, *outer)):
-            raise ModelError(f"output {value.name[:200]!r} of the graph is defined by nothing")
+            raise ModelError(f"output {value.name[:200]!r} of the graph is not defined")
     visible = (maker.keys(), given, *outer)
     for node in graph.node:
         for body in bodies_of(node):
@@ -40,7 +40,7 @@ def sort_nodes(graph: onnx.GraphProto, outer: Sequence[Set[str]] = ()) -> None:
 
 
 def title_of(node: onnx.NodeProto) -> str:
-    """The node as error messages name it."""
+    """The node for error messages."""
     return f"node {node.name[:200]!r} ({in_line(node.op_type[:100])})"
 
 
@@ -62,7 +62,7 @@ def _needs(node: onnx.NodeProto, maker: dict[str, int], given: Sequence[Set[str]
         if name in maker:
             needs.add(maker[name])
         elif not _is_in(name, given):
-            raise ModelError(f"{title_of(node)}: input {name[:200]!r} is defined by nothing; the model is incomplete")
+            raise ModelError(f"{title_of(node)}: input {name[:200]!r} is not defined; the model is incomplete")
     for body in bodies_of(node):
         needs |= {maker[name] for name in captured(body) if name in maker}
     return needs

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from opweld.frontend.program import Shape
 
 Library: TypeAlias = Callable[[], Mapping[str, Shape | None]]
-"""Asks ONNX's own inference for the shapes of a model's outputs, merged with those that are declared."""
+"""ONNX's own inference of the shapes of a model's outputs, merged with the declared ones."""
 
 
 def declared_shapes(
@@ -20,12 +20,12 @@ def declared_shapes(
     """The shape of each output for callers.
 
     `found`: the inferred shapes, with declared names of dims. Where one is more specific than the file, or of another
-    rank, ONNX's inference (called only then) decides whether other runtimes would find that too."""
+    rank, ONNX's inference (called only then) decides whether other runtimes would infer that too."""
     if not any(_disagree(own, shape) for own, shape in zip(declared, found, strict=True)):
         return tuple(found)
     known = library()
     return tuple(
-        _told(own, shape, known.get(name)) if _disagree(own, shape) else shape
+        _merged(own, shape, known.get(name)) if _disagree(own, shape) else shape
         for name, own, shape in zip(names, declared, found, strict=True)
     )
 
@@ -38,7 +38,7 @@ def _disagree(declared: Shape | None, found: Shape | None) -> bool:
     return any(_open(own) and own != dim for own, dim in zip(declared, found, strict=True))
 
 
-def _told(declared: Shape | None, found: Shape | None, known: Shape | None) -> Shape | None:
+def _merged(declared: Shape | None, found: Shape | None, known: Shape | None) -> Shape | None:
     if declared is None or found is None or len(declared) != len(found):
         return declared
     if known is None or len(known) != len(found):

@@ -23,12 +23,12 @@ def overridden(
     """A copy of the model with other values in it.
 
     Args:
-        model: a path, bytes or a ModelProto. Other weights in files of their own must be replaced too: the copy does
-            not know where they lie.
-        initializers: by name of a stored tensor, what takes its place; of its dtype and shape.
+        model: a path, bytes or a ModelProto. Weights in external files must be replaced too: the copy does not know
+            their paths.
+        initializers: replacements of stored tensors, by name; of the same dtype and shape.
         denotations: sizes of the inputs' dims by what they denote, as DATA_BATCH.
 
-    Raises ModelError for a bad model, OptionError naming what does not fit.
+    Raises ModelError for a bad model, OptionError naming the mismatch.
     """
     proto, _ = read_model(model)
     proto = copy.deepcopy(proto) if proto is model else proto
@@ -54,7 +54,7 @@ def overridden(
 
 
 def _fix(graph: onnx.GraphProto, denotation: str, size: int) -> None:
-    """Makes constants of the inputs' dims that denote this, and of others with the names of these."""
+    """Fixes the inputs' dims with this denotation, and others of the same names."""
     dims = [dim for value in (*graph.input, *graph.output) for dim in value.type.tensor_type.shape.dim]
     names = {dim.dim_param for dim in dims if dim.denotation == denotation} - {""}
     for dim in dims:

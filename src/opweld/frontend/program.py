@@ -26,7 +26,7 @@ class Description:
 
     Attributes:
         inputs, outputs: of compiled code: name, dtype, and shape with the names of the dynamic dims.
-        told: the declared shapes of outputs, which callers see; None where not even the rank is declared.
+        declared_shapes: the shapes of outputs, which callers see; None where not even the rank is declared.
         metadata: the model's own: producer, version, texts.
         nodes: the number of nodes, those of bodies of control flow included.
         structure: how callers see inputs and outputs, where some are not numeric tensors.
@@ -35,7 +35,7 @@ class Description:
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    told: tuple[Shape | None, ...]
+    declared_shapes: tuple[Shape | None, ...]
     metadata: ModelMetadata
     nodes: int
     structure: Structure | None = None

@@ -13,17 +13,17 @@ from opweld.frontend.order import bodies_of
 from opweld.record import QUANTISED, FileNode
 
 TRACE = "pkg.torch.onnx.stack_trace"
-"""Where PyTorch's exporter keeps the calls that led to a node, the outermost first."""
+"""The metadata in which PyTorch's exporter stores the call stack of a node, outermost first."""
 
 _FRAME = re.compile(r'File "([^"\n]{1,500})", line (\d{1,9})')
 _SCRIPT_FRAME = re.compile(r"^(.{1,500}\.py)\((\d{1,9})\): ", re.MULTILINE)
-"""As the exporter of TorchScript writes them to a node's documentation, the innermost first, where it is verbose."""
+"""A frame as TorchScript's exporter writes it to a node's documentation, innermost first, if verbose."""
 
 _LIBRARY = re.compile(r"[/\\]site-packages[/\\]torch[/\\]")
 
 
 def recorded_nodes(proto: onnx.ModelProto, model: ir.Model, stored: Collection[str]) -> tuple[FileNode, ...]:
-    """The nodes of a file, those of bodies included; `model`: the loaded model; `stored`: its parameters."""
+    """The nodes of a file, including those of bodies; `model`: the loaded model; `stored`: its parameters."""
     names = {node.name or "" for node in model.graph.all_nodes()}
     makers: dict[str, dict[str, None]] = {}
     for node in model.graph.all_nodes():
@@ -51,8 +51,8 @@ def recorded_nodes(proto: onnx.ModelProto, model: ir.Model, stored: Collection[s
 
 def stored_parameters(proto: onnx.ModelProto) -> dict[str, tuple[int, int]]:
     """Elements and bytes of each stored tensor that counts as parameters: of floats, or of integers of 8 bits or fewer,
-    as quantised weights are. Lone numbers, and what says how to compute, such as shapes, are none. Of several of one
-    name, in different bodies, all but the first are numbered."""
+    as quantised weights. Scalars, and tensors that control computation, such as shapes, do not count. Tensors of the
+    same name in different bodies are numbered, except the first."""
     found: dict[str, tuple[int, int]] = {}
     graphs: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
     while graphs:
@@ -75,11 +75,11 @@ _BITS = {
     for kind in ir.DataType
     if kind.is_floating_point() or (kind.name.startswith(("INT", "UINT")) and kind.itemsize <= 1)
 }
-"""Bits of an element, of the types that parameters are of."""
+"""Bits of an element of each type that parameters may have."""
 
 
 def source_of(node: onnx.NodeProto) -> str:
-    """file:line of the innermost call outside of PyTorch that led to a node; "" where the exporter recorded none."""
+    """file:line of the innermost call outside of PyTorch that led to a node; "" if not recorded."""
     trace = next((entry.value for entry in node.metadata_props if entry.key == TRACE), "")
     frames = [(match[1], match[2]) for match in _FRAME.finditer(trace)]
     frames += [(match[1], match[2]) for match in _SCRIPT_FRAME.finditer(node.doc_string)][::-1]
@@ -88,7 +88,7 @@ def source_of(node: onnx.NodeProto) -> str:
 
 
 def _nodes(graph: onnx.GraphProto, owner: str) -> Iterator[tuple[onnx.NodeProto, str]]:
-    """The nodes of a graph and of its bodies, each with the name of the node that holds the body."""
+    """The nodes of a graph and of its bodies, each with the name of the node that owns the body."""
     todo = [(graph, owner)]
     while todo:
         graph, owner = todo.pop()
@@ -99,7 +99,7 @@ def _nodes(graph: onnx.GraphProto, owner: str) -> Iterator[tuple[onnx.NodeProto,
 
 
 def nodes_in_order(model: ir.Model) -> Iterator[ir.Node]:
-    """The nodes of a model in the order in which `recorded_nodes` finds those of its file."""
+    """The nodes of a model in the order of `recorded_nodes`."""
     todo: list[ir.Graph] = [model.graph]
     while todo:
         for node in todo.pop():

@@ -1,4 +1,4 @@
-"""Nodes of one operator, in a graph file and in the bodies in it, with others in their place."""
+"""Replaces the nodes of an operator in a graph and its bodies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opweld.frontend.order import bodies_of
 def replace_nodes(
     graph: onnx.GraphProto, op_type: str, written: Callable[[onnx.NodeProto], Iterable[onnx.NodeProto]]
 ) -> None:
-    """Puts what `written` answers in the place of each node of an operator of ONNX's own domain, in place."""
+    """Replaces each node of an operator of ONNX's domain by the nodes that `written` returns, in place."""
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         for body in bodies_of(node):

@@ -17,7 +17,7 @@ from opweld.tensor.program import Guard, SymbolSource
 
 
 def resolved(aliases: Mapping[ir.Value, ir.Value], value: ir.Value) -> ir.Value:
-    """The value itself, or what it is another name of."""
+    """The value itself, or the value of which it is an alias."""
     while value in aliases:
         value = aliases[value]
     return value
@@ -28,7 +28,7 @@ class Variant:
     """A segment under assumptions: a flat list of nodes, with the chosen bodies of Ifs in place of the Ifs.
 
     `aliases` maps outputs of such Ifs to the values of their bodies. `outputs` are (name in the environment, value).
-    `ending`: what runs afterwards.
+    `ending`: the effects after it, and the next segment.
     """
 
     name: str
@@ -43,5 +43,5 @@ class Variant:
     ending: Ending = LAST
 
     def resolve(self, value: ir.Value) -> ir.Value:
-        """The value itself, or what it is another name of."""
+        """The value itself, or the value of which it is an alias."""
         return resolved(self.aliases, value)

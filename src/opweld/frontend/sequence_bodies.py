@@ -1,4 +1,4 @@
-"""Branches, loops and maps that have to do with sequences: written out, or made to give tensors."""
+"""Branches, loops and maps over sequences: unrolled, or rewritten to tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opweld.frontend.sequence_scope import Listed, Pieces, Result, SequenceScope
 from opweld.ops.operands import describe, given, required
 
 MAX_ITERATIONS = 10_000
-"""Iterations of a loop that is written out."""
+"""The most iterations of an unrolled loop."""
 
 
 def sequence_map(scope: SequenceScope, node: ir.Node) -> list[Result]:
@@ -36,7 +36,7 @@ def sequence_map(scope: SequenceScope, node: ir.Node) -> list[Result]:
 
 
 def branch(scope: SequenceScope, node: ir.Node) -> list[Result] | None:
-    """The branch that a known condition takes; else both, giving the tensors of what they gave."""
+    """The branch that a known condition takes; else both, with the tensors of their results."""
     then, otherwise = required_attribute(node, "then_branch"), required_attribute(node, "else_branch")
     if not scope.concerns(then) and not scope.concerns(otherwise):
         return scope.look_into(node)
@@ -52,7 +52,7 @@ def branch(scope: SequenceScope, node: ir.Node) -> list[Result] | None:
     if len(first) != len(second) or len(first) != len(node.outputs):
         raise ModelError(f"{describe(node)}: its branches give {len(first)} and {len(second)} outputs")
     if any(_count(one) != _count(other) for one, other in zip(first, second, strict=True)):
-        # Which of them it is decides what the model gives.
+        # The choice determines the structure of the result.
         scope.known(node, required(node, 0), "condition")
     for inner, results in zip(scopes, (first, second), strict=True):
         inner.finish([inner.new(None, "Identity", [value])[0] for result in results for value in _values(result)])
@@ -76,12 +76,12 @@ def _number(result: Result) -> int:
 
 
 def _count(result: Result) -> tuple[type, int]:
-    """What two branches must have in common."""
+    """The structure in which two branches must agree."""
     return (ir.Value if isinstance(result, ir.Value) else type(result)), _number(result)
 
 
 def _of(result: Result, values: Sequence[ir.Value]) -> Result:
-    """The same of other tensors."""
+    """A result of the same structure with other tensors."""
     match result:
         case ir.Value():
             return values[0]
@@ -92,7 +92,7 @@ def _of(result: Result, values: Sequence[ir.Value]) -> Result:
 
 
 def loop(scope: SequenceScope, node: ir.Node) -> list[Result] | None:
-    """The iterations of a loop one after the other, where a sequence is among its states."""
+    """An unrolled loop, if a sequence is among its states."""
     body = required_attribute(node, "body")
     states = [scope.result(required(node, position)) for position in range(2, len(node.inputs))]
     if all(isinstance(state, ir.Value) for state in states):
@@ -123,9 +123,9 @@ def loop(scope: SequenceScope, node: ir.Node) -> list[Result] | None:
 
 
 def _collected(scope: SequenceScope, node: ir.Node, body: ir.Graph, states: Sequence[Result]) -> list[Result] | None:
-    """A loop that does nothing with its sequences but append a tensor to each, all of one shape: the tensors are
-    outputs of the iterations, which the loop stacks. None for another loop, and where the model gives such a list away:
-    how many tensors it has must be known then."""
+    """A loop that only appends a tensor of one shape to each of its sequences: the tensors become outputs of
+    iterations, which the loop stacks. None for other loops, and where such a sequence is an output of the model, since
+    its length must be known."""
     appended: dict[int, ir.Value] = {}
     for place, state in enumerate(states):
         if isinstance(state, ir.Value):

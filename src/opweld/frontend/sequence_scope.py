@@ -172,7 +172,7 @@ class SequenceScope:
         output.replace_all_uses_with(made, replace_graph_outputs=True)
 
     def _fold(self, node: ir.Node) -> None:
-        """Notes the result of a node of known numbers, or the input that keeps it from being known."""
+        """Notes the result of a node of known numbers, or the input on which it depends."""
         compute = _FOLDED.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         values = [value for value in node.inputs if value is not None]
         if compute is None or len(node.outputs) != 1:
@@ -187,7 +187,7 @@ class SequenceScope:
             self.fed[node.outputs[0]] = name
 
     def _small(self, value: ir.Value) -> Array | None:
-        """The elements of a few integers or truth values. Weights stay where they are."""
+        """The elements of a few integers or truth values. Weights are not read."""
         if value in self.numbers:
             return self.numbers[value]
         tensor = ir.convenience.get_const_tensor(value)
@@ -227,9 +227,9 @@ class SequenceScope:
         return None if tensor is None else tensor.numpy()
 
     def known(self, node: ir.Node, value: ir.Value, what: str) -> Array:
-        """The elements of a value that decides what a sequence holds.
+        """The elements of a value that determines the contents of a sequence.
 
-        Raises UnspecifiedError when they depend on an input, UnsupportedError when only running the model tells
+        Raises UnspecifiedError when they depend on an input, UnsupportedError when they are only known at run time
         them."""
         found = self.number(value)
         if found is not None:
@@ -239,17 +239,17 @@ class SequenceScope:
         name = self.fed.get(value)
         if name is None:
             raise UnsupportedError(
-                f"{describe(node)}: {what} {value.name!r} decides what a sequence holds, so it must be a constant"
+                f"{describe(node)}: {what} {value.name!r} determines the contents of a sequence; it must be a constant"
             )
         raise UnspecifiedError(
-            f"{describe(node)}: {what} {value.name!r} decides what a sequence holds and depends on input {name!r}. "
+            f"{describe(node)}: {what} {value.name!r} determines the contents of a sequence, and depends on {name!r}. "
             f"Make that a constant: constants={{{name!r}: its value}} (--constant {name}=VALUE)",
             "constants",
             name,
         )
 
     def drop(self, *graphs: ir.Graph) -> None:
-        """Detaches the bodies of a replaced node from the values they read; copies of them are in its place."""
+        """Detaches the bodies of a replaced node from the values they read; copies replace it."""
         self._written += graphs
 
     def written_out(self, node: ir.Node, body: ir.Graph, inputs: Sequence[Result], number: int) -> list[Result]:
@@ -260,8 +260,8 @@ class SequenceScope:
             raise ModelError(f"{describe(node)}: its body has {len(body.inputs)} inputs, expected {len(inputs)}")
         try:
             copy = body.clone(allow_outer_scope_values=True)
-        except (RuntimeError, ValueError) as error:  # what onnx_ir raises for a graph whose outputs nobody makes
-            raise ModelError(f"{describe(node)}: its body gives what none of its nodes makes") from error
+        except (RuntimeError, ValueError) as error:  # raised by onnx_ir for a graph with undefined outputs
+            raise ModelError(f"{describe(node)}: an output of its body is not defined in it") from error
         outputs = list(copy.outputs)
         for own, value in zip(copy.inputs, inputs, strict=True):
             if isinstance(value, ir.Value):

@@ -1,8 +1,9 @@
 """Sequences and optionals, replaced by the tensors that they hold.
 
-What a sequence holds is told by the graph, and by what is said of its inputs (`specialise.py`): lists of tensors, and
-the pieces into which a tensor is split. So operators on them vanish before inference, into Split, Slice, Gather, Concat
-and names of tensors. What an output holds becomes outputs of its own. Bodies are in `sequence_bodies.py`.
+The contents of a sequence follow from the graph, and from what callers specify about inputs (`specialise.py`): lists of
+tensors, and the pieces into which a tensor is split. So operators on them become Split, Slice, Gather, Concat and
+aliases of tensors before inference. A sequence that is an output becomes several outputs. Bodies are in
+`sequence_bodies.py`.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from opweld.frontend.sequence_scope import (
 from opweld.ops.operands import describe, given, required
 
 MAX_PIECES = 10_000
-"""Pieces into which a tensor may be split."""
+"""The most pieces into which a tensor may be split."""
 
 MAX_CHOICES = 16
-"""Tensors of a sequence out of which one is taken at a position that only running the model tells."""
+"""The most tensors of a sequence from which one is taken at a run-time position."""
 
 
 def resolve_sequences(model: ir.Model) -> list[Result]:
-    """Replaces operators on sequences and optionals in place; outputs that are none become outputs for the tensors that
-    they hold. Returns what each output is.
+    """Replaces operators on sequences and optionals in place; outputs that are not tensors become outputs for the
+    tensors that they hold. Returns the contents of each output.
 
-    Raises ModelError for what is out of range, UnspecifiedError for what an input decides, UnsupportedError for
-    sequences that only running the model would tell."""
+    Raises ModelError for positions out of range, UnspecifiedError for contents that depend on an input,
+    UnsupportedError for sequences that are only known at run time."""
     graph = model.graph
     scope = SequenceScope(graph, _HANDLERS)
     scope.fed |= {value: value.name or "" for value in graph.inputs if value.dtype in DECIDING}
@@ -52,7 +53,7 @@ def resolve_sequences(model: ir.Model) -> list[Result]:
 
 
 def tensors(result: Result) -> tuple[ir.Value, ...]:
-    """The tensors that an output is made of."""
+    """The tensors of an output."""
     match result:
         case Listed(values):
             return values
@@ -65,7 +66,7 @@ def tensors(result: Result) -> tuple[ir.Value, ...]:
 
 
 def form_of(result: Result) -> interface.Form:
-    """What an output is for callers."""
+    """The form of an output for callers."""
     match result:
         case Listed(values):
             return interface.Listed(tuple(interface.Tensor(value.name or "") for value in values))
@@ -78,7 +79,7 @@ def form_of(result: Result) -> interface.Form:
 
 
 def _output(scope: SequenceScope, value: ir.Value, result: Result) -> Result:
-    """What an output is, its tensors outputs by names of their own."""
+    """The contents of an output, with its tensors as outputs under names of their own."""
     if isinstance(result, ir.Value):
         return result
     taken = {own.name for node in scope.graph for own in node.outputs} | {own.name for own in scope.graph.inputs}
@@ -101,16 +102,17 @@ def _output(scope: SequenceScope, value: ir.Value, result: Result) -> Result:
             return Listed(tuple(named(tensor, f"{value.name}[{i}]") for i, tensor in enumerate(found)))
 
 
-# ------------------------------------------------------------------------------------------------ what sequences hold
+# ------------------------------------------------------------------------------------------------ contents of sequences
+# -
 
 
 def _sequence(scope: SequenceScope, node: ir.Node) -> Listed | Pieces:
-    """What the first input holds; UnsupportedError when nobody can tell."""
+    """The contents of the first input; UnsupportedError when unknown."""
     value = required(node, 0)
     found = scope.held.get(value)
     if not isinstance(found, Listed | Pieces):
         raise UnsupportedError(
-            f"{describe(node)}: what the sequence {value.name!r} holds is unknown before the model runs, which is "
+            f"{describe(node)}: the contents of the sequence {value.name!r} are only known at run time, which is "
             "not supported. Export the model with tensors in its place."
         )
     return found
@@ -183,13 +185,13 @@ def _at(scope: SequenceScope, node: ir.Node) -> ir.Value:
 
 
 def _chosen(scope: SequenceScope, node: ir.Node, values: Sequence[ir.Value], position: ir.Value) -> ir.Value:
-    """The tensor at a position that only running the model tells: a branch for each."""
+    """The tensor at a position known at run time: a branch for each."""
     if not 0 < len(values) <= MAX_CHOICES:
         raise UnsupportedError(
-            f"{describe(node)}: position {position.name!r} is unknown before the model runs, and the sequence holds "
+            f"{describe(node)}: position {position.name!r} is only known at run time, and the sequence holds "
             f"{len(values)} tensors; there may be 1 to {MAX_CHOICES}"
         )
-    # Looked up in a table, which makes it at least 0, and is where a position out of range is noticed.
+    # A look-up in a table makes it non-negative, and detects positions out of range.
     (scalar,) = scope.new(node, "Reshape", [position, scope.constant(node, [])])
     (place,) = scope.new(node, "Gather", [scope.constant(node, list(range(len(values)))), scalar])
     *others, chosen = values
@@ -201,7 +203,7 @@ def _chosen(scope: SequenceScope, node: ir.Node, values: Sequence[ir.Value], pos
 
 
 def _passing(value: ir.Value) -> ir.Graph:
-    """A branch that gives a value of the graph around it."""
+    """A branch that returns a value of the enclosing graph."""
     identity = ir.node("Identity", [value])
     return ir.Graph([], identity.outputs, nodes=[identity])
 
@@ -303,7 +305,7 @@ def _get_element(scope: SequenceScope, node: ir.Node) -> Result:
     value = required(node, 0)
     found = scope.held.get(value, value)
     if isinstance(found, Nothing):
-        raise ModelError(f"{describe(node)}: {value.name!r} holds nothing")
+        raise ModelError(f"{describe(node)}: {value.name!r} is empty")
     return found
 
 

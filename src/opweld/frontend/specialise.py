@@ -1,7 +1,7 @@
-"""Inputs that are no tensors, or that must be known before the model runs, replaced by what callers say of them.
+"""Replaces inputs that are not tensors, or must be known before the model runs, as callers specify.
 
 A sequence becomes as many inputs as it has tensors, and a SequenceConstruct of these; an optional is a tensor or
-sequence that is there, or not; an input that was made a constant becomes an initializer.
+sequence that is present or absent; an input given as a constant becomes an initializer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from opweld.frontend.order import bodies_of
 from opweld.interface import Argument, Constant, Form, Listed, Specialisation, Tensor
 
 MAX_LENGTH = 10_000
-"""Tensors of one sequence."""
+"""The most tensors of a sequence."""
 
 _OF = {"lengths": "a sequence or optional", "ranks": "a tensor without declared dims", "constants": "a tensor"}
 
@@ -31,7 +31,7 @@ def declared(values: Sequence[ValueInfoProto]) -> tuple[Argument, ...]:
 
 
 def type_text(kind: TypeProto) -> str:
-    """The type as onnxruntime spells it: seq(tensor(float)); empty where it is not declared."""
+    """The type in onnxruntime's notation: seq(tensor(float)); empty where it is not declared."""
     match kind.WhichOneof("value"):
         case "tensor_type":
             return f"tensor({_element(kind.tensor_type.elem_type)})"
@@ -59,8 +59,8 @@ def _declared_shape(kind: TypeProto) -> tuple[int | str, ...] | None:
 def specialise(graph: onnx.GraphProto, known: Specialisation) -> tuple[Argument, ...]:
     """Makes every input of the graph a tensor of known rank, in place; returns how callers see the inputs.
 
-    Raises UnspecifiedError for an input of which more must be known, naming the option, OptionError for what does not
-    fit the model, UnsupportedError for types that are neither tensors nor sequences or optionals of them.
+    Raises UnspecifiedError for an input of which more must be known, naming the option, OptionError for options that
+    do not match the model, UnsupportedError for types that are neither tensors nor sequences or optionals of them.
     """
     made = _Specialised(graph, known)
     stored = {tensor.name for tensor in graph.initializer}
@@ -89,7 +89,7 @@ class _Specialised:
         self._taken = set(_names(graph))
 
     def form(self, value: ValueInfoProto) -> Form:
-        """What becomes of an input."""
+        """The form of an input for callers, after replacing it in the graph."""
         kind, name = value.type, value.name
         optional = kind.HasField("optional_type")
         kind = kind.optional_type.elem_type if optional else kind
@@ -109,7 +109,7 @@ class _Specialised:
         return self._tensor(name, kind)
 
     def check_names(self) -> None:
-        """Raises OptionError where something is said of what is no input of that kind."""
+        """Raises OptionError for options about inputs that do not exist or are of another kind."""
         for option in ("lengths", "ranks", "constants"):
             for name in getattr(self._known, option):
                 if (option, name) not in self._used:
@@ -119,15 +119,15 @@ class _Specialised:
         if name not in self._known.lengths:
             raise UnspecifiedError(
                 f"input {name[:200]!r} is {what}: how many tensors it holds must be known when the model is compiled. "
-                f"Say it with lengths={{{name[:200]!r}: N}} (--length {name[:200]}=N"
-                + ("; None, or none there, where it holds nothing)" if least is None else ")"),
+                f"Give it with lengths={{{name[:200]!r}: N}} (--length {name[:200]}=N"
+                + ("; None for an empty one)" if least is None else ")"),
                 "lengths",
                 name,
             )
         self._used.add(("lengths", name))
         count = self._known.lengths[name]
         if count is None and least is not None:
-            raise OptionError(f"lengths: {name!r} is a sequence, which may be of length 0, but is always there")
+            raise OptionError(f"lengths: {name!r} is a sequence, which may have length 0, but is always present")
         if count is not None and count > MAX_LENGTH:
             raise OptionError(f"lengths: {name!r} holds {count:,} tensors; there may be up to {MAX_LENGTH:,}")
         return count
@@ -139,7 +139,7 @@ class _Specialised:
         element = kind.sequence_type.elem_type
         if not element.HasField("tensor_type"):
             raise UnsupportedError(f"input {name[:200]!r} is a sequence of {type_text(element)}; only tensors may be")
-        # Dims of one name need not be of one size in the tensors of a sequence: each has its own.
+        # Tensors of a sequence may have different sizes for a dim of one name: each has its own.
         element = _unnamed(element)
         items = [self._tensor(self._fresh(f"{name}[{i}]"), element) for i in range(count)]
         names = [item.tensor for item in items if isinstance(item, Tensor)]
@@ -161,7 +161,7 @@ class _Specialised:
         if name not in self._known.ranks:
             raise UnspecifiedError(
                 f"input {name[:200]!r} has no declared rank. Declare its dims (dynamic ones by name) before export, or "
-                f"say how many there are with ranks={{{name[:200]!r}: N}} (--rank {name[:200]}=N)",
+                f"give their number with ranks={{{name[:200]!r}: N}} (--rank {name[:200]}=N)",
                 "ranks",
                 name,
             )

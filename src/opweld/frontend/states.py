@@ -1,4 +1,4 @@
-"""Which inputs and outputs of a model are one value that lives between runs, by what a user says of them."""
+"""Persistent states: pairs of an input and an output of a model, as named by the user."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from opweld.tensor.states import lengths_of, with_states
 
 
 def keep_states(program: Program, states: Mapping[str, str]) -> Program:
-    """The program with these states, by input the output that each becomes, and those that it has of its own.
+    """The program with these states, by input the output that each becomes, and those that it declares itself.
 
-    Raises OptionError for names that it has not, UnsupportedError for what cannot be a state."""
+    Raises OptionError for unknown names, UnsupportedError for values that cannot be states."""
     flow = program.flow
     pairs = state_pairs(flow.inputs, [public for public, _ in flow.outputs], states)
     flow = with_states(flow, pairs)
@@ -23,16 +23,20 @@ def keep_states(program: Program, states: Mapping[str, str]) -> Program:
         return program
     description = program.description
     if description.structure is not None:
-        raise UnsupportedError("states: the model has inputs or outputs that are no tensors, and keeps no states")
+        raise UnsupportedError("states: not supported for models with inputs or outputs that are not tensors")
     infos = {info.name: info for info in description.inputs}
     kept = {state.input for state in flow.states} | {lengths_of(flow)}
     made = {state.output for state in flow.states}
-    told = [shape for info, shape in zip(description.outputs, description.told, strict=True) if info.name not in made]
+    shown = [
+        shape
+        for info, shape in zip(description.outputs, description.declared_shapes, strict=True)
+        if info.name not in made
+    ]
     description = replace(
         description,
         inputs=tuple(info for info in description.inputs if info.name not in kept),
         outputs=tuple(info for info in description.outputs if info.name not in made),
-        told=tuple(told),
+        declared_shapes=tuple(shown),
         states=tuple(
             StateInfo(s.input, s.output, infos[s.input].dtype, infos[s.input].shape or (), s.axis) for s in flow.states
         ),
@@ -41,7 +45,7 @@ def keep_states(program: Program, states: Mapping[str, str]) -> Program:
 
 
 def input_names(graph: ir.Graph, states: Mapping[str, str]) -> frozenset[str]:
-    """The inputs of a graph that are states. Raises OptionError for names that it has not."""
+    """The inputs of a graph that are states. Raises OptionError for unknown names."""
     inputs, outputs = ([value.name or "" for value in values] for values in (graph.inputs, graph.outputs))
     return frozenset(state_pairs(inputs, outputs, states))
 
@@ -50,7 +54,7 @@ def state_pairs(inputs: Sequence[str], outputs: Sequence[str], states: Mapping[s
     """The output that each input becomes, in the order of the inputs.
 
     `states` are names, or patterns with one `*`, which stands for the same text in both: `past.*` becomes `present.*`.
-    Raises OptionError for a name that the model has not, and for an output that two inputs would become."""
+    Raises OptionError for an unknown name, and for an output that two inputs would become."""
     found: dict[str, str] = {}
     for pattern, becomes in states.items():
         matched = [(name, middle) for name in inputs if (middle := _matched(pattern, name)) is not None]
@@ -60,7 +64,7 @@ def state_pairs(inputs: Sequence[str], outputs: Sequence[str], states: Mapping[s
             output = becomes.replace("*", middle, 1) if "*" in pattern else becomes
             if output not in outputs:
                 raise OptionError(
-                    f"states: input {name!r} would become {output!r}, which is no output of the model; its outputs are "
+                    f"states: input {name!r} would become {output!r}, which is not an output; the outputs are "
                     f"{_listed(outputs)}"
                 )
             if output in found.values() or found.get(name, output) != output:
@@ -70,7 +74,7 @@ def state_pairs(inputs: Sequence[str], outputs: Sequence[str], states: Mapping[s
 
 
 def _matched(pattern: str, name: str) -> str | None:
-    """What the `*` of a pattern stands for in a name; None where the name is another."""
+    """The text matched by the `*` of a pattern; None if the name does not match."""
     before, star, after = pattern.partition("*")
     if not star:
         return "" if name == pattern else None

@@ -1,7 +1,7 @@
-"""Strings, replaced by integers: each string of the model has a number, and what is fed gets one at run time.
+"""Strings, replaced by integers: each string of the model has a number, and strings in inputs get one at run time.
 
-So what moves strings, compares them or looks them up (labels of classes, keys of encoders) is compiled as for integers.
-What makes new strings of them, or asks for their letters or order, is refused.
+So operators that move, compare or look up strings (labels of classes, keys of encoders) are compiled as for integers.
+Operators that create strings, or use their characters or order, are rejected.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _MOVES: Mapping[tuple[str, str], slice] = {
     ("", "Where"): slice(1, 3),
     (ML, "ArrayFeatureExtractor"): slice(0, 1),
 }  # fmt: skip
-"""Operators whose outputs are elements of these inputs."""
+"""Operators whose outputs are elements of their inputs."""
 
 _READS = frozenset({("", "Equal"), ("", "Shape"), ("", "Size"), (ML, "LabelEncoder"), (ML, "OneHotEncoder")})
-"""Operators that take strings and give none of them."""
+"""Operators with string inputs and other outputs."""
 
 _INTEGERS: Mapping[tuple[str, str], str] = {
     ("LabelEncoder", "keys_strings"): "keys_int64s",
@@ -43,10 +43,10 @@ _INTEGERS: Mapping[tuple[str, str], str] = {
     ("SVMClassifier", "classlabels_strings"): "classlabels_ints",
     ("TreeEnsembleClassifier", "classlabels_strings"): "classlabels_int64s",
 }
-"""Lists of strings of operators of ai.onnx.ml, and what takes integers in their place."""
+"""Lists of strings of operators of ai.onnx.ml, and the attributes that replace them."""
 
 _UNUSED = b"_Unused"
-"""What LabelEncoder gives for an unknown key where it gives strings and nothing else is said."""
+"""The default of LabelEncoder for an unknown key if its values are strings."""
 
 
 class Texts:
@@ -57,7 +57,7 @@ class Texts:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The strings by their numbers."""
+        """The strings in the order of their numbers."""
         return tuple(self._numbers)
 
     def number(self, text: bytes) -> int:
@@ -79,9 +79,9 @@ class Numbered:
 
 
 def number_texts(graph: onnx.GraphProto) -> Numbered:
-    """Makes every string of a graph an int64, in place, and sorts its nodes: each comes after what it reads.
+    """Replaces every string of a graph by an int64, in place, and sorts its nodes topologically.
 
-    Raises UnsupportedError naming the node that does with strings what cannot be done with numbers."""
+    Raises UnsupportedError naming the node whose use of strings is not supported."""
     if not has_texts(graph):
         return Numbered()
     sort_nodes(graph)
@@ -107,7 +107,7 @@ def _is_text(value: onnx.ValueInfoProto) -> bool:
 
 
 def has_texts(graph: onnx.GraphProto) -> bool:
-    """Whether strings are in a graph."""
+    """Whether a graph contains strings."""
     if any(map(_is_text, (*graph.input, *graph.output))):
         return True
     return any(t.data_type == TensorProto.STRING for t in graph.initializer) or any(
@@ -118,7 +118,7 @@ def has_texts(graph: onnx.GraphProto) -> bool:
 
 
 def _mentions(body: onnx.GraphProto, strings: Set[str]) -> bool:
-    """Whether a body has strings, of its own or from around it."""
+    """Whether a body contains or captures strings."""
     return has_texts(body) or any(
         not strings.isdisjoint(node.input) or any(_mentions(inner, strings) for inner in bodies_of(node))
         for node in body.node
@@ -132,7 +132,7 @@ def _number_node(node: onnx.NodeProto, texts: Texts, strings: set[str]) -> None:
     fed += [-1 for body in bodies_of(node) if _mentions(body, strings)]
     if fed and not (key in _READS or (moved is not None and set(fed) <= set(range(len(node.input))[moved]))):
         raise UnsupportedError(
-            f"{title_of(node)}: what it does with strings is not supported: opweld moves them, compares them and looks "
+            f"{title_of(node)}: its use of strings is not supported: opweld moves them, compares them and looks "
             "them up. Do it before or after the model."
         )
     makes = bool(fed) and moved is not None
@@ -154,7 +154,7 @@ def _number_node(node: onnx.NodeProto, texts: Texts, strings: set[str]) -> None:
 
 
 def _number_default(node: onnx.NodeProto, texts: Texts) -> None:
-    """The default of a LabelEncoder that gives strings."""
+    """The default of a LabelEncoder whose values are strings."""
     if any(attribute.name == "default_tensor" for attribute in node.attribute):
         return
     given = [attribute for attribute in node.attribute if attribute.name.startswith("default_")]

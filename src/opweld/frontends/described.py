@@ -29,13 +29,13 @@ def described(flow: Flow, name: str) -> tuple[Description, tuple[FileNode, ...],
     nodes = {node.name: node for program in reversed(programs) for node in _nodes(program, frozenset(parameters))}
     inputs = tuple(TensorInfo(name, *_declared(_as_input(flow, name))) for name in flow.inputs)
     outputs = tuple(TensorInfo(public, *_declared(_as_output(flow, name))) for public, name in flow.outputs)
-    told = tuple(info.shape for info in outputs)
-    description = Description(inputs, outputs, told, ModelMetadata(graph=name), len(nodes))
+    shown = tuple(info.shape for info in outputs)
+    description = Description(inputs, outputs, shown, ModelMetadata(graph=name), len(nodes))
     return description, tuple(nodes.values()), parameters
 
 
 def _is_parameter(constant: Constant) -> bool:
-    """As of ONNX files: floats, and integers of 8 bits or fewer; no lone numbers."""
+    """As for ONNX files: floats, and integers of 8 bits or fewer; no scalars."""
     dtype = constant.dtype
     return bool(constant.shape) and (dtype.is_float or (dtype.bytes == 1 and dtype is not DType.BOOL))
 
@@ -64,7 +64,8 @@ def _as_input(flow: Flow, name: str) -> Iterator[tuple[DType, tuple[Dim, ...]]]:
 
 
 def _as_output(flow: Flow, name: str) -> Iterator[tuple[DType, tuple[Dim, ...]]]:
-    """What a value of the environment is when a run ends: as the program gives it that adds it, or what it moves."""
+    """The type of a value of the environment at the end of a run: from the program that defines it, or the value moved
+    to it."""
     names = {name}
     for own in flow.segments:
         for ending in own.endings:
@@ -76,7 +77,7 @@ def _as_output(flow: Flow, name: str) -> Iterator[tuple[DType, tuple[Dim, ...]]]
 
 
 def _declared(found: Iterator[tuple[DType, tuple[Dim, ...]]]) -> tuple[str, Shape | None]:
-    """dtype and shape of a value that these are in different variants."""
+    """The common dtype and shape of a value, from those in different variants."""
     seen = list(found)
     shapes = [shape for _, shape in seen]
     dtype = str(seen[0][0].numpy)
@@ -86,7 +87,7 @@ def _declared(found: Iterator[tuple[DType, tuple[Dim, ...]]]) -> tuple[str, Shap
 
 
 def _common(dims: Sequence[Dim]) -> int | str:
-    """A size, or the name of the symbol that a dim is; "" for one that is neither, or differs."""
+    """A size, or the name of the symbol that a dim is; "" for other dims, or if variants differ."""
     names = {dim.constant if dim.constant is not None else _symbol_name(dim) for dim in dims}
     return names.pop() if len(names) == 1 else ""
 

@@ -1,4 +1,4 @@
-"""Dims of tensor programs that a caller fixes."""
+"""Dims of tensor programs fixed by a caller."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from opweld.tensor.program import TensorProgram
 
 
 def symbol_sizes(programs: Sequence[TensorProgram], dims: Mapping[str, int]) -> dict[str, int]:
-    """By name of a symbol, the number that it is where these dims have these sizes; a symbol that is a quotient of a
-    dim goes by the name of the dim. Raises OptionError for a dim that no program has, or a size that it cannot be."""
+    """For each symbol, by name, its value for these sizes of dims; a symbol that is a quotient of a dim is named as the
+    dim. Raises OptionError for an unknown dim, or a size that is not valid."""
     found: dict[str, int] = {}
     known: dict[str, None] = {}
     for source in (source for program in programs for source in program.symbols if not source.by_value):

@@ -36,11 +36,11 @@ def graph_program(
     """The program of a graph: explored, lowered, described.
 
     Args:
-        graph: its inputs declare dtype and shape; a dim of a name is a symbol. ledger: what was decided already.
-        metadata, nodes, parameters, external: see `Program`; of `nodes`, `called` says which of the graph they are.
-        structure: how callers see inputs and outputs, where some are no tensors of numbers.
-        library: tells what other runtimes say of the shapes of outputs.
-        unwritten: the graph before rewriting, where rewriting changed something: what its nodes cost is told of it.
+        graph: its inputs declare dtype and shape; a named dim is a symbol. ledger: decisions so far.
+        metadata, nodes, parameters, external: see `Program`; the nodes' `called` refers to those of the graph.
+        structure: how callers see inputs and outputs, if some are not numeric tensors.
+        library: the shapes of outputs that other runtimes infer.
+        unwritten: the graph before rewriting, if rewriting changed it: costs of nodes refer to it.
 
     Raises ModelError, UnsupportedError and OptionError as `Source.read`.
     """

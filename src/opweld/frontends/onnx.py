@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from opweld.verification.check import Check
 
 MAX_MODEL_BYTES = (1 << 31) - 1
-"""Protobuf ends here."""
+"""The size limit of protobuf, in bytes."""
 
 
 def onnx_source(model: object) -> OnnxSource | None:
-    """The source that the path of an ONNX file, its bytes, a ModelProto or a model of onnx_ir is. Raises ModelError for
-    an empty path."""
+    """The source of the path of an ONNX file, its bytes, a ModelProto or a model of onnx_ir. Raises ModelError for an
+    empty path."""
     if isinstance(model, str | os.PathLike):
         if not os.fspath(cast("str | os.PathLike[str]", model)):
             raise ModelError("the path of the model is empty; expected that of an ONNX file")
         return OnnxSource(Path(cast("str | os.PathLike[str]", model)))
     if isinstance(model, bytes | bytearray | memoryview):
         return OnnxSource(bytes(cast("bytes | bytearray", model)))
-    library = sys.modules.get("onnx_ir")  # who has a model of it has imported it
+    library = sys.modules.get("onnx_ir")  # imported if the caller has such a model
     if library is not None and isinstance(model, library.Model):
         return OnnxSource(library.to_proto(model))
     if of_object(model) is None and hasattr(model, "SerializeToString"):
@@ -47,7 +47,8 @@ def onnx_source(model: object) -> OnnxSource | None:
 
 
 def onnx_model(model: object) -> Path | bytes | onnx.ModelProto:
-    """The path, bytes or ModelProto that a model is, for what only ONNX has. Raises ModelTypeError for another one."""
+    """The path, bytes or ModelProto that a model is, for features of ONNX models only. Raises ModelTypeError for
+    another one."""
     source = onnx_source(model)
     if source is None:
         what = of_object(model) or f"of type {type(model).__name__}"
@@ -57,13 +58,13 @@ def onnx_model(model: object) -> Path | bytes | onnx.ModelProto:
 
 @dataclass(frozen=True, eq=False)
 class OnnxSource(Source):
-    """An ONNX model: the path of its file, the bytes, or what is parsed of them, which is left untouched."""
+    """An ONNX model: the path of its file, the bytes, or the parsed model, which is not modified."""
 
     model: Path | bytes | onnx.ModelProto
 
     @property
     def title(self) -> str:
-        """The path, where there is one."""
+        """The path, if there is one."""
         return str(self.model) if isinstance(self.model, Path) else "a model"
 
     @property
@@ -88,7 +89,7 @@ class OnnxSource(Source):
         loaded = stage("load", onnx.load_file, self.model, options.specialisation)
         unwritten = graph_of(loaded.model)
         model = stage("rewrite", hoist, loaded.model, ledger, options.rules)
-        rewritten = any(decision.fired for decision in ledger)  # rewriting is all that was decided yet
+        rewritten = any(decision.fired for decision in ledger)  # only rewriting has been decided so far
         return graph_program(
             graph_of(model) if rewritten else unwritten,
             options,
@@ -111,7 +112,7 @@ class OnnxSource(Source):
         rtol: float | None,
         atol: float | None,
     ) -> Check:
-        """Against ONNX's evaluator in float64, and ONNX Runtime where it is installed."""
+        """Against ONNX's evaluator in float64, and ONNX Runtime if installed."""
         from opweld.verification.check import check_outputs
 
         if isinstance(self.model, Path):

@@ -1,4 +1,4 @@
-"""Tensor programs as models: written by hand, or by a program that needs no graph in between."""
+"""Tensor programs as models: written by hand or generated, without a graph."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def tensor_source(model: object) -> TensorSource | None:
-    """The source that a TensorProgram is, or a Flow of several. Raises ModelError for one that is malformed, which
-    names the program, the value, and what is wrong with it."""
+    """The source of a TensorProgram, or of a Flow of several. Raises ModelError for a malformed one, naming the
+    program, the value, and the error."""
     if not type(model).__module__.startswith("opweld.tensor."):
-        return None  # nothing is imported for other models
+        return None  # imports nothing for other models
     from opweld.tensor.flow import LAST, Flow, Segment
     from opweld.tensor.program import TensorProgram
 
@@ -45,8 +45,9 @@ def tensor_source(model: object) -> TensorSource | None:
 
 @dataclass(frozen=True)
 class Written:
-    """A tensor program as text, which every compilation reads anew: what one has made of sizes and expressions is not
-    for another. `constants`: the data that no text has. `values`: see `TensorProgram.values`."""
+    """A tensor program as text, parsed in every compilation, since interned sizes and expressions belong to one
+    compilation.
+    `constants`: the data that the text lacks. `values`: see `TensorProgram.values`."""
 
     text: str
     constants: Mapping[str, Callable[[], Array]]
@@ -78,7 +79,7 @@ class TensorSource(Source):
 
     @classmethod
     def of(cls, flow: Flow) -> TensorSource:
-        """The source that a flow is, or ModelError."""
+        """The source of a flow; ModelError if malformed."""
         _check(flow)
         return cls(
             flow.segments[0].programs[0].name,
@@ -114,8 +115,8 @@ class TensorSource(Source):
         return self._digest
 
     def read(self, options: Options, ledger: Ledger, stage: Stage) -> Program:
-        """See `Source.read`. Sizes of `options.dims` are put in the place of symbols; a variant that they contradict
-        goes."""
+        """See `Source.read`. Sizes of `options.dims` replace symbols; variants that they contradict are
+        dropped."""
         from opweld.frontend.program import Program, costs_of
         from opweld.frontends.described import described
 
@@ -125,8 +126,8 @@ class TensorSource(Source):
         return Program(flow, description, ledger, costs_of(flow), nodes, parameters)
 
     def flow(self, dims: Mapping[str, int] | None = None) -> Flow:
-        """The flow, in the tables of the current compilation. Raises OptionError for a dim that none of its programs
-        has, or a size that it cannot be, ModelError where no variant is left for these sizes."""
+        """The flow, in the tables of the current compilation. Raises OptionError for a dim that no program has, or a
+        size that it cannot be, ModelError if no variant accepts these sizes."""
         from opweld.frontends.fixed import symbol_sizes
         from opweld.tensor.flow import Flow, Segment
         from opweld.tensor.text import parse_program
@@ -170,7 +171,7 @@ class TensorSource(Source):
 
 
 def _check(flow: Flow) -> None:
-    """Raises ModelError for a flow whose programs are malformed, or do not fit together."""
+    """Raises ModelError for a flow whose programs are malformed, or do not match."""
     from opweld.tensor.verify import verify
 
     if not flow.segments or not all(own.programs for own in flow.segments):
@@ -188,12 +189,12 @@ def _check(flow: Flow) -> None:
             title = f"tensor program {program.name!r}"
             for name in _own_names(program):
                 if not _PLAIN.match(name):
-                    raise ModelError(f"{title}: {name!r} is no name of letters, digits and underscores; give it one")
+                    raise ModelError(f"{title}: {name!r} is not a name of letters, digits and underscores; rename it")
             if ending.next is not None and not 0 <= ending.next < len(flow.segments):
                 raise ModelError(f"{title} is followed by segment {ending.next}; there are {len(flow.segments)}")
             unknown = [value.name for value in program.inputs if number == 0 and value.name not in flow.inputs]
             if unknown:
-                raise ModelError(f"{title} reads {unknown[0]!r}, which is no input of the flow")
+                raise ModelError(f"{title} reads {unknown[0]!r}, which is not an input of the flow")
     programs = [program for own in flow.segments for program in own.programs]
     read = {value.name for program in programs for value in program.inputs}
     moved = {to for own in flow.segments for ending in own.endings for to, _ in ending.moves}
@@ -229,7 +230,7 @@ def _written(program: TensorProgram) -> Written:
 
 
 def _completed(program: TensorProgram, written: Written) -> TensorProgram:
-    """With the data of its constants, and each value with a node that it comes from: itself, where none is told."""
+    """With the data of its constants, and an origin for each value: itself, if none is given."""
     from opweld.tensor.program import item_outputs
 
     constants = tuple(replace(constant, read=written.constants[constant.name]) for constant in program.constants)
@@ -239,7 +240,7 @@ def _completed(program: TensorProgram, written: Written) -> TensorProgram:
 
 
 def _name(number: int, position: int, segments: int, variants: int) -> str:
-    """What programs are called in decisions and in files, whatever their own names are."""
+    """The name of a program in decisions and files, independent of its own name."""
     own = f"variant{position}" if variants > 1 else "main"
     return own if segments == 1 else f"segment{number}_{own}"
 
@@ -262,7 +263,7 @@ def _data(program: str, name: str, dtype: np.dtype[Any], shape: tuple[int, ...],
 
 
 def _check_options(options: Options) -> None:
-    """Raises OptionError for options that only mean something for ONNX models."""
+    """Raises OptionError for options that are for ONNX models only."""
     given = {**vars(options.specialisation), "rules": options.rules}
     for name, value in given.items():
         if value:

@@ -1,7 +1,7 @@
-"""The calls that users of onnxruntime know. `import opweld as ort` serves most programs.
+"""The API of onnxruntime. `import opweld as ort` serves most programs.
 
-Programs that cannot be changed run under `python -m opweld.shim`. What onnxruntime has and is not here cannot be had:
-its name is refused by Python itself. Nothing else in opweld needs this package."""
+Programs that cannot be changed run under `python -m opweld.shim`. Names of onnxruntime that are missing here are not
+supported, and raise Python's own errors. Nothing else in opweld depends on this package."""
 
 from opweld.onnxruntime.environment import (
     API_VERSION,

@@ -1,4 +1,4 @@
-"""What onnxruntime tells of itself, and what it sets for a whole process."""
+"""Version, devices and process-wide settings of onnxruntime."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from typing import Final
 from opweld.onnxruntime.session_options import PROVIDER
 
 API_VERSION: Final = "1.31.1"
-"""The release of onnxruntime whose calls these are."""
+"""The release of onnxruntime whose API this is."""
 
 
 def get_available_providers() -> list[str]:
-    """What sessions can run on."""
+    """The execution providers that sessions can use."""
     return [PROVIDER]
 
 
 def get_all_providers() -> list[str]:
-    """What sessions can run on."""
+    """The execution providers that sessions can use."""
     return [PROVIDER]
 
 
 def get_device() -> str:
-    """What sessions run on."""
+    """The device on which sessions run."""
     return "CPU"
 
 
 def get_version_string() -> str:
-    """The release of onnxruntime whose calls these are: what programs compare with the least that they need."""
+    """The release of onnxruntime whose API this is, for programs that require a minimum."""
     return API_VERSION
 
 
 def get_build_info() -> str:
-    """Says that this is opweld."""
+    """A text that identifies opweld."""
     from opweld import __version__
 
-    return f"opweld {__version__}, with the calls of onnxruntime {API_VERSION}"
+    return f"opweld {__version__}, with the API of onnxruntime {API_VERSION}"
 
 
 def set_default_logger_severity(severity: int) -> None:
@@ -46,7 +46,7 @@ def set_default_logger_verbosity(verbosity: int) -> None:
 
 
 def set_seed(seed: int) -> None:
-    """Without effect: an operator that draws random numbers has its seed in the model, or one made of its name."""
+    """Without effect: an operator that draws random numbers has its seed in the model, or one derived from its name."""
 
 
 def disable_telemetry_events() -> None:

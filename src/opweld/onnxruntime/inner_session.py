@@ -1,4 +1,4 @@
-"""What onnxruntime's sessions keep in `_sess`, for programs that reach for it."""
+"""The object in `_sess` of onnxruntime's sessions, for programs that use it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class InnerSession:
-    """A session by the names that its compiled part has in onnxruntime."""
+    """A session with the names of onnxruntime's compiled class."""
 
     def __init__(self, session: InferenceSession) -> None:
         self.run = session.run

@@ -1,4 +1,4 @@
-"""Inputs and outputs bound to memory before a run, the way onnxruntime does it. Nothing is copied."""
+"""Inputs and outputs bound to memory before a run, as in onnxruntime. Nothing is copied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPE_NAMES = {
     "float8_e5m2": "float8e5m2", "float8_e5m2fnuz": "float8e5m2fnuz", "float8_e8m0fnu": "float8e8m0",
     "float4_e2m1fn": "float4e2m1",
 }  # fmt: skip
-"""Where onnxruntime's name of an element type differs."""
+"""Element types whose name differs in onnxruntime."""
 
 
 MAX_RANK = 32
@@ -29,7 +29,7 @@ MAX_RANK = 32
 
 
 def type_name(dtype: str) -> str:
-    """The type of a tensor as onnxruntime spells it: tensor(float)."""
+    """The type of a tensor in onnxruntime's notation: tensor(float)."""
     return f"tensor({TYPE_NAMES.get(dtype, dtype)})"
 
 
@@ -42,7 +42,7 @@ def _dtype_of(element_type: object) -> np.dtype[Any]:
     try:
         return np.dtype(cast(Any, element_type))
     except TypeError as error:
-        raise InputError(f"{element_type!r} is no element type") from error
+        raise InputError(f"{element_type!r} is not an element type") from error
 
 
 def _check_device(device: object) -> None:
@@ -62,21 +62,21 @@ def _array_at(pointer: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array
 
 
 def _count(shape: Sequence[int], dtype: np.dtype[Any]) -> int:
-    """The elements of a shape. Raises InputError where it is none, or more than can be addressed."""
+    """The elements of a shape. Raises InputError for an invalid shape, or one too large to be addressed."""
     try:
         dims = [operator.index(dim) for dim in shape]
     except TypeError as error:
         raise InputError(f"shape {shape!r}: expected a list of whole numbers") from error
     if any(dim < 0 for dim in dims):
         raise InputError(f"shape {dims} has a negative dim")
-    # Sizes of 0 do not count: NumPy multiplies the others too.
+    # Sizes of 0 are skipped, since NumPy multiplies the others too.
     if len(dims) > MAX_RANK or math.prod(filter(None, dims)) * dtype.itemsize > sys.maxsize:
         raise InputError(f"shape {dims} of {dtype} has more dims or elements than memory can hold")
     return math.prod(dims)
 
 
 class OrtDevice:
-    """Where memory lies: on the processor."""
+    """The device of memory: the CPU."""
 
     def __init__(self, name: str = "cpu", device_id: int = 0) -> None:
         _check_device(name)
@@ -84,20 +84,20 @@ class OrtDevice:
 
     @staticmethod
     def make(ort_device_name: str, device_id: int = 0, vendor_id: int = -1) -> OrtDevice:
-        """The device of a name, which is cpu. Raises InputError for others."""
+        """The device named cpu. Raises InputError for others."""
         return OrtDevice(ort_device_name, device_id)
 
     def device_type(self) -> int:
-        """0, onnxruntime's number of the processor."""
+        """0, onnxruntime's number of the CPU."""
         return 0
 
     def device_id(self) -> int:
-        """As it was made with."""
+        """The number passed to the constructor."""
         return self._id
 
 
 class OrtValue:
-    """A tensor in memory that stays where it is between runs."""
+    """A tensor whose memory stays at the same address between runs."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -109,7 +109,7 @@ class OrtValue:
         """Wraps the array, uncopied where it is C-contiguous."""
         _check_device(device_type)
         if numpy_obj.dtype.name not in dtypes.CODES:
-            raise InputError(f"an array of {numpy_obj.dtype} is no tensor; its dtype may be {', '.join(dtypes.CODES)}")
+            raise InputError(f"an array of {numpy_obj.dtype} is not a tensor; dtypes may be {', '.join(dtypes.CODES)}")
         return cls(np.require(numpy_obj, requirements=["C_CONTIGUOUS", "ALIGNED"]))
 
     @classmethod
@@ -136,11 +136,11 @@ class OrtValue:
         try:
             return cls(np.empty(tuple(shape), dtype))
         except MemoryError as error:
-            raise InputError(f"there is no memory for shape {list(shape)} of {dtype}") from error
+            raise InputError(f"cannot allocate memory for shape {list(shape)} of {dtype}") from error
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:
-        """Wraps the memory of another library's tensor on the processor."""
+        """Wraps the memory of another library's tensor on the CPU."""
         return cls.ortvalue_from_numpy(np.from_dlpack(data))
 
     def numpy(self) -> Array:
@@ -208,7 +208,7 @@ class OrtValue:
 
 
 class Bindable(Protocol):
-    """A session, as far as a binding needs to know it."""
+    """The part of a session's interface that a binding uses."""
 
     def get_inputs(self) -> Sequence[Any]:
         """Its inputs, each with a name."""
@@ -220,7 +220,7 @@ class Bindable(Protocol):
 
 
 class IOBinding:
-    """Which memory the inputs and outputs of a session's runs use."""
+    """The memory that a session's runs use for inputs and outputs."""
 
     def __init__(self, session: Bindable) -> None:
         self.session = session
@@ -228,7 +228,7 @@ class IOBinding:
         self._output_names = tuple(value.name for value in session.get_outputs())
         self.feeds: dict[str, Array] = {}
         self.targets: dict[str, Array | None] = {}
-        """Bound outputs in the order of binding; None where the run makes the memory."""
+        """Bound outputs in the order of binding; None where the run allocates the memory."""
         self.results: dict[str, Array] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
@@ -281,11 +281,11 @@ class IOBinding:
 
     def _check_input(self, name: str) -> None:
         if name not in self._input_names:
-            raise InputError(f"{name!r} is no input of the model; its inputs are {', '.join(self._input_names)}")
+            raise InputError(f"{name!r} is not an input of the model; its inputs are {', '.join(self._input_names)}")
 
     def _check_output(self, name: str) -> None:
         if name not in self._output_names:
-            raise InputError(f"{name!r} is no output of the model; its outputs are {', '.join(self._output_names)}")
+            raise InputError(f"{name!r} is not an output of the model; its outputs are {', '.join(self._output_names)}")
 
     def synchronize_inputs(self) -> None:
         """Nothing to wait for on a CPU."""
@@ -294,7 +294,7 @@ class IOBinding:
         """Nothing to wait for on a CPU."""
 
     def copy_outputs_to_cpu(self) -> list[Array]:
-        """The outputs of the last run, in the order of binding; on a CPU they are there already, and not copied."""
+        """The outputs of the last run, in the order of binding; not copied, since they are in CPU memory."""
         return [self.results[name] for name in self.targets if name in self.results]
 
     def get_outputs(self) -> list[OrtValue]:
@@ -306,10 +306,10 @@ class IOBinding:
         return self.get_outputs()
 
     def clear_binding_inputs(self) -> None:
-        """Forgets the inputs."""
+        """Removes all bound inputs."""
         self.feeds.clear()
 
     def clear_binding_outputs(self) -> None:
-        """Forgets the outputs."""
+        """Removes all bound outputs."""
         self.targets.clear()
         self.results.clear()

@@ -1,4 +1,4 @@
-"""onnxruntime's session: its calls, on an opweld session of a model that was compiled."""
+"""onnxruntime's session API, implemented by an opweld session of a compiled model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NodeArg:
     Attributes:
         name: in the model.
         type: such as tensor(float).
-        shape: sizes, and names of dims that vary; None for a dim without name.
+        shape: sizes, and names of dynamic dims; None for a dim without a name.
     """
 
     name: str
@@ -58,7 +58,7 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the model says about itself."""
+    """The metadata of a model."""
 
     producer_name: str
     graph_name: str
@@ -78,16 +78,16 @@ _STATE: Final = (
     "_model_path",
     "_verify",
 )
-"""The attributes of a session that the others follow from."""
+"""The attributes of a session that are pickled; others are derived."""
 
 
 class InferenceSession:
-    """A compiled model, with onnxruntime's methods. Any number of threads may run it at the same time.
+    """A compiled model, with onnxruntime's methods. It is safe to run from several threads at the same time.
 
-    Sessions pickle: the copy opens the same artifact, or compiles the same model, which the cache then holds.
+    Sessions pickle: the copy opens the same artifact, or compiles the same model, which is then in the cache.
 
-    What onnxruntime's sessions keep in attributes that begin with an underscore is here by the same names, as far as it
-    has a meaning: programs read it."""
+    Attributes of onnxruntime's sessions that begin with an underscore exist here under the same names where they are
+    meaningful, since programs use them."""
 
     @documented(Options)
     def __init__(
@@ -103,15 +103,15 @@ class InferenceSession:
         verify: bool = False,
         **options: Unpack[CompileOptions],
     ) -> None:
-        """Opens an artifact, or compiles a model; what was compiled before is opened from the cache.
+        """Opens an artifact, or compiles a model; a model compiled before is opened from the cache.
 
         Args:
             path_or_bytes: a folder that `opweld compile` wrote, or an ONNX file, or its bytes.
-            sess_options: number of threads, level, profiling; onnxruntime's own object too.
-            providers, provider_options: as for onnxruntime; only the CPU is there, and others are warned of.
+            sess_options: number of threads, level, profiling; or onnxruntime's own object.
+            providers, provider_options: as for onnxruntime; only the CPU is available; others cause a warning.
             enable_fallback: without effect, as there is no other provider to fall back to.
-            disabled_optimizers: names of onnxruntime's optimisers; opweld has none of them, and warns.
-            read_config_from_model: not supported where true.
+            disabled_optimizers: names of onnxruntime's optimisers; opweld has none of them; causes a warning.
+            read_config_from_model: not supported if true.
             verify: compare the files of an artifact with their digests, as `opweld.load` does; those of models are in
                 any case.
             options: see docs/options.md.
@@ -133,7 +133,7 @@ class InferenceSession:
         self._verify = verify
         self._open()
         if isinstance(self._source, Path):
-            self._source = self._source.absolute()  # for a process that changes its folder, and for others
+            self._source = self._source.absolute()  # for a process that changes its working directory, and for pickling
 
     def _open(self) -> None:
         threads = self._chosen.threads or None
@@ -147,13 +147,13 @@ class InferenceSession:
             self._session = SpecialisedSessions(structure, metadata, self._specialised, threads)
             if self._chosen.tune != "off":
                 _log.warning(
-                    "not tuned: what is compiled while it is fed is not; say how it is fed, see opweld.compile"
+                    "not tuned: models that are compiled for each way to feed them are not; see opweld.compile"
                 )
             interface = structure
         else:
             manifest = self._session.manifest
             metadata = manifest.metadata
-            interface = manifest.structure or _told(manifest)
+            interface = manifest.structure or _as_declared(manifest)
             is_artifact = self._session.folder == self._source
             self._fitted = FittedSessions(self._session, None if is_artifact else self._fit)
         self._inputs_meta = [_node_arg(value) for value in interface.inputs]
@@ -179,7 +179,7 @@ class InferenceSession:
         return self._folder(self._chosen.fitted(dims))
 
     def _specialised(self, dims: Mapping[str, int], known: Specialisation) -> Path:
-        """The artifact for inputs that are fed so; a run waits for it, so it is not tuned."""
+        """The artifact for inputs of this form; it is not tuned, since a run waits for it."""
         chosen = replace(self._chosen, dims={**self._chosen.dims, **dims}, tune="off")
         return self._folder(chosen.specialised(known))
 
@@ -206,11 +206,11 @@ class InferenceSession:
 
     @property
     def session(self) -> Session:
-        """What runs the compiled model. Raises UnsupportedError where one is compiled for each way to feed it."""
+        """The session of the compiled model. Raises UnsupportedError if one is compiled for each form of the inputs."""
         if isinstance(self._session, Session):
             return self._session
         raise UnsupportedError(
-            "the model is compiled for each way to feed it; opweld.compile takes one, as lengths and ranks"
+            "the model is compiled for each way to feed it; opweld.compile takes a fixed one, as lengths and ranks"
         )
 
     def run(
@@ -219,7 +219,7 @@ class InferenceSession:
         input_feed: Mapping[str, Array],
         run_options: RunOptions | None = None,
     ) -> list[Any]:
-        """Computes the named outputs, or all where None or empty, in that order. See `Session.run`."""
+        """Computes the named outputs, or all if None or empty, in that order. See `Session.run`."""
         if run_options is not None:
             _check_run(run_options)
         session = self._session
@@ -236,7 +236,7 @@ class InferenceSession:
     def _position(self, name: str) -> int:
         if name not in self._positions:
             known = ", ".join(map(repr, self._positions))
-            raise InputError(f"{name!r} is no output of the model; its outputs are {known}")
+            raise InputError(f"{name!r} is not an output of the model; its outputs are {known}")
         return self._positions[name]
 
     def run_async(
@@ -247,13 +247,13 @@ class InferenceSession:
         user_data: Any,
         run_options: RunOptions | None = None,
     ) -> None:
-        """Returns at once and runs on a thread, which calls `callback(outputs, user_data, error)` in the end: with an
-        empty text for error, or without outputs and with what went wrong."""
+        """Returns at once and runs on a thread, which finally calls `callback(outputs, user_data, error)`: with an
+        empty error text, or with no outputs and the error."""
 
         def work() -> None:
             try:
                 outputs, error = self.run(output_names, input_feed, run_options), ""
-            except Exception as caught:  # noqa: BLE001 - whatever it is, the callback must be told
+            except Exception as caught:  # noqa: BLE001 - the callback receives any error
                 outputs, error = [], str(caught)
             callback(outputs, user_data, error)
 
@@ -270,13 +270,13 @@ class InferenceSession:
         return [OrtValue(array) for array in self.run(output_names, feeds, run_options)]
 
     def io_binding(self) -> IOBinding:
-        """A new binding of inputs and outputs to memory. Raises UnsupportedError where some are no tensors."""
+        """A new binding of inputs and outputs to memory. Raises UnsupportedError if some are not tensors."""
         if isinstance(self._session, SpecialisedSessions) or self._session.structure is not None:
-            raise UnsupportedError("io_binding: some inputs or outputs of this model are no tensors; use run")
+            raise UnsupportedError("io_binding: some inputs or outputs of this model are not tensors; use run")
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Runs on bound memory: inputs are read and outputs are written where they are."""
+        """Runs on bound memory: inputs and outputs are not copied."""
         if iobinding.session is not self:
             raise InputError("the binding was made for another session; bind again with this session's io_binding()")
         if run_options is not None:
@@ -289,7 +289,7 @@ class InferenceSession:
             outputs = self._fitted.answer(iobinding.feeds, error, lambda s: s.run_into(iobinding.feeds, targets))
         iobinding.results = {name: outputs[self._positions[name]] for name in iobinding.targets}
 
-    # ---- what the session tells about itself ----
+    # ---- queries ----
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in the model's order."""
@@ -304,25 +304,25 @@ class InferenceSession:
         return list(self._overridable_initializers)
 
     def get_modelmeta(self) -> ModelMetadata:
-        """What the model says about itself."""
+        """The metadata of the model."""
         return self._model_meta
 
     def get_session_options(self) -> SessionOptions:
-        """The options that the session was made with."""
+        """The options passed to the constructor."""
         return self._sess_options
 
     def get_providers(self) -> list[str]:
-        """What the session runs on."""
+        """The execution providers of the session."""
         return list(self._providers)
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """Options of what the session runs on: none."""
+        """Options of the execution providers: none."""
         return {name: dict(options) for name, options in self._provider_options.items()}
 
     def set_providers(
         self, providers: Providers | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
     ) -> None:
-        """Accepts any list of providers, and warns of those that are not there; the session runs on the CPU."""
+        """Accepts any list of providers, and warns of unavailable ones; the session runs on the CPU."""
         check_providers(providers, provider_options)
 
     def enable_fallback(self) -> None:
@@ -356,7 +356,7 @@ class InferenceSession:
 
     def end_profiling(self) -> str:
         """Writes the kernels of all runs since the last call to a file for chrome://tracing; returns its path, which is
-        empty where `SessionOptions.enable_profiling` was not set."""
+        empty if `SessionOptions.enable_profiling` was not set."""
         if not self._sess_options.enable_profiling:
             return ""
         with self._trace_lock:
@@ -367,7 +367,7 @@ class InferenceSession:
 
 
 def _chrome_events(trace: list[tuple[int, Profile]]) -> list[dict[str, object]]:
-    """One event for each thread that had a part in a kernel, times in microseconds."""
+    """One event for each thread that computed a part of a kernel, times in microseconds."""
     events: list[dict[str, object]] = []
     for start, profile in trace:
         for part in profile.parts:
@@ -387,12 +387,13 @@ def _chrome_events(trace: list[tuple[int, Profile]]) -> list[dict[str, object]]:
     return events
 
 
-def _told(manifest: artifact.Manifest) -> artifact.Manifest:
-    """The manifest with the shapes of outputs that programs are told; an older artifact has those alone that were
-    inferred."""
-    if len(manifest.told) != len(manifest.outputs):
+def _as_declared(manifest: artifact.Manifest) -> artifact.Manifest:
+    """The manifest with the declared shapes of outputs; an older artifact has only inferred ones."""
+    if len(manifest.declared_shapes) != len(manifest.outputs):
         return manifest
-    outputs = (replace(info, shape=shape) for info, shape in zip(manifest.outputs, manifest.told, strict=True))
+    outputs = (
+        replace(info, shape=shape) for info, shape in zip(manifest.outputs, manifest.declared_shapes, strict=True)
+    )
     return replace(manifest, outputs=tuple(outputs))
 
 
@@ -417,6 +418,6 @@ def _path_of(model: object) -> str:
 
 
 def _check_run(options: RunOptions) -> None:
-    """onnxruntime's own object serves too: its attributes are the same."""
+    """onnxruntime's own object is accepted too: it has the same attributes."""
     if options.terminate:
-        raise RunError("the run was ended before it began: RunOptions.terminate is set")
+        raise RunError("the run was terminated before it began: RunOptions.terminate is set")

@@ -1,4 +1,4 @@
-"""The options that users of onnxruntime set, and what they mean here."""
+"""onnxruntime's session and run options, and the options of opweld that they set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opweld.options import CompileOptions, LevelName
 from opweld.runtime.plan import Array
 
 PROVIDER: Final = "CPUExecutionProvider"
-"""The only execution provider: what sessions run on."""
+"""The only execution provider."""
 
 
 Providers = Sequence[str | tuple[str, Mapping[str, Any]]]
@@ -24,7 +24,7 @@ Providers = Sequence[str | tuple[str, Mapping[str, Any]]]
 
 
 class GraphOptimizationLevel(enum.IntEnum):
-    """How much to optimise; `level` is opweld's word for it."""
+    """How much to optimise; opweld's option is `level`."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -60,11 +60,11 @@ _REFUSED_ENTRIES: Final = {
     ("ep.context_enable", "1"): "opweld writes artifacts only, with `opweld compile`",
     ("session.model_external_initializers_file_folder_path", None): "give the path of the model, beside its data",
 }
-"""Configuration entries (with any value where None) that ask for what cannot be, and what to do instead."""
+"""Configuration entries (with any value where None) that are not supported, and what to do instead."""
 
 
 class _Entries:
-    """Texts by key, as sessions and runs keep them."""
+    """Configuration entries of sessions and runs."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -82,7 +82,7 @@ class _Entries:
 
 
 class _NoEntryError(OptionError, RuntimeError):
-    """As onnxruntime raises a RuntimeError there."""
+    """Also a RuntimeError, as in onnxruntime."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class RunOptions:
     """Options of one run. A name that is not listed here is an AttributeError.
 
     Attributes:
-        terminate: end the run before it begins, with an error.
+        terminate: terminate the run before it begins, with an error.
         log_severity_level, log_verbosity_level, logid: without effect, as runs write no log.
         only_execute_path_to_fetches: without effect; all outputs are computed.
     """
@@ -103,11 +103,11 @@ class RunOptions:
     _entries: _Entries = field(default_factory=lambda: _Entries("run"), repr=False, compare=False)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Keeps a configuration entry; none has an effect."""
+        """Stores a configuration entry; none has an effect."""
         self._entries.put(key, value)
 
     def get_run_config_entry(self, key: str) -> str:
-        """The entry kept under `key`. Raises OptionError, a RuntimeError too, where there is none."""
+        """The entry stored under `key`. Raises OptionError, also a RuntimeError, if there is none."""
         return self._entries.get(key)
 
     def add_active_adapter(self, adapter: object) -> None:
@@ -120,13 +120,13 @@ class SessionOptions:
     """Options of an InferenceSession. A name that is not listed here is an AttributeError.
 
     Attributes:
-        intra_op_num_threads: at most so many threads a run, 0 for one per available processor.
+        intra_op_num_threads: maximum number of threads of a run, 0 for one per available processor.
         graph_optimization_level: how much to optimise the model.
-        enable_profiling, profile_file_prefix: time every kernel of every run; `end_profiling` writes the file.
+        enable_profiling, profile_file_prefix: measure every kernel of every run; `end_profiling` writes the file.
         inter_op_num_threads, execution_mode, execution_order, use_per_session_threads, enable_cpu_mem_arena,
         enable_mem_pattern, enable_mem_reuse, use_deterministic_compute, log_severity_level, log_verbosity_level, logid:
-            accepted without effect, as memory and order are planned and results are deterministic in any case.
-        optimized_model_filepath: not supported; what is optimised is no ONNX graph any more.
+            accepted without effect: memory and order are planned, and results are deterministic, in any case.
+        optimized_model_filepath: not supported; the optimised form is not an ONNX graph.
     """
 
     intra_op_num_threads: int = 0
@@ -146,17 +146,17 @@ class SessionOptions:
     log_verbosity_level: int = 0
     logid: str = ""
     initializers: dict[str, Array] = field(default_factory=dict[str, Array], init=False, repr=False, compare=False)
-    """What takes the place of the model's initializers, by name; see `add_initializer`."""
+    """Replacements of the model's initializers, by name; see `add_initializer`."""
     denotations: dict[str, int] = field(default_factory=dict[str, int], init=False, repr=False)
-    """Sizes of dims by what they denote; see `add_free_dimension_override_by_denotation`."""
+    """Sizes of dims by denotation; see `add_free_dimension_override_by_denotation`."""
     _entries: _Entries = field(default_factory=lambda: _Entries("session"), init=False, repr=False, compare=False)
     _dims: dict[str, int] = field(default_factory=dict[str, int], init=False, repr=False)
 
     @classmethod
     def of(cls, options: object) -> SessionOptions:
-        """`options` itself, or those of onnxruntime's own object as far as it tells: its attributes. What was added by
-        calls (sizes of dims, initializers, entries) cannot be read from it. Raises OptionError for other things."""
-        if not options:  # None, and {}: onnxruntime takes whatever is false for none
+        """`options` itself, or the attributes of onnxruntime's own object. What was set by calls (sizes of dims,
+        initializers, entries) cannot be read from it. Raises OptionError for other objects."""
+        if not options:  # None, and {}: onnxruntime treats false values as None
             return cls()
         if isinstance(options, cls):
             return options
@@ -171,12 +171,12 @@ class SessionOptions:
         return made
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keeps a configuration entry. They are about speed and memory, and have no effect here; those that ask for
-        what cannot be are refused when the session is made."""
+        """Stores a configuration entry. Entries concern speed and memory, and have no effect here; unsupported ones
+        raise an error when the session is created."""
         self._entries.put(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
-        """The entry kept under `key`. Raises OptionError, a RuntimeError too, where there is none."""
+        """The entry stored under `key`. Raises OptionError, also a RuntimeError, if there is none."""
         return self._entries.get(key)
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
@@ -184,11 +184,11 @@ class SessionOptions:
         self._dims[name] = size
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """Compiles the model for this size of all dims that denote this, such as DATA_BATCH."""
+        """Compiles the model for this size of all dims with this denotation, such as DATA_BATCH."""
         self.denotations[denotation] = size
 
     def add_initializer(self, name: str, ort_value: OrtValue) -> None:
-        """Puts a value in the place of the model's initializer `name`, when the session is made."""
+        """Replaces the model's initializer `name` when the session is created."""
         self.initializers[name] = ort_value.numpy()
 
     def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[OrtValue]) -> None:
@@ -197,11 +197,11 @@ class SessionOptions:
             self.add_initializer(name, value)
 
     def add_provider(self, provider_name: str, provider_options: Mapping[str, str] | None = None) -> None:
-        """Accepts any provider; warns when it is not the CPU, which sessions run on."""
+        """Accepts any provider; warns if it is not the CPU."""
         check_providers([provider_name])
 
     def has_providers(self) -> bool:
-        """False: sessions run on the CPU, whatever is added."""
+        """False: sessions always run on the CPU."""
         return False
 
     def register_custom_ops_library(self, path: str) -> None:
@@ -209,7 +209,7 @@ class SessionOptions:
         raise UnsupportedError(f"{path}: opweld cannot load custom operators of another runtime")
 
     def compile_options(self) -> CompileOptions:
-        """The options of `opweld.compile` that these amount to. Raises OptionError on values that cannot be."""
+        """The options of `opweld.compile` that these correspond to. Raises OptionError for unsupported values."""
         for entry in dataclasses.fields(self):
             if entry.init:
                 _check(entry.name, getattr(self, entry.name), entry.default)
@@ -223,7 +223,7 @@ class SessionOptions:
         for key, value in self._entries.texts.items():
             remedy = _REFUSED_ENTRIES.get((key, value)) or _REFUSED_ENTRIES.get((key, None))
             if remedy is not None:
-                raise OptionError(f"configuration entry {key!r} is {value!r}, which cannot be: {remedy}")
+                raise OptionError(f"configuration entry {key!r} is {value!r}, which is not supported: {remedy}")
         options: CompileOptions = {"level": _level_of(self.graph_optimization_level)}
         if self._entries.texts.get("session.set_denormal_as_zero") == "1":
             options["denormals"] = "zero"
@@ -235,7 +235,7 @@ class SessionOptions:
 
 
 def _level_of(value: Any) -> LevelName:
-    """onnxruntime's own enumeration, which is no number, and plain numbers serve too."""
+    """onnxruntime's own enumeration, which is not a number, and plain numbers are accepted."""
     try:
         return GraphOptimizationLevel(int(getattr(value, "value", value))).level
     except (TypeError, ValueError) as error:
@@ -261,9 +261,9 @@ def _check(name: str, value: object, default: object) -> None:
 
 
 def check_providers(providers: Providers | None, provider_options: Sequence[Mapping[str, Any]] | None = None) -> None:
-    """Checks a list of execution providers as onnxruntime does, and warns of each that is not there.
+    """Checks a list of execution providers as onnxruntime does, and warns of unavailable ones.
 
-    Raises OptionError, a ValueError too, where names and options do not fit together.
+    Raises OptionError, also a ValueError, if names and options do not match.
     """
     if providers is None:
         return
@@ -276,7 +276,7 @@ def check_providers(providers: Providers | None, provider_options: Sequence[Mapp
         if not all(isinstance(provider, str) for provider in providers):
             raise OptionError("only names are expected in 'providers' where 'provider_options' is given")
         if not all(isinstance(cast(object, options), Mapping) for options in provider_options):
-            raise OptionError("'provider_options' holds what is no dict")
+            raise OptionError("'provider_options' holds a value that is not a dict")
     for provider in providers:
         name = _provider_name(provider)
         if name != PROVIDER:

@@ -20,7 +20,7 @@ from opweld.cached import compile_model
 from opweld.cli.main import app
 from opweld.errors import OptionError, UnsupportedError
 from opweld.options import Options
-from opweld.pipeline import foresee
+from opweld.pipeline import dry_run
 from opweld.record import KernelEntry, Record
 from opweld.target import Target
 from opweld.tensor.intern import compilation
@@ -129,14 +129,14 @@ def placeless(record: Record) -> Record:
     return replace(record, variants=tuple(variants))
 
 
-def test_what_is_foreseen_is_what_compiling_leaves(tmp_path: Path) -> None:
+def test_a_dry_run_has_the_account_of_compiling(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(model_of(TEXT, WEIGHTS), path)
     left = account_of(compile_model(path, Options()))
     with compilation():
-        foreseen = foresee(path, Options(), Target.of("native"))
-    assert placeless(foreseen.record) == placeless(left.record), "only compiling knows where weights lie"
-    assert foreseen.ledger.dumps() == left.ledger.dumps()
+        found = dry_run(path, Options(), Target.of("native"))
+    assert placeless(found.record) == placeless(left.record), "only compiling knows where weights are stored"
+    assert found.ledger.dumps() == left.ledger.dumps()
 
 
 def test_a_file_with_its_regions_is_written(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from opweld.analysis.analysis import KernelAnalysis, analysis_of
 from opweld.analysis.bound import KernelWork, bound_of, disagreement
 from opweld.analysis.machine import Figure, Level, Machine, Pair
 from opweld.options import Options
-from opweld.pipeline import foresee
+from opweld.pipeline import dry_run
 from opweld.record import Predicted
 from opweld.target import Target
 from opweld.tensor.intern import compilation
@@ -47,7 +47,7 @@ MACHINE = Machine(
 
 def kernels(text: str, weights: dict[str, Any] | None = None) -> tuple[KernelAnalysis, ...]:
     with compilation():
-        account = foresee(model_of(text, weights), Options(), Target.of("x86-64-v4"))
+        account = dry_run(model_of(text, weights), Options(), Target.of("x86-64-v4"))
         return analysis_of(account, machine=MACHINE).kernels
 
 

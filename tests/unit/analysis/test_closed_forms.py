@@ -12,7 +12,7 @@ from opweld.analysis.analysis import Analysis, NodeAnalysis, analysis_of
 from opweld.analysis.costs import NAMES
 from opweld.errors import OptionError
 from opweld.options import Options
-from opweld.pipeline import foresee
+from opweld.pipeline import dry_run
 from opweld.target import Target
 from opweld.tensor.intern import compilation
 from tests.unit.rewrite.rewritten import model_of, normal
@@ -218,7 +218,7 @@ FORMS = (
 
 def analysed(text: str, weights: dict[str, Any] | None = None, **dims: int) -> Analysis:
     with compilation():
-        return analysis_of(foresee(model_of(text, weights), Options(), Target.of("x86-64-v3")), dims)
+        return analysis_of(dry_run(model_of(text, weights), Options(), Target.of("x86-64-v3")), dims)
 
 
 def only(analysis: Analysis) -> NodeAnalysis:
@@ -318,7 +318,7 @@ SEGMENTS = """g (float[N, 8] x) => (float[k, 8] y, int64[2, z] i) {
 )
 def test_totals_are_the_sums_of_their_rows_whichever_variant_runs(text: str, weights: dict[str, Any]) -> None:
     with compilation():
-        account = foresee(model_of(text, weights), Options(), Target.of("x86-64-v3"))
+        account = dry_run(model_of(text, weights), Options(), Target.of("x86-64-v3"))
         for variant in account.record.variants:
             found = analysis_of(account, variant=variant.name)
             for rows, totals in ((found.nodes, found.before), (found.kernels, found.after)):
@@ -330,7 +330,7 @@ def test_totals_are_the_sums_of_their_rows_whichever_variant_runs(text: str, wei
 
 def test_a_run_follows_one_path_of_segments() -> None:
     with compilation():
-        record = foresee(model_of(TWO_WAYS), Options(), Target.of("x86-64-v3")).record
+        record = dry_run(model_of(TWO_WAYS), Options(), Target.of("x86-64-v3")).record
     assert len(record.variants) > 1
     assert [variant.segment for variant in record.usual] == [0], "another way is for shapes that this one does not take"
 

@@ -153,7 +153,7 @@ def test_a_cache_that_others_share_is_told() -> None:
     l1, l2, l3, dram = machine().levels
     found = machine(levels=(l1, l2, dataclasses.replace(l3, declared=480 << 20), dram))
     assert found.sure == "high", "the figures are those of this machine"
-    assert found.doubts == ("L3 is said to hold 480 MiB, of which one core was seen to have 32 MiB: others share it",)
+    assert found.doubts == ("L3 is reported to hold 480 MiB, of which one core has 32 MiB: others share it",)
 
 
 def test_what_was_measured_is_remembered_until_it_is_measured_again(tmp_path: Path) -> None:

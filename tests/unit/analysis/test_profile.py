@@ -145,8 +145,8 @@ def test_the_table_is_sorted_and_ends_with_the_run(profile: ModelProfile) -> Non
 def test_the_summary_says_what_clocks_add_and_why_nothing_was_counted(profile: ModelProfile) -> None:
     text = summary_text(profile, "m.onnx", "x86-64-v3", ACCOUNT)
     assert "clocks add 2.6%, give or take 0.0%" in text
-    assert "70.0% of a run is kernels" in text
-    assert "no hardware counters: nobody asked for them" in text
+    assert "70.0% of a run is in kernels" in text
+    assert "no hardware counters: not requested" in text
     assert "2 threads, inputs x 2x3, variant main" in text
 
 

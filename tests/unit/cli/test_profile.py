@@ -78,7 +78,7 @@ def test_the_table_and_what_stands_below_it(model: Path) -> None:
         "nodes",
         "a timed run",
         "latency without clocks",
-        "of a run is kernels",
+        "of a run is in kernels",
     ):
         assert text in answer.stdout
     assert "counters" in answer.stdout or "instructions per cycle" in answer.stdout

@@ -337,5 +337,5 @@ def test_a_deep_model_is_no_problem() -> None:
 def test_a_constant_of_nothing_is_refused() -> None:
     model = relu()
     model.graph.node.insert(0, helper.make_node("Constant", [], ["c"]))
-    with pytest.raises(ModelError, match="0 attributes say what the constant is"):
+    with pytest.raises(ModelError, match="0 attributes define the constant"):
         load(model)

@@ -183,7 +183,7 @@ def test_what_is_refused() -> None:
         load(node("SequenceAt", ["three", "far"], ["y"]))
     with pytest.raises(ModelError, match="out of range"):
         load(node("SequenceErase", ["three", "far"], ["s"]), node("SequenceAt", ["s", "one"], ["y"]))
-    with pytest.raises(UnspecifiedError, match="depends on input 'p'"):
+    with pytest.raises(UnspecifiedError, match="depends on 'p'"):
         load(node("SequenceErase", ["three", "p"], ["s"]), node("SequenceAt", ["s", "one"], ["y"]))
     with pytest.raises(UnsupportedError, match="unknown before its shape"):
         load(
@@ -194,7 +194,7 @@ def test_what_is_refused() -> None:
         )
     with pytest.raises((UnsupportedError, ModelError), match="sequence"):
         load(node("Neg", ["three"], ["y"]))
-    with pytest.raises(ModelError, match="holds nothing"):
+    with pytest.raises(ModelError, match="is empty"):
         kind = helper.make_tensor_type_proto(TensorProto.FLOAT, [6, 4])
         load(node("Optional", [], ["none"], type=kind), node("OptionalGetElement", ["none"], ["y"]))
 

@@ -225,7 +225,7 @@ def test_a_flow_that_does_not_fit_together_is_refused() -> None:
         "two outputs": replace(flow, outputs=(("y", "v"), ("y", "v"))),
         "1 programs and 2 endings": replace(flow, segments=(replace(first, endings=(LAST, LAST)), rest)),
         "followed by segment 7": replace(flow, segments=(replace(first, endings=(Ending(7),)), rest)),
-        "'x', which is no input": replace(flow, inputs=("z",)),
+        "'x', which is not an input": replace(flow, inputs=("z",)),
         "the input 'z'": replace(flow, inputs=("x", "z")),
         "output 'y' of the flow is 'nothing'": replace(flow, outputs=(("y", "nothing"),)),
     }

@@ -1,7 +1,7 @@
-"""What operators of `com.microsoft`, and those of ONNX that its own evaluator gets wrong, mean in NumPy: integers
-exactly, floats in the precision of what they are given.
+"""Reference semantics in NumPy of operators of `com.microsoft`, and of those that ONNX's evaluator computes wrong:
+integers exactly, floats in the precision of the operands.
 
-They are what compiled code is compared with, computed from the definitions, with nothing of how they are lowered."""
+Compiled code is compared with them; they follow the definitions, independently of the lowering."""
 
 from opweld.frontend.reference import (
     activation,

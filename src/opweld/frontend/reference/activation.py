@@ -1,4 +1,4 @@
-"""Activations, some with a bias on the last axis, and what fused operators do with their results."""
+"""Activations, some with a bias on the last axis, and the activations of fused operators."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def trilu(x: Array, k: Array | None = None, upper: int = 1) -> Array:
 
 
 def activated(x: Array, name: str | None, parameters: Sequence[float] = ()) -> Array:
-    """What a fused operator does with its result; the parameters are those of the activation, in ONNX's order."""
+    """The activation of a fused operator's result; the parameters are those of the activation, in ONNX's order."""
 
     def number(place: int, default: float) -> float:
         return float(parameters[place]) if place < len(parameters) else default

@@ -11,7 +11,7 @@ from opweld.frontend.reference.standard import MICROSOFT, Array, softmax
 from opweld.ops.registry import computes
 
 LOWEST = -3.4028234663852886e38
-"""What takes a key out of a softmax."""
+"""The score of a masked key."""
 
 
 def split(x: Array, heads: int) -> Array:
@@ -43,8 +43,8 @@ def attend(
 
 
 def open_keys(mask: Array, batch: int, heads: int, queries: int, keys: int) -> Array:
-    """Whether a mask lets a query see a key, as what broadcasts to the scores: ends, or ends and starts, of rows, or
-    a number above zero for each key, or for each query and key."""
+    """Whether a mask lets a query attend to a key, broadcastable to the scores. The mask holds ends, or ends and
+    starts, of rows, or a number above zero for each key, or for each query and key."""
     if mask.ndim == 1:
         places = np.arange(keys)[None, :]
         seen = places < mask[:batch, None]

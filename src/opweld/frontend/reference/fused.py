@@ -1,4 +1,4 @@
-"""Convolutions and products with what is fused into them, and those whose channels are last."""
+"""Convolutions and products with fused operators, and those whose channels are last."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def nhwc_fused_conv(
 @computes("NhwcMaxPool", domain=MICROSOFT)
 def nhwc_max_pool(x: Array, **attributes: Any) -> Array:
     """MaxPool, with channels last."""
-    # Of floats: what lies outside counts as the least number of the type, also where that of ONNX's evaluator is none.
+    # As floats: padding is -infinity, where ONNX's evaluator is wrong for other types.
     found = standard("MaxPool", channels_first(x).astype(np.float64), **attributes)
     return channels_last(found.astype(x.dtype))
 
@@ -89,7 +89,7 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Array:
-    """alpha * the product of both sides, whose batch axes and rows, and whose last two axes are swapped first."""
+    """alpha * the product of both operands, whose batch axes and rows, and whose last two axes are swapped first."""
 
     def side(x: Array, swap: int, batch: int) -> Array:
         x = np.moveaxis(x, 0, -2) if batch else x

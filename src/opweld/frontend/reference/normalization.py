@@ -15,7 +15,7 @@ EPSILON = 1e-12
 def normalised(
     x: Array, scale: Array, shift: Array | None, epsilon: float, *, centred: bool, axes: tuple[int, ...] = (-1,)
 ) -> tuple[Array, Array, Array]:
-    """The rows of x, less their mean where centred, in units of their root mean square; the means; 1 / these units."""
+    """The rows of x, minus their mean if centred, divided by their root mean square; the means; 1 / the roots."""
     mean = x.mean(axis=axes, keepdims=True)
     moved = x - mean if centred else x
     inverse = 1 / np.sqrt((moved * moved).mean(axis=axes, keepdims=True) + epsilon)
@@ -64,7 +64,8 @@ def embed(
     epsilon: float = EPSILON,
     **_: Any,
 ) -> tuple[Array, Array, Array]:
-    """The layer normalisation of word + position + segment embedding; how many of each row are masked in; the sum."""
+    """The layer normalisation of word + position + segment embedding; the number of unmasked elements of each row; the
+    sum."""
     total = words[ids] + (places[: ids.shape[1]] if positions is None else places[positions])
     if segments is not None and parts is not None:
         total = total + parts[segments]

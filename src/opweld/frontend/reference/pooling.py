@@ -1,4 +1,4 @@
-"""Pools: what lies under a window, taken apart into one axis for the places and one for the taps of each."""
+"""Pools: the elements of windows, with an axis of positions and an axis of taps for each spatial axis."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from opweld.ops.registry import computes
 
 @computes("MaxPool", domain="")
 def max_pool(x: Array, **attributes: Any) -> tuple[Array, Array]:
-    """X [N, C, spatial...] -> the largest of each window, and where in X it is: the first of them, row by row, or
-    column by column where `storage_order` is 1."""
+    """X [N, C, spatial...] -> the largest of each window, and its linear index in X: the first one, in row-major order,
+    or in column-major order if `storage_order` is 1."""
     windows, inside, _ = _windows(x, attributes)
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     shape = (*windows.shape[: x.ndim], math.prod(windows.shape[x.ndim :]))
@@ -65,14 +65,14 @@ def _windows(x: Array, attributes: dict[str, Any]) -> tuple[Array, Array, Array]
 
 
 def _apart(shape: tuple[int, ...], i: int, spatial: int) -> list[int]:
-    """The shape of [places, taps] of spatial axis i among those of all."""
+    """The shape that broadcasts [positions, taps] of spatial axis i against all axes."""
     made = [1] * (2 + 2 * spatial)
     made[2 + i], made[2 + spatial + i] = shape
     return made
 
 
 def _positions(x: Array, attributes: dict[str, Any]) -> tuple[list[Array], list[int]]:
-    """By spatial axis, the elements under the taps of each place [places, taps], and where its padding ends."""
+    """For each spatial axis, the input index of each tap [positions, taps], and the end of its padding."""
     kernel: Sequence[int] = attributes["kernel_shape"]
     sizes = x.shape[2:]
     n = len(sizes)
@@ -93,7 +93,7 @@ def _positions(x: Array, attributes: dict[str, Any]) -> tuple[list[Array], list[
             after = padding - before
         else:
             room = (size + before + after - reach) / stride
-            # A window that lacks less than a stride has a place still, as quotients are rounded towards 0.
+            # A window that is too large by less than a stride has one position, as quotients are rounded towards 0.
             places = (math.ceil(room) if attributes.get("ceil_mode") else math.trunc(room)) + 1
             if attributes.get("ceil_mode") and (places - 1) * stride >= size + before:
                 places -= 1

@@ -1,6 +1,6 @@
-"""Operators of numbers of 8 bits: what these stand for is computed, and quantised once.
+"""8-bit quantised operators: computed on dequantised values, and quantised once.
 
-Sums of products are sums of integers, which int64 holds whatever the processor."""
+Sums of products are sums of integers, which int64 holds exactly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opweld.ops.registry import computes
 
 
 def along(numbers: Array | None, rank: int, axis: int) -> Array | int:
-    """Scales or zero points, for all or along an axis, as what broadcasts to a value of a rank; 0 where absent."""
+    """Scales or zero points, for all or along an axis, broadcastable to a value of a rank; 0 where absent."""
     if numbers is None:
         return 0
     shape = [1] * rank
@@ -26,23 +26,23 @@ def along(numbers: Array | None, rank: int, axis: int) -> Array | int:
 
 
 def centred(x: Array, zero: Array | None, axis: int = 0) -> Array:
-    """x less its zero point, int64."""
+    """x minus its zero point, int64."""
     point = along(zero, x.ndim, axis)
     return x.astype(np.int64) - (point if isinstance(point, int) else point.astype(np.int64))
 
 
 def real(x: Array, scale: Array, zero: Array | None, axis: int = 0) -> Array:
-    """What quantised numbers stand for."""
+    """Dequantised values."""
     return in_units(centred(x, zero, axis), along(scale, x.ndim, axis))
 
 
 def in_units(whole: Array, unit: Array | int) -> Array:
-    """Integers times what a unit of them is, in the precision of the unit."""
+    """Integers times a scale, in the precision of the scale."""
     return whole.astype(np.asarray(unit).dtype) * unit
 
 
 def quantised(value: Array, scale: Array, zero: Array | None, dtype: np.dtype[Any], axis: int = 0) -> Array:
-    """The nearest number of units, the even one of two, moved by the zero point, within the limits of the type."""
+    """Rounded half to even in units of the scale, plus the zero point, saturated."""
     limits = np.iinfo(dtype)
     point = along(zero, value.ndim, axis)
     return np.clip(np.rint(value / along(scale, value.ndim, axis)) + point, limits.min, limits.max).astype(dtype)
@@ -147,10 +147,10 @@ def conv(
     bias: Any = None,
     **options: Any,
 ) -> Array:
-    """Conv; padding stands for zero, the bias is in units of both scales. Channels of x and y may be last."""
+    """Conv; padding is zero, the bias is in units of both scales. Channels of x and y may be last."""
     last = options.pop("channels_last", 0)
     data = centred(channels_first(x) if last else x, x0).astype(np.float64)
-    # float64 holds every sum of products of 8-bit integers that memory has room for.
+    # float64 holds every sum of products of 8-bit integers that fits into memory.
     total = standard("Conv", data, centred(w, w0).astype(np.float64), **options)
     total = total if bias is None else total + along(bias, total.ndim, 1)
     value = in_units(total, x1.reshape(()) * along(w1, total.ndim, 1))
@@ -183,8 +183,8 @@ def gemm(
 
 
 def rounded(x: Array) -> tuple[Array, Array]:
-    """Elements in 256 steps between the least and the largest of them and zero: how many steps each is from zero, as
-    int64, and the size of a step, 1 where all are zero."""
+    """Elements quantised to 256 levels between their extremes, including zero: their distance from the zero point as
+    int64, and the scale, 1 if all are zero."""
     least, most = min(x.min(initial=0), 0), max(x.max(initial=0), 0)
     step = np.asarray((most - least) / 255 if most > least else 1, x.dtype)
     zero = np.clip(np.rint(-least / step), 0, 255)
@@ -203,12 +203,12 @@ def dynamic_matmul(x: Array, b: Array, b1: Array, b0: Array | None = None, bias:
 def matmul_to_float(
     a: Array, b: Array, a1: Array, b1: Array, a0: Any = None, b0: Array | None = None, bias: Array | None = None
 ) -> Array:
-    """The product of what the values stand for, and a bias."""
+    """The product of the dequantised values, plus a bias."""
     value = in_units(centred(a, a0) @ centred(b, b0, 1), a1.reshape(()) * along(b1, a.ndim, a.ndim - 1))
     return value if bias is None else value + bias
 
 
-# ---------------------------------------------------------------------------------------------- what stands for others
+# ---------------------------------------------------------------------------------------------- expansions --------
 
 
 @computes("QAttention", domain=MICROSOFT)
@@ -224,13 +224,13 @@ def quantised_attention(
     past: Array | None = None,
     **attributes: Any,
 ) -> tuple[Array, ...]:
-    """Attention of what the input and the weights stand for."""
+    """Attention of the dequantised input and weights."""
     return attention(real(x, x1, x0), real(w, w1, w0, 1), bias, mask, past, **attributes)
 
 
 @computes("QEmbedLayerNormalization", domain=MICROSOFT)
 def quantised_embed(ids: Array, segments: Array | None, *rest: Array | None, **attributes: Any) -> tuple[Array, ...]:
-    """EmbedLayerNormalization of what the tables, the scale and the shift stand for."""
+    """EmbedLayerNormalization of the dequantised tables, scale and shift."""
     values, mask, scales, zeros = rest[:5], rest[5], rest[6:11], rest[11:16]
     tables = [
         None if value is None or scale is None else real(value, scale, zero)

@@ -1,6 +1,6 @@
-"""DynamicQuantizeLSTM: an LSTM of 8-bit weights, whose input and hidden states are rounded to 256 steps.
+"""DynamicQuantizeLSTM: an LSTM of 8-bit weights, whose input and hidden states are quantised dynamically.
 
-Products of rounded numbers and weights are sums of integers, in units of a step and a scale."""
+Products of quantised data and weights are sums of integers, in units of both scales."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def dynamic_lstm(
 
 @dataclass(frozen=True)
 class _Weights:
-    """Weights less their zero points, int64, and what a unit of them is, for all or each column."""
+    """Weights minus their zero points, int64, and their scale, for all or each column."""
 
     whole: Array
     scale: Array | int
@@ -94,7 +94,7 @@ class _Cell:
 def _run(
     cell: _Cell, inputs: Array, recurrent: _Weights, state: Sequence[Array], ends: Array, back: bool
 ) -> tuple[Array, Array, Array]:
-    """All steps of a direction. Sequences that have ended keep their states; what they give is zero."""
+    """All steps of a direction. Sequences that have ended keep their states; their outputs are zero."""
     h, c = state
     batch = np.arange(len(ends))
     y = np.zeros((len(inputs), *h.shape), h.dtype)

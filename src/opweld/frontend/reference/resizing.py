@@ -1,4 +1,4 @@
-"""Resize and Upsample: each axis on its own, by a matrix of what each element counts for each place."""
+"""Resize and Upsample: each axis on its own, by a matrix of weights of each element for each output position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opweld.frontend.reference.standard import Array
 from opweld.ops.registry import computes
 
 _DENOMINATOR = 1 << 12
-"""Scales are float32, which stand for a fraction of a denominator of at most this where there is one."""
+"""Scales are float32, which are taken as a fraction with a denominator of at most this, if there is one."""
 
 _ROUNDINGS: dict[str, Callable[[Fraction], int]] = {
     "round_prefer_floor": lambda place: math.ceil(place - Fraction(1, 2)),
@@ -27,8 +27,8 @@ _ROUNDINGS: dict[str, Callable[[Fraction], int]] = {
 def resize(x: Array, *operands: Array | None, scales: Sequence[float] = (), **attributes: Any) -> Array:
     """X of any shape, by its sizes or by scales -> each axis resampled.
 
-    Upsample, and Resize of opset 10, have the scales alone beside X: there the corners of elements are at their
-    places, and the nearest is above along an axis that gets shorter, else below."""
+    Upsample, and Resize of opset 10, only have scales besides X: there the corners of elements are at their
+    positions, and the nearest is above along an axis that gets shorter, else below."""
     old = len(operands) < 2
     roi, stated, sizes = (None, operands[0] if operands else None, None) if old else (*operands, None)[:3]
     factors = scales if stated is None else stated
@@ -77,7 +77,7 @@ def _of_sizes(x: Array, axes: Sequence[int], sizes: Array, attributes: dict[str,
 def _place(
     i: int, size: int, length: int, ratio: Fraction, crop: tuple[float, float], attributes: dict[str, Any]
 ) -> Fraction:
-    """Where along an axis of `size` element i of the `length` that come of it lies."""
+    """The input position, along an axis of `size`, of output element i of `length`."""
     half = Fraction(1, 2)
     match attributes.get("coordinate_transformation_mode", "half_pixel"):
         case "asymmetric":

@@ -18,8 +18,8 @@ def counted(count: int) -> Array:
 
 
 def turned(x: Array, cosines: Array, sines: Array, places: Array, interleaved: int) -> Array:
-    """Heads [batch, heads, length, size] whose first features are turned in pairs by the angles of places [batch,
-    length]. The pairs are neighbours where interleaved, else half of the turned features apart."""
+    """Heads [batch, heads, length, size] with the first features rotated in pairs by the angles of positions [batch,
+    length]. Pairs are adjacent features if interleaved, else half of the rotated features apart."""
     c, s = (table[places][:, None] for table in (cosines, sines))
     count = 2 * cosines.shape[1]
     features = x[..., :count]
@@ -33,8 +33,8 @@ def turned(x: Array, cosines: Array, sines: Array, places: Array, interleaved: i
 def rotary(
     x: Array, positions: Array, cosines: Array, sines: Array, interleaved: int = 0, num_heads: int = 0, **_: Any
 ) -> Array:
-    """[batch, length, heads * size] or [batch, heads, length, size], turned; a single position is that of the first
-    place."""
+    """[batch, length, heads * size] or [batch, heads, length, size], rotated; a single position is that of the first
+    element."""
     if x.ndim == 3:
         heads = num_heads or x.shape[2] // (2 * cosines.shape[1])
         return merged(rotary(split(x, heads), positions, cosines, sines, interleaved))
@@ -59,7 +59,7 @@ def group_query(
     sink: Array | None = None,
     **attributes: Any,
 ) -> tuple[Array, Array, Array]:
-    """Attention of new places, which come after the past of each row, to all places up to their own; the caches."""
+    """Causal attention of new positions, which follow the past of each row; the caches."""
     heads, groups = int(attributes["num_heads"]), int(attributes["kv_num_heads"])
     length, whole = query.shape[1], int(total.reshape(-1)[0])
     if key is None or value is None:
@@ -80,7 +80,7 @@ def group_query(
 
 
 def _grown(past: Array | None, new: Array, before: Array, room: int) -> Array:
-    """The cache of each row as it was before its new places, then those, then zeros."""
+    """The past part of each row's cache, then the new elements, then zeros."""
     batch, groups, length, size = new.shape
     found = np.zeros((batch, groups, room, size), new.dtype)
     for row, start in enumerate(before):
@@ -91,7 +91,7 @@ def _grown(past: Array | None, new: Array, before: Array, room: int) -> Array:
 
 
 def _shares(scores: Array, places: Array, bias: Array | None, sink: Array | None, attributes: dict[str, Any]) -> Array:
-    """How much each query takes of each key."""
+    """The attention weights."""
     cap, window = attributes.get("softcap") or 0.0, attributes.get("local_window_size", -1)
     scores = np.tanh(scores / cap) * cap if cap > 0 else scores
     if bias is not None:

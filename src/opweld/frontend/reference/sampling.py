@@ -1,4 +1,4 @@
-"""GridSample: values of an image at places between its elements."""
+"""GridSample: values of an image interpolated between its elements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opweld.frontend.reference.standard import MICROSOFT, Array
 from opweld.ops.registry import computes
 
 SHARPNESS = -0.75
-"""Of the cubic that weighs four neighbours."""
+"""The coefficient of the cubic kernel."""
 
 
 @computes("GridSample", domain="")
@@ -36,7 +36,7 @@ def grid_sample(
 
 
 def _taps(grid: Array, size: int, mode: str, aligned: int) -> list[tuple[Array, Array]]:
-    """The elements around each place along an axis, and what each counts."""
+    """The elements around each position along an axis, and their weights."""
     place = (grid + 1) / 2 * (size - 1) if aligned else ((grid + 1) * size - 1) / 2
     if mode == "nearest":
         return [(np.rint(place), np.ones_like(place))]
@@ -53,7 +53,7 @@ def _cubic(distance: Array) -> Array:
 
 
 def _padded(place: Array, size: int, padding: str, aligned: int) -> tuple[Array, Array]:
-    """The element that stands for one outside, and whether it counts."""
+    """The element that replaces one outside, and whether it counts."""
     inside = np.ones(place.shape, bool)
     if padding == "zeros":
         inside = (place >= 0) & (place < size)

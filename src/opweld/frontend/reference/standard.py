@@ -32,7 +32,7 @@ def standard(op_type: str, *inputs: Array | None, **attributes: Any) -> Array:
 
 
 def wide(array: Array) -> Array:
-    """An array to compute with: floats as they are, everything else in float64, which holds every 32-bit integer."""
+    """An array to compute with: floats unchanged, other types in float64, which holds every 32-bit integer."""
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
@@ -42,7 +42,7 @@ def erf(x: Array) -> Array:
 
 
 def softmax(x: Array, axis: int | tuple[int, ...] = -1) -> Array:
-    """Exponentials as parts of their sum; rows of minus infinity alone are NaN."""
+    """Softmax; rows of only minus infinity are NaN."""
     powers = np.exp(x - x.max(axis=axis, keepdims=True))
     return powers / powers.sum(axis=axis, keepdims=True)
 

@@ -1,4 +1,4 @@
-"""MatMulNBits: weights of 2, 4 or 8 bits in blocks with a scale each."""
+"""MatMulNBits: weights of 2, 4 or 8 bits with a scale for each block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opweld.ops.registry import computes
 
 
 def unpacked(packed: Array, bits: int) -> Array:
-    """Numbers of so many bits in the last axis, the lowest of a byte first."""
+    """Unpacks the last axis to numbers of the given bits, lowest bits of a byte first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[..., None] >> shifts) & ((1 << bits) - 1)
     return numbers.reshape(*packed.shape[:-1], -1)
@@ -32,7 +32,7 @@ def matmul_n_bits(
     bits: int = 4,
     **_: Any,
 ) -> Array:
-    """sum over k of x[..., k] * (q[n, k] - zero[n, group]) * scale[n, group]; the group of k is its block, or named."""
+    """sum over k of x[..., k] * (q[n, k] - zero[n, group]) * scale[n, group]; the group of k is its block, or given."""
     blocks = -(-K // block_size)
     numbers = unpacked(weights.reshape(N, -1), bits)[:, :K].astype(np.int64)
     group = np.arange(K) // block_size if groups is None else groups[:K].astype(np.int64)

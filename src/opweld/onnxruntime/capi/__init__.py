@@ -1,4 +1,4 @@
-"""The inner modules of onnxruntime that programs reach into."""
+"""The inner modules of onnxruntime that programs import."""
 
 from opweld.onnxruntime.capi import _pybind_state as _pybind_state
 from opweld.onnxruntime.capi import onnxruntime_inference_collection as onnxruntime_inference_collection

@@ -1,7 +1,7 @@
-"""onnxruntime's names of errors, and what they are called here.
+"""onnxruntime's names of errors, mapped to those of opweld.
 
-A name that stands for several of ours is the class that they share. What `except Fail` catches is therefore more than
-there: whatever opweld raises on purpose.
+A name that corresponds to several errors of opweld is their base class. So `except Fail` catches more than in
+onnxruntime: any error that opweld raises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opweld.errors import (
     RunError,
     UnsupportedError,
 )
-from opweld.onnxruntime import *  # noqa: F403 - what the real module has too
+from opweld.onnxruntime import *  # noqa: F403 - as in the real module
 
 Fail = OpweldError
 InvalidArgument = InputError
@@ -59,5 +59,5 @@ class ModelRequiresCompilation(OpweldError):
 
 
 def get_default_session_options() -> SessionOptions:  # noqa: F405
-    """New options, as they are where none are given."""
+    """New options with default values."""
     return SessionOptions()  # noqa: F405

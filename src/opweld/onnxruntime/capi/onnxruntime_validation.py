@@ -1,4 +1,4 @@
-"""What package this is."""
+"""The identity of the package."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from opweld.onnxruntime import API_VERSION
 
 
 def get_package_name_and_version_info() -> tuple[str, str, str]:
-    """Name of the package, its version, and that of CUDA, which is none."""
+    """Name of the package, its version, and that of CUDA, which is empty."""
     return "onnxruntime", API_VERSION, ""

@@ -1,4 +1,4 @@
-"""The sizes that a model would be run at, and the plan of such a run: nothing is run for it."""
+"""The sizes and the plan of a typical run of a model, without running it."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from opweld.verification.expected import expectation_of
 from opweld.verification.inputs import fitting_inputs
 
 MOST = 1 << 24
-"""Beyond so many times the elements of a usual run, inputs are not made for a plan."""
+"""The limit of input elements for a plan, as a multiple of a usual run's."""
 
 
 def most_threads(options: Options) -> int:
-    """How many threads a run would have, where no plan tells."""
-    processor = options.target in TARGETS  # what a machine of an installed backend runs side by side, it alone knows
+    """The number of threads of a run, if there is no plan."""
+    processor = options.target in TARGETS  # only an installed backend knows the parallelism of its machines
     return options.threads or (Target.of(options.target).cores if processor else 1)
 
 
 def planned(
     model: Session | Path | None, account: Account, dims: Mapping[str, int], threads: int = 0
 ) -> tuple[Mapping[str, int], PlanDescription | None]:
-    """The sizes of a run and its plan, see `foreseen`, of a session or an artifact; no plan where there is none, or
-    this machine cannot run it. `threads`: of what is to be opened, 0 as it says."""
+    """The sizes of a run and its plan, see `run_of`, of a session or an artifact; no plan if there is none, or if this
+    machine cannot run it. `threads`: for opening it, 0 for its default."""
     if model is None:
         return dims, None
     try:
         session = Session(model, threads=threads or None) if isinstance(model, Path) else model
     except OpweldError:
         return dims, None
-    return foreseen(session, account, dims)
+    return run_of(session, account, dims)
 
 
-def foreseen(
+def run_of(
     session: Session, account: Account, dims: Mapping[str, int]
 ) -> tuple[Mapping[str, int], PlanDescription | None]:
-    """The sizes of the dims of a run, and its plan: `dims` are given, the others as `opweld run` would choose them.
+    """The sizes of the dims of a run, and its plan: `dims` are given, the others chosen as by `opweld run`.
 
-    Those that are given, and no plan, where shapes alone do not tell what runs, or the model has no such dims or takes
-    no such sizes."""
+    Returns the given sizes and no plan if shapes alone do not determine the variants, or the model has no such dims or
+    does not accept these sizes."""
     named = {d for info in session.manifest.inputs for d in info.shape or () if isinstance(d, str)}
     if session.has_dynamic_control_flow or not named >= dims.keys() or math.prod(dims.values()) > MOST:
         return dims, None
