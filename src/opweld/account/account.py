@@ -1,4 +1,4 @@
-"""A compilation as it is told to people and to programs: what was done, what it saves, what nearly was."""
+"""The account of a compilation: decisions, savings and near misses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from opweld.schedules_file import SchedulesFile
 
 @dataclass(frozen=True)
 class RuleCount:
-    """Decisions of one rule: how many took more than their baseline, of how many; what that saves, where counted."""
+    """The decisions of one rule: how many took another alternative than the baseline, of how many; and savings, if
+    counted."""
 
     rule: str
     taken: int
@@ -27,7 +28,7 @@ class RuleCount:
 
 @dataclass(frozen=True, eq=False)
 class Account:
-    """What a compilation left: every decision, the schedules, the nodes of the file and the kernels."""
+    """The records of a compilation: every decision, the schedules, the nodes of the file and the kernels."""
 
     ledger: Ledger
     schedules: SchedulesFile
@@ -40,7 +41,7 @@ class Account:
 
     @cached_property
     def outcomes(self) -> Outcomes:
-        """What became of each node."""
+        """The outcome of each node."""
         return Outcomes(self.record, self.ledger)
 
     @cached_property
@@ -50,40 +51,41 @@ class Account:
 
     @cached_property
     def kernels(self) -> tuple[KernelEntry, ...]:
-        """The kernels of a usual run: those of the likeliest variant of each segment."""
+        """The kernels of a typical run: those of the likeliest variant of each segment."""
         return tuple(kernel for variant in self.record.usual for kernel in variant.kernels)
 
     @property
     def seconds(self) -> float:
-        """What a usual run is predicted to take on one core."""
+        """The predicted seconds of a typical run on one core."""
         return sum(kernel.seconds for kernel in self.kernels)
 
     @property
     def bytes(self) -> int:
-        """What a usual run must read and write at least."""
+        """The least bytes that a typical run reads and writes."""
         return sum(kernel.bytes for kernel in self.kernels)
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """The sizes at which all of this is predicted."""
+        """The sizes assumed by predictions."""
         return {name: size for variant in self.record.usual for name, size in variant.sizes.items()}
 
     @property
     def fused_nodes(self) -> float | None:
-        """The part of the nodes that kernels compute that share one with others; None where there are none."""
+        """The fraction of computed nodes that share a kernel with others; None if there are none."""
         counts = self.outcomes.counts
         computed = counts.get(FUSED, 0) + counts.get(ALONE, 0)
         return counts.get(FUSED, 0) / computed if computed else None
 
     @property
     def fused_time(self) -> float | None:
-        """The part of the predicted time that goes to kernels of several nodes; None where nothing is predicted."""
+        """The fraction of the predicted time in kernels of several nodes; None without predictions."""
         fused = sum(kernel.seconds for kernel in self.kernels if len(set(kernel.nodes)) > 1)
         return fused / self.seconds if self.seconds else None
 
     @cached_property
     def rules(self) -> list[RuleCount]:
-        """The decisions by rule, in order of first use. Savings are those of fusion: of traffic between kernels."""
+        """The decisions by rule, in order of first use. Savings are those of memory traffic between kernels, by
+        fusion."""
         usual = {"", *(variant.name for variant in self.record.usual)}
         made: list[RuleCount] = []
         for rule, (taken, total) in self.ledger.counts().items():

@@ -1,4 +1,4 @@
-"""Amounts of decisions as numbers: those of symbolic sizes at the sizes that were expected."""
+"""Amounts of decisions as numbers: symbolic ones at the expected sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Amounts:
         return found
 
     def count(self, amount: Amount, variant: str) -> int | None:
-        """A number of bytes or operations; None where nobody counted."""
+        """A number of bytes or operations; None if not counted."""
         if not isinstance(amount, str):
             return amount
         if variant not in self._symbols:
@@ -37,10 +37,10 @@ class Amounts:
         try:
             return expected(parse_size(amount, symbols))
         except OpweldError:
-            return None  # a size that only a run tells
+            return None  # a size known at run time only
 
     def bytes_saved(self, decision: Decision) -> int | None:
-        """Bytes of memory traffic from the baseline to what was taken, or else to the best; None where not counted."""
+        """Bytes of memory traffic saved by the alternative taken, or else by the best; None if not counted."""
         base, others = _compared(decision)
         counts = [self.count(a.bytes, decision.variant) for a in others]
         known = [count for count in counts if count is not None]
@@ -48,13 +48,13 @@ class Amounts:
         return start - min(known) if start is not None and known else None
 
     def seconds_saved(self, decision: Decision) -> float | None:
-        """Seconds likewise, as predicted."""
+        """Predicted seconds saved, likewise."""
         base, others = _compared(decision)
         known = [a.seconds for a in others if a.seconds is not None]
         return base.seconds - min(known) if base.seconds is not None and known else None
 
 
 def _compared(decision: Decision) -> tuple[Alternative, list[Alternative]]:
-    """The baseline, and what it is held beside."""
+    """The baseline, and the alternatives that it is compared with."""
     others = [a for a in decision.alternatives[1:] if not decision.fired or a.name == decision.taken]
     return decision.alternatives[0], others

@@ -1,4 +1,4 @@
-"""The account as JSON types; docs/explain.schema.json says what each field is."""
+"""The account as JSON types; docs/explain.schema.json documents the fields."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from opweld.ledger import Decision
 from opweld.record import FileNode
 
 FORMAT = 1
-"""Version of the schema: fields may be added to it, none goes or changes what it means."""
+"""Version of the schema: fields may be added; none is removed or changed."""
 
 
 def account_json(
     account: Account, model: str, nodes: Iterable[FileNode], decisions: Iterable[Decision]
 ) -> dict[str, Any]:
-    """What `opweld explain --json` writes: the summary and the near misses of all, and of these nodes and decisions."""
+    """The data of `opweld explain --json`: the summary, all near misses, and these nodes and decisions."""
     sources = sources_of(account)
     return {
         "format": FORMAT,

@@ -1,4 +1,4 @@
-"""An explanation of a compiled model: what `opweld.explain` answers, and what the command of that name prints."""
+"""An explanation of a compiled model: the result of `opweld.explain`, printed by `opweld explain`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from opweld.ledger import Decision, Ledger, printable
 from opweld.rules import COMPILED, stage_of
 
 NEAR_MISSES = 10
-"""How many are told where nobody says."""
+"""The default number of near misses."""
 
 
 class Explanation(Shown):
-    """What was decided of a model, what was not, and why. Printed, it is the summary that `opweld explain` prints.
+    """The decisions about a model with their reasons. As text, it is the summary that `opweld explain` prints.
 
     Attributes:
-        model: what it is called. account: all that is known of the compilation.
+        model: its name. account: that of its compilation.
     """
 
     def __init__(self, account: Account, model: str) -> None:
@@ -35,30 +35,30 @@ class Explanation(Shown):
         return tuple(self.account.ledger)
 
     def summary(self, near_misses: int = NEAR_MISSES) -> str:
-        """What became of the nodes, what fusion saves, how much it covers, and what nearly was fused."""
+        """Outcomes of nodes, savings and coverage of fusion, and near misses."""
         return summary_text(self.account, self.model, near_misses)
 
     def node(self, name: str) -> str:
-        """What became of a node of the graph, as `opweld explain --node` has it. Raises OptionError where none is."""
+        """The outcome of a node, as printed by `opweld explain --node`. Raises OptionError for an unknown node."""
         return "".join(node_text(self.account, node) for node in nodes_called(self.account, name))
 
     def all(self, near_misses: int = NEAR_MISSES, *, ids: bool = False) -> str:
-        """Every decision and every kernel, as `opweld explain --all` has it; `ids`: those behind schedules, too."""
+        """Every decision and every kernel, as printed by `opweld explain --all`; `ids`: also those of schedules."""
         return self.listed(self.decisions, near_misses, ids=ids)
 
     def rule(self, name: str, near_misses: int = NEAR_MISSES) -> str:
-        """The decisions of a rule or stage, as `opweld explain --rule` has it. Raises OptionError for none of the
+        """The decisions of a rule or stage, as printed by `opweld explain --rule`. Raises OptionError for an unknown
         name."""
         return self.listed(self.of_rule(name), near_misses, ids=True)
 
     def of_rule(self, name: str, decisions: Collection[Decision] | None = None) -> list[Decision]:
-        """The decisions of a rule or stage, among all or these. Raises OptionError for none of the name."""
+        """The decisions of a rule or stage, among all or these. Raises OptionError for an unknown name."""
         check_rule(name, dict.fromkeys((*COMPILED, *self.account.ledger.counts())))  # packages may add some
         chosen = self.decisions if decisions is None else decisions
         return [d for d in chosen if name in (d.rule, d.stage)]
 
     def about(self, node: str) -> list[Decision]:
-        """The decisions about a node of the graph. Raises OptionError for no such node."""
+        """The decisions about a node of the graph. Raises OptionError for an unknown node."""
         found = nodes_called(self.account, node)
         return list({d.id: d for one in found for d in decisions_about(self.account, one)}.values())
 
@@ -69,13 +69,14 @@ class Explanation(Shown):
         return head + explain_text(Ledger.of(decisions), self.account.schedules, near_misses, ids)
 
     def to_json(self, node: str | None = None, decisions: Sequence[Decision] | None = None) -> dict[str, Any]:
-        """What docs/explain.schema.json describes: of all nodes and decisions, or of a node and of these."""
+        """The data described by docs/explain.schema.json, of all nodes and decisions, or of a node and these
+        decisions."""
         nodes = self.account.record.nodes if node is None else nodes_called(self.account, node)
         chosen = self.decisions if decisions is None else decisions
         return account_json(self.account, self.model, nodes, chosen)
 
     def __repr__(self) -> str:
-        return self.summary().rstrip("\n")  # to the letter what the command prints
+        return self.summary().rstrip("\n")  # identical to the command's output
 
     def shown(self) -> Sequence[Piece]:
         """The summary."""

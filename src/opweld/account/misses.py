@@ -1,4 +1,4 @@
-"""Near misses as people ask about them: those that left nodes in different kernels, alike ones together, by cost."""
+"""Near misses that left nodes in different kernels, grouped by kind and sorted by cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opweld.ledger import Decision, Ledger
 from opweld.record import FileNode, Record
 
 REWRITTEN = "(rewritten)"
-"""Stands for the operator of a node that is not in the file."""
+"""The operator shown for a node that is not in the file."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Miss:
     the same operators.
 
     Attributes:
-        decisions: the most expensive first. ends: of each, the nodes between which it stands, by the names that
-            decisions use.
+        decisions: the most expensive first. ends: for each, the nodes that it keeps in different kernels, by the names
+            that decisions use.
         operators: those of the first ends.
-        seconds, bytes: what all of them cost, as predicted; None where nobody counted.
-        fix: what to do about what said no; "" where nothing can be done.
+        seconds, bytes: the predicted cost of all; None if not counted.
+        fix: a suggested fix; "" if there is none.
     """
 
     decisions: tuple[Decision, ...]
@@ -43,7 +43,7 @@ class Miss:
 def misses_of(ledger: Ledger, record: Record, outcomes: Outcomes, amounts: Amounts) -> list[Miss]:
     """The near misses of a compilation, most expensive first by seconds, then by bytes, uncounted ones last.
 
-    Two nodes that another decision brought into one kernel anyway did not miss each other."""
+    Two nodes that another decision put into one kernel are not near misses."""
     nodes = {name: node for node in record.nodes for name in node.called}
     groups: dict[tuple[object, ...], list[tuple[Decision, tuple[str, ...]]]] = {}
     for decision in ledger:
@@ -59,8 +59,8 @@ def misses_of(ledger: Ledger, record: Record, outcomes: Outcomes, amounts: Amoun
 
 
 def ends_of(decision: Decision, nodes: Mapping[str, FileNode], outcomes: Outcomes) -> tuple[str, ...]:
-    """The nodes that a decision stands between: whose value it is about, and which node reads that; where this is not
-    known, the ends of its site."""
+    """The nodes that a decision concerns: the producer of its value and the reader; if unknown, the ends of its
+    site."""
     names = [part.rpartition(" ")[0] for part in decision.subject.split(" > ")]
     found = [name for name in names if name in decision.site]
     if len(found) > 1 and found[0] in nodes:
@@ -86,12 +86,12 @@ def _miss(found: Sequence[tuple[Decision, tuple[str, ...]]], nodes: Mapping[str,
         tuple(_operator(end, nodes) for end in ends),
         sum(seconds.values()) if seconds else None,
         sum(counted.values()) if counted else None,
-        mend_of(first),
+        suggested_fix(first),
     )
 
 
-def mend_of(decision: Decision) -> str:
-    """What lifts what forbade a near miss; "" where nothing does."""
+def suggested_fix(decision: Decision) -> str:
+    """The suggested fix of a near miss; "" if there is none."""
     for says, fix in SUGGESTED_FIXES:
         if says(decision):
             return fix
@@ -103,9 +103,9 @@ def _failed(key: str, rules: str) -> Callable[[Decision], bool]:
 
 
 SUGGESTED_FIXES: Sequence[tuple[Callable[[Decision], bool], str]] = (
-    (_failed("output", "fuse"), "leave the value out of the model's outputs, where nobody needs it"),
+    (_failed("output", "fuse"), "leave the value out of the model's outputs, if it is not needed"),
     (_failed("weights", "rewrite.siblings"), "export the weights as stored tensors"),
     (_failed("bias", "rewrite.siblings"), "export the bias as a stored vector"),
     (_failed("trips", "schedule.prefetch"), "fix the sizes: --dim NAME=N"),
 )
-"""What a decision says, and what lifts that. Only what is certain to; another decision may still say no."""
+"""Conditions of decisions, and the fix of each. Another decision may still refuse."""

@@ -1,4 +1,4 @@
-"""One node, followed from the file to the kernels that it ended in."""
+"""The report of one node: from the file to the kernels that compute it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from opweld.ledger import Decision, printable
 from opweld.record import FileNode, KernelEntry
 
 MANY = 12
-"""Names that are listed of the nodes of a kernel, before and after the one that is followed."""
+"""The number of a kernel's other nodes listed before and after the node."""
 
 
 def nodes_called(account: Account, name: str) -> list[FileNode]:
-    """The nodes of a name: that of the file, that of decisions and kernels, or the name of a value that they give.
+    """The nodes of a name: that of the file, that of decisions and kernels, or the name of one of their results.
 
-    Raises OptionError with names like it where there is none."""
+    Raises OptionError with similar names if there is none."""
     nodes = account.record.nodes
     by_name = [node for node in nodes if node.name == name]
     found = by_name or [node for node in nodes if name in node.called] or [n for n in nodes if name in n.outputs]
@@ -37,13 +37,13 @@ def nodes_called(account: Account, name: str) -> list[FileNode]:
 
 
 def decisions_about(account: Account, node: FileNode) -> list[Decision]:
-    """The decisions whose site holds a node, in the order in which they were taken."""
+    """The decisions whose site contains a node, in the order in which they were taken."""
     called = {node.name, *node.called} - {""}
     return [decision for decision in account.ledger if called.intersection(decision.site)]
 
 
 def node_text(account: Account, node: FileNode) -> str:
-    """What `opweld explain --node` prints of a node."""
+    """The text of `opweld explain --node`."""
     outcome = account.outcomes.of(node)
     names = {name: other for other in account.record.nodes for name in other.called}
     lines = _file(node)
@@ -67,7 +67,7 @@ def node_text(account: Account, node: FileNode) -> str:
 
 def _file(node: FileNode) -> list[str]:
     if node.operator == REWRITTEN:
-        return [f"node {printable(node.name)}: not in the file, made by rewriting the graph"]
+        return [f"node {printable(node.name)}: not in the file, created by rewriting the graph"]
     lines = [f"node {printable(node.name) or '(no name)'}: {printable(node.operator)}"]
     if node.source:
         lines[0] += f", from {printable(node.source)}"
@@ -97,7 +97,7 @@ def _kernel(account: Account, node: FileNode, variant: str, kernel: KernelEntry)
 
 
 def _around(names: Sequence[str], own: Sequence[str]) -> Sequence[str]:
-    """The names before and after a node's own, where there are many."""
+    """The names before and after a node's own, if there are many."""
     at = next((position for position, name in enumerate(names) if name in own), 0)
     first, last = max(0, at - MANY), at + MANY + 1
     before = [f"({first} more)"] if first else []

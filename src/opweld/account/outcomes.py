@@ -1,4 +1,4 @@
-"""What became of each node of the file: the kernels that it ended in, or why none computes it."""
+"""The outcome of each node of the file: the kernels that compute it, or why none does."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     ),
     GONE: ("nothing left to compute", "nothing of it is left to compute; what reads it is computed in:"),
 }
-"""Each outcome in words: of several nodes, of one, followed by its kernels."""
+"""Each outcome in words: for several nodes, and for one, followed by its kernels."""
 
 CONTROL_OPERATORS = ("If", "Loop", "Scan")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a node.
+    """The outcome of a node.
 
     Attributes:
         kind: one of `MEANINGS`.
-        kernels: (variant, kernel): those that compute it; where none does, those that compute what reads it.
-        decisions: those that took it out of the graph.
+        kernels: (variant, kernel): those that compute it; if none does, those that compute its readers.
+        decisions: those that removed it from the graph.
     """
 
     kind: str
@@ -81,7 +81,7 @@ class Outcomes:
                 self._readers.setdefault(name, []).append(node)
 
     def of(self, node: FileNode) -> Outcome:
-        """What became of a node."""
+        """The outcome of a node."""
         own = self._computing(node.called)
         if own:
             fused = any(len(set(kernel.nodes)) > 1 for _, kernel in own)
@@ -97,7 +97,7 @@ class Outcomes:
         if moved:
             return Outcome(MOVED, self._after(node), moved)
         inside = _all(self._inside, node)
-        if inside:  # each of those that read it computes it again: kernels are not named after it
+        if inside:  # recomputed by each of its readers: kernels are not named after it
             return Outcome(FUSED, self._computing(name for d in inside for name in d.site), inside)
         if node.operator in CONTROL_OPERATORS:
             return Outcome(CONTROL)
@@ -105,7 +105,7 @@ class Outcomes:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """How many nodes there are of each outcome, stored constants left out."""
+        """The number of nodes of each outcome, without stored constants."""
         return Counter(self.of(node).kind for node in self._record.nodes if node.operator != "Constant")
 
     def together(self, first: str, second: str) -> bool:
@@ -118,7 +118,7 @@ class Outcomes:
         return tuple(found.values())
 
     def _after(self, node: FileNode) -> tuple[tuple[str, KernelEntry], ...]:
-        """The kernels of the nearest nodes that read what a node gives, and are computed."""
+        """The kernels of the nearest computed nodes that depend on a node."""
         found: dict[tuple[str, str], tuple[str, KernelEntry]] = {}
         seen = {id(node)}
         todo = [node]

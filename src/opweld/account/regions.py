@@ -1,4 +1,4 @@
-"""What compiling would make of each node, written into the model itself, where graph viewers show it."""
+"""Writes the outcome of each node into the model's metadata, for graph viewers."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from opweld.record import KernelEntry
 from opweld.rewrite.functions import WITH_VALUES, Group, make_functions
 
 KERNELS = "opweld.kernels"
-"""Metadata of a node: the kernels that compute it, in the names of `opweld explain`; of the model: how many there are,
-for which machine. Also the domain of functions that stand for kernels."""
+"""Metadata of a node: the kernels that compute it, in the names of `opweld explain`; of the model: their number and the
+target. Also the domain of functions that represent kernels."""
 
 OUTCOME = "opweld.outcome"
-"""Metadata of a node: what became of it, see `outcomes.MEANINGS`."""
+"""Metadata of a node: its outcome, see `outcomes.MEANINGS`."""
 
 Form: TypeAlias = Literal["metadata", "functions"]
-"""How regions are kept: on each node, or also as a function for each kernel of several nodes."""
+"""How regions are written: as metadata of nodes, or also as a function for each kernel of several nodes."""
 
 Kernels: TypeAlias = Sequence[tuple[str, KernelEntry]]
-"""With what they are called."""
+"""Kernels with their names."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The regions that a model now tells of.
+    """The regions written into a model.
 
     Attributes:
-        kernels: those that hold nodes, by name, and how many each holds.
+        kernels: those with nodes, by name, and the number of nodes of each.
         functions: those that are functions.
-        refused: those that are none although they hold several nodes, and why.
+        refused: kernels of several nodes that are not functions, and why.
     """
 
     kernels: Mapping[str, int]
@@ -46,10 +46,10 @@ class Kept:
 
 
 def keep_regions(model: ir.Model, account: Account, target: str, form: Form) -> Kept:
-    """Marks the nodes of a model with the kernels that compiling it for a target put them into; it is changed.
+    """Annotates the nodes of a model, in place, with the kernels that compute them when compiled for a target.
 
-    `account` is of the file of this very model. A function holds what its kernel alone computes, and of what several
-    compute what takes the most time in it; index arithmetic of several kernels stays outside."""
+    `account` is of the file of this model. A function contains the nodes that only its kernel computes, and of shared
+    ones the most expensive; index arithmetic of several kernels stays outside."""
     held: dict[str, int] = {}
     groups: dict[str, list[ir.Node]] = {}
     entries: dict[str, KernelEntry] = {}
@@ -76,7 +76,7 @@ def keep_regions(model: ir.Model, account: Account, target: str, form: Form) -> 
 
 
 def _kernels(account: Account, outcome: Outcome) -> Kernels:
-    """The kernels that a node ended in: of each segment, those of the likeliest variant that has some."""
+    """The kernels that compute a node: for each segment, those of the likeliest variant that has some."""
     several = len(account.record.variants) > 1
     segments = {variant.name: variant.segment for variant in account.record.variants}
     likeliest: dict[int, str] = {}

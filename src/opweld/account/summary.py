@@ -1,4 +1,4 @@
-"""What `opweld explain` says first: what was done, what it saves, how much is fused, and what nearly was."""
+"""The summary of `opweld explain`: outcomes, savings, coverage of fusion, near misses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opweld.rules import COMPILED
 
 
 def summary_text(account: Account, title: str, near_misses: int) -> str:
-    """The summary, and the most expensive `near_misses`. `title` is what the model is called."""
+    """The summary, and the most expensive `near_misses`. `title` is the model's name."""
     return "\n".join((*_nodes(account, title), "", *_rules(account), "", *_misses(account, near_misses))) + "\n"
 
 
@@ -40,7 +40,7 @@ def _nodes(account: Account, title: str) -> list[str]:
 
 
 def _rules(account: Account) -> list[str]:
-    """What was taken, rule by rule; the decisions behind schedules, of which every kernel has a dozen, as one."""
+    """The decisions by rule; those of schedules, a dozen for every kernel, as one line."""
     told = [count for count in account.rules if not count.rule.startswith("schedule.")]
     behind = [count for count in account.rules if count.rule.startswith("schedule.")]
     saved = sum(count.bytes or 0 for count in told)
@@ -110,7 +110,7 @@ def miss_lines(miss: Miss, sources: Mapping[str, str], head: str) -> list[str]:
 
 
 def places(names: Sequence[str], sources: Mapping[str, str]) -> str:
-    """Names of nodes, each with its source line where there is one."""
+    """Names of nodes, each with its source line if known."""
     told = [
         f"{printable(name, 80)} ({printable(sources[name], 80)})" if name in sources else printable(name, 80)
         for name in names
@@ -119,7 +119,7 @@ def places(names: Sequence[str], sources: Mapping[str, str]) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes for people."""
+    """A rounded number of bytes with a unit."""
     value, unit = float(count), "bytes"
     for larger in ("kB", "MB", "GB", "TB"):
         if abs(value) < 1000:
@@ -129,7 +129,7 @@ def bytes_text(count: int) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration for people."""
+    """A rounded duration with a unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(seconds) >= scale:
             return f"{seconds / scale:.3g} {unit}"

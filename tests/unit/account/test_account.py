@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from opweld.account.account import Account
-from opweld.account.misses import ends_of, mend_of
+from opweld.account.misses import ends_of, suggested_fix
 from opweld.account.summary import bytes_text, seconds_text, summary_text
 from opweld.errors import ArtifactError
 from opweld.ledger import Alternative, Ledger
@@ -142,7 +142,7 @@ def test_misses_differ_by_what_failed_and_not_by_words() -> None:
 )
 def test_mends(rule: str, reason: str, failed: dict[str, int | str], fix: str) -> None:
     (decision,) = list(decided())[:1]
-    told = mend_of(replace(decision, rule=rule, reason=reason, failed=failed))
+    told = suggested_fix(replace(decision, rule=rule, reason=reason, failed=failed))
     assert fix in told and bool(told) == bool(fix)
 
 

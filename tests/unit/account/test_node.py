@@ -54,7 +54,7 @@ def test_names_of_values_and_of_what_rewriting_made_are_names_too() -> None:
     made = replace(made, variants=(replace(made.variants[0], kernels=(kernel,)),))
     told = Account(decided(), GIVEN, made)
     (node,) = nodes_called(told, "product_1")
-    assert node_text(told, node).startswith("node product_1: not in the file, made by rewriting the graph\n")
+    assert node_text(told, node).startswith("node product_1: not in the file, created by rewriting the graph\n")
 
 
 def test_a_name_that_meets_nothing_is_an_error_with_names_like_it() -> None:
