@@ -1,4 +1,4 @@
-"""How far beyond the edges of a value a guarded load reaches."""
+"""The padding around a value that makes the guards of its loads redundant."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from opweld.tensor.dim import Atom, Dim, Value, lower_constant, smallest
 from opweld.tensor.expr import Const, Load
 
 WIDEST = 64
-"""A halo wider than this costs more memory traffic than the tests it saves."""
+"""The widest halo: a wider one costs more memory traffic than the guards that it saves."""
 
 
 def halo_of(node: Load, shape: Sequence[Dim]) -> tuple[tuple[int, int], ...] | None:
     """Padding before and after each axis that makes the guards unnecessary; None when padding cannot.
 
-    Every guard must say that one index is inside: `index >= 0` or `extent - 1 - index >= 0`. It may not keep an index
-    that is computed at run time from reading what lies outside: padding is around the value, not around its indices."""
+    Every guard must compare one index with a bound: `index >= 0` or `extent - 1 - index >= 0`. It must not protect an
+    index computed at run time: padding is around the value, not around its indices."""
     guarded = frozenset[Atom]().union(*(guard.atoms for guard in node.guards))
     if any(isinstance(atom, Value) and atom.inside() & guarded for dim in node.indices for atom in dim.atoms):
         return None
@@ -39,7 +39,7 @@ def halo_of(node: Load, shape: Sequence[Dim]) -> tuple[tuple[int, int], ...] | N
 
 
 def inside_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
-    """Whether the padding around a value makes the guards of a load needless."""
+    """Whether the padding around a value makes the guards of a load redundant."""
     if not node.guards or not storage.padded:
         return False
     needed = halo_of(node, shape)
@@ -52,8 +52,8 @@ def inside_halo(node: Load, storage: Storage, shape: Sequence[Dim]) -> bool:
 
 
 def edge_tests(nodes: Iterable[Load], single: Mapping[Load, float], expected: Expected, target: Target) -> float:
-    """Seconds that the guards of loads take, of vectors of elements. `single`: where all lanes want the same element,
-    for how many tiles of lanes it is loaded."""
+    """Seconds of the guards of loads, for vectors of elements. `single`: for loads that are broadcast to all lanes, the
+    number of lane tiles that repeat them."""
     tests = 0.0
     for node in nodes:
         times = expected.product(axis.extent for axis in axes_in(node))

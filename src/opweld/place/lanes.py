@@ -1,8 +1,8 @@
 """Chooses the axis that vector lanes run along, and how many vectors a tile has: once for each reduction.
 
-Storage, packing and kernels all follow this choice: the axis goes innermost in the result, operands are packed along
-it, registers hold neighbours on it. What an axis costs: lanes that do not exist, results that are stored one by one
-because their storage is the caller's, operands that have to be copied or gathered.
+Storage, packing and kernels follow this choice: the axis is innermost in the result, operands are packed along it, and
+registers hold adjacent elements on it. The cost of an axis: unused lanes of partial vectors, results that are stored
+one by one because their storage is the caller's, operands that must be copied or gathered.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Lanes:
     """The lane axis of a reduction, and the vectors of a tile.
 
     Attributes:
-        axis: one of the tensor's own axes; None where all of them have extent one.
+        axis: a free axis of the tensor; None if all have extent one.
         vectors: from one to `WIDEST`.
-        along: the operand of a contraction that runs along the lanes. across: the one that is the same in all lanes.
-        winograd: the constant of transformed weights that a convolution by Winograd's algorithm reads instead.
+        along: the operand of a contraction that is loaded as vectors. across: the one that is broadcast to all lanes.
+        winograd: the constant of transformed weights of a convolution by Winograd's algorithm.
     """
 
     axis: Axis | None
@@ -51,16 +51,16 @@ class Lanes:
 
 
 def lane_position(member: Member, lanes: Lanes) -> int | None:
-    """The axis of a member's value that its lanes run along."""
+    """The axis of a member's value along which its lanes run."""
     axis = lanes.axis
     return None if axis is None else next(p for p, index in enumerate(member.place) if index.depends_on(axis))
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What is known of storage when lanes are chosen: each value's axis order, and whose storage is the caller's.
+    """Storage known when lanes are chosen: each value's axis order, and which values have the caller's storage.
 
-    `constants` can be packed in any way when the model is compiled."""
+    `constants` can be packed in any way at compile time."""
 
     orders: Mapping[str, tuple[int, ...]]
     shapes: Mapping[str, tuple[Dim, ...]]
@@ -68,7 +68,7 @@ class Memory:
     constants: frozenset[str]
 
     def contiguous(self, node: Load, axis: Axis) -> bool:
-        """Whether neighbours on the axis are neighbours in the memory of the loaded value."""
+        """Whether the loaded value is contiguous along the axis."""
         order = self.orders.get(node.tensor, tuple(range(len(node.indices))))
         long = [p for p in order if self.shapes[node.tensor][p].constant != 1]
         if not long or node.indices[long[-1]].coefficient(axis) is not ONE:
@@ -78,7 +78,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A lane axis, its operands where it is that of a contraction, and what it costs."""
+    """A lane axis, its operands for a contraction, and its cost."""
 
     axis: Axis
     seconds: float
@@ -98,7 +98,7 @@ def choose_lanes(
 ) -> Lanes:
     """The lanes of a contraction or window, along one of the axes.
 
-    field: the part of a schedule that they are, see `Ledger.decide`."""
+    field: their part of a schedule, see `Ledger.decide`."""
     tensor, place, kind = member.tensor, member.place, member.kind
     own = [axis for axis in tensor.axes if axis.extent.constant != 1]
     node = reductions(tensor.body)[0]
@@ -126,7 +126,7 @@ def choose_lanes(
 
 
 def _stored(tensor: Tensor, place: tuple[Dim, ...], memory: Memory) -> Axis | None:
-    """The axis along which the result lies contiguously, where that is given; None where it may follow the lanes."""
+    """The contiguous axis of the result, if its storage is fixed; None if it follows the lanes."""
     if tensor.name not in memory.fixed:
         return None
     for dim in reversed(place):
@@ -145,7 +145,7 @@ def _of_contraction(
     expected: Expected,
     target: Target,
 ) -> list[Candidate]:
-    """Axes that one factor alone has: along the other, a single element serves all lanes."""
+    """Axes of only one factor: elements of the other factor are broadcast."""
     found: list[Candidate] = []
     elements = expected.product(axis.extent for axis in own)
     for along, across in (pair, pair[::-1]):
@@ -154,7 +154,7 @@ def _of_contraction(
                 continue
             rows = [a for a in own if a is not axis and a in axes_in(across)]
             extent = expected(axis.extent)
-            # Any size may come where none is known: on average half of the last vector is wasted.
+            # If the size is unknown, half of the last vector is wasted on average.
             spare = target.vector_lanes_f32 // 2 if expected.known(axis.extent) is None else 0
             count = _rows(across, rows, expected)
             shape = Product(
@@ -167,9 +167,9 @@ def _of_contraction(
             )
             counts = _counts(extent, target)
             seconds = min(contraction(shape, v, best_height(shape, v)).seconds for v in counts)
-            why = "one factor alone runs along it"
+            why = "only one factor depends on it"
             if along.tensor in memory.constants:
-                why = "the weights run along it, and are packed so when the model is compiled"
+                why = "the weights depend on it, and are packed at compile time"
             elif not memory.contiguous(along, axis):
                 once = any(_once(rows, v, node, expected, target) for v in counts)
                 moved = expected.product(a.extent for a in axes_in(along))
@@ -181,32 +181,32 @@ def _of_contraction(
             held = across.dtype.bytes * expected.product(memory.shapes[across.tensor])
             seconds += misses(columns, held, target)
             found.append(Candidate(axis, seconds, why, along, across))
-    # Of equals the last axis: readers, as softmax, mostly walk along it.
+    # At equal cost the last axis: most readers, such as softmax, iterate over it.
     return sorted(found, key=lambda c: -own.index(c.axis))
 
 
 def _rows(across: Load, rows: Sequence[Axis], expected: Expected) -> int:
-    """The rows that a tile walks over: of all axes where the operand is read at each of them as it is, for those become
-    one axis of the nest; else of the longest."""
+    """The rows of a tile: of all axes if the operand is read at each of them unchanged, since those are fused to one
+    axis of the nest; else of the longest."""
     if all(any(index is axis.dim for index in across.indices) for axis in rows):
         return expected.product(axis.extent for axis in rows)
     return max((expected(axis.extent) for axis in rows), default=1)
 
 
 def _once(rows: Sequence[Axis], vectors: int, node: Reduce, expected: Expected, target: Target) -> bool:
-    """Whether a tile holds all rows. It counts those of one axis; where any number may come, many are assumed."""
+    """Whether one tile holds all rows of one axis; an unknown number is assumed to be large."""
     count = expected.known(product(axis.extent for axis in rows))
     return len(rows) <= 1 and count is not None and count <= most_rows(vectors, node.dtype, target)
 
 
 def scattered(elements: int, extent: int, target: Target) -> float:
-    """Cycles to store elements one by one, from vectors along an axis: lanes that do not exist cost as much."""
+    """Cycles of storing the elements of vectors along an axis one by one; unused lanes cost as much."""
     return SCATTER * elements / max(1, extent) * padded(max(1, extent), target.vector_lanes_f32)
 
 
 def _walks(across: Load, rows: Sequence[Axis], node: Reduce, memory: Memory, expected: Expected) -> int:
-    """In how many places of memory the elements of a row lie, where its neighbours belong to other rows: what is summed
-    along memory is one walk."""
+    """The number of memory streams of a row's elements, if adjacent elements belong to other rows; a reduction along
+    memory is one stream."""
     order = memory.orders.get(across.tensor, tuple(range(len(across.indices))))
     long = [p for p in order if memory.shapes[across.tensor][p].constant != 1]
     if not long or not any(across.indices[long[-1]].depends_on(row) for row in rows):
@@ -222,7 +222,7 @@ def _of_window(
     expected: Expected,
     target: Target,
 ) -> list[Candidate]:
-    """Any axis: operands that it does not walk contiguously are gathered, constants are stored as it wants them."""
+    """Any axis: operands that are not contiguous along it are gathered, constants are stored to match."""
     found: list[Candidate] = []
     elements = expected.product(axis.extent for axis in own)
     taps = expected.product(axis.extent for axis in node.axes)
@@ -237,12 +237,12 @@ def _of_window(
             if axis in axes_in(site) and site.tensor not in memory.constants and not memory.contiguous(site, axis)
         ]
         cycles = vectors * taps * (each + GATHER * target.vector_lanes_f32 * len(gathered))
-        # Along an axis that slides, vectors are not aligned, and taps beyond the edges are masked.
+        # Along an axis of a sliding window, vectors are not aligned, and taps beyond the edges are masked.
         if any(axis in axes_in(site) and _mixed(site, axis, node.axes) for site in sites):
             cycles += 0.5 * vectors * taps * each
         if stored is not None and stored is not axis:
             cycles += scattered(elements, extent, target)
-        found.append(Candidate(axis, cycles / core_of(target).hertz, "operands lie contiguously along it"))
+        found.append(Candidate(axis, cycles / core_of(target).hertz, "operands are contiguous along it"))
     return found
 
 
@@ -294,5 +294,6 @@ def _choose_vectors(
 
 
 def _breadth(vectors: int) -> float:
-    """Wider tiles are lower and read the other operand more often; two vectors are the best compromise measured."""
+    """Wider tiles have fewer rows and read the other operand more often; two vectors are the best measured
+    compromise."""
     return 1 + 0.01 * abs(vectors - 2)

@@ -1,7 +1,7 @@
-"""Gives every value that lives in memory its storage.
+"""Assigns storage to every value in memory.
 
-Orders and lanes are chosen forwards (`orders.py`). Then, looking backwards from the readers: a value that all readers
-pad alike is stored with its padding, a value that is a part of a concatenation is written into the whole.
+Orders and lanes are chosen in program order (`orders.py`). Then, in reverse order: a value that all readers pad in the
+same way is stored with its padding, and a value that is a part of a concatenation is written into the whole.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from opweld.tensor.expr import Const
 from opweld.tensor.program import Tensor
 
 Halo = tuple[tuple[tuple[int, int], ...], float]
-"""Padding before and after each axis, and what it holds."""
+"""Padding before and after each axis, and its value."""
 
 
 def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) -> Placed:
-    """Storage for every value that lives in memory, and the lanes of every reduction."""
+    """Storage for every value in memory, and the lanes of every reduction."""
     orders = Orders(regions, expected, target, ledger)
     halos = _halos(orders, expected, target, ledger)
     storages: dict[str, Storage] = {}
@@ -38,7 +38,7 @@ def place(regions: Regions, expected: Expected, target: Target, ledger: Ledger) 
         storages[value.name] = dense(value.name, value.dtype, tuple(map(as_dim, value.shape)))
     values, growing = dict(program.outputs), {s.input: s.output for s in program.states if s.axis is not None}
     for state, public in growing.items():
-        # What is appended lies behind what is there, a capacity apart from the next row.
+        # Appended elements are stored after the present ones; rows are a capacity apart.
         storages[values[public]] = slice_of(storages[state], 0, ZERO)
     recurrent = _of_recurrences(orders)
     across = _read_across(orders)
@@ -72,7 +72,7 @@ def _of_recurrences(orders: Orders) -> frozenset[str]:
 
 
 def _read_across(orders: Orders) -> dict[str, list[Reader]]:
-    """The contractions that read each value across their lanes."""
+    """The contractions that read each value as the broadcast operand."""
     found: dict[str, list[Reader]] = {}
     for region in orders.regions:
         for tensor in region.tensors:
@@ -86,7 +86,7 @@ def _read_across(orders: Orders) -> dict[str, list[Reader]]:
 
 
 def _halos(orders: Orders, expected: Expected, target: Target, ledger: Ledger) -> dict[str, Halo]:
-    """How far beyond its edges each value is read, where every reader agrees on what is there."""
+    """The halo of each value, if all its readers agree on the padding's value."""
     made_by: dict[str, Region] = {name: region for region in orders.regions for name in region.outputs}
     found: dict[str, Halo] = {}
     single = {
@@ -114,7 +114,7 @@ def _halos(orders: Orders, expected: Expected, target: Target, ledger: Ledger) -
         tested = edge_tests(guarded, single, expected, target)
         added = expected.product(e + low + high for e, (low, high) in zip(orders.shapes[name], halo, strict=True))
         added -= expected.product(orders.shapes[name])
-        # Edges are filled beside the value, in its phase: that is no launch that anybody waits for.
+        # Edges are filled in the same phase as the value, without an additional launch.
         filled = ITERATION / core_of(target).hertz + traffic(orders.dtypes[name].bytes * added, target)
         choice = ledger.decide(
             rule="place.halo",
@@ -125,7 +125,7 @@ def _halos(orders: Orders, expected: Expected, target: Target, ledger: Ledger) -
                 Alternative("halo", seconds=None if failed else filled),
             ),
             prefer="test-edges" if failed else None,
-            reason=f"readers go beyond its edges by {halo}; padding in memory spares them the test",
+            reason=f"readers go beyond its edges by {halo}; padding in memory saves the guards",
             failed=failed,
         )
         if choice == "halo":
@@ -146,7 +146,7 @@ def _place_pieces(
     target: Target,
     ledger: Ledger,
 ) -> None:
-    """Values whose only place is inside this concatenation are written straight into it."""
+    """Values that are only parts of this concatenation are written directly into it."""
     parts = pieces_of(tensor)
     if parts is None:
         return
@@ -165,7 +165,7 @@ def _place_pieces(
                 Alternative("slice", 0, seconds=None if failed else 0.0),
             ),
             prefer="copy" if failed else "slice",
-            reason="the part has to be copied" if failed else "the part is written straight into the whole",
+            reason="the part has to be copied" if failed else "the part is written directly into the whole",
             failed=failed,
         )
         if choice == "slice":
@@ -173,7 +173,7 @@ def _place_pieces(
 
 
 def _is_there(tensor: Tensor, axis: int, part: Piece, storages: Mapping[str, Storage]) -> bool:
-    """Whether a part lies in its place already, as what a state was before it grows."""
+    """Whether a part is stored in place already, as the previous elements of a growing state."""
     return storages[part.source].is_at(slice_of(storages[tensor.name], axis, part.start))
 
 
@@ -193,11 +193,11 @@ def _why_not_inside(
     if part.source in orders.fixed or part.source in orders.constants:
         return {"part": "a graph input, output or constant"}
     if part.source in storages:
-        return {"part": "already lives elsewhere"}
+        return {"part": "already stored elsewhere"}
     if part.source in halos:
         return {"part": "has a halo of its own"}
     if orders.dtypes[part.source] is not tensor.dtype:
         return {"part": "has another element type"}
     if part.source in recurrent:
-        return {"part": "made by a recurrence"}
+        return {"part": "computed by a recurrence"}
     return {}

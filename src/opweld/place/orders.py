@@ -1,8 +1,8 @@
-"""Chooses lanes and axis orders, region by region from the inputs on.
+"""Chooses lanes and axis orders, region by region in program order.
 
-A contraction or window wants its lanes innermost, which makes convolution nets channels-last; elementwise regions and
-rows follow what they read. Graph inputs and outputs are row-major, as callers expect; where a reader goes beyond the
-edges of one, it is first copied into a padded value of its own.
+A contraction or window needs its lane axis innermost, which makes convolution networks channels-last; elementwise
+regions and rows follow their operands. Graph inputs and outputs are row-major, as callers expect; if a reader goes
+beyond the edges of one, it is first copied into a padded value.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ROW_MAJOR = "row-major"
 class Orders:
     """The choices: `orders` by value, `lanes` by tensor, and the regions with the copies that were added.
 
-    `dtypes` and `shapes` are those of every value, copies included; `readers` the loads of each; `fixed` the values
+    `dtypes` and `shapes` are those of every value, including copies; `readers` the loads of each; `fixed` the values
     whose storage is the caller's or an extern's."""
 
     def __init__(self, regions: Regions, expected: Expected, target: Target, ledger: Ledger) -> None:
         program = regions.program
         self.fixed = frozenset((*(v.name for v in program.inputs), *(v for _, v in program.outputs)))
-        # An extern takes its values as they come, dense and row-major.
+        # Operands and results of externs are dense and row-major.
         externs = [region for region in regions.regions if region.extern is not None]
         self.fixed |= {name for region in externs for name in (*region.inputs, *region.outputs)}
         self.constants = frozenset(value.name for value in program.constants)
@@ -49,7 +49,7 @@ class Orders:
         self._target = target
         self._ledger = ledger
         self._copies: dict[str, str] = {}
-        # The order in which what stays inside a kernel is computed, for those that follow it.
+        # The order in which values inside of a kernel are computed, for members that follow it.
         self._walked: dict[str, tuple[int, ...]] = {}
         self._reading = readers(regions.regions)
         self._memory = Memory(self.orders, self.shapes, self.fixed, self.constants)
@@ -64,8 +64,8 @@ class Orders:
         if region.scan is not None:
             self.shapes |= {value.name: value.shape for value in (*region.scan.states, *region.tensors)}
             inner |= {state.name for state in region.scan.states}
-        # What does not leave the kernel is row-major, and so is what the caller gave the memory for; but for what one
-        # register tile makes for another, which lies as its lanes want it.
+        # Values inside of a kernel are row-major, and so are those in the caller's memory; except values between
+        # register tiles, which have the layout of the producer's lanes.
         tiled = {member.tensor.name for member in region.members if region.of_tiles} & inner
         for name in (*inner - tiled, *region.outputs):
             if name in inner or name in self.fixed or region.scan is not None:
@@ -91,7 +91,7 @@ class Orders:
     # -------------------------------------------------------------------------------------------------- axis order
 
     def _as_lanes_want(self, member: Member) -> tuple[int, ...]:
-        """The axes of a value, that of the lanes last."""
+        """The axes of a value, with the lane axis last."""
         position = lane_position(member, self.lanes[member.tensor.name])
         natural = range(len(member.place))
         return (*(p for p in natural if p != position), *(() if position is None else (position,)))
@@ -107,7 +107,7 @@ class Orders:
         joined = self._joined_order(tensor, alone)
         reason = f"axis {position} runs over vector lanes and is stored contiguously"
         if joined != alone:
-            reason += ", just outside of it the axis that a reader walks over with it as one"
+            reason += ", next to it the axis that a reader iterates over with it as one"
         choices = {ROW_MAJOR: natural, "lanes-innermost": joined, "lanes-alone": alone}
         axis = lanes.axis
 
@@ -117,7 +117,7 @@ class Orders:
         return self._decide_order(tensor.name, tensor.origin, choices, joined, seconds, reason)
 
     def _written(self, tensor: Tensor, order: tuple[int, ...], position: int, lane: Axis) -> float:
-        """Seconds to write a value whose lanes run along the axis at a position: one by one, unless it is innermost."""
+        """Seconds of writing a value with lanes along the axis at a position: one by one, unless it is innermost."""
         elements = self._expected.product(tensor.shape)
         written = traffic(tensor.dtype.bytes * self._expected.product(self.shapes[tensor.name]), self._target)
         if order[-1] == position:
@@ -125,7 +125,7 @@ class Orders:
         return written + scattered(elements, self._expected(lane.extent), self._target) / core_of(self._target).hertz
 
     def _walked_apart(self, tensor: Tensor, order: tuple[int, ...]) -> float:
-        """Seconds of loads that readers of an order do because their vectors end with its innermost axis."""
+        """Seconds of additional loads of readers because vectors end at the innermost axis of the order."""
         if self._joined_order(tensor, order) == order:
             return 0.0
         inner = max(1, self._expected(self.shapes[tensor.name][order[-1]]))
@@ -143,10 +143,10 @@ class Orders:
         reason: str,
         level: str = "",
     ) -> tuple[int, ...]:
-        """Puts to the ledger in which order the axes of a value are stored, where there is more than one.
+        """Decides the order in which the axes of a value are stored, through the ledger, if there is more than one.
 
-        choices: orders by name, row-major first; of equal ones the first is offered. wanted: the one that is taken
-        unless another takes fewer seconds. level: see `Ledger.decide`."""
+        choices: orders by name, row-major first; of equal ones the first is offered. wanted: the default
+        unless another is faster. level: see `Ledger.decide`."""
         orders: dict[tuple[int, ...], str] = {}
         for called, order in choices.items():
             orders.setdefault(order, called)
@@ -165,8 +165,8 @@ class Orders:
         return choices[choice]
 
     def _follow(self, tensor: Tensor) -> tuple[int, ...]:
-        """The order of elementwise work and rows: that of most of what they read, at every level, so that what is
-        stored is walked as what is read."""
+        """The order of elementwise work and rows: the order of most of their operands, at every level, so that results
+        are stored in the order in which operands are read."""
         found = self._orders_of_inputs(tensor)
         natural = tuple(range(len(tensor.axes)))
         wanted = _largest(found.values(), natural)
@@ -174,7 +174,7 @@ class Orders:
             ROW_MAJOR: natural,
             **{f"like {self._ledger.label(name)}": order for name, (order, _) in found.items()},
         }
-        reason = "as most of what it reads lies, the first of equals"
+        reason = "the order of most of its operands, the first of equal ones"
 
         def seconds(order: tuple[int, ...]) -> float:
             inner = _innermost(order, tensor.axes)
@@ -185,8 +185,8 @@ class Orders:
         return self._decide_order(tensor.name, tensor.origin, choices, wanted, seconds, reason, LEVELS[0])
 
     def _joined_order(self, tensor: Tensor, order: tuple[int, ...]) -> tuple[int, ...]:
-        """Keeps together what a reader takes apart: with indices k // d and k % d, the first axis goes just outside the
-        second, so that the reader walks over both as one."""
+        """Keeps together the axes that a reader derives from one index: for k // d and k % d, the first axis is placed
+        next to the second, so that the reader iterates over both as one."""
         for node in self._reading.get(tensor.name, []):
             quotients = {d.atom.left: p for p, d in enumerate(node.indices) if isinstance(d.atom, FloorDiv)}
             for position, dim in enumerate(node.indices):
@@ -196,13 +196,14 @@ class Orders:
         return order
 
     def _order_like_inputs(self, tensor: Tensor) -> tuple[int, ...]:
-        """The order of the largest operand that spans all axes, the first of equals, seen through the tensor's own."""
+        """The order of the largest operand that spans all axes (the first of equal ones), in terms of the tensor's
+        axes."""
         return _largest(self._orders_of_inputs(tensor).values(), tuple(range(len(tensor.axes))))
 
     def _orders_of_inputs(self, tensor: Tensor) -> dict[str, tuple[tuple[int, ...], int]]:
-        """The order, seen through the tensor's own axes, and the size of each operand that spans all of them.
+        """The order, in terms of the tensor's axes, and the size of each operand that spans all of them.
 
-        What spans only some, as the indices of a gather, says nothing about the others."""
+        Operands that span only some, such as the indices of a gather, are ignored."""
         natural = tuple(range(len(tensor.axes)))
         long = {position for position in natural if tensor.axes[position].extent.constant != 1}
         found: dict[str, tuple[tuple[int, ...], int]] = {}
@@ -222,8 +223,8 @@ class Orders:
     # ----------------------------------------------------------------------------------------------- padded copies
 
     def _with_padded_inputs(self, region: Region) -> Region:
-        """Copies each value of fixed storage that a contraction or window reads beyond its edges, and reads the copy
-        instead."""
+        """Copies each value of fixed storage that a contraction or window reads beyond its edges, and redirects the
+        reader to the copy."""
         if region.scan is not None:
             return region
         sites = [(m.tensor, node) for m in region.members if m.reduces_tiles for node in loads(m.tensor.body)]
@@ -258,7 +259,7 @@ class Orders:
         return region.rewritten(lambda t: _redirected(t, moved[t.name]) if t.name in moved else t) if moved else region
 
     def _edge_tests(self, tensor: Tensor, node: Load) -> float:
-        """Seconds that the guards of a load take. A factor whose elements serve all lanes is loaded for each tile."""
+        """Seconds of the guards of a load. A broadcast factor is loaded once for each tile."""
         single: dict[Load, float] = {}
         if node in (factors(reductions(tensor.body)[0]) or ()):
             others = self._expected.product(axis.extent for axis in tensor.axes if axis not in axes_in(node))
@@ -276,8 +277,9 @@ class Orders:
         return name
 
     def _order_of_copy(self, name: str, node: Load, tensor: Tensor) -> tuple[int, ...]:
-        """Axes that slide stay in order, the others (channels) go innermost where they are more than a core foresees
-        walks: then each tap waits for every line. An image of a few channels is copied best as it lies."""
+        """Sliding axes keep their order; the others (channels) become innermost if they are more than the prefetch
+        streams of a core, since each tap would wait for every line. An image of few channels is best copied in its own
+        order."""
         natural = tuple(range(len(node.indices)))
         slides = [p for p in natural if len(axes_in(_only(node, p))) > 1]
         last = [p for p in natural if slides and p not in slides and p > 0]
@@ -294,7 +296,7 @@ class Orders:
         def seconds(order: tuple[int, ...]) -> float:
             return copied + (waited if order == natural else turned) / core_of(self._target).hertz
 
-        reason = f"{channels} channels are walked side by side, {STREAMS} of which are foreseen, or copied together"
+        reason = f"{channels} channels are read in parallel, {STREAMS} of which are prefetched, or copied together"
         return self._decide_order(name, tensor.origin, choices, natural, seconds, reason, LEVELS[0])
 
 
@@ -304,12 +306,12 @@ def _innermost(order: Sequence[int], axes: Sequence[Axis]) -> int | None:
 
 
 def _largest(found: Iterable[tuple[tuple[int, ...], int]], natural: tuple[int, ...]) -> tuple[int, ...]:
-    """The order of the largest, the first of equals; where there is none the natural one."""
+    """The order of the largest, the first of equal ones; the natural order if there is none."""
     return max(found, key=lambda entry: entry[1], default=(natural, 0))[0]
 
 
 def lane_axes(region: Region, number: int) -> tuple[Axis, ...]:
-    """The axes along which the lanes of a member may run: in a block, none that all members share."""
+    """The axes along which the lanes of a member may run: in a block, not those that all members share."""
     member = region.members[number]
     if region.block is None:
         return member.tensor.axes
@@ -333,7 +335,7 @@ def _only(node: Load, position: int) -> Load:
 
 
 def _redirected(tensor: Tensor, copies: Mapping[str, str]) -> Tensor:
-    """The tensor with loads beyond edges from copies."""
+    """The tensor with loads beyond edges redirected to copies."""
 
     def moved(node: Load) -> Expr | None:
         if node.tensor in copies and node.guards:

@@ -1,8 +1,8 @@
-"""Stores operands as the lanes of a contraction or window read them.
+"""Packs operands in the order in which the lanes of a contraction or window read them.
 
-A constant is packed when the artifact is made: [n / width][reduced axes][n % width], the reduced axes nested as the
-other operand is read. A computed operand whose lanes are strided is copied once, with its lane axis innermost. Which
-axis the lanes run along was chosen before, with the storage of the result.
+A constant is packed at compile time: [n / width][reduced axes][n % width], with the reduced axes nested in the order of
+the other operand. A computed operand with strided lanes is copied once, with its lane axis innermost. The lane axis was
+chosen before, with the storage of the result.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Packer:
         )
 
     def _by_winograd(self, member: Member, region: str) -> bool:
-        """Whether a convolution is computed by Winograd's algorithm: with weights that are transformed now."""
+        """Whether a convolution is computed by Winograd's algorithm: with weights transformed at compile time."""
         tensor = member.tensor
         lanes = self._lanes[tensor.name]
         taps = taps_of(tensor, lanes)
@@ -90,9 +90,9 @@ class _Packer:
         made = None if source is None else transformed("", source, lanes.along, taps, lanes.axis)
         failed: dict[str, int | str] = {}
         if not straight(tensor, member.place, taps, lanes, self._storages):
-            failed["channels"] = "they are no neighbours in memory"
+            failed["channels"] = "they are not contiguous in memory"
         elif made is None:
-            failed["weights"] = "known when the model runs only" if source is None else "only a part of them is read"
+            failed["weights"] = "known at run time only" if source is None else "only a part of them is read"
         shape = tiled(tensor, lanes, taps, self._placed.program, self._expected, self._target)
         direct = shape.direct(self._expected(taps.y.extent), self._expected(taps.x.extent))
         ours = min(winograd(shape, count, groups).seconds for count in COUNTS for groups in GROUPS)
@@ -117,7 +117,7 @@ class _Packer:
         return True
 
     def _packed_reduction(self, tensor: Tensor, known: Mapping[str, Storage], copies: bool) -> Tensor:
-        """A reduction over packed operands, other tensors as they are; `copies`: operands may be copied before."""
+        """A reduction over packed operands; other tensors unchanged; `copies`: operands may be copied before."""
         lanes = self._placed.lanes.get(tensor.name)
         if lanes is None or lanes.axis is None:
             return tensor
@@ -132,14 +132,14 @@ class _Packer:
         if old.tensor in self._constants:
             name = self._pack_constant(tensor, lanes, old, known[lanes.across.tensor].address(lanes.across.indices))
             new = load(name, old.dtype, old.indices, old.guards, old.fill)
-        elif copies and old.tensor in self._storages:  # what lies in scratch is read as it lies
+        elif copies and old.tensor in self._storages:  # values in scratch are not copied
             new = self._copy(tensor, lanes, old)
         return tensor.body if new is None else substitute_loads(tensor.body, lambda n: new if n is old else None)
 
     # ------------------------------------------------------------------------------------------------------ constants
 
     def _window(self, tensor: Tensor, lane: Axis) -> Expr:
-        """Constants that the lanes of a window walk with a stride get the lane axis innermost: depthwise weights."""
+        """Constants with strided lanes of a window are stored with the lane axis innermost: depthwise weights."""
         body = tensor.body
         for node in loads(body):
             positions = [p for p, dim in enumerate(node.indices) if dim.depends_on(lane)]
@@ -158,7 +158,7 @@ class _Packer:
                     Alternative("strided", seconds=GATHER * elements / self._hertz),
                     Alternative("lanes-innermost", seconds=vectors / core_of(self._target).loads / self._hertz),
                 ),
-                reason="the lanes of a window read neighbours",
+                reason="the lanes of a window are contiguous",
             )
             if choice == "strided":
                 continue
@@ -196,10 +196,10 @@ class _Packer:
         return self._repacked(constant, dense("", constant.dtype, tuple(map(as_dim, shape)), (*order, position)))
 
     def _weight_prices(self, tensor: Tensor, lanes: Lanes, node: Load, position: int) -> tuple[float, float]:
-        """Seconds of loading weights beside their bytes, which are the same: (lanes innermost, blocked).
+        """Seconds of loading weights in addition to their bytes, which are the same: (lanes innermost, blocked).
 
-        Vectors of rows that are no multiple of them cross cache lines, and each step goes to another row, which nothing
-        foresees where rows lie far apart."""
+        Vectors of rows whose size is not a multiple of them cross cache lines, and each step goes to another row, which
+        prefetchers do not predict if rows are far apart."""
         constant, core = self._constants[node.tensor], core_of(self._target)
         elements = self._expected.product(axis.extent for axis in axes_in(node))
         loaded = elements / self._target.vector_lanes_f32 * self._passes(tensor, lanes) / core.loads / core.hertz
@@ -209,8 +209,8 @@ class _Packer:
         return loaded * (1 + crossing) + misses(steps, bytes_ * elements, self._target), loaded
 
     def _passes(self, tensor: Tensor, lanes: Lanes) -> int:
-        """How many tiles of rows read all of the operand that runs along the lanes; where any number of rows may come,
-        many are assumed."""
+        """The number of row tiles that read all of the vectorised operand; an unknown number is assumed to be
+        large."""
         assert lanes.across is not None
         found = [axis.extent for axis in tensor.axes if axis is not lanes.axis and axis in axes_in(lanes.across)]
         known = self._expected.known(product(found))
@@ -226,9 +226,9 @@ class _Packer:
         return name
 
     def _added(self, source: str, made: Constant, storage: Storage) -> str:
-        """The name of a new constant that is made of another one."""
+        """The name of a new constant computed from another one."""
         number = self._copied.get(source, 0)
-        # Names of inputs are the model's.
+        # Names of inputs are chosen by the model and may collide.
         while f"{source}_packed{number}" in self._storages:
             number += 1
         self._copied[source] = number + 1
@@ -240,7 +240,7 @@ class _Packer:
     # -------------------------------------------------------------------------------------------------------- copies
 
     def _copy(self, tensor: Tensor, lanes: Lanes, node: Load) -> Expr | None:
-        """The load of a copy with lanes innermost; None where the operand is read as it lies."""
+        """The load of a copy with lanes innermost; None if the operand is not copied."""
         lane = lanes.axis
         assert lane is not None
         storage = self._storages[node.tensor]
@@ -253,7 +253,7 @@ class _Packer:
             size = size * axis.extent
         elements = self._expected.product(axis.extent for axis in axes)
         passes = self._passes(tensor, lanes)
-        # Lanes that do not exist are gathered like others.
+        # Unused lanes are gathered like others.
         extent = max(1, self._expected(lane.extent))
         gathered = elements / extent * padded(extent, self._target.vector_lanes_f32) * passes
         strided = (GATHER + (0 if free else GUARD * len(node.guards))) * gathered / self._hertz
@@ -266,7 +266,7 @@ class _Packer:
                 Alternative("strided", 0, seconds=strided),
                 Alternative("copy", size.constant or str(size), seconds=copied),
             ),
-            reason=f"its lanes are not neighbours in memory; each is read {passes} times",
+            reason=f"its lanes are not contiguous in memory; each is read {passes} times",
         )
         if choice == "strided":
             return None
@@ -277,7 +277,8 @@ class _Packer:
 
 
 def _nesting(node: Load, lane: int, reduce: Reduce, rows: Dim) -> tuple[int, ...]:
-    """The other dims of the constant, outermost first: axes of the result, then reduced axes as the rows nest them."""
+    """The other dims of the constant, outermost first: axes of the result, then reduced axes in the order of the
+    broadcast operand."""
     loops = by_stride(reduce.axes, rows)
 
     def depth(position: int) -> int:

@@ -15,9 +15,9 @@ from opweld.tensor.program import Tensor
 
 
 def parse_placed(text: str, constants: Data | None = None) -> Placed:
-    """The placed regions that a text says, with the data of constants by name.
+    """Parses placed regions, with the data of constants by name.
 
-    Raises OpweldError with the line of what is not understood."""
+    Raises OpweldError with the line of a syntax error."""
     parser = _PlacedParser(text, constants or {})
     return parser.whole(parser.placed)
 
@@ -30,7 +30,7 @@ class _PlacedParser(RegionsParser):
         self.lanes: dict[str, Lanes] = {}
 
     def placed(self) -> Placed:
-        """The whole text."""
+        """Parses the whole text."""
         program = self._own_program()
         known = {constant.name: constant for constant in program.constants}
         while self._accept("packed"):

@@ -1,4 +1,4 @@
-"""Regions with storage: what the schedules read."""
+"""Regions with storage: the input of scheduling."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from opweld.tensor.program import Constant, TensorProgram
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Regions, each value's storage by name, the constants as they will lie in the weights file, and the lanes of
-    each contraction and window by the name of its tensor.
+    """Regions, each value's storage by name, the constants as stored in the weights file, and the lanes of each
+    contraction and window by the name of its tensor.
 
-    Regions may hold more than fusion made: copies that pad or pack a value for those who read it."""
+    There may be more regions than after fusion: copies that pad or pack a value for its readers."""
 
     program: TensorProgram
     regions: tuple[Region, ...]
@@ -27,7 +27,7 @@ class Placed:
 
     @property
     def shapes(self) -> dict[str, tuple[Dim, ...]]:
-        """The shape of every value that is loaded or stored, copies and packed constants included."""
+        """The shape of every value that is loaded or stored, including copies and packed constants."""
         found = {name: shape for name, (_, shape) in self.program.signatures.items()}
         for region in self.regions:
             for member in region.members:

@@ -1,7 +1,7 @@
-"""Computes values in place: where an operand dies, its result takes its memory.
+"""In-place computation: a result takes the memory of an operand that dies.
 
-The result of a residual addition then lands on cache lines that were just read, and the memory of a chain is that of
-one value. Legal when every element of the operand is read only where it is overwritten, and nobody reads it afterwards.
+The result of a residual addition is then written to cache lines that were just read, and a chain needs the memory of
+one value. Legal if every element of the operand is read only where it is overwritten, and never afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.states import write_states
 from opweld.place.storage import Storage
-from opweld.place.written import maker, read_where_written
+from opweld.place.written import producing_member, read_where_written
 from opweld.schedule.cost import traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
@@ -23,7 +23,7 @@ from opweld.tensor.expr import loads
 
 
 def reuse(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
-    """Gives the results of elementwise work the memory of operands that die there, and states theirs."""
+    """Assigns results of elementwise work the memory of operands that die there, and states their own memory."""
     placed = write_states(placed, expected, target, ledger)
     fixed = {value.name for value in placed.program.inputs} | {name for _, name in placed.program.outputs}
     fixed |= set(placed.constants)
@@ -33,7 +33,7 @@ def reuse(placed: Placed, expected: Expected, target: Target, ledger: Ledger) ->
     for name, storage in storages.items():
         residents.setdefault(storage.root, set()).add(name)
     for number, region in enumerate(placed.regions):
-        member, name = maker(region), region.outputs[0]
+        member, name = producing_member(region), region.outputs[0]
         if member is None or name in fixed:
             continue
         own = storages[name]
@@ -69,7 +69,7 @@ _REASON = "an operand dies here, and each of its elements is read only where it 
 
 
 def _choose_operand(region: Region, dying: Sequence[str], ledger: Ledger) -> str:
-    """Which of the operands that die gives its memory."""
+    """The dying operand whose memory is reused."""
     if len(dying) == 1:
         return dying[0]
     names = {ledger.label(root): root for root in dying}
@@ -98,12 +98,12 @@ def _operands(
     number: int,
     fixed: set[str],
 ) -> dict[str, str]:
-    """Memory of the result's size and type that it reads and that is not the caller's, in the order in which it is
-    read; and why the result may not take it over, empty where it may."""
+    """The candidate memory of operands, of the result's size and type and not the caller's, in order of first read;
+    with the reason why the result may not reuse it, empty if it may."""
     written = own.address(member.place)
     found: dict[str, str] = {}
     for node in loads(member.tensor.body):
-        storage = storages.get(node.tensor)  # what lies in scratch has none
+        storage = storages.get(node.tensor)  # values in scratch have none
         root = "" if storage is None else storage.root
         if storage is None or root in fixed or root in found or storage.dtype is not own.dtype:
             continue
@@ -112,7 +112,7 @@ def _operands(
         if storage.padded:
             found[root] = "it is padded"
         elif not read_where_written(region, root, storages, written):
-            found[root] = "its elements are read elsewhere than where they would be overwritten"
+            found[root] = "its elements are read at other positions than they would be overwritten"
         elif not all(last.get(name, -1) <= number for name in residents[root]):
             found[root] = "it is read again later"
         else:

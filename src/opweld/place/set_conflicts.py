@@ -1,8 +1,8 @@
-"""Set conflicts: rows whose lines fall into the same sets of the first-level cache.
+"""Avoids cache set conflicts: rows whose lines map to the same sets of the first-level cache.
 
-A register tile of a contraction walks over its rows side by side, an element of each at a time, and wants the lines in
-which they are to stay until all their elements were read. Lines whose addresses differ by a multiple of `SPAN` share
-one set: rows of 1024 floats all of them. Their leading dimension is padded by a line then.
+A register tile of a contraction reads its rows in parallel, one element of each at a time, and needs the lines to
+remain cached until all their elements were read. Lines whose addresses differ by a multiple of `SPAN` map to one set:
+all of them, for rows of 1024 floats. Their leading dimension is then padded by a line.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from opweld.tensor.expr import Load
 from opweld.tensor.program import Tensor
 
 SPAN = 4096
-"""Bytes after which addresses fall into the same set of the first-level cache: the size of one of its ways."""
+"""Bytes after which addresses map to the same set of the first-level cache: the size of one of its ways."""
 
 Reader = tuple[Tensor, Lanes]
-"""A contraction, and its lanes; across them it reads the value in question."""
+"""A contraction, and its lanes, that reads the value as the broadcast operand."""
 
 
 def rows_apart(
@@ -38,14 +38,15 @@ def rows_apart(
     target: Target,
     ledger: Ledger,
 ) -> Storage:
-    """Storage of a value, with its rows apart where contractions walk over rows that meet; `loads` are all of it."""
+    """Storage of a value, with a padded leading dimension if contractions would have set conflicts; `loads` are all of
+    it."""
     seconds = sum(_conflict_seconds(*reader, dense, expected, target) for reader in readers)
     if not seconds:
         return dense
     added = expected(spaced.elements - dense.elements) * dense.dtype.bytes
     failed: dict[str, int | str] = {}
     if any(_divisions(spaced.address(node.indices)) - _divisions(dense.address(node.indices)) for node in loads):
-        failed["reader"] = "walks over rows as if they were one"
+        failed["reader"] = "iterates over rows as one"
     choice = ledger.decide(
         rule="place.rows",
         site=origin,
@@ -55,19 +56,19 @@ def rows_apart(
             Alternative("apart", added, seconds=None if failed else traffic(added, target)),
         ),
         prefer="dense" if failed else None,
-        reason=f"rows that are walked side by side lie a multiple of {SPAN} bytes apart, in the same cache sets",
+        reason=f"rows that are read in parallel are a multiple of {SPAN} bytes apart, in the same cache sets",
         failed=failed,
     )
     return spaced if choice == "apart" else dense
 
 
 def _conflict_seconds(tensor: Tensor, lanes: Lanes, storage: Storage, expected: Expected, target: Target) -> float:
-    """Seconds in which lines that were evicted come again from the second-level cache, one for each element."""
+    """Seconds of reloading evicted lines from the second-level cache, one for each element."""
     node = lanes.across
     assert node is not None and lanes.axis is not None
     address = storage.address(node.indices)
     if all(address.coefficient(axis) is not ONE for axis in reductions(tensor.body)[0].axes):
-        return 0.0  # another line for each element, whatever stays
+        return 0.0  # each element is in another line in any case
     rows = [axis for axis in tensor.axes if axis is not lanes.axis and axis in axes_in(node)]
     steps = {axis: _number(address.coefficient(axis)) for axis in rows if axis.extent.constant != 1}
     if not all(steps.values()):
@@ -77,7 +78,7 @@ def _conflict_seconds(tensor: Tensor, lanes: Lanes, storage: Storage, expected: 
         return 0.0
     places = SPAN // math.gcd(steps[row] * storage.dtype.bytes, SPAN)
     height = min(most_rows(lanes.vectors, tensor.dtype, target), max(1, expected(row.extent)))
-    if -(-height // places) * SPAN < target.l1_bytes:  # weights pass through, too
+    if -(-height // places) * SPAN < target.l1_bytes:  # weights use the cache too
         return 0.0
     core = core_of(target)
     tiles = -(-max(1, expected(lanes.axis.extent)) // (lanes.vectors * target.vector_lanes_f32))

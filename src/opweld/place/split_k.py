@@ -1,9 +1,9 @@
-"""Long sums are computed part by part, each by a kernel of its own, what is summed so far in memory between.
+"""Split-K: long reductions are computed in parts, each by a kernel of its own, with partial sums in memory.
 
     result = f(rows weights)    becomes    sums = rows[:, :k] weights[:k];  result = f(sums + rows[:, k:] weights[k:])
 
-Of few rows over many reduced elements a part stays in the second-level cache while its weights pass, and all weights
-are read once. Where there are many rows, cores that take some of them each do as well (`schedule.span`).
+With few rows and many reduced elements, a part of the rows stays in the second-level cache while its weights pass, and
+all weights are read once. With many rows, dividing them among cores does as well (`schedule.span`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from opweld.tensor.expr import Expr, Load, binary, load, substitute, transform
 from opweld.tensor.program import Tensor
 
 PARTS = (2, 3, 4, 6, 8)
-"""In how many parts a sum is worth being cut."""
+"""The candidate numbers of parts."""
 SHORTEST = 512
-"""Elements that parts have, but for the last one: before and after them, accumulators are filled and emptied."""
+"""The least number of elements of a part, except the last, since accumulators are loaded and stored for each."""
 SURE = 0.97
-"""Parts that are predicted to wait for a larger part of the time may as well wait longer."""
+"""The largest fraction of waiting time for which splitting is considered."""
 WHOLE = 64
-"""Elements of which parts are multiples, so that loops over them are; the last one has as many at least."""
+"""The granularity of parts, so that trip counts are multiples; also the least size of the last part."""
 
 
 def split_k(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
-    """Contractions in parts where that is predicted to be faster, each a decision of the ledger.
+    """Splits contractions where that is predicted to be faster, each a decision of the ledger.
 
-    A part has the lanes of the whole. Where what it leaves lies like the result, `reuse` computes that in place."""
+    A part has the lanes of the whole. If partial sums have the layout of the result, `reuse` computes it in place."""
     storages, lanes = dict(placed.storages), dict(placed.lanes)
     regions: list[Region] = []
     for region in placed.regions:
@@ -54,7 +54,7 @@ def split_k(placed: Placed, expected: Expected, target: Target, ledger: Ledger) 
         *parts, (last, mapping) = _parts(whole, axis, size, storages)
         lanes[whole.name] = _moved(own, mapping)
         for number, (part, mapping) in enumerate(parts):
-            ledger.call(part.name, f"{ledger.label(whole.name)} sums-{number}")  # as no node's value is called
+            ledger.call(part.name, f"{ledger.label(whole.name)} sums-{number}")  # unlike any node's value
             storages[part.name] = dense(part.name, part.dtype, part.shape, order)
             lanes[part.name] = _moved(own, mapping)
             _tell(part, own, ledger)
@@ -64,7 +64,7 @@ def split_k(placed: Placed, expected: Expected, target: Target, ledger: Ledger) 
 
 
 def _long(region: Region, placed: Placed) -> Axis | None:
-    """The axis over which a contraction of direct products sums for long; None where there is none."""
+    """The long reduced axis of a contraction of direct products; None if there is none."""
     if region.kind is not Kind.CONTRACTION or len(region.outputs) != 1:
         return None
     tensor = region.members[0].tensor
@@ -77,8 +77,8 @@ def _long(region: Region, placed: Placed) -> Axis | None:
 
 @dataclass(frozen=True)
 class _Work:
-    """A contraction as prices see it, all at the expected sizes and in bytes: what is read of its rows, a panel of
-    weights and how many there are, its result; and how many times all of that is computed."""
+    """The figures of a contraction for prices, at the expected sizes and in bytes: its rows, a panel of weights and
+    their number, its result; and how many times all of that is computed."""
 
     operand: int
     panel: int
@@ -88,7 +88,7 @@ class _Work:
 
     @staticmethod
     def of(tensor: Tensor, axis: Axis, placed: Placed, expected: Expected, target: Target) -> _Work:
-        """Of a contraction over the axis."""
+        """The figures of a contraction over the axis."""
         lanes, each = placed.lanes[tensor.name], reductions(tensor.body)[0].dtype.bytes
         assert lanes.along is not None and lanes.across is not None
         along, across = axes_in(lanes.along), axes_in(lanes.across)
@@ -96,27 +96,27 @@ class _Work:
         lane = expected.product(a.extent for a in tensor.axes if a not in across)
         repeats = expected.product(a.extent for a in tensor.axes if a in along and a in across)
         width = lanes.vectors * target.vector_lanes_f32
-        # Rows that overlap are read once.
+        # Overlapping rows are read once.
         whole = expected.product(placed.shapes[lanes.across.tensor]) // max(1, repeats)
         operand = each * min(rows * int(axis.extent), whole)
         return _Work(operand, each * int(axis.extent) * width, -(-lane // width), each * rows * lane, repeats)
 
     def seconds(self, count: int, target: Target) -> float:
-        """Of waiting, in so many parts."""
+        """Seconds of waiting for memory, with this many parts."""
         core = core_of(target)
         once = passes(self.operand / count, self.panel / count, self.columns, 1, target)
-        # Sums so far are written and read once for each part but one: to memory and back, where they do not fit.
+        # Partial sums are written and read once for each part but one, through memory if they do not fit.
         rate = core.l2_bytes if self.result <= target.l2_bytes else core.dram_bytes
         between = 2 * self.result / rate / core.hertz + LAUNCH
         return self.repeats * (count * once + (count - 1) * between)
 
 
 def _choose(region: Region, axis: Axis, placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> int:
-    """Elements of a part; 0 where the sum is one."""
+    """Elements of a part; 0 if not split."""
     tensor, extent = region.members[0].tensor, int(axis.extent)
     work = _Work.of(tensor, axis, placed, expected, target)
     if work.panel * work.columns <= ROOM * target.l2_bytes:
-        return 0  # nothing is read again: these weights stay in cache while rows pass
+        return 0  # nothing is read twice: the weights stay in cache while rows pass
     prices = {1: work.seconds(1, target)}
     if work.operand > KEPT * target.l2_bytes:
         for count in PARTS:
@@ -139,7 +139,7 @@ def _choose(region: Region, axis: Axis, placed: Placed, expected: Expected, targ
 
 
 def _tell(part: Tensor, lanes: Lanes, ledger: Ledger) -> None:
-    """What a part does not choose, for the ledger."""
+    """Records in the ledger what a part takes over from the whole."""
     assert lanes.axis is not None
     for rule, taken in (("schedule.lane", lanes.axis.name), ("schedule.vectors", str(lanes.vectors))):
         ledger.decide(
@@ -164,7 +164,7 @@ def _moved(lanes: Lanes, mapping: Mapping[Atom, Dim]) -> Lanes:
 
 
 def _parts(whole: Tensor, axis: Axis, size: int, taken: Container[str]) -> list[tuple[Tensor, Mapping[Atom, Dim]]]:
-    """The sums so far, then the tensor itself; and where the axis is in each. `taken`: names that others have."""
+    """The partial sums, then the tensor itself, with the position of the axis in each. `taken`: names in use."""
     found: list[tuple[Tensor, Mapping[Atom, Dim]]] = []
     extent = int(axis.extent)
     for low in range(0, extent, size):

@@ -1,8 +1,8 @@
-"""Writes states into the memory that they live in, between runs too.
+"""Writes states into their persistent memory.
 
-A state that grows is placed there by `layout`, as what is appended to it. One that is replaced as a whole is computed
-in its memory where no element is overwritten that is read afterwards; else it is computed apart, and copied at the end
-of the run.
+A growing state is placed there by `layout`, through the value appended to it. One that is replaced as a whole is
+computed in its memory if no element is read after it is overwritten; else it is computed elsewhere, and copied at the
+end of the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opweld.fuse.region import Kind, Region
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage
-from opweld.place.written import maker, read_where_written
+from opweld.place.written import producing_member, read_where_written
 from opweld.schedule.cost import LAUNCH, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
@@ -25,7 +25,7 @@ from opweld.tensor.program import Tensor
 
 
 def write_states(placed: Placed, expected: Expected, target: Target, ledger: Ledger) -> Placed:
-    """Gives each state that is replaced the memory of the input that it is."""
+    """Assigns each replaced state the memory of its input."""
     program = placed.program
     values = dict(program.outputs)
     storages, regions = dict(placed.storages), list(placed.regions)
@@ -60,15 +60,15 @@ def write_states(placed: Placed, expected: Expected, target: Target, ledger: Led
 
 def _why_not_in_place(placed: Placed, number: int, value: str, state: str, memory: Storage) -> Mapping[str, int | str]:
     region, storages = placed.regions[number], placed.storages
-    member = maker(region)
+    member = producing_member(region)
     if member is None or region.outputs != (value,):
         return {"kernel": "does not compute it element by element"}
     if pieces_of(member.tensor) is not None or any(s.root == value for name, s in storages.items() if name != value):
-        return {"kernel": "puts it together from parts"}
+        return {"kernel": "concatenates it from parts"}
     if any(state in other.inputs for other in placed.regions[number + 1 :]):
         return {"state": "it is read again later"}
     if not read_where_written(region, state, {**storages, value: memory}, memory.address(member.place)):
-        return {"state": "its elements are read elsewhere than where they would be overwritten"}
+        return {"state": "its elements are read at other positions than they would be overwritten"}
     return {}
 
 

@@ -1,4 +1,4 @@
-"""Where a value lives: the address of each element, apart from what the element is."""
+"""The storage of a value: the address of each element."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, floordiv, mod
 from opweld.tensor.dtype import DType
 
 SHORT = 256
-"""Elements of rows that lie close enough together, however long."""
+"""Rows of at most this many elements are never padded."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Term:
 class Storage:
     """The address of element [i0, i1, ...], in elements from the start of `root`'s memory.
 
-    `root` is the value that owns the memory: the value itself, or the parent it is a slice of. `elements` is the size
-    of the root's memory. `halo` is, for each axis, how many elements of padding lie before and after; they hold
+    `root` is the value that owns the memory: the value itself, or the parent of which it is a slice. `elements` is the
+    size of the root's memory. `halo` is, for each axis, the number of elements of padding before and after; they hold
     `fill`."""
 
     root: str
@@ -58,7 +58,7 @@ class Storage:
         return total
 
     def is_at(self, other: Storage) -> bool:
-        """Whether each element has the address that the other gives it."""
+        """Whether each element has the same address in both."""
         return self.root == other.root and self.terms == other.terms and self.offset is other.offset
 
     @property
@@ -67,7 +67,7 @@ class Storage:
         return any(low or high for low, high in self.halo)
 
     def stride(self, axis: int) -> Dim | None:
-        """The distance between neighbours on an axis, or None when the axis is blocked."""
+        """The stride of an axis, or None when the axis is blocked."""
         terms = [term for term in self.terms if term.axis == axis]
         if not terms:
             return ZERO
@@ -85,7 +85,7 @@ def dense(
     rows_apart: bool = False,
 ) -> Storage:
     """Memory of its own, axes nested in `order` (outermost first; default row-major), each padded by its halo; with
-    `rows_apart`, those of the innermost axis lie as `apart` says."""
+    `rows_apart`, the leading dimension is padded as by `apart`."""
     order = tuple(range(len(shape))) if order is None else tuple(order)
     halo = tuple(halo) if halo is not None else ((0, 0),) * len(shape)
     terms: list[Term] = []
@@ -101,20 +101,20 @@ def dense(
 
 
 def apart(row: Dim, dtype: DType) -> Dim:
-    """The distance between rows of so many elements that lie a cache line off a multiple of 64 elements: rows at a
-    power of two fall into the same sets of the first-level cache, and evict each other."""
+    """The leading dimension of rows of this many elements, a cache line more than a multiple of 64 elements: rows at a
+    power of two map to the same sets of the first-level cache, and evict each other."""
     return ceildiv(row, 64) * 64 + LINE // dtype.bytes
 
 
 def dense_apart(name: str, dtype: DType, shape: Sequence[Dim]) -> Storage:
-    """Row-major memory of its own whose rows lie apart, unless they are known to be short."""
+    """Row-major memory of its own with a padded leading dimension, unless rows are known to be short."""
     row = shape[-1].constant
     return dense(name, dtype, shape, rows_apart=len(shape) > 1 and (row is None or row >= SHORT))
 
 
 def blocked(name: str, dtype: DType, shape: Sequence[int], order: Sequence[int], axis: int, block: int) -> Storage:
-    """Constant memory [axis // block][order...][axis % block], the last block padded with zeros: the order in which a
-    contraction reads its packed operand."""
+    """Constant memory [axis // block][order...][axis % block], with the last block padded with zeros: the order in
+    which a contraction reads its packed operand."""
     terms: list[Term] = [Term(axis, ONE, modulus=block)]
     stride = as_dim(block)
     for other in reversed([a for a in order if a != axis]):
@@ -150,8 +150,8 @@ def lay_out(array: np.ndarray[Any, Any], storage: Storage) -> np.ndarray[Any, An
 
 @dataclass(frozen=True)
 class _Run:
-    """Indices of an axis from `begin` on, `blocks` of `block` each, whose positions in memory are
-    first + (i // block) * outer + (i % block) * inner: what NumPy copies at the speed of memory."""
+    """Indices of an axis from `begin` on, `blocks` of `block` each, at positions first + (i // block) * outer + (i %
+    block) * inner, which NumPy copies at memory bandwidth."""
 
     begin: int
     first: int
@@ -162,7 +162,7 @@ class _Run:
 
 
 def _positions(storage: Storage, axis: int, size: int) -> np.ndarray[Any, Any]:
-    """What each index of an axis adds to an address."""
+    """The address offset of each index of an axis."""
     positions = np.zeros(size, np.int64)
     for term in storage.terms:
         if term.axis == axis:
@@ -172,7 +172,7 @@ def _positions(storage: Storage, axis: int, size: int) -> np.ndarray[Any, Any]:
 
 
 def _runs(positions: np.ndarray[Any, Any]) -> list[_Run]:
-    """The fewest runs that come one after the other: blocks that are whole, then what is left."""
+    """The fewest consecutive runs: full blocks, then the remainder."""
     found: list[_Run] = []
     begin = 0
     while begin < positions.size:

@@ -1,8 +1,8 @@
 """Placed regions as text, and back: `parse_placed(print_placed(p))` means the same and prints the same.
 
 Regions are printed as `fuse.text` does, with a line more for each contraction and window: the axis of its lanes, how
-many vectors a tile has, and which operand runs along the lanes, which one across. Constants
-that the program has not come before the regions, the storage of every value comes last.
+many vectors a tile has, and which operand is vectorised (along), which one broadcast (across). Constants that are not
+in the program come before the regions, the storage of every value comes last.
 
     packed w_packed0 f32[7, 33]
 
@@ -20,7 +20,7 @@ that the program has not come before the regions, the storage of every value com
     value part f32[960] in whole at 240 of i1 by 10, i2 by 1
 
 `value part f32[960] in whole at 240`: the memory is that of `whole`, has 960 elements, and part begins at 240.
-`i1 + 1 // 8 % 4 by 56` is a term of the address, worked out from left to right: 56 * ((i1 + 1) // 8 % 4).
+`i1 + 1 // 8 % 4 by 56` is a term of the address, evaluated from left to right: 56 * ((i1 + 1) // 8 % 4).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _lanes_line(lanes: Lanes, names: Names) -> str:
 
 
 def storage_line(name: str, storage: Storage) -> str:
-    """Where a value lives."""
+    """The storage of a value."""
     line = f"value {name_text(name)} {type_text(storage.dtype, [size_text(storage.elements)])}"
     if storage.root != name:
         line += f" in {name_text(storage.root)}"

@@ -1,4 +1,4 @@
-"""The invariants of placed regions: every value has memory, no two that live at the same time share an element of it.
+"""The invariants of placed regions: every value has memory, and values that are live at the same time do not overlap.
 
 Sizes are compared at the expected ones: polynomials of several symbols have no order.
 """
@@ -17,25 +17,26 @@ from opweld.place.halo import inside_halo
 from opweld.place.lanes import WIDEST
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, Term, dense, slice_of
-from opweld.place.written import maker, read_where_written
+from opweld.place.written import producing_member, read_where_written
 from opweld.schedule.expected import expected_sizes
 from opweld.tensor.dim import Dim
 from opweld.tensor.expr import loads
 
 NEVER = 1 << 60
-"""The number of a region that comes after all."""
+"""A region number after all others."""
 
 
 def verify_placed(placed: Placed) -> None:
     """Checks the regions, and that
 
-    1. every value that regions read or keep has storage, of its dtype, in memory that is one value's own;
-    2. its elements and halo lie inside that memory, each at an address of its own;
-    3. inputs and outputs lie as callers expect, what externs read and write lies dense, nothing overwrites an input or
-       a constant;
+    1. every value that regions read or keep has storage, of its dtype, in memory owned by a value;
+    2. its elements and halo are inside that memory, at distinct addresses;
+    3. inputs and outputs have the layout that callers expect, operands and results of externs are dense, and inputs and
+       constants are not overwritten;
     4. of two values in one memory, one is a part of the other, or they are different parts of a third, or one is dead
-       when the other is written, or read where that is written;
-    5. halos make the guards of all loads needless;
+        when
+       the other is written, or read only where that is written;
+    5. halos make the guards of all loads redundant;
     6. lanes run along an axis of their reduction.
 
     Raises OpweldError naming the value and what is wrong with it."""
@@ -54,7 +55,7 @@ def verify_placed(placed: Placed) -> None:
 
 @dataclass(frozen=True)
 class _Part:
-    """A value that is a piece of a whole: at which position."""
+    """A value that is a part of a whole, and its position."""
 
     whole: str
     number: int
@@ -85,7 +86,7 @@ class _Placed:
         storage = self.storages[name]
         root = self.storages.get(storage.root)
         if root is None or root.root != storage.root:
-            self._fail(name, f"lives in {storage.root!r}, which has no memory of its own")
+            self._fail(name, f"is in {storage.root!r}, which has no memory of its own")
         if name in self.program.signatures and self.program.dtype_of(name) is not storage.dtype:
             self._fail(name, f"is {self.program.dtype_of(name)!r}, but stored as {storage.dtype!r}")
         if root.dtype is not storage.dtype or root.elements is not storage.elements:
@@ -98,7 +99,7 @@ class _Placed:
         self._check_addresses(name, storage, shape)
 
     def _check_axis(self, name: str, storage: Storage, axis: int, extent: Dim) -> None:
-        """The terms of an axis are the digits of its index: each element of the axis has digits of its own."""
+        """The terms of an axis are digits of its index that identify each element."""
         terms = sorted((term for term in storage.terms if term.axis == axis), key=lambda term: term.divisor)
         low, high = storage.halo[axis] if storage.padded else (0, 0)
         if not terms:
@@ -147,21 +148,21 @@ class _Placed:
         for name in dense_values - set(self.placed.constants) - states.keys():
             storage, wanted = self.storages[name], dense(name, self.storages[name].dtype, self.shapes[name])
             if storage.terms != wanted.terms or storage.padded:
-                self._fail(name, "does not lie dense and row-major, as callers and externs expect")
+                self._fail(name, "is not dense and row-major, as callers and externs expect")
         for _, name in self.program.outputs:
             memory = states.get(name, name)
             if self.storages[name].root not in (name, memory):
                 self._fail(name, "is an output and has no memory of its own")
             if self.storages[name].root == memory != name and not self.storages[name].is_at(self.storages[memory]):
-                self._fail(name, f"does not lie where its state {memory!r} does")
+                self._fail(name, f"is not in the memory of its state {memory!r}")
         read_only = {value.name for value in self.program.inputs} | set(self.placed.constants)
         read_only -= set(states.values())
         for name, storage in self.storages.items():
             if storage.root in read_only and storage.root != name:
-                self._fail(name, f"lives in {storage.root!r}, which nothing may overwrite")
+                self._fail(name, f"is in {storage.root!r}, which must not be overwritten")
 
     def _memory_of(self, output: str) -> str:
-        """The input that an output is as a state; empty where it is none."""
+        """The input whose state an output updates; empty if none."""
         return next((state.input for state in self.program.states if state.output == output), "")
 
     # -------------------------------------------------------------------------------------------- several in one memory
@@ -179,14 +180,14 @@ class _Placed:
                         self._fail(later, f"is written into the memory of {earlier!r}, which is read after it")
 
     def _apart(self, earlier: str, later: str) -> bool:
-        """Whether neither overwrites the other while it is wanted."""
+        """Whether neither overwrites the other while it is live."""
         if self._related(earlier, later):
             return True
         number, last = self.made[later], self.last.get(earlier, self.made.get(earlier, -1))
         if last != number or self.made.get(earlier) == number:
             return last < number
         region = self.placed.regions[number]
-        member, storage = maker(region), self.storages[later]
+        member, storage = producing_member(region), self.storages[later]
         if member is None:
             return False
         return read_where_written(region, storage.root, self.storages, storage.address(member.place))
@@ -200,7 +201,7 @@ class _Placed:
         return common is not None and above_a[common] != above_b[common]
 
     def _wholes(self, name: str) -> dict[str, int]:
-        """What a value is a part of, directly or not, and which part of that it lies in."""
+        """The wholes that contain a value, directly or not, and the index of its part in each."""
         found: dict[str, int] = {}
         while name in self.parts:
             part = self.parts[name]
@@ -209,7 +210,7 @@ class _Placed:
         return found
 
     def _parts(self) -> Iterable[tuple[str, _Part]]:
-        """The values that are written straight into a whole."""
+        """The values that are written directly into a whole."""
         for region in self.placed.regions:
             pieces = pieces_of(region.members[0].tensor) if region.kind is Kind.MAP else None
             if pieces is None:
@@ -243,7 +244,7 @@ class _Placed:
                     self._fail(name, "has no lanes")
         for name, lanes in self.placed.lanes.items():
             if lanes.axis is not None and lanes.axis not in axes.get(name, ()):
-                self._fail(name, f"has lanes along {lanes.axis}, which is none of its axes")
+                self._fail(name, f"has lanes along {lanes.axis}, which is not one of its axes")
             if not 1 <= lanes.vectors <= WIDEST:
                 self._fail(name, f"has tiles of {lanes.vectors} vectors, expected 1 to {WIDEST}")
 

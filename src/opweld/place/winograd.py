@@ -1,14 +1,14 @@
-"""Convolutions of 3 x 3 by Winograd's F(2 x 2, 3 x 3): 16 products for four results that take 36 directly.
+"""Convolutions of 3 x 3 by Winograd's F(2 x 2, 3 x 3): 16 products for four results instead of 36.
 
 A tile is 2 x 2 results and the 4 x 4 elements d that they read. With the matrices below, the results of one pair of
 channels are A [(G g G') * (B d B')] A', where * multiplies element by element; sums over input channels move inside, so
-that a convolution is 16 products of matrices, tiles by channels. G g G' is made of the weights when the model is
+that a convolution is 16 products of matrices, tiles by channels. G g G' is computed from the weights when the model is
 compiled (in float64, rounded once); B and A are additions. Shmuel Winograd, "Arithmetic Complexity of Computations"
 (1980); Andrew Lavin and Scott Gray, "Fast Algorithms for Convolutional Neural Networks" (2016).
 
-Differences of neighbours are taken before they meet weights. So an infinity gives NaN to results that were infinite,
-elements above a quarter of the largest float32 overflow, and what is 10^7 times its neighbours drowns them, though a
-weight of zero would have kept it out of a result. Whoever needs any of these disables `schedule.algorithm`.
+Differences of adjacent elements are taken before the products. So an infinity gives NaN in results that would be
+infinite, elements above a quarter of the largest float32 overflow, and an element 10^7 times its neighbours cancels
+their digits, even with a weight of zero. To keep these cases exact, disable `schedule.algorithm`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from opweld.tensor.expr import Binary, Load, dims_of, walk
 from opweld.tensor.program import Constant, Tensor, TensorProgram
 
 COUNTS = (8, 14, 16, 20, 25, 28, 32, 36, 42, 49, 56, 64, 84, 98, 112, 128)
-"""Tiles that may be computed at a time."""
+"""Candidate numbers of tiles of a grid iteration."""
 GROUPS = (1, 2, 4, 8)
-"""Groups that the lanes may be computed in."""
+"""Candidate numbers of groups of lanes."""
 
 _RESULTS = (DType.F32, DType.F16, DType.BF16)
 _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
@@ -40,7 +40,7 @@ _G = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 
 @dataclass(frozen=True, eq=False)
 class Taps:
-    """The axes of a convolution: those of the result that it slides along, what it slides by, the input channels."""
+    """The axes of a convolution: the spatial axes of the result, the taps, and the input channels."""
 
     y: Axis
     x: Axis
@@ -50,8 +50,8 @@ class Taps:
 
 
 def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | None:
-    """The axes of a contraction that is a convolution of 3 x 3 at stride 1, without groups and of operands that lie in
-    memory as float32, or None: what is multiplied is made of several elements of either."""
+    """The axes of a contraction that is a convolution of 3 x 3 at stride 1, without groups, whose operands are float32
+    in memory; None otherwise, as when a factor is computed from several elements."""
     found = reductions(tensor.body)
     across, along, lane = lanes.across, lanes.along, lanes.axis
     if len(found) != 1 or across is None or along is None or lane is None or along.guards:
@@ -80,7 +80,7 @@ def taps_of(tensor: Tensor, lanes: Lanes) -> Taps | None:
 
 
 def _of_the_place(guard: Dim, taps: Taps, lane: Axis) -> bool:
-    """Whether a guard asks for the place that is read only: the same whichever tap of whichever result reads it."""
+    """Whether a guard depends only on the input position, not on the tap or the result."""
     pairs = ((taps.y, taps.ky), (taps.x, taps.kx))
     steps = [(guard.coefficient(own), guard.coefficient(reduced)) for own, reduced in pairs]
     same = all(first is not None and first is second for first, second in steps)
@@ -88,7 +88,7 @@ def _of_the_place(guard: Dim, taps: Taps, lane: Axis) -> bool:
 
 
 def _slide(dim: Dim, tensor: Tensor) -> tuple[Axis, Axis] | None:
-    """(own axis, reduced axis) of an index that is their sum, and a constant."""
+    """(free axis, reduced axis) of an index that is their sum, and a constant."""
     axes = [axis for axis in dim.atoms if isinstance(axis, Axis)]
     own, reduced = [a for a in axes if a in tensor.axes], [a for a in axes if a not in tensor.axes]
     if len(own) != 1 or len(reduced) != 1 or (dim - own[0].dim - reduced[0].dim).constant is None:
@@ -97,8 +97,8 @@ def _slide(dim: Dim, tensor: Tensor) -> tuple[Axis, Axis] | None:
 
 
 def straight(tensor: Tensor, place: tuple[Dim, ...], taps: Taps, lanes: Lanes, storages: Mapping[str, Storage]) -> bool:
-    """Whether vectors of channels are neighbours in memory, of what is read and of the result, and addresses are
-    straight lines along the axes that tiles cut."""
+    """Whether vectors of channels are contiguous in data and result, and addresses are affine along the axes that tiles
+    divide."""
     assert lanes.across is not None and lanes.axis is not None
     store = storages[tensor.name].address(place)
     read = storages[lanes.across.tensor].address(lanes.across.indices)
@@ -109,7 +109,7 @@ def straight(tensor: Tensor, place: tuple[Dim, ...], taps: Taps, lanes: Lanes, s
 
 
 def transformed(name: str, weights: Constant, along: Load, taps: Taps, lane: Axis) -> Constant | None:
-    """The weights as [16][lane][channel] constants; None where they are not read whole."""
+    """The weights as [16][lane][channel] constants; None if they are not read as a whole."""
     order: list[int] = []
     for axis in (lane, taps.channel, taps.ky, taps.kx):
         positions = [p for p, dim in enumerate(along.indices) if dim.atom is axis]
@@ -130,14 +130,14 @@ def transformed(name: str, weights: Constant, along: Load, taps: Taps, lane: Axi
 
 
 def halves(axis: Axis) -> Dim:
-    """Tiles along an axis of the result."""
+    """The number of tiles along an axis of the result."""
     return ceildiv(axis.extent, 2)
 
 
 def tiled(
     tensor: Tensor, lanes: Lanes, taps: Taps, program: TensorProgram, expected: Expected, target: Target
 ) -> Tiled:
-    """A convolution of a program in numbers, for expected sizes."""
+    """The figures of a convolution at the expected sizes."""
     assert lanes.axis is not None
     pictures = [axis.extent for axis in tensor.axes if axis not in (taps.y, taps.x, lanes.axis)]
     return Tiled(

@@ -10,8 +10,8 @@ from opweld.tensor.dim import Dim
 from opweld.tensor.expr import Expr, Load, loads
 
 
-def maker(region: Region) -> Member | None:
-    """The member that makes the result of elementwise work or of register tiles, element by element; None where there
+def producing_member(region: Region) -> Member | None:
+    """The member that computes the result of elementwise work or of register tiles, element by element; None if there
     is none."""
     if region.kind in (Kind.MAP, Kind.CONTRACTION, Kind.WINDOW):
         return region.members[0]
@@ -20,7 +20,7 @@ def maker(region: Region) -> Member | None:
 
 def read_where_written(region: Region, root: str, storages: Mapping[str, Storage], written: Dim) -> bool:
     """Whether a region reads the memory of `root` only at `written`, once, and in the member that writes there."""
-    member = maker(region)
+    member = producing_member(region)
     if member is None:
         return False
 

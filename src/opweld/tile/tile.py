@@ -5,16 +5,16 @@
               | Tile(axis, role, base, width, limit, body)  `width` consecutive indices at once, in registers
               | Declare(name, dtype, over, initial)         an accumulator tile, one register for each index of `over`
               | Accumulate(name, kind, value, position)     name[...] = name[...] (kind) value
-              | Collapse(name, kind, over)                  reduces an accumulator over its lane axis, in place
-              | Let(name, value)                            names a value for the rest of the block
+              | Collapse(name, kind)                        a horizontal reduction of an accumulator, in place
+              | Let(name, value)                            binds a name to a value, for the rest of the body
               | Store(buffer, offset, value, guards)        writes an element (a vector of them, inside a lane tile)
               | Invoke(function, read, written, numbers)    calls a function of `tensor.externs` on memory
 
 Expressions are those of `tensor.expr`. A load with one index reads a buffer or scratch at a linear offset, counted in
-elements; a load with no index reads an accumulator or a `Let`. A tile's axis runs over [0, width); the index it stands
-for is `base + axis`, and expressions already say so. Indices at or beyond `limit` do not exist: they are neither loaded
-nor stored. A `row` tile is unrolled in the text, one set of registers for each row; a `lane` tile is the vector of a
-SIMD register, or several. Triton prints both as dimensions of its blocks. Renderers decide nothing.
+elements; a load with no index reads an accumulator or a `Let`. A tile's axis runs over [0, width); the index is
+`base + axis`, as written out in expressions. Indices at or beyond `limit` are out of bounds: they are neither loaded
+nor stored. A `row` tile is unrolled in the generated code, with one set of registers for each row (MR); a `lane` tile
+is one SIMD register, or several (NR). Triton prints both as dimensions of its blocks. Renderers make no choices.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Loop:
 
     @property
     def end(self) -> Dim:
-        """The first index that is not visited."""
+        """The end of the range."""
         return self.axis.extent if self.upper is None else self.upper
 
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """`width` consecutive indices, base + axis, in registers at once; only those below `limit` exist.
+    """`width` consecutive indices, base + axis, in registers at once; those at or beyond `limit` are out of bounds.
 
     A lane tile's width is a multiple of the vector length. `limit` None: the tile is always full."""
 
@@ -96,7 +96,7 @@ class Declare:
 
 @dataclass(frozen=True, eq=False)
 class Accumulate:
-    """Combines a value into an accumulator. `position` is the int64 index that the arg kinds remember."""
+    """Combines a value into an accumulator. `position` is the int64 index that reductions such as argmax return."""
 
     name: str
     kind: str
@@ -106,7 +106,7 @@ class Accumulate:
 
 @dataclass(frozen=True, eq=False)
 class Collapse:
-    """Reduces an accumulator over its lanes; afterwards it holds the same value in every lane."""
+    """A horizontal reduction: combines the lanes of an accumulator; afterwards every lane holds the result."""
 
     name: str
     kind: str
@@ -114,7 +114,7 @@ class Collapse:
 
 @dataclass(frozen=True, eq=False)
 class Let:
-    """Binds a name to a value, for the rest of the block."""
+    """Binds a name to a value, for the rest of the enclosing body."""
 
     name: str
     value: Expr
@@ -177,7 +177,7 @@ class Kernel:
 
     @property
     def iterations(self) -> Dim:
-        """How many grid iterations there are."""
+        """The number of grid iterations."""
         total = ONE
         for axis in self.grid:
             total = total * axis.extent
@@ -192,7 +192,7 @@ class Kernel:
         return total
 
 
-# ---- walking and rewriting -------------------------------------------------------------------------------------------
+# ---- traversal and rewriting -----------------------------------------------------------------------------------------
 
 
 def walk_statements(body: Iterable[Statement]) -> Iterator[Statement]:
@@ -254,9 +254,9 @@ def memory_of(body: Iterable[Statement]) -> tuple[tuple[str, ...], tuple[str, ..
 def map_statements(
     body: tuple[Statement, ...], change: Callable[[Statement], Statement | tuple[Statement, ...]]
 ) -> tuple[Statement, ...]:
-    """Replaces each statement at any depth by what `change` makes of it, inner ones first.
+    """Replaces each statement at any depth by the result of `change`, inner ones first.
 
-    A statement may become several or none. Where nothing changes, the result is the same objects."""
+    A statement may become several or none. Unchanged statements are the same objects."""
     result: list[Statement] = []
     for statement in body:
         inner = statement
@@ -296,7 +296,7 @@ def map_operands(statement: Statement, dim: Callable[[Dim], Dim], value: Callabl
 
 
 def substitute_statements(body: tuple[Statement, ...], mapping: Mapping[Atom, Dim]) -> tuple[Statement, ...]:
-    """Replaces axes and sizes in statements at any depth. The axes that they bind are left as they are."""
+    """Replaces axes and sizes in statements at any depth. The axes that they bind are not replaced."""
 
     def change(statement: Statement) -> Statement:
         return map_operands(statement, lambda dim: dim.substitute(mapping), lambda root: substitute(root, mapping))

@@ -58,4 +58,4 @@ output z = flat
     text = programs.layers(28, 4, 1024, 40).replace("output y = result\n", flat)
     (decision,) = decisions(compile_text(text, TARGET))
     assert decision.taken == "dense"
-    assert decision.failed == {"reader": "walks over rows as if they were one"}
+    assert decision.failed == {"reader": "iterates over rows as one"}

@@ -20,9 +20,9 @@ CHANGES = {
     # 1. memory
     "no storage": ("dense", "value b f32[33] of i0 by 1\n", "", "'b' has no storage"),
     "no memory": ("dense", "value b f32[33]", "value b f32[33] in c",
-                  "'b' lives in 'c', which has no memory of its own"),
+                  "'b' is in 'c', which has no memory of its own"),
     "memory of another": ("concatenation", "value x f32[45]", "value x f32[45] in left",
-                          "'x' lives in 'left', which has no memory of its own"),
+                          "'x' is in 'left', which has no memory of its own"),
     "another dtype": ("dense", "value b f32[33]", "value b f64[33]", "'b' is f32, but stored as f64"),
     "another size": ("concatenation", "right f32[225]", "right f32[240]",
                      "'right' has memory of 240 f32 in 'joined', which has other"),
@@ -42,15 +42,15 @@ CHANGES = {
                                   "'relu' is padded by 1 before axis 2, and its address by 0"),
     # 3. what is fixed
     "an input in another order": ("dense", "x f32[119] of i0 by 7, i1 by 1", "x f32[119] of i0 by 1, i1 by 17",
-                                  "'x' does not lie dense and row-major"),
+                                  "'x' is not dense and row-major"),
     "an output in another order": ("dense", RESULT, "value result f32[561] of i0 by 1, i1 by 17\n",
-                                   "'result' does not lie dense and row-major"),
+                                   "'result' is not dense and row-major"),
     "an extern's operand": ("best", "value keys f32[95] of i0 by 19, i1 by 1", "value keys f32[95] of i0 by 1, i1 by 5",
-                            "'keys' does not lie dense and row-major"),
+                            "'keys' is not dense and row-major"),
     "an output in another's memory": ("residual", "value result f32[144]", "value result f32[144] in b",
                                       "'result' is an output and has no memory of its own"),
     "an input overwritten": ("residual", "value b f32[144]", "value b f32[144] in x",
-                             "'b' lives in 'x', which nothing may overwrite"),
+                             "'b' is in 'x', which must not be overwritten"),
     # 4. lifetimes
     "overwritten before it is read": ("residual", "value b f32[144]", "value b f32[144] in a",
                                       "is written into the memory of 'a', which is read after it"),
@@ -61,7 +61,7 @@ CHANGES = {
     "a halo of another fill": ("convolution", RELU, RELU.replace("fill 0.0", "fill 1.0"), "but is read further"),
     # 6. lanes
     "no lanes": ("dense", "    lanes i1 vectors 2 along w[r0, i1] across x[i0, r0]\n", "", "'result' has no lanes"),
-    "lanes along a reduced axis": ("dense", "lanes i1", "lanes r0", "which is none of its axes"),
+    "lanes along a reduced axis": ("dense", "lanes i1", "lanes r0", "which is not one of its axes"),
     "too many vectors": ("dense", "vectors 2", "vectors 9", "has tiles of 9 vectors, expected 1 to 4"),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from opweld.tensor.parse import parse_program
 from tests.unit.tile import programs
 from tests.unit.tile.pipeline import compile_text, compile_with, with_data
 
-NO_TURNS = {"turns": "no recurrence walks through the operand again"}
+NO_TURNS = {"turns": "no recurrence reads the operand again"}
 
 
 def decided(text: str, rule: str) -> list[Decision]:
@@ -82,7 +82,7 @@ def test_only_a_recurrence_turns() -> None:
     assert (names(order), order.taken) == (["rows", "lanes", "turns"], "lanes")
     assert order.failed == NO_TURNS
     told = refused(text, order, "turns")
-    assert told.endswith("(turns = no recurrence walks through the operand again), only rows, lanes")
+    assert told.endswith("(turns = no recurrence reads the operand again), only rows, lanes")
     outside, step = decided(programs.lstm(4, 2, 5, 3), "schedule.order")
     assert names(outside) == names(step) == ["rows", "lanes", "turns"]
     assert (outside.failed, step.failed) == (NO_TURNS, {})

@@ -1,4 +1,5 @@
-"""Kernels as C text: vector programs printed, with a comment that says what the tile program computes."""
+"""Prints kernels as C, from their vector programs (`vector.py`: a small syntax tree of C), with the tile program as a
+comment."""
 
 from __future__ import annotations
 
@@ -36,15 +37,15 @@ _INDENT = "    "
 def render_kernel(kernel: Kernel, lanes: int, name: str | None = None) -> str:
     """The C function of a kernel for vectors of `lanes` elements, called `name`, else `kernel.name`.
 
-    The text uses `opweld_kernel.h`. Names that come from a model occur in comments, and where `name` has them.
-    Raises ValueError when the kernel breaks the rules of `schedule.tile`."""
+    The text uses `opweld_kernel.h`. Names from a model occur in comments only, and as a part of `name`. Raises
+    ValueError when the kernel breaks the rules of `tile.check`."""
     return render_comment(kernel) + render_body(kernel, lanes, name or kernel.name)
 
 
 def render_body(kernel: Kernel, lanes: int, name: str) -> str:
-    """The function alone: equal for kernels that differ in names only."""
+    """The function without the comment: equal for kernels that differ in names only."""
     if not name.isidentifier() or not name.isascii():
-        raise ValueError(f"{name!r} is no name for a C function")
+        raise ValueError(f"{name!r} is not a valid name of a C function")
     return render_function(vectorise(kernel, name, lanes))
 
 
@@ -144,15 +145,15 @@ def _declarator(statement: Define) -> str:
 
 # ---- expressions -----------------------------------------------------------------------------------------------------
 
-_STRENGTHS = ("||", "&&", "|", "^", "&", "== !=", "< <= > >=", "+ -", "* / %")
-_BINDING = {sign: strength for strength, signs in enumerate(_STRENGTHS) for sign in signs.split()}
+_LEVELS = ("||", "&&", "|", "^", "&", "== !=", "< <= > >=", "+ -", "* / %")
+_PRECEDENCE = {sign: level for level, signs in enumerate(_LEVELS) for sign in signs.split()}
 _PREFIX, _ATOM = 10, 11
-_SHOWN = ("&", "^", "|", "||")
-"""Signs whose binding readers do not know by heart."""
+_PARENTHESISED = ("&", "^", "|", "||")
+"""Operators whose operands are parenthesised for readability."""
 
 
 def expression_text(expression: Expression) -> str:
-    """The expression in C, with the parentheses that it and its readers need."""
+    """The expression in C, with necessary parentheses, and some for readability."""
     if isinstance(expression, Name):
         return expression.name
     if isinstance(expression, Literal):
@@ -172,27 +173,27 @@ def expression_text(expression: Expression) -> str:
 
 
 def _infix_text(expression: Infix) -> str:
-    # Sums of many terms lean to the left: walked, not descended.
+    # Long sums are left-deep: iteration instead of recursion.
     parts: list[str] = []
     node: Expression = expression
     while isinstance(node, Infix) and _joins(node.sign, expression.sign):
-        parts += [_operand(node.right, _BINDING[node.sign] + 1, node.sign), f" {node.sign} "]
+        parts += [_operand(node.right, _PRECEDENCE[node.sign] + 1, node.sign), f" {node.sign} "]
         node = node.left
-    parts.append(_operand(node, _BINDING[expression.sign], expression.sign))
+    parts.append(_operand(node, _PRECEDENCE[expression.sign], expression.sign))
     return "".join(reversed(parts))
 
 
 def _joins(inner: str, outer: str) -> bool:
-    """Whether a left operand is one of the same list of terms or factors."""
+    """Whether a left operand belongs to the same sum or product."""
     return inner == outer or {inner, outer} == {"+", "-"}
 
 
 def _operand(expression: Expression, least: int, sign: str = "") -> str:
-    """An expression beside a sign: in parentheses unless its own binds at least so strongly."""
+    """An operand of an operator: in parentheses unless its precedence is at least `least`."""
     text = expression_text(expression)
     if isinstance(expression, Infix):
-        mixed = sign != expression.sign and (sign in _SHOWN or expression.sign in _SHOWN)
-        needed = _BINDING[expression.sign] < least or mixed
+        mixed = sign != expression.sign and (sign in _PARENTHESISED or expression.sign in _PARENTHESISED)
+        needed = _PRECEDENCE[expression.sign] < least or mixed
     elif isinstance(expression, Prefix | Literal) and text.startswith("-"):
         needed = sign in ("+", "-") or least >= _PREFIX
     else:
@@ -204,7 +205,7 @@ def _operand(expression: Expression, least: int, sign: str = "") -> str:
 
 
 def render_comment(kernel: Kernel) -> str:
-    """What a kernel computes, as its tile program."""
+    """The tile program of a kernel, as a comment."""
     lines = [f"{kernel.name}  ({', '.join(kernel.origin)})" if kernel.origin else kernel.name]
     lines.append("buffers: " + ", ".join(f"{b.name} {b.dtype!r} {b.role}" for b in kernel.buffers))
     if kernel.sizes:

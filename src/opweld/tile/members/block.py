@@ -1,15 +1,15 @@
-"""The members of a block of rows: computed one after the other for some rows at a time, what lies between in scratch.
+"""The members of a row block: computed in turn for some rows at a time, with intermediate values in scratch.
 
     grid       the rows' axes; of one of them, blocks
-    first      a contraction into scratch: the rows of the block x all columns
+    first      a contraction into scratch: the block's rows x all columns
     rows       for each row of the block, passes over its columns, the result in scratch
     last       a contraction of the rows in scratch
 
-softmax(q k^T) v is such a block: no value of the size of the scores ever leaves the cache. A value in scratch has the
-address that it would have in memory, less where the block begins. Of a pair (`fuse/pairs.py`) the first member is a
-contraction, a window or elementwise, and the last one any that reads it. What one register tile leaves for another lies
-as its lanes want it. Under a window that slides over the rows, the first member computes those that the block needs, so
-that neighbouring blocks both compute some.
+softmax(q k^T) v is such a block: values of the size of the scores never leave the cache. A value in scratch has its
+usual address minus the start of the block. In a producer-consumer pair (`fuse/pairs.py`) the first member is a
+contraction, a window or elementwise, and the last any member that reads it; values between register tiles have the
+layout of the producer's lanes. If the last member is a window over the rows, the first computes the rows that the block
+needs, so that adjacent blocks compute some rows twice.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from opweld.tile.nest import nest_of
 from opweld.tile.tile import Loop, Scratch, Statement
 
 HEIGHTS = (1, 4, 6, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96, 128)
-"""Rows of a block that are worth a thought."""
+"""Candidate numbers of rows of a block."""
 COLUMNS = (64, 128, 256, 512, 1024)
-"""Columns of a softmax that are worth a thought, at a time."""
+"""Candidate numbers of columns of a softmax at a time."""
 SAMPLES = 64
-"""Blocks of rows that are looked at to tell how many columns a mask leaves."""
+"""Blocks of rows that are sampled to estimate how many columns a mask leaves."""
 STATES = 60
-"""Cycles that a row costs for each block of columns: two exponentials, two reductions across lanes."""
+"""Cycles of a row for each block of columns: two exponentials, two reductions across lanes."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How a block is cut: the rows that an iteration computes, how many of their columns at a time (0 for all), and
-    which of them can count where the others are skipped."""
+    """How a block is divided: the rows of a grid iteration, the columns at a time (0 for all), and which columns are
+    live if masked ones are skipped."""
 
     rows: int = 0
     columns: int = 0
@@ -57,15 +57,15 @@ class Cut:
 
     @property
     def masked(self) -> str:
-        """As a schedule says what becomes of the others."""
+        """The schedule's field about masked columns."""
         return "computed" if self.live is None else "skipped"
 
 
 def choose_block(region: Region, values: Values, program: TensorProgram, choice: Choice) -> Cut:
-    """How a block of the program is cut; `values` are the program's.
+    """Chooses how a block is divided; `values` are the program's.
 
-    More rows read the other operands less often, fewer leave work for all cores and keep what lies between the members
-    in the cache; so do fewer columns, each block of which reads the results once more."""
+    More rows read the other operands less often; fewer leave work for all cores and keep intermediate values in the
+    cache, as do fewer columns, each block of which reads the results once more."""
     block = region.block
     assert block is not None
     if region.is_pair:
@@ -106,12 +106,12 @@ def choose_block(region: Region, values: Values, program: TensorProgram, choice:
 
 
 def _choose_pair(region: Region, program: TensorProgram, choice: Choice) -> Cut:
-    """How a pair is cut: rows only, since nothing in it is a softmax."""
+    """Chooses how a pair is divided: by rows only, since it has no softmax."""
     found = PairPrices.of(region, program, choice.expected, choice.target)
-    reason = "what lies between stays in the cache, operands are read seldom, and there is work for all cores"
+    reason = "intermediate values stay in the cache, operands are read seldom, and there is work for all cores"
     prices = {str(height): found.seconds(height) for height in found.heights}
     rows = int(choice.cheapest("schedule.block", prices, reason))
-    why = "no softmax lies between its members"
+    why = "there is no softmax between its members"
     price = prices[str(rows)]
     choice.cheapest("schedule.columns", {"0": price}, "whole rows are summed at once", {str(COLUMNS[0]): why})
     choice.cheapest("schedule.masked", {"computed": price}, why, {"skipped": why})
@@ -119,7 +119,7 @@ def _choose_pair(region: Region, program: TensorProgram, choice: Choice) -> Cut:
 
 
 def whole_columns(extent: Dim, columns: int) -> tuple[Dim, Dim]:
-    """How many blocks of so many columns a row has, and how many columns are left: a single one would be no sum."""
+    """The number of full blocks of columns, and the remaining columns; a single one would not be a reduction."""
     count = floordiv(extent, columns)
     if count is not ZERO and (extent - count * columns).constant == 1:
         count = count - 1
@@ -127,7 +127,7 @@ def whole_columns(extent: Dim, columns: int) -> tuple[Dim, Dim]:
 
 
 def _part(live: Live, block: Block, height: int, columns: int, choice: Choice) -> float:
-    """The part of all columns that blocks of so many rows see, so many columns at a time: what is left is seen."""
+    """The fraction of columns that masks leave for blocks of this size; remainders count as live."""
     expected = choice.expected
     total, rest = (int(size) for size in whole_columns(as_dim(expected(live.columns)), columns))
     at = [as_dim(expected(extent) // 2) for extent in block.space.rows]
@@ -144,8 +144,8 @@ def _part(live: Live, block: Block, height: int, columns: int, choice: Choice) -
 
 @dataclass(frozen=True)
 class _Shape:
-    """The block as prices see it: how many `rows` an axis has of which blocks are made, how many such axes there are
-    `outside`, how many `columns` a row has, and what the contractions before and after the rows reduce and give."""
+    """The figures of a block for prices: the `rows` of the blocked axis, the iterations `outside`, the `columns` of a
+    row, and the reduced and free sizes of the contractions before and after."""
 
     rows: int
     outside: int
@@ -157,7 +157,7 @@ class _Shape:
 
     @staticmethod
     def of(region: Region, choice: Choice) -> _Shape:
-        """Of a region, at the expected sizes."""
+        """The figures of a region, at the expected sizes."""
         block = region.block
         assert block is not None
         expected, space = choice.expected, block.space
@@ -171,7 +171,7 @@ class _Shape:
         return _Shape(max(1, rows), max(1, outside), columns, reduced, results, last.dtype, choice.target)
 
     def seconds(self, height: int, columns: int, part: float = 1.0) -> float:
-        """Of all blocks of so many rows, on one core; columns: at a time, 0 for all; part: of them that are seen."""
+        """Seconds of all blocks of this many rows, on one core; columns: at a time, 0 for all; part: live fraction."""
         core, each = core_of(self.target), self.dtype.bytes
         work = Product(self.columns, height, self.reduced, 1, self.dtype, self.target)
         after = Product(self.results, height, self.columns, 1, self.dtype, self.target)
@@ -179,7 +179,7 @@ class _Shape:
         # Both other operands pass once for each block of rows, from the smallest level that holds them.
         operands = each * self.columns * (self.reduced + self.results)
         moved = traffic(operands, self.target)
-        # Scores are written, read by two passes; shares written, read by the sum and by the contraction.
+        # Scores are written, read by two passes; softmax results are written, read by the sum and by the contraction.
         held = 2 * each * height * (columns or self.columns)
         between = 0.0
         if held > self.target.l1_bytes:
@@ -188,7 +188,7 @@ class _Shape:
         vectors = -(-self.results // self.target.lanes(self.dtype))
         states = times * height * (STATES + 3 * vectors) / core.hertz
         blocks = -(-self.rows // height)
-        # The last iterations leave cores without work.
+        # The last iterations leave some cores idle.
         waiting = 1 + self.target.cores / (2 * blocks * self.outside)
         return part * blocks * (products + moved + between + states) * waiting
 
@@ -198,9 +198,9 @@ class Frame:
     """The iterations of a block.
 
     Attributes:
-        grid: all rows; of one of them, blocks. inner: the rows of a block, of which the first is row `start`.
-        bound: where the rows of a block end, None where blocks are whole.
-        rows: what each row of the space is.
+        grid: row axes, with one divided into blocks. inner: the rows of a block, from row `start` on.
+        bound: the end of a block's rows, None if blocks are full.
+        rows: each row of the space as an expression.
     """
 
     grid: tuple[Axis, ...]
@@ -211,7 +211,7 @@ class Frame:
 
     @staticmethod
     def of(block: Block, height: int) -> Frame:
-        """Iterations that compute `height` rows."""
+        """The frame of iterations of `height` rows."""
         extent = block.space.rows[block.row]
         counter, inner = Axis("block", ceildiv(extent, height)), Axis("m", height)
         grid = tuple(counter if n == block.row else Axis(f"g{n}", size) for n, size in enumerate(block.space.rows))
@@ -237,28 +237,28 @@ class Frame:
 
     @property
     def limits(self) -> dict[Axis, Dim]:
-        """As a nest over the rows of a block has them."""
+        """The limits of a nest over the rows of a block."""
         return {} if self.bound is None else {self.inner: self.bound}
 
     def at(self, own: Mapping[Axis, int]) -> dict[Atom, Dim]:
-        """What the axes of a member are, by the row that each is."""
+        """The axes of a member in terms of the rows, by the position of each."""
         return {axis: self.rows[position] for axis, position in own.items()}
 
     def looped(self, made: Made) -> tuple[Statement, ...]:
-        """All that a member does for the rows of a block."""
+        """The statements of a member for the rows of a block."""
         body = made.body
         for axis in reversed(made.grid):
             body = (Loop(axis, body, upper=self.bound if axis is self.inner else None),)
         return body
 
     def each_row(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """For every row of the block, as those that are no nests over its rows do not loop themselves."""
+        """A loop over the rows of the block, for members that do not loop over them."""
         return body if self.inner.extent is ONE else (Loop(self.inner, body, upper=self.bound),)
 
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """The members of a block, and how their statements become one kernel. `first`: the rows of the first one."""
+    """The members of a block, composed to one kernel. `first`: the rows of the first one."""
 
     frame: Frame
     first: Frame
@@ -321,7 +321,7 @@ def block_of(
 
 
 def _made(region: Region) -> Dim:
-    """How many rows the first member has along the row that blocks are made of."""
+    """The number of rows of the first member along the blocked axis."""
     block = region.block
     assert block is not None
     own = next((axis for axis, row in block.rows[0].items() if row == block.row), None)
@@ -329,7 +329,7 @@ def _made(region: Region) -> Dim:
 
 
 def _between(region: Region) -> list[Tensor]:
-    """The values that one member makes and another reads, and nobody else: in scratch."""
+    """The values that are only passed between members, in scratch."""
     found: list[Tensor] = []
     for number, member in enumerate(region.members):
         later = Region(region.members[number + 1 :], ()).inputs
@@ -346,9 +346,8 @@ def window(
     first: Dim = ZERO,
     last: int | None = None,
 ) -> Storage:
-    """Scratch for the rows of one block, [rows][columns], or for so many of their columns from the first on. A row and
-    a column keep the index that they have in the value. `last`: the axis of the value that lies innermost, where it is
-    not its last one."""
+    """Scratch for the rows of one block, [rows][columns], or for this many columns from the first on. Rows and columns
+    keep their indices in the value. `last`: the innermost axis of the value, if not its last one."""
     places = block.space.places[tensor.name]
     terms: list[Term] = []
     stride = ONE

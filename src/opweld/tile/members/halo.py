@@ -1,4 +1,4 @@
-"""The members that fill the padding around a value: a map for each side of each axis, which stores the fill.
+"""Members that fill the padding of a value: a map for each side of each axis.
 
 before axis 2    all of the first two axes, the rows above the value, all columns with their padding
 before axis 3    all of the first three axes, the columns to its left

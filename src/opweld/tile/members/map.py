@@ -1,4 +1,4 @@
-"""The template of elementwise work: lanes over one axis of the result, everything else is grid."""
+"""The template of elementwise work: lanes along one axis of the result, all other axes in the grid."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from opweld.tile.nest import Nest
 from opweld.tile.tile import Loop, Statement, Store
 
 CHUNKS = (16, 64)
-"""Lane tiles that a grid iteration may do of a long axis."""
+"""Candidate numbers of lane tiles of a grid iteration along a long axis."""
 
 LONG = 1 << 16
-"""What a lane axis is taken for at least whose size nobody knows: a long one in a single iteration would leave cores
-without work."""
+"""The least assumed size of a lane axis of unknown size: a long one in a single iteration would leave cores
+idle."""
 
 
 def choose_map(nest: Nest, choice: Choice, serial: bool = False) -> MapSchedule:
-    """How an elementwise nest is computed, through the ledger. `serial`: by one thread."""
+    """Chooses how an elementwise nest is computed, through the ledger. `serial`: by one thread."""
     lane = _choose_lane(nest, choice)
     fill = 1 if lane is None else vectors_for(choice.expected.known(lane.extent), choice.target)
     vectors = int(
@@ -41,7 +41,8 @@ def choose_map(nest: Nest, choice: Choice, serial: bool = False) -> MapSchedule:
 
 
 def axis_name(nest: Nest, axis: Axis | None) -> str:
-    """The name of an axis of a nest in schedules: its own, of the lanes that which storage was chosen for."""
+    """The name of an axis of a nest in schedules: its own name; for lanes, that of the axis for which storage was
+    chosen."""
     return NO_AXIS if axis is None else nest.lane_name if axis is nest.lane else axis.name
 
 
@@ -51,7 +52,7 @@ def axis_names(nest: Nest) -> list[str]:
 
 
 def axis_of(nest: Nest, name: str) -> Axis:
-    """The axis that a schedule names; a new one of extent one where there is none. Raises OptionError for another."""
+    """The axis that a schedule names; a new one of extent one for `one`. Raises OptionError for another."""
     if name == NO_AXIS:
         return Axis("one", ONE)
     found = next((axis for axis in nest.axes if axis_name(nest, axis) == name), None)
@@ -66,14 +67,14 @@ def _choose_lane(nest: Nest, choice: Choice) -> Axis | None:
         return None
     hertz = core_of(choice.target).hertz
     prices = {axis_name(nest, axis): _vector_cycles(nest, axis, choice) / hertz for axis in reversed(nest.axes)}
-    name = choice.cheapest("schedule.lane", prices, "most operands and the result lie contiguously along it")
+    name = choice.cheapest("schedule.lane", prices, "most operands and the result are contiguous along it")
     return axis_of(nest, name)
 
 
 def _vector_cycles(nest: Nest, axis: Axis, choice: Choice) -> float:
-    """Cycles of memory accesses with lanes along the axis: of neighbours a vector at a time, of others one by one.
-    Lanes that do not exist cost nothing where values exceed the first-level cache (measured on AVX-512). Of almost
-    equals the innermost axis is best: scattering to lanes 1 KiB apart took twice as long (measured)."""
+    """Cycles of memory accesses with lanes along the axis: contiguous ones by vectors, others one by one. Unused lanes
+    cost nothing if values exceed the first-level cache (measured on AVX-512). At nearly equal cost the innermost axis
+    is best: scattering to lanes 1 KiB apart took twice as long (measured)."""
     extent = max(1, choice.expected(axis.extent))
     elements = choice.expected.product(a.extent for a in nest.axes)
     vectors = elements / extent * -(-extent // choice.target.vector_lanes_f32)
@@ -85,7 +86,7 @@ def _vector_cycles(nest: Nest, axis: Axis, choice: Choice) -> float:
 
 
 def _choose_grain(nest: Nest, lane: Axis | None, vectors: int, choice: Choice) -> tuple[int, int]:
-    """(chunk, inner): small iterations cost their bookkeeping, few iterations leave cores without work."""
+    """(chunk, inner): small iterations have overhead, few iterations leave cores idle."""
     outer = [axis for axis in nest.axes if axis is not lane]
     lanes = choice.target.vector_lanes_f32
     extent = 1 if lane is None else max(1, choice.expected(lane.extent))

@@ -1,13 +1,13 @@
-"""The template of a softmax that sees some columns at a time, and of what becomes of its states.
+"""The template of an online softmax over blocks of columns, and of its states.
 
-    max, sum    of each row, over all columns that were there; scale: what the last columns made of earlier ones
+    max, sum    of each row, over the columns so far; scale: correction of earlier columns
     update      new max; scale = exp(old max - new max); shares = exp(scores - max); sum = sum * scale + sum(shares)
     product     result = result * scale + sum(shares * v), a contraction
     finish      result / sum
 
-Rows that saw nothing but -inf yet have the maximum -inf and the sum 0: what is subtracted is then 0, so that their
-shares are 0 and not NaN; if nothing else comes, 0 / 0 is the NaN that the whole row gives. An infinity or NaN among the
-scores makes the sum NaN, as it does at once.
+Rows with only -inf so far have the maximum -inf and the sum 0; 0 is subtracted from them, so that their shares are 0
+and not NaN; if no other column follows, 0 / 0 gives the NaN of the direct computation. An infinity or NaN among the
+scores makes the sum NaN, as in the direct computation.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from opweld.tile.members.rowwise import Passes, RowWork, lane_tiles_over
 from opweld.tile.tile import Collapse, Declare, Let, Scratch, Statement, Store
 
 REPAIRED = 0.0
-"""What is subtracted from scores that are all -inf."""
+"""The number subtracted from scores that are all -inf."""
 
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """Scratch for the states of the rows of a block; `row` is which of them, `prefix` keeps names apart."""
+    """Scratch for the states of the rows of a block; `row` is the row's index, `prefix` makes names unique."""
 
     dtype: DType
     row: Dim
@@ -57,7 +57,7 @@ class States:
         return Store(self.prefix + name, self.row, value)
 
     def begin(self) -> tuple[Statement, ...]:
-        """Nothing was seen."""
+        """The initial states."""
         return (self.write("max", const(-math.inf, self.dtype)), self.write("sum", const(0.0, self.dtype)))
 
     def finished(self, result: Expr, guarded: bool) -> Expr:
@@ -70,7 +70,7 @@ class States:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxMember:
-    """Rows of scores become shares, some columns of them; what lies between is in the states."""
+    """Computes softmax results of a block of columns, with running states."""
 
     work: RowWork
     softmax: Softmax
@@ -81,7 +81,7 @@ class SoftmaxMember:
         """See `Member`."""
         about = choice.about(*self.names)
         (column,) = self.work.rows.columns
-        lane = about.preferred("schedule.lane", [column.name], column.name, "columns lie side by side in scratch")
+        lane = about.preferred("schedule.lane", [column.name], column.name, "columns are contiguous in scratch")
         counts = [str(count) for count in range(1, WIDEST + 1)]
         fill = str(vectors_for(about.expected.known(column.extent), about.target))
         reason = "independent vectors hide the latency of loads and functions"

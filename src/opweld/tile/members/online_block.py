@@ -1,14 +1,14 @@
-"""Attention over blocks of columns: the members of a block, some columns at a time, with states that go on.
+"""Attention over blocks of columns: the members of a block, over blocks of columns with running states.
 
-    grid     the rows' axes; of one of them, blocks
-    begin    the result of the block is 0, its states have seen nothing
-    columns  one block of columns after the other, those that a mask leaves, then what is left of them:
+    grid     the rows' axes; one of them in blocks
+    begin    initialise the result and the states
+    columns  a loop over blocks of columns, without masked ones, then the remainder:
         scores     a contraction into scratch: the rows of the block x these columns
-        shares     the softmax of what was seen until now, see `online`
+        shares     the online softmax, see `online`
         product    the result by its scale, and a contraction of the shares with these columns
     finish   the result by the sum of the shares, and the epilogue
 
-Scores and shares of these columns stay in the first-level cache however long a row is.
+Scores and shares of a block of columns stay in the first-level cache for rows of any length.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from opweld.tile.tile import Loop, Scratch
 
 @dataclass(frozen=True, eq=False)
 class OnlineBlock:
-    """The members, and how their statements become one kernel: three for a block of columns, in a loop over `columns`
-    where there is one, those from `first` to `end`; three for what is left of them where something may be; those that
-    begin and finish."""
+    """The members, composed to one kernel: three for a block of columns, in a loop over `columns` from `first` to
+    `end`, if there is one; three for the remainder, if there may be one; and those that initialise and
+    finish."""
 
     frame: Frame
     columns: Axis | None
@@ -62,7 +62,7 @@ class OnlineBlock:
 
 
 def _once(first: Dim, end: Dim) -> bool:
-    """Whether the blocks of columns from the first to the end are the one at zero, which needs no loop."""
+    """Whether there is only the block of columns at zero, which needs no loop."""
     return first is ZERO and end is ONE
 
 
@@ -73,8 +73,7 @@ def online_block_of(
     shapes: Mapping[str, tuple[Dim, ...]],
     lanes: Mapping[str, Lanes],
 ) -> OnlineBlock:
-    """The members of a region cut so, some columns at a time. It is one whose rows are a softmax between two
-    contractions."""
+    """The members of a region with blocks of columns. The region must be a softmax between two contractions."""
     return _Builder(region, cut, storages, shapes, lanes).build()
 
 
@@ -100,7 +99,7 @@ class _Builder:
         row = ZERO if self._frame.inner.extent is ONE else self._frame.inner.dim
         result = self._last.tensor
         prefix = f"{result.name}_"
-        while any(name.startswith(prefix) for name in storages):  # names of inputs are the model's
+        while any(name.startswith(prefix) for name in storages):  # names of inputs may collide
             prefix += "_"
         self._states = States(softmax.shares.dtype, row, cut.rows, prefix)
         own = block.rows[2]
@@ -129,7 +128,7 @@ class _Builder:
         return OnlineBlock(self._frame, counter, *seen, tuple(members), self._states, (*scratch, *self._states.scratch))
 
     def _seen(self, count: Dim) -> tuple[Dim, Dim]:
-        """The blocks of columns, of so many, that some row of the block sees: the first, and the one after the last."""
+        """The live blocks of `count` columns of a block of rows: the first, and the end."""
         if self._cut.live is None:
             return ZERO, count
         start = self._frame.start
@@ -141,7 +140,7 @@ class _Builder:
         return replace(found, root=f"{self._states.prefix}{'scores' if tensor is self._first.tensor else 'shares'}")
 
     def _part(self, first: Dim, extent: Dim, part: tuple[str, ...]) -> list[Member]:
-        """The members for so many columns from the first on."""
+        """The members for `extent` columns from `first` on."""
         local = dict(self._storages)
         for tensor in (self._first.tensor, self._softmax.shares):
             local[tensor.name] = self._window(tensor, first, extent)
@@ -165,7 +164,7 @@ class _Builder:
         return ReductionMember(nest, local[tensor.name].root, member.kind, lane.vectors, (tensor.name, *part))
 
     def _column_of(self, value: str, indices: Sequence[Dim]) -> Axis:
-        """The axis of a contraction that is the column, as it writes or reads a value of the row at these indices."""
+        """The column axis of a contraction, from the indices at which it accesses a row's value."""
         places = self._block.space.places[value]
         (found,) = (dim.atom for dim, place in zip(indices, places, strict=True) if place == ("column", 0))
         assert isinstance(found, Axis)
@@ -186,7 +185,7 @@ class _Builder:
         column = self._column_of(site.tensor, site.indices)
         some = Axis(column.name, extent)
         summed = replace_reduced(node, (column,), (some,), {column: first + some.dim})
-        # The shares stand in for their quotients: what they are divided by comes last.
+        # Unnormalised shares are used; the division by their sum comes last.
         quotient = site.tensor
         summed = substitute_loads(summed, lambda n: self._share(n.indices) if n.tensor == quotient else None)
         body = binary(
@@ -205,16 +204,16 @@ class _Builder:
 
     @property
     def _result(self) -> Expr:
-        """The result of a row as it is by then."""
+        """The running result of a row."""
         return load(self._sums.root, self._sums.dtype, (self._sums.address(self._here),))
 
     def _begin(self) -> Member:
-        """The result is nothing yet."""
+        """Initialises the result."""
         nest = nest_of(self._others, self._here, const(0.0, self._sums.dtype), self._sums, self._storages, self._shapes)
         return MapMember(nest, self._sums.root, (self._last.tensor.name, "begin"), serial=True)
 
     def _finish(self) -> Member:
-        """The result, and its epilogue."""
+        """Normalises the result and applies the epilogue."""
         member, tensor = self._last, self._last.tensor
         at = self._frame.at(self._block.rows[2])
         result = self._states.finished(self._result, self._softmax.guarded)

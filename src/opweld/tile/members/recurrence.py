@@ -1,4 +1,4 @@
-"""The members of a recurrence: one thread walks the steps, states and step values stay in scratch.
+"""The members of a recurrence: one thread executes the steps, with states and step values in scratch.
 
     copy the initial states into scratch
     for each step: compute every step tensor into scratch; store what is stacked; move the updates into the states
@@ -38,7 +38,7 @@ class Recurrence:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """All of them, in order."""
+        """All members, in order."""
         return (*self.before, *self.during, *self.after)
 
     def compose(self, made: Sequence[Made]) -> Made:
@@ -107,4 +107,4 @@ def _at_step(stacked: Storage, time: Axis) -> Storage:
 
 
 Compose = Callable[[Sequence[Made]], Made]
-"""Makes one kernel of the members' statements."""
+"""Composes the members' statements to one kernel."""

@@ -1,13 +1,12 @@
 """The template of contractions and windows: a register tile of rows x lanes, accumulated over the reduced axes.
 
-    grid   (axes of both operands..., lane tiles, other rows..., row tiles), or lane tiles last, or rows some at a time
-    tile   lanes: the axis that the packed operand and the result run along; rows: an axis of the other operand
+    grid   (axes of both operands..., lane tiles, other rows..., row tiles), or lane tiles last, or spans of rows
+    tile   lanes: the vectorised axis of the packed operand and the result; rows: an axis of the other operand
     body   declare accumulators; loop over the reduced axes; accumulate; store epilogue(accumulators)
 
-A packed operand that fits a quarter of the second-level cache is passed over for every row tile, whose operand and
-result are then walked once, front to back. Of a larger one, a block stays in cache while all rows pass over it. A
-recurrence that walks through a large one at each step turns back at its end: what the cache still holds then comes
-first.
+A packed operand that fits into a quarter of the second-level cache is read for every row tile, whose operand and result
+are then streamed once. Of a larger one, a block stays in cache while all rows are multiplied by it. A recurrence that
+reads a large one at each step reads it in serpentine order, so that what the cache still holds comes first.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ from opweld.tile.nest import Nest
 from opweld.tile.tile import Accumulate, Declare, Loop, Statement, Store, substitute_statements
 
 WRITTEN = 7
-"""A window axis of at most this extent is written out, so that taps of neighbouring rows share their loads. Not so in a
-contraction: its registers are full of accumulators."""
+"""The largest extent of a window axis that is unrolled, so that taps of adjacent rows share their loads. Not for
+contractions, whose registers are full of accumulators."""
 
 WRITTEN_MOST = 64
-"""Taps that can be written out: each is a statement."""
+"""The most taps that can be unrolled, since each is a statement."""
 
 LONGER = 4
-"""How many times longer than all other axes but the lanes the one that rows count is where cores cut it."""
+"""The ratio of the row axis to all other axes (but the lanes) above which cores divide it."""
 
 HELD = 4
-"""Registers that a tile of a pair leaves free: compilers keep constants of both epilogues there."""
+"""Registers left free by a tile of a pair, for constants of both epilogues."""
 
 CROWDED = 1.2
-"""What a tile takes that leaves them no room, by what its arithmetic takes: sums pass through the stack (measured)."""
+"""The relative time of a tile without these free registers, since accumulators are spilled (measured)."""
 
 HIGHER = 1e-3
-"""What a row more is worth where tiles are predicted to take the same, as a part of it."""
+"""The relative bonus for a taller tile at equal predicted time."""
 
 WINDOW_ROWS = 4
-"""Rows that a window's tile should have: neighbours share loads, and more rows need more registers than they save
+"""The preferred rows of a window's tile: adjacent rows share loads, and more rows need more registers than they save
 loads."""
 
 
@@ -66,9 +65,9 @@ def choose_reduction(
     paired: bool = False,
     alone: bool = False,
 ) -> ReductionSchedule:
-    """How a contraction or window nest is computed, through the ledger. Its lanes were chosen with storage.
+    """Chooses how a contraction or window nest is computed, through the ledger. Its lanes were chosen with storage.
 
-    paired: it shares its kernel with another one. alone: cores share its grid, which is all of the kernel."""
+    paired: it shares its kernel with another contraction. alone: its grid is the kernel's, divided among cores."""
     node = reduction_of(nest)
     lane = axis_name(nest, nest.lane)
     row = _choose_row(nest, node, kind, vectors, choice)
@@ -76,7 +75,7 @@ def choose_reduction(
     spanned = kind is Kind.CONTRACTION and alone and row is not None and nest.lane is not None
 
     def made(height: int) -> ReductionSchedule:
-        """The whole of it, of tiles of some rows."""
+        """The schedule with tiles of `height` rows."""
         span = 0
         if spanned and wanted == "rows" and row is not None and nest.lane is not None:
             prices = _spans(nest, node, nest.lane, row, height, vectors, choice)
@@ -107,13 +106,13 @@ def reduction_of(nest: Nest) -> Reduce:
 
 
 def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choice) -> Axis | None:
-    """The axis whose neighbours share the lanes' operand. One along which a window slides shares loads as well; of
-    equals the innermost in memory is best. Rows that share nothing, as those of different products of a batch, gain
-    nothing."""
+    """The axis whose adjacent rows share the vectorised operand. An axis along which a window slides shares loads as
+    well; at equal cost the innermost in memory is best. Rows that share nothing, as those of different products of a
+    batch, gain nothing."""
     if not nest.axes:
         return None
     lane = nest.lane
-    # Of a window, taps of the innermost loop are written out, so that rows share what it slides over.
+    # The innermost taps of a window are unrolled, so that rows share its loads.
     inner = node.axes if kind is Kind.CONTRACTION else loop_order(node, () if lane is None else (lane,))[-1:]
     prices: dict[str, float] = {}
     alone: list[Axis] = []
@@ -131,7 +130,7 @@ def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choi
         seconds *= 1.0 if _slides(node, axis, inner) else 1.25
         prices[axis_name(nest, axis)] = seconds * (1 - 0.001 * nest.axes.index(axis))
     none = contraction(_product(nest, node, Axis(NO_AXIS, ONE), choice), vectors, 1).seconds
-    reason = "rows along any axis share nothing" if alone else "there is no axis but that of the lanes"
+    reason = "rows along any axis share no operand" if alone else "there is no axis but that of the lanes"
     if prices:
         none, reason = 2 * max(prices.values()), "its rows fill the register tile, and share loads"
     prices = {NO_AXIS: none, **prices, **{axis_name(nest, axis): 1.001 * none for axis in alone}}
@@ -159,7 +158,7 @@ def _choose_height(
     paired: bool,
     made: Callable[[int], ReductionSchedule],
 ) -> int:
-    """Rows of the register tile; `made` is the schedule that tiles of some rows would have."""
+    """Rows of the register tile; `made` returns the schedule with tiles of a number of rows."""
     highest, extent = most_rows(vectors, node.dtype, choice.target), row.extent.constant
     most = highest if extent is None else min(highest, extent)
     above = f"a tile of {vectors} vectors has at most {highest} rows"
@@ -175,7 +174,7 @@ def _choose_height(
         bounds[str(height)] = contraction(shape, vectors, height).seconds
         if paired and height > 1 and (height + 1) * vectors + 1 > crowded:
             bounds[str(height)] *= CROWDED
-    # Of equals the highest tile: it reads the operand along the lanes the least often.
+    # At equal cost the tallest tile: it reads the vectorised operand the least often.
     prices = choice.predicted(bounds, lambda name: made(int(name)), lambda name: 1 - HIGHER * int(name))
     reason = "accumulators fill the registers, and few tiles are partial"
     return int(choice.cheapest("schedule.height", prices, reason, failed))
@@ -184,11 +183,11 @@ def _choose_height(
 def _wanted_order(
     nest: Nest, node: Reduce, kind: Kind, row: Axis | None, vectors: int, choice: Choice, recurrent: bool
 ) -> tuple[str, str]:
-    """(order, reason). Measured: where the weights of a contraction fit, cores that pass over them for each row tile
+    """(order, reason). Measured: if the weights of a contraction fit, cores that read all of them for each row tile
     share no results.
 
-    A window walks over its operand, and finds again what the row tile before it read: rows come last, unless they are
-    so long that cores should cut them. What cores share, two windows at a cut, comes from each other's caches."""
+    A window reads again what the row tile before it read: rows come last, unless they are so long that cores should
+    divide them. Data shared by cores, two windows at a boundary, comes from each other's caches."""
     if nest.lane is None:
         return "rows", "nothing runs along lanes"
     beside = [axis for axis in nest.axes if axis not in (nest.lane, row) and _with_lane(node, axis, nest.lane)]
@@ -207,8 +206,8 @@ def _wanted_order(
 
 
 def _bytes_along(node: Reduce, lane: Axis) -> int:
-    """Bytes of an element of the operand that runs along the lanes, as it lies in memory: the load with the most axes
-    of those that do."""
+    """Bytes of an element of the vectorised operand in memory: of the load with the most axes among those with the
+    lane axis."""
     sites = [site for site in loads(node.body) if any(dim.depends_on(lane) for dim in dims_of(site))]
     most = max(sites, key=lambda site: len(axes_in(site)), default=None)
     return node.dtype.bytes if most is None else most.dtype.bytes
@@ -217,23 +216,23 @@ def _bytes_along(node: Reduce, lane: Axis) -> int:
 def _choose_order(nest: Nest, wanted: str, reason: str, choice: Choice, recurrent: bool) -> str:
     if nest.lane is None:
         return "rows"
-    again = "no recurrence walks through the operand again"
+    again = "no recurrence reads the operand again"
     failed = {name: again for name in ORDERS if name not in orders(recurrent)}
     return choice.preferred("schedule.order", ORDERS, wanted, reason, failed)
 
 
 def _choose_span(nest: Nest, node: Reduce, lane: Axis, row: Axis, height: int, vectors: int, choice: Choice) -> int:
     prices = _spans(nest, node, lane, row, height, vectors, choice)
-    reason = "what an iteration reads again and again stays in the second-level cache"
+    reason = "the data that an iteration reuses stays in the second-level cache"
     return int(choice.cheapest("schedule.span", prices, reason))
 
 
 def _spans(
     nest: Nest, node: Reduce, lane: Axis, row: Axis, height: int, vectors: int, choice: Choice
 ) -> dict[str, float]:
-    """Seconds by span. Rows that do not fit the second-level cache beside weights come anew for each block of these. Of
-    some of them at a time, the weights come anew; they are foreseen, as rows are not. What cores wait for is priced, in
-    seconds of one."""
+    """Seconds by span. Rows that do not fit into the second-level cache beside weights are reloaded for each block of
+    these. With spans of rows, the weights are reloaded; they are prefetched, which rows are not. The figure is the
+    waiting time of one core in seconds."""
     target, expected = choice.target, choice.expected
     each = node.dtype.bytes
     grid = _Grid.of(nest, node, lane, row, height, vectors * target.vector_lanes_f32)
@@ -241,7 +240,7 @@ def _spans(
     columns = expected.product(axis.extent for axis in grid.lanes)
     reduced = expected.product(axis.extent for axis in node.axes)
     panel = reduced * each * vectors * target.vector_lanes_f32
-    # Neighbours read the same where windows overlap.
+    # Adjacent rows read the same elements if windows overlap.
     apart = [axis for axis in node.axes if not any(_slides(node, own, (axis,)) for own in grid.of_rows)]
     operand = (
         expected.product(axis.extent for axis in apart) * each * expected.product(axis.extent for axis in grid.of_rows)
@@ -253,14 +252,14 @@ def _spans(
         span = -(-total // blocks)
         if blocks > total or str(span) in prices:
             continue
-        # The last part is smaller; what others have begun before it ends, no core takes from them.
+        # The last span is smaller; cores do not take over started work of others.
         waiting = arithmetic * ((blocks * span / total) - 1) / 2
         prices["0" if blocks == 1 else str(span)] = passes(operand, panel, columns, blocks, target) + waiting
     return prices
 
 
 def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
-    """Whether an operand that runs along the lanes also runs along the axis."""
+    """Whether a vectorised operand also depends on the axis."""
     return any(
         any(d.depends_on(axis) for d in dims_of(site)) and any(d.depends_on(lane) for d in dims_of(site))
         for site in loads(node.body)
@@ -268,7 +267,7 @@ def _with_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
 
 
 def _without_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
-    """Whether an operand that is the same in all lanes runs along the axis."""
+    """Whether a broadcast operand depends on the axis."""
     return any(
         any(d.depends_on(axis) for d in dims_of(site)) and not any(d.depends_on(lane) for d in dims_of(site))
         for site in loads(node.body)
@@ -276,7 +275,7 @@ def _without_lane(node: Reduce, axis: Axis, lane: Axis) -> bool:
 
 
 def _slides(node: Reduce, axis: Axis, over: Sequence[Axis]) -> bool:
-    """Whether neighbours on the axis read overlapping windows: its step is less than the span of a reduced axis."""
+    """Whether adjacent windows along the axis overlap: its stride is less than the span of a reduced axis."""
     for site in loads(node.body):
         address = site.indices[0]
         step = address.coefficient(axis)
@@ -302,7 +301,7 @@ def _magnitude(stride: Dim) -> Dim:
 def schedule_reduction(
     nest: Nest, buffer: str, schedule: ReductionSchedule, target: Target, time: Axis | None = None
 ) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
-    """Grid axes and statements of a contraction or window nest; `time` counts the steps of the recurrence around it."""
+    """Grid axes and statements of a contraction or window nest; `time` is the time axis of an enclosing recurrence."""
     node = reduction_of(nest)
     written = schedule.taps == "written"
     if not nest.axes:
@@ -342,11 +341,11 @@ def schedule_reduction(
 
 @dataclass(frozen=True)
 class _Grid:
-    """The iterations of a contraction or window, by which operand they move along.
+    """The iterations of a contraction or window, by operand.
 
     Attributes:
         shared: axes of both operands. lanes: of the packed one, tiles of lanes last.
-        rows: of the other, row tiles last. of_rows: the same, uncut.
+        rows: of the other, row tiles last. of_rows: the same, before tiling.
     """
 
     shared: tuple[Axis, ...]
@@ -367,12 +366,12 @@ class _Grid:
         return _Grid(shared, (*own, lane_tiles), (*rows, *row_tiles), rows if row is None else (*rows, row))
 
     def axes(self, order: str) -> list[Axis]:
-        """All of them, in an order of `verify.ORDERS`."""
+        """All axes, in an order of `verify.ORDERS`."""
         return [*self.shared, *self.rows, *self.lanes] if order == "lanes" else [*self.shared, *self.lanes, *self.rows]
 
 
 def _spanned(rows: Sequence[Axis], span: int, body: tuple[Statement, ...]) -> tuple[Axis, tuple[Statement, ...]]:
-    """The axis that counts spans of rows, and a loop over one of them."""
+    """The axis of spans of rows, and a loop over one span."""
     slowest, *others = rows
     for axis in reversed(others):
         body = body if axis.extent is ONE else (Loop(axis, body),)
@@ -402,21 +401,21 @@ def _accumulate(
 
 
 def flat_position(node: Reduce) -> Dim | None:
-    """What an arg kind remembers: the place of an element among all that are reduced, in order of the axes."""
+    """The result of an arg kind: the linear index of an element among the reduced ones, in order of the axes."""
     if not REDUCTIONS[node.kind].position:
         return None
     return row_major([axis.dim for axis in node.axes], [axis.extent for axis in node.axes])
 
 
 def initial_of(node: Reduce) -> Expr:
-    """What an accumulator of the reduction starts with."""
+    """The initial value of an accumulator."""
     return const(0 if node.kind.startswith("arg") else neutral(node.kind, node.dtype), node.dtype)
 
 
 def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Reduced axes as the operand along the lanes walks through memory, widest step first: more of it is read than of
-    the other, mostly once. Weights are packed as the other operand would be walked, so both agree where they can. The
-    first of equal extremes is met first only in order of the axes."""
+    """Reduced axes in the memory order of the vectorised operand, largest stride first: it is the larger one, and
+    mostly read once. Weights are packed in the order of the other operand, so both agree if possible. The first of
+    equal extremes is only correct in order of the axes."""
     if REDUCTIONS[node.kind].position:
         return node.axes
     sites = loads(node.body)
@@ -427,7 +426,7 @@ def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 def accumulate_over(
     loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written: bool, position: Dim | None = None
 ) -> tuple[Statement, ...]:
-    """Loops around one accumulation; the innermost is written out when asked for."""
+    """Loops around one accumulation; the innermost is unrolled if requested."""
     if not loops:
         return (Accumulate(name, kind, value, position),)
     axis, rest = loops[0], loops[1:]

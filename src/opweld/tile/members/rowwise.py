@@ -1,12 +1,12 @@
 """The template of rowwise regions: passes over a row that stays in cache.
 
-Lanes run along the columns when those are contiguous in memory, and each pass then walks the row vector by vector, a
-reduction ending in one value for all lanes. When the contiguous axis is kept (pooling over channels-last images), lanes
-run along it, and a pass loops over the columns with one row in each lane.
+Lanes run along the columns if those are contiguous in memory; each pass then reads the row vector by vector, and a
+reduction ends in one value for all lanes. If the contiguous axis is kept (pooling over channels-last images), lanes run
+along it, and a pass loops over the columns with one row in each lane.
 
 A member of the region is one of: a reduction (a pass of its own), a value of the row (computed once), a value of each
-column. The last kind is stored if anyone else needs it, kept in scratch if it is expensive and read by more than one
-pass, and otherwise computed again wherever it is read. Reductions of which none needs another's result share a pass.
+column. The last kind is stored if other kernels need it, kept in scratch if it is expensive and read by more than one
+pass, and otherwise recomputed wherever it is read. Independent reductions share a pass.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from opweld.tile.nest import resolve
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
 
 SHARED = 2
-"""Reductions that share a pass: each has as many accumulators as the pass has vectors."""
+"""The most reductions that share a pass: each has as many accumulators as the pass has vectors."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowwiseMember:
-    """The canonical axes of a row space and how its members lie on them.
+    """The canonical axes of a row space, and the axes of its members in terms of them.
 
     Attributes:
-        rows: those that the work runs over. columns: those of a row.
-        places: for each member, the canonical axis that each of its own axes is, None for one of extent one.
-        dims: what a canonical row is, where it is not an axis that the work runs over.
+        rows: axes of the loops over rows. columns: axes of a row.
+        places: for each member, the canonical axis of each of its axes, None for one of extent one.
+        dims: the expression of a canonical row that is not a loop axis.
     """
 
     rows: tuple[Axis, ...]
@@ -68,8 +68,8 @@ class RowwiseMember:
     def of(
         space: RowSpace, given: Mapping[int, Dim] | None = None, over: tuple[Axis, ...] | None = None
     ) -> RowwiseMember:
-        """New canonical axes for a row space; in a block, `given` says what each row is, and `over` which axes the work
-        runs over."""
+        """New canonical axes for a row space; in a block, `given` are the expressions of rows, and `over` the
+        loop axes."""
         rows = tuple(Axis(f"r{i}", extent) for i, extent in enumerate(space.rows))
         columns = tuple(Axis(f"c{i}", extent) for i, extent in enumerate(space.columns))
         axis_of = {("row", i): a for i, a in enumerate(rows)} | {("column", i): a for i, a in enumerate(columns)}
@@ -81,22 +81,22 @@ class RowwiseMember:
         return RowwiseMember(rows if over is None else over, columns, places, dims)
 
     def dim(self, axis: Axis | None) -> Dim:
-        """The index that a canonical axis stands for."""
+        """The index expression of a canonical axis."""
         return ZERO if axis is None else self.dims.get(axis, axis.dim)
 
     def named(self, name: str) -> Axis:
-        """The axis that a schedule names."""
+        """The axis of a schedule's name."""
         return next(axis for axis in (*self.rows, *self.columns) if axis.name == name)
 
     def mapping(self, tensor: Tensor) -> dict[Atom, Dim]:
-        """What the tensor's own axes are in canonical ones."""
+        """The tensor's axes in terms of canonical ones."""
         places = self.places[tensor.name]
         return {a: self.dim(p) for a, p in zip(tensor.axes, places, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
 class RowWork:
-    """What is computed with a row: the tensors in order, which of them are stored, and where everything lies."""
+    """The work on a row: the tensors in order, which of them are stored, and the storage of all."""
 
     tensors: tuple[Tensor, ...]
     outputs: tuple[str, ...]
@@ -105,7 +105,7 @@ class RowWork:
     shapes: Mapping[str, Sequence[Dim]]
 
     def passes_that_read(self, tensor: Tensor) -> set[str]:
-        """Members that read the tensor, directly or through members that are computed again."""
+        """Members that read the tensor, directly or through recomputed members."""
         found: set[str] = set()
         names = {tensor.name}
         for member in self.tensors:
@@ -124,11 +124,11 @@ class RowWork:
 
 
 def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> RowSchedule:
-    """How a row is computed, through the ledger. `columns_only`: lanes may not run along a kept axis."""
+    """Chooses how a row is computed, through the ledger. `columns_only`: lanes may not run along a kept axis."""
     axes = (*work.rows.columns[::-1], *(() if columns_only else work.rows.rows))
     hertz = core_of(choice.target).hertz
     prices = {axis.name: _lane_cycles(work, axis, choice) / hertz for axis in axes}
-    reason = "operands and results lie contiguously along it"
+    reason = "operands and results are contiguous along it"
     lane = work.rows.named(choice.cheapest("schedule.lane", prices, reason))
     fill = str(vectors_for(choice.expected.known(lane.extent), choice.target))
     reason = "independent vectors hide the latency of loads and functions"
@@ -141,7 +141,7 @@ def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> Ro
             continue
         failed: dict[str, int | str] = {}
         if lane not in work.rows.columns:
-            # There would be a row of scratch for each lane, too much for the cache.
+            # Scratch would be a row for each lane, too large for the cache.
             failed["lanes"] = "run along a kept axis"
         expensive = any(isinstance(node, Unary | Binary) and is_expensive(node.op) for node in walk(tensor.body))
         wanted = "scratch" if expensive and not failed else "again"
@@ -155,7 +155,7 @@ def choose_rows(work: RowWork, choice: Choice, columns_only: bool = False) -> Ro
 
 
 def _lane_cycles(work: RowWork, axis: Axis, choice: Choice) -> float:
-    """Cycles of loads and stores with lanes along the axis, and of collapsing sums across lanes."""
+    """Cycles of loads and stores with lanes along the axis, and of horizontal reductions."""
     lanes = choice.target.vector_lanes_f32
     rows = choice.expected.product(a.extent for a in work.rows.rows)
     columns = choice.expected.product(a.extent for a in work.rows.columns)
@@ -185,7 +185,7 @@ def _lane_cycles(work: RowWork, axis: Axis, choice: Choice) -> float:
 def schedule_rows(
     work: RowWork, schedule: RowSchedule, target: Target, prefix: str = ""
 ) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
-    """Grid axes, statements and scratch of row-wise work. `prefix` keeps the names of several in a kernel apart."""
+    """Grid axes, statements and scratch of row-wise work. `prefix` makes names unique in a kernel."""
     return Passes(work, schedule, target, prefix).run()
 
 
@@ -209,7 +209,7 @@ class Passes:
         self._passed: set[str] = set()
 
     def reduced(self, tensor: Tensor) -> Expr:
-        """What a tensor reduces, at a column of the current row, ready for statements."""
+        """The operand of a tensor's reduction, at a column of the current row."""
         return self._finished(reductions(self._canonical(tensor))[0].body, {})
 
     def run(self) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
@@ -243,7 +243,7 @@ class Passes:
     # ------------------------------------------------------------------------------------------------- members
 
     def _member(self, position: int, tensor: Tensor, at: dict[Atom, Dim], over: tuple[Axis, ...]) -> list[Statement]:
-        """The passes of one member. With lanes along a kept axis, `at` says which index of it, `over` the tile."""
+        """The passes of one member. With lanes along a kept axis, `at` is its index, `over` the tile."""
         places = self._space.places[tensor.name]
         statements: list[Statement] = []
         body = self._canonical(tensor)
@@ -280,7 +280,7 @@ class Passes:
         return transform(body, rewrite)
 
     def _reduced_places(self, tensor: Tensor, node: Reduce) -> dict[Axis, Axis]:
-        """Which canonical column each reduced axis is: as the members it loads lie, else by position."""
+        """The canonical column of each reduced axis: from the members that it loads, else by position."""
         known: dict[Axis, Axis] = {}
         for site in loads(node.body):
             if site.tensor not in self._space.places:
@@ -303,7 +303,7 @@ class Passes:
         return substitute(body, lane) if lane else body
 
     def _expanded(self, body: Expr) -> Expr:
-        """Members that are neither in a register nor in memory are computed where they are loaded."""
+        """Inlines members that are neither in a register nor in memory."""
 
         def element(node: Load) -> Expr | None:
             if node.tensor in self._scalars:
@@ -317,7 +317,7 @@ class Passes:
         return substitute_loads(body, element)
 
     def _beside(self, position: int, node: Reduce) -> dict[str, Reduce]:
-        """Reductions of members further on, by name, that need nothing which is not there yet: they share the pass."""
+        """Later reductions, by name, whose operands are available already: they share the pass."""
         found: dict[str, Reduce] = {}
         columns = self._column_order(node)
         for later, tensor in enumerate(self._work.tensors[position + 1 :], position + 1):
@@ -330,7 +330,7 @@ class Passes:
         return found
 
     def _is_ready(self, tensor: Tensor, seen: set[str]) -> bool:
-        """Whether all that a member's body reads is in a register, in memory, or computed from what is."""
+        """Whether all that a member's body reads is in a register, in memory, or computed from such values."""
         for node in loads(tensor.body):
             source = self._members.get(node.tensor)
             if source is None or node.tensor in (*self._scalars, *self._stored, *seen):
@@ -423,8 +423,8 @@ def _reduce_over(node: Reduce, places: dict[Axis, Axis], body: Expr) -> Expr:
 def lane_tiles_over(
     axis: Axis, width: int, lanes: Axis, terms: Sequence[tuple[str, str, Expr, Dim | None]]
 ) -> tuple[Statement, ...]:
-    """Lane tiles whose axis is the one that accumulators were declared over, which take (accumulator, kind, value, its
-    position) each."""
+    """Lane tiles whose axis is that of the accumulators' declaration, with (accumulator, kind, value, position) for
+    each."""
     count = ceildiv(axis.extent, width)
     limit = None if count * width is axis.extent else axis.extent
     counter = Axis(axis.name + "t", count)

@@ -1,4 +1,5 @@
-"""The template of convolutions by Winograd's algorithm, see `place.winograd`: some tiles at a time, all in scratch.
+"""The template of convolutions by Winograd's algorithm, see `place.winograd`: some tiles at a time, with intermediate
+values in scratch.
 
 grid     (groups of lanes, other axes of the result..., blocks of tiles)
 first    for each tile of the block: 4 x 4 elements of every input channel, transformed: [16][tiles][channels]
@@ -48,13 +49,13 @@ class Winograd:
 
     @property
     def outer(self) -> tuple[Axis, ...]:
-        """The axes of the result that tiles neither cut nor hold."""
+        """The axes of the result that are not tiled."""
         held = (self.taps.y, self.taps.x, self.lane)
         return tuple(axis for axis in self.member.tensor.axes if axis not in held and axis.extent is not ONE)
 
     @property
     def tiles(self) -> Dim:
-        """Tiles of a picture."""
+        """The number of tiles of an image."""
         return halves(self.taps.y) * halves(self.taps.x)
 
 
@@ -62,14 +63,15 @@ class Winograd:
 
 
 def choose_winograd(work: Winograd, choice: Choice) -> ReductionSchedule:
-    """How many tiles are computed at a time, of how many lanes, and how high the register tiles of the products are."""
+    """Chooses the number of tiles of an iteration, the groups of lanes, and the rows of register tiles of the
+    products."""
     shape = tiled(work.member.tensor, work.lanes, work.taps, work.program, choice.expected, choice.target)
     prices = {(count, groups): winograd(shape, count, groups).seconds for count in COUNTS for groups in GROUPS}
     counts = {str(count): min(prices[count, groups] for groups in GROUPS) for count in COUNTS}
     reason = f"of {shape.tiles} tiles, what is transformed stays in the cache, and there is work for all cores"
     count = int(choice.cheapest("schedule.tiles", counts, reason))
     sharing = {str(groups): prices[count, groups] for groups in GROUPS}
-    reason = "each core reads the weights of its lanes; what it reads of the picture is transformed for each group"
+    reason = "each core reads the weights of its lanes; the data is transformed for each group"
     groups = int(choice.cheapest("schedule.groups", sharing, reason))
     highest = min(count, most_rows(work.lanes.vectors, shape.dtype, choice.target))
     heights = {str(n): winograd(shape, count, groups, n).seconds * (1 - 1e-4 * n) for n in range(1, highest + 1)}
@@ -123,18 +125,18 @@ class _Template:
         return grid, body, (self._read, self._sums)
 
     def _unused(self, name: str) -> str:
-        """A name that no value has: those of inputs are the model's."""
+        """An unused name: those of inputs are chosen by the model."""
         while name in self._work.storages:
             name += "_"
         return name
 
     def _each(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """For each tile of the block."""
+        """A loop over the tiles of the block."""
         upper = None if self._bound is None else minimum(self._count, self._bound)
         return (Loop(self._tile, body, upper=upper),)
 
     def _over_lanes(self, vectors: int, body: Body) -> tuple[Statement, ...]:
-        """Tiles of so many vectors over the lanes of the group."""
+        """Lane tiles of a number of vectors over the lanes of the group."""
         width, axis = self._lanes * vectors, self._work.lane
         if self._group.extent is ONE:
             return tiles(axis, "lane", width, body)
@@ -166,7 +168,7 @@ class _Template:
         return load(name, self._dtype, ())
 
     def _element(self, i: int, j: int, channel: Dim) -> Expr:
-        """What a tile reads in row i and column j: the last ones lie beyond the edge where sizes are odd."""
+        """The element of a tile in row i and column j; the last ones are beyond the edge if sizes are odd."""
         taps, node = self._work.taps, self._work.lanes.across
         assert node is not None
         at: dict[Atom, Dim] = {
@@ -184,8 +186,8 @@ class _Template:
         return load(storages[node.tensor].root, node.dtype, (place,), guards, fill if guards else None)
 
     def _at(self, point: Dim | int, tile: Dim, channel: Dim, channels: Dim) -> Dim:
-        """The place of an element in scratch: [points][tiles][channels]; after each point a line more, lest all 16 of
-        an element be in the same set of the first cache."""
+        """The address of an element in scratch: [points][tiles][channels], with an additional line after each point, to
+        avoid set conflicts of an element's 16 points in the first-level cache."""
         return as_dim(point) * (self._count * channels + LINE // self._dtype.bytes) + tile * channels + channel
 
     # ---------------------------------------------------------------------------------------------------- second
@@ -215,7 +217,7 @@ class _Template:
             rows: Statement = Loop(counter, (tile,), upper=upper)
             if counter.extent is ONE:
                 rows = tile_at(self._tile, "row", schedule.height, ZERO, row_body, limit)
-            # Points inside lanes: so weights are walked through from front to back.
+            # Points inside of lanes, so that weights are read sequentially.
             return (Loop(self._points, (rows,)),)
 
         return self._over_lanes(schedule.vectors, lane_body)
@@ -223,7 +225,7 @@ class _Template:
     # ----------------------------------------------------------------------------------------------------- third
 
     def _results(self) -> tuple[Statement, ...]:
-        """A m A' of a tile, lane by lane, and what is done with the results."""
+        """A m A' of a tile, lane by lane, and the epilogue."""
 
         def body(lane: Dim, _: Axis) -> tuple[Statement, ...]:
             made: list[Statement] = []
@@ -248,10 +250,10 @@ class _Template:
         return self._at(point, tile, lane - self._first * (self._lanes * self._vectors), self._held)
 
     def _store(self, a: int, b: int, lane: Dim, value: Expr) -> Statement:
-        """One of the four results; those beyond the edge are left out where sizes are odd."""
+        """Stores one of the four results, unless it is beyond the edge."""
         work, taps, tensor = self._work, self._work.taps, self._work.member.tensor
         at: dict[Atom, Dim] = {**self._single, taps.y: self._y + a, taps.x: self._x + b, work.lane: lane}
-        # Names of values become memory before the result has one that a value may have too.
+        # Loads are replaced by addresses before the result gets a name that a value may have too.
         body = resolve(substitute(tensor.body, at), work.storages, work.shapes)
         body = transform(body, lambda node: value if isinstance(node, Reduce) else None)
         storage = work.storages[tensor.name]
