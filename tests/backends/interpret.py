@@ -25,7 +25,7 @@ from opweld.errors import AssumptionError, OptionError
 from opweld.ledger import Ledger
 from opweld.record import KernelEntry
 from opweld.runtime import dtypes
-from opweld.runtime.flow import Flow, Stack, walk
+from opweld.runtime.flow import Flow, Stack, run_flow
 from opweld.runtime.opened import Opened
 from opweld.runtime.plan import Array, PlanDescription, Step, Visit
 from opweld.runtime.profile import Clocked
@@ -160,7 +160,7 @@ class Interpreted(Opened):
         self._flow = Flow.loads((folder / FLOW).read_text(encoding="utf-8"), str(folder / FLOW))
         self._constants = json.loads((folder / CONSTANTS).read_text(encoding="utf-8"))
         self._weights = np.memmap(folder / WEIGHTS, np.uint8, "r") if (folder / WEIGHTS).stat().st_size else None
-        self.has_dynamic_control_flow = self._flow.decides
+        self.has_dynamic_control_flow = self._flow.has_dynamic_control_flow
         # Sizes and expressions of these programs are in tables of their own, whatever is compiled meanwhile.
         with compilation():
             self._tables = contextvars.copy_context()
@@ -228,7 +228,7 @@ class Interpreted(Opened):
             return position, outputs
 
         fed = dict(zip(self._flow.inputs, arrays, strict=True))
-        made = self._tables.copy().run(walk, self._flow, fed, take, _Arrays())
+        made = self._tables.copy().run(run_flow, self._flow, fed, take, _Arrays())
         return [np.array(array, order="C") for array in made]  # an output may be an input, or another output
 
     def _fits(self, arrays: list[Array]) -> bool:

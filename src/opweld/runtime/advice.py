@@ -1,4 +1,4 @@
-"""Which sizes a model takes, for somebody whose own it refused."""
+"""Suggests sizes that a model accepts, after it rejected others."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from opweld.interface import ANONYMOUS, TensorInfo
 Shapes = Sequence[tuple[int, ...]]
 
 LARGEST: Final = 1024
-"""Sizes up to this are tried; larger ones than were fed only as its next multiples."""
+"""The largest size that is tried; larger ones only as the next multiples of the fed size."""
 
 _SHOWN: Final = 8
-"""Sizes, or runs of sizes, that are told of one dim."""
+"""The most sizes, or ranges of sizes, listed for one dim."""
 
 
 def advice(inputs: Sequence[TensorInfo], shapes: Shapes, fits: Callable[[Shapes], bool]) -> str:
-    """Which sizes fit, of one open dim at a time, in the model's words; empty where none does alone.
+    """The sizes that fit, of one dynamic dim at a time, by the model's names; empty if none fits alone.
 
-    `shapes` are those that were refused, in the order of the inputs."""
+    `shapes` are the rejected ones, in the order of the inputs."""
     found: list[str] = []
     for title, places in _open_dims(inputs).items():
         first, axis = places[0]
@@ -31,7 +31,7 @@ def advice(inputs: Sequence[TensorInfo], shapes: Shapes, fits: Callable[[Shapes]
 
 
 def _open_dims(inputs: Sequence[TensorInfo]) -> dict[str, list[tuple[int, int]]]:
-    """The dims that a model leaves open as it calls them, and where each stands: input and axis."""
+    """The dynamic dims of a model by name, with their positions: input and axis."""
     found: dict[str, list[tuple[int, int]]] = {}
     for number, info in enumerate(inputs):
         for axis, dim in enumerate(info.shape or ()):
@@ -51,7 +51,7 @@ def _with(shapes: Shapes, places: Sequence[tuple[int, int]], size: int) -> Shape
 
 
 def _ranges(sizes: Sequence[int]) -> str:
-    """Rising numbers in a few words: `33 to 80`, `32, 64, 96, ...`."""
+    """Ascending numbers as text: `33 to 80`, `32, 64, 96, ...`."""
     runs: list[list[int]] = []
     for size in sizes:
         if runs and size == runs[-1][1] + 1:

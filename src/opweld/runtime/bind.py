@@ -1,4 +1,4 @@
-"""An open module and its plans: input shapes in, a remembered plan out."""
+"""An open module and its cache of plans by input shapes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from opweld.runtime.library import (
 from opweld.runtime.plan import Array, PlanDescription, Step
 
 PLAN_CAPACITY: Final = 256
-"""How many plans a module remembers; beyond it, the longest unused one is dropped."""
+"""The capacity of a module's cache of plans (least recently used)."""
 
 
 def runtime_error(status: int, message: bytes) -> OpweldError:
@@ -42,11 +42,11 @@ def runtime_error(status: int, message: bytes) -> OpweldError:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A plan for one set of input shapes. Of use only while its module is open.
+    """A plan for one set of input shapes. Valid only while its module is open.
 
     Attributes:
         handle: the opw_plan. outputs: shape and dtype of each output.
-        threads: the most that a phase uses. steps: how many kernels there are.
+        threads: the most that a phase uses. steps: the number of kernels.
     """
 
     handle: int
@@ -67,7 +67,7 @@ class Module:
             raise ArtifactError(message.value.decode(errors="replace"))
         self.library = library
         self.handle: int = handle
-        # At exit the threads of the pool may still compute: the operating system takes the memory then.
+        # At exit, threads of the pool may still compute; the operating system frees the memory.
         weakref.finalize(self, library.opw_close, handle).atexit = False
         inputs = range(library.opw_input_count(handle))
         self.input_dtypes: tuple[int, ...] = tuple(library.opw_input_dtype(handle, i) for i in inputs)
@@ -80,7 +80,7 @@ class Module:
         self._lock = threading.Lock()
 
     def find(self, key: Any) -> Plan | None:
-        """The plan remembered under `key`, or None."""
+        """The cached plan of `key`, or None."""
         last = self._last
         if last is not None and last[0] == key:  # Most callers feed the same shapes again; no lock, half a microsecond.
             return last[1]
@@ -92,12 +92,12 @@ class Module:
             return plan
 
     def make(self, key: Any, arrays: list[Array], threads: int) -> Plan:
-        """Makes a plan and remembers it under `key`.
+        """Makes a plan and caches it under `key`.
 
         Args:
-            key: of the shapes of `arrays`, and of the bytes of those that are by value.
-            arrays: one an input, of its dtype, C-contiguous.
-            threads: at most so many, 0 for all available processors; the same in all calls.
+            key: of the shapes of `arrays`, and the bytes of by-value inputs.
+            arrays: one for each input, of its dtype, C-contiguous.
+            threads: maximum, 0 for all available processors; the same in all calls.
 
         Raises AssumptionError when no variant fits, InputError when a rank is wrong or the plan needs too much memory.
         """
@@ -109,7 +109,7 @@ class Module:
         return plan
 
     def fits(self, arrays: list[Array], threads: int) -> bool:
-        """Whether some variant takes these shapes; of arrays that are not by value nothing else is read."""
+        """Whether some variant takes these shapes; only by-value arrays are read."""
         try:
             self._bind(arrays, threads)
         except InputError:
@@ -117,8 +117,8 @@ class Module:
         return True
 
     def call(self, arrays: list[Array], threads: int, runner: Any = None) -> list[Array]:
-        """Computes the outputs of a program with dynamic control flow, into new arrays; `runner`: an opw_runner that is
-        handed each segment.
+        """Computes the outputs of a program with dynamic control flow, into new arrays; `runner`: an opw_runner that
+        runs each segment.
 
         Raises AssumptionError when no variant of a segment fits, InputError, and OpweldError naming the node when a
         kernel meets a bad index.
@@ -148,7 +148,7 @@ class Module:
         return array
 
     def tensors(self, arrays: list[Array]) -> ctypes.Array[Tensor]:
-        """The arrays as the runtime takes them: one an input, of its dtype, C-contiguous."""
+        """The arrays as opw_tensor: one for each input, of its dtype, C-contiguous."""
         tensors = (Tensor * len(arrays))()
         for tensor, array, dtype in zip(tensors, arrays, self.input_dtypes, strict=True):
             tensor.data = address(array)
@@ -179,14 +179,14 @@ class Module:
         return tuple(outputs)
 
     def describe(self, plan: Plan) -> PlanDescription:
-        """What a plan of this module does."""
+        """The description of a plan of this module."""
         return describe(self.library, plan.handle, plan.outputs)
 
 
 def describe(
     library: ctypes.CDLL, handle: int, outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
 ) -> PlanDescription:
-    """What the plan behind an opw_plan does, whose outputs are these."""
+    """The description of an opw_plan with these outputs."""
     steps = tuple(
         Step(
             library.opw_plan_step_name(handle, i).decode(errors="replace"),

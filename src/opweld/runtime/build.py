@@ -1,4 +1,4 @@
-"""Compiles the C runtime: a part of compiling a model, never of running one."""
+"""Compiles the C runtime: only while compiling a model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from opweld.runtime.library import c_headers, c_sources
 from opweld.target import Target
 
 _HEADERS = ("opweld.h", "opweld_abi.h", "runtime.h")
-"""What its sources include; the other headers are for generated modules."""
+"""The headers that its sources include; others are for generated modules."""
 
 
 def build_runtime(out: Path, target: Target) -> Path:
-    """Compiles runtime.so for `target`'s architecture; returns where it is, which is `out`. Raises ToolchainError.
+    """Compiles runtime.so for `target`'s architecture; returns `out`. Raises ToolchainError.
 
-    It uses no instruction beyond the oldest processors of that architecture: it is what tells the user that a model was
+    It uses only instructions of the oldest processors of that architecture, so that it can report that a model was
     compiled for another processor.
     """
     flags = [f'-DOPW_VERSION="{opweld.__version__}"']

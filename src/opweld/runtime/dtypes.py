@@ -31,8 +31,8 @@ NAMES: Final = {
     25: "uint2",
     26: "int2",
 }
-"""The name of each code that the runtime knows; as numpy spells it, or ml_dtypes. Arrays of the latter types, but for
-bfloat16, have one byte an element."""
+"""The name of each code that the runtime supports, in NumPy's or ml_dtypes' notation. Arrays of ml_dtypes' types,
+except bfloat16, have one byte for each element."""
 
 CODES: Final = {name: code for code, name in NAMES.items()}
 
@@ -40,8 +40,8 @@ _known: dict[str, np.dtype[Any]] = {name: np.dtype(name) for code, name in NAMES
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The numpy dtype of a name in `CODES`. What numpy has not is that of ml_dtypes where installed, else raw bits:
-    uint16 for bfloat16, uint8 for the others, of which those of 4 and 2 bits have them in the low ones."""
+    """The NumPy dtype of a name in `CODES`. Types that NumPy lacks are those of ml_dtypes if installed, else raw bits:
+    uint16 for bfloat16, uint8 for others, in the low bits for types of 4 and 2 bits."""
     if name not in _known:
         _known[name] = _of_ml_dtypes(name)
     return _known[name]

@@ -1,4 +1,4 @@
-"""What may be fed to a model, and written to: what is clearly meant is converted, the rest refused by name."""
+"""Validates inputs and output buffers: unambiguous inputs are converted, others rejected by name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from opweld.runtime.library import MAX_RANK
 from opweld.runtime.plan import Array
 
 _NUMBERS: Final = "biuf"
-"""Kinds of numpy dtypes: bools, integers and floats."""
+"""Kinds of NumPy dtypes: bools, integers and floats."""
 
 
 def prepare(name: str, value: object, dtype: np.dtype[Any]) -> Array:
     """`value` as a C-contiguous, aligned array of exactly `dtype`, in native byte order.
 
-    Arrays must have the right dtype already: a silent conversion would hide a mistake. Python numbers and lists have no
-    dtype of their own; they become `dtype` where it has their values: any numbers as floats, whole ones as integers, 0
-    and 1 as bools.
+    Arrays must have the right dtype: an implicit conversion would hide mistakes. Python numbers and lists have no dtype
+    of their own; they are converted if `dtype` represents their values: any numbers as floats, whole ones as integers,
+    0 and 1 as bools.
 
     Raises InputError naming the input.
     """
@@ -41,7 +41,7 @@ def prepare(name: str, value: object, dtype: np.dtype[Any]) -> Array:
 def _from_python(name: str, value: object, dtype: np.dtype[Any]) -> Array:
     try:
         array = np.asarray(value)
-    except Exception as error:  # whatever an unknown object's conversion raises
+    except Exception as error:  # the conversion of an unknown object may raise anything
         raise InputError(f"input {name!r}: {type(value).__name__} does not convert to an array: {error}") from error
     if isinstance(value, (np.generic, np.ndarray)) or hasattr(value, "__array__"):
         return array
@@ -54,7 +54,7 @@ def _from_python(name: str, value: object, dtype: np.dtype[Any]) -> Array:
 
 
 def check_shape(name: str, shape: tuple[int, ...], rank: int, declared: tuple[int | str, ...] | None) -> None:
-    """Compares a feed's shape with the rank that was compiled (-1: any) and the dims that the model fixes.
+    """Compares a feed's shape with the rank that was compiled (-1: any) and the fixed dims of the model.
 
     Raises InputError naming the input, the shape expected and the one given.
     """

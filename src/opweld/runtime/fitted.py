@@ -1,6 +1,7 @@
-"""Sizes that no variant takes: an empty batch, an axis of one element that is broadcast, an axis shorter than a window.
+"""Sizes that no variant accepts: an empty batch, an axis of one element that is broadcast, an axis shorter than a
+window.
 
-Each set of them has a session of its own, compiled when it comes, with these sizes as constants."""
+Each set of them has a session of its own, compiled on first use, with these sizes as constants."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from opweld.runtime.kept import Kept
 from opweld.runtime.session import Session
 
 MAX_SESSIONS: Final = 8
-"""Sessions that are kept; the one that was not used for the longest time goes first."""
+"""The capacity of the cache of sessions (least recently used)."""
 
 Compile = Callable[[Mapping[str, int]], Path]
-"""Makes the artifact of a model with these sizes of some of its dims, with options as `Options.fitted`: a run waits."""
+"""Compiles a model for these sizes of some of its dims, with options as `Options.fitted`, while a run waits."""
 
 Answer = TypeVar("Answer")
 
@@ -40,18 +41,18 @@ class Declared(Protocol):
 
 
 class FittedSessions:
-    """The sessions of one model for feeds that its own session refused. Any number of threads may ask for them."""
+    """The sessions of one model for feeds that its main session rejected. Thread-safe."""
 
     def __init__(self, session: Session, compile: Compile | None) -> None:
-        """`session` has refused the feeds; `compile` is None where an artifact is all there is of the model."""
+        """`session` rejected the feeds; `compile` is None if only an artifact of the model is available."""
         self._session, self._compile = session, compile
         self._made: Kept[tuple[tuple[str, int], ...], Session | OpweldError] = Kept(MAX_SESSIONS)
 
     def answer(self, feeds: Mapping[str, Any], error: AssumptionError, run: Callable[[Session], Answer]) -> Answer:
-        """What `run` gives for a session that takes these feeds; dims of 0 and 1 alone are fixed where that does.
+        """The result of `run` on a session that accepts these feeds; only dims of 0 and 1 are fixed if that suffices.
 
-        Raises an AssumptionError with the words of `error` where none can be, with what went wrong when these sizes
-        were compiled, and which would fit."""
+        Raises an AssumptionError with the text of `error` if none can be made, with the error of compiling for these
+        sizes, and with sizes that would fit."""
         sizes = symbolic_sizes(self._session.manifest.inputs, feeds)
         if not sizes or self._compile is None:
             raise self._advised(feeds, f"{error}{_remedy(sizes)}") from error
@@ -86,7 +87,7 @@ class FittedSessions:
 
 
 def _remedy(sizes: Mapping[str, int]) -> str:
-    """What somebody can do who has an artifact and feeds it nothing."""
+    """The remedy for an artifact that is fed empty arrays."""
     empty = {dim: 0 for dim, size in sizes.items() if size == 0}
     if not empty:
         return ""
@@ -97,13 +98,13 @@ def _remedy(sizes: Mapping[str, int]) -> str:
 
 
 def symbolic_sizes(inputs: Sequence[Declared], feeds: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes in these feeds of the dims that a model leaves open, by the names that the option `dims` has for them;
-    of a name that is fed two sizes, none."""
+    """The sizes of dynamic dims in these feeds, by their names in the option `dims`; without names that are fed two
+    different sizes."""
     found: dict[str, int] = {}
     twice: set[str] = set()
     for info in inputs:
         fed = getattr(feeds.get(info.name), "shape", ())
-        # Dims that a model does not even declare are called as those that it leaves without a name.
+        # Undeclared dims are named as unnamed ones.
         declared = ("",) * len(fed) if info.shape is None else info.shape
         for position, (dim, size) in enumerate(zip(declared, fed, strict=False)):
             if isinstance(dim, int) and dim >= 0:

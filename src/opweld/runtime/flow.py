@@ -1,8 +1,8 @@
-"""How a run goes from segment to segment, for runtimes in Python: the flow of a model as data, and a walk through it.
+"""Control flow between segments, for runtimes in Python: the flow of a model as data, and its execution.
 
-The C runtime has the same walk in C (`runtime/c/flow.c`), for calls that take microseconds. A runtime that starts its
-kernels from Python takes this one: what a value is, and how one is appended to another, is its own affair, so that
-values may lie on a device. Imports NumPy only."""
+The C runtime implements the same in C (`runtime/c/flow.c`), for calls that take microseconds. A runtime that starts its
+kernels from Python uses this one; it defines values and how they are appended, so that values may be in the memory of a
+device. Imports NumPy only."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from opweld.errors import ArtifactError
 from opweld.typed import AGAIN, typed
 
 V = TypeVar("V")
-"""A value as a runtime has it: an array, or memory of a device."""
+"""A value of a runtime: an array, or memory of a device."""
 
 Values: TypeAlias = "dict[str, V]"
-"""What there is at a time of a run, by name."""
+"""The environment: values by name."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A value that begins empty: its name, its dtype, and the dims of what is added to it, 0 where not known."""
+    """A value that starts empty and is appended to: its name, dtype, and the dims of an element, 0 where not known."""
 
     name: str
     dtype: str
@@ -33,12 +33,12 @@ class Stack:
 
 @dataclass(frozen=True)
 class OpenedVariant:
-    """A compiled variant of a segment, and what happens when it has run, in this order.
+    """A compiled variant of a segment, and the effects after it, in this order.
 
     Attributes:
-        name: of the variant. next: the segment that follows it; -1 where the run is over.
-        stacks: are emptied. appends: (stack, value that is added to it along a new first axis).
-        moves: (name, value that it stands for from now on), all of them at once. dead: what nothing reads any more.
+        name: of the variant. next: the next segment; -1: the run is over.
+        stacks: that are emptied. appends: (stack, value that is appended along a new first axis).
+        moves: (name, value that it is bound to), simultaneously. dead: names without later readers.
     """
 
     name: str
@@ -51,7 +51,7 @@ class OpenedVariant:
 
 @dataclass(frozen=True)
 class Segment:
-    """What runs between two decisions: the names that it reads, and its variants, of which the first that fits runs."""
+    """A segment: the names that it reads, and its variants, of which the first that fits is run."""
 
     inputs: tuple[str, ...]
     variants: tuple[OpenedVariant, ...]
@@ -59,53 +59,53 @@ class Segment:
 
 @dataclass(frozen=True)
 class Flow:
-    """A model of one segment or more; a run begins with the first. `inputs` are its inputs, `results` its outputs, in
-    the model's order, by the names that they have in the end."""
+    """A model of one segment or more; a run starts with the first. `inputs` are its inputs, `results` its outputs, in
+    the model's order, by their final names."""
 
     inputs: tuple[str, ...]
     results: tuple[str, ...]
     segments: tuple[Segment, ...]
 
     @property
-    def decides(self) -> bool:
-        """Whether which segments run, or what sizes they have, depends on data."""
+    def has_dynamic_control_flow(self) -> bool:
+        """Whether control flow, or sizes, depend on data."""
         return len(self.segments) > 1
 
     def dumps(self) -> str:
-        """As text, which `loads` reads."""
+        """The text for `loads`."""
         return json.dumps(dataclasses.asdict(self), ensure_ascii=False, indent=1) + "\n"
 
     @classmethod
     def loads(cls, text: str, where: str) -> Flow:
-        """The flow that `dumps` wrote. Raises ArtifactError for anything else; `where` says what the text is."""
+        """The flow that `dumps` wrote. Raises ArtifactError for other text; `where` names its source."""
         try:
             found = typed(cls, cast(object, json.loads(text)), where)
         except (ValueError, RecursionError) as error:
-            raise ArtifactError(f"{where} is no JSON ({error}); {AGAIN}") from error
+            raise ArtifactError(f"{where} is not JSON ({error}); {AGAIN}") from error
         numbers = range(-1, len(found.segments))
         if not found.segments or any(v.next not in numbers for segment in found.segments for v in segment.variants):
-            raise ArtifactError(f"{where} leads to a segment that is not there; {AGAIN}")
+            raise ArtifactError(f"{where} refers to a missing segment; {AGAIN}")
         return found
 
 
 class Memory(Protocol[V]):
-    """What a runtime does with its values between two segments."""
+    """The operations of a runtime on values between segments."""
 
     def empty(self, stack: Stack) -> V:
-        """A stack that holds nothing."""
+        """An empty stack."""
         ...
 
     def append(self, stack: V, added: V) -> V:
-        """The stack with a value more: it may be the same memory."""
+        """The stack with the value appended; it may be the same memory."""
         ...
 
 
 Take: TypeAlias = "Callable[[int, Mapping[str, V]], tuple[int, Mapping[str, V]]]"
-"""Runs the segment of a number with the values that it reads: the position of the variant that fitted, and its outputs.
-Raises AssumptionError where none does."""
+"""Runs the segment of a number with its inputs: returns the position of the variant that fits, and its outputs. Raises
+AssumptionError if none fits."""
 
 
-def walk(flow: Flow, inputs: Mapping[str, V], take: Take[V], memory: Memory[V]) -> list[V]:
+def run_flow(flow: Flow, inputs: Mapping[str, V], take: Take[V], memory: Memory[V]) -> list[V]:
     """The outputs of a run, in the model's order. Raises whatever `take` does."""
     values: dict[str, V] = dict(inputs)
     number = 0

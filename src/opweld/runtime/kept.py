@@ -1,4 +1,4 @@
-"""What is made once for each key, at its first time, and kept."""
+"""A cache of values that are computed once for each key."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Value = TypeVar("Value")
 
 
 class Kept(Generic[Key, Value]):
-    """Values by key, at most so many: the one that was not asked for the longest time goes first.
+    """Values by key, at most `most`: the least recently used one is dropped first.
 
-    Any number of threads may ask. Who asks for what is being made waits for it; who asks for another one does not."""
+    Thread-safe. A thread that requests a value under construction waits for it; others do not."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,8 +23,8 @@ class Kept(Generic[Key, Value]):
         self._lock = threading.Lock()
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of a key, made now if it is not there. What `make` raises is raised to all who wait for it, and
-        made again when it is next asked for."""
+        """The value of a key, made if missing. An error of `make` is raised in all threads that wait for it, and it is
+        called again for the next request."""
         while True:
             with self._lock:
                 found = self._made.get(key)
@@ -36,7 +36,7 @@ class Kept(Generic[Key, Value]):
                 return self._filled(key, future, make)
             try:
                 return future.result()
-            except CancelledError:  # who made it was interrupted
+            except CancelledError:  # the thread that made it was interrupted
                 continue
 
     def _filled(self, key: Key, future: Future[Value], make: Callable[[], Value]) -> Value:

@@ -1,4 +1,4 @@
-"""The C runtime as Python sees it: prototypes of opweld.h, and one loaded library a content digest."""
+"""The C runtime as Python sees it: prototypes of opweld.h, and one loaded library for each content digest."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ _loading = threading.Lock()
 
 def load(path: Path) -> ctypes.CDLL:
     """The library at `path`, ready to call. Files of equal content are loaded once, so that all models of a process
-    share one pool of threads. Calls release the GIL. Raises ArtifactError when it is missing or no runtime."""
+    share one pool of threads. Calls release the GIL. Raises ArtifactError when it is missing or not a runtime."""
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -152,10 +152,10 @@ def _open(path: Path) -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class ArenaPlan:
-    """Where buffers lie in one arena.
+    """The layout of an arena.
 
     Attributes:
-        offsets: bytes from the start of the arena, a multiple of 64, one a buffer.
+        offsets: bytes from the start of the arena, a multiple of 64, one for each buffer.
         peak, total, live: bytes of the arena, of all buffers, of the largest set alive together; of sizes rounded up
             to 64.
     """
@@ -167,7 +167,7 @@ class ArenaPlan:
 
 
 def plan_arena(library: ctypes.CDLL, buffers: list[tuple[int, int, int]]) -> ArenaPlan | None:
-    """Places buffers (bytes, first phase, last phase inclusive); None where sizes overflow or lifetimes are bad."""
+    """Places buffers (bytes, first phase, last phase inclusive); None if sizes overflow or lifetimes are invalid."""
     n = len(buffers)
     sizes, first, last = zip(*buffers, strict=True) if buffers else ((), (), ())
     offsets = (ctypes.c_int64 * n)()

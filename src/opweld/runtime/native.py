@@ -26,7 +26,7 @@ from opweld.runtime.watch import run_watched
 
 
 class _Call:
-    """The pointer arrays, the message and the duration of one call; used again by later calls of the same artifact."""
+    """The pointer arrays, the message and the duration of one call; reused by later calls of the same artifact."""
 
     __slots__ = ("inputs", "message", "outputs", "run_ns")
 
@@ -38,13 +38,13 @@ class _Call:
 
 
 _ARCHITECTURES: Final = {"aarch64": "aarch64", "arm64": "aarch64", "x86_64": "x86-64", "amd64": "x86-64"}
-"""How names of targets begin, by what systems call a machine."""
+"""Prefixes of names of targets, by the system's name of the architecture."""
 
 
 def _check_architecture(folder: Path, manifest: Manifest) -> None:
-    """Raises ArtifactError for code of another architecture: a loader only says that it cannot.
+    """Raises ArtifactError for code of another architecture: the error of a loader is not specific.
 
-    What a processor of this one lacks, the runtime says."""
+    Missing features of a processor are reported by the runtime."""
     machine = platform.machine()
     here = _ARCHITECTURES.get(machine.lower())
     if any(manifest.target.startswith(other) for other in set(_ARCHITECTURES.values()) - {here}):
@@ -56,7 +56,7 @@ def _check_architecture(folder: Path, manifest: Manifest) -> None:
 
 
 class Native(Opened):
-    """Compiled C, called without copies; calls release the GIL. What runs for shapes is bound once and remembered."""
+    """Compiled C, called without copies; calls release the GIL. Plans are cached by shapes."""
 
     def __init__(self, folder: Path, manifest: Manifest, threads: int) -> None:
         """Raises ArtifactError when the module does not load, or is for another processor."""
@@ -85,7 +85,7 @@ class Native(Opened):
         return outputs
 
     def run_into(self, arrays: list[Array], choose: Choose) -> list[Array]:
-        """See `Opened`: nothing is copied where the kinds of outputs are known before."""
+        """See `Opened`: nothing is copied if shapes of outputs are known before the run."""
         if self.has_dynamic_control_flow:
             return super().run_into(arrays, choose)
         plan = self._plan(arrays)
@@ -142,7 +142,7 @@ class Native(Opened):
             self.check_shapes(arrays)
             raise self.explained(error, arrays, state) from None
         try:
-            # Equal ones are one object, by which the memory of outputs is found again.
+            # Equal ones are one object, the key for reusing memory of outputs.
             outputs = self._outputs.make(self._kinds.setdefault(kinds, kinds))
         except BaseException:
             state.cancel()

@@ -21,18 +21,18 @@ Kinds: TypeAlias = "Sequence[tuple[tuple[int, ...], np.dtype[Any]]]"
 """Shape and dtype of each output."""
 
 Choose: TypeAlias = Callable[[Kinds, Sequence[Array]], "list[Array | None]"]
-"""The arrays that outputs of these kinds are to be written to, for these inputs; None for a new one."""
+"""Returns the arrays to which outputs of these kinds are written, for these inputs; None for a new one."""
 
 
 class Opened(ABC):
-    """An artifact that a backend's runtime has open. Any number of threads may call it at the same time.
+    """An artifact opened by a backend's runtime. Thread-safe.
 
-    All methods take one array an input, in the model's order, of its dtype, C-contiguous. Feeds by name, strings,
-    sequences and what callers own are the session's; which variant runs, where values live and how kernels are started
-    are the runtime's.
+    All methods take one array for each input, in the model's order, of its dtype, C-contiguous. The session handles
+    feeds by name, strings, sequences and callers' buffers; the runtime chooses variants, allocates memory and starts
+    kernels.
 
     Attributes:
-        folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all processors.
+        folder: of the artifact. manifest: its description. threads: maximum of a run, 0 for all processors.
         dtypes: of the inputs. ranks: of the inputs; -1 for any.
         has_dynamic_control_flow: whether a size, a branch or the end of a loop depends on data.
     """
@@ -47,12 +47,12 @@ class Opened(ABC):
     def run(self, arrays: list[Array], shapes: list[Any]) -> list[Array]:
         """The outputs, as new arrays. `shapes` are those of `arrays`, not checked yet; a list that may be changed.
 
-        Raises InputError for a shape that the model does not declare, AssumptionError when no variant takes these,
+        Raises InputError for a shape that the model does not declare, AssumptionError when no variant accepts these,
         OpweldError naming the node when a kernel meets a bad index."""
         ...
 
     def run_into(self, arrays: list[Array], choose: Choose) -> list[Array]:
-        """The outputs, those that `choose` has arrays for in these."""
+        """The outputs, written into the arrays that `choose` returns."""
         made = self.run(arrays, [array.shape for array in arrays])
         targets = choose([(array.shape, array.dtype) for array in made], arrays)
         for target, array in zip(targets, made, strict=True):
@@ -61,12 +61,12 @@ class Opened(ABC):
         return [array if target is None else target for target, array in zip(targets, made, strict=True)]
 
     def check(self, arrays: list[Array]) -> None:
-        """Raises what `run` would for shapes that do not fit."""
+        """Raises the errors of `run` for shapes that do not fit."""
         self.run(arrays, [array.shape for array in arrays])
 
     @abstractmethod
     def fits(self, arrays: list[Array]) -> bool:
-        """Whether some variant takes these shapes; of a model with dynamic control flow, of its first segment."""
+        """Whether some variant accepts these shapes; for dynamic control flow, of the first segment."""
         ...
 
     def new_state(self, shapes: Sequence[tuple[int, ...]]) -> State:
@@ -82,17 +82,17 @@ class Opened(ABC):
         self._refuse("keeps nothing between runs")
 
     def plan(self, arrays: list[Array]) -> PlanDescription:
-        """What `run` does for these: output shapes, memory, steps. Raises UnsupportedError where that is not told."""
-        self._refuse("does not tell which steps a run has")
+        """The plan of `run` for these: output shapes, memory, steps. Raises UnsupportedError if not available."""
+        self._refuse("does not support plans")
 
     def clocked(self, arrays: list[Array]) -> tuple[list[Array], Clocked]:
-        """The outputs, and what clocks said of every step. Raises UnsupportedError where there are none."""
-        self._refuse("does not tell what its steps take")
+        """The outputs, and the clocks of every step. Raises UnsupportedError if not available."""
+        self._refuse("does not support timing of steps")
 
     def watch(self, arrays: list[Array], seen: Seen, entered: Entered | None) -> list[Array]:
-        """The outputs, while `seen` is shown the memory of steps; see `Session.watch`. Raises UnsupportedError where
-        it cannot be."""
-        self._refuse("does not show its memory")
+        """The outputs, while `seen` is shown the memory of steps; see `Session.watch`. Raises UnsupportedError if not
+        supported."""
+        self._refuse("does not support watching its memory")
 
     def check_shapes(self, arrays: Sequence[Array]) -> None:
         """Raises InputError for a shape that the model does not declare."""

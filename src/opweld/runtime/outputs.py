@@ -1,9 +1,9 @@
-"""Memory for the outputs of runs, used again once the caller has dropped them.
+"""Memory for the outputs of runs, reused when the caller has dropped them.
 
-What a large array takes from the operating system comes back as pages that were never touched, each of which costs a
-fault when a kernel first writes to it: half as much as the kernels themselves, where outputs are as large as a cache of
-keys and values. So a session keeps a few buffers that no array refers to any more. They have a few sizes for each power
-of two, so that an output that is a little longer than the last one, as a cache that is fed back, finds one too."""
+A large allocation returns fresh pages from the operating system, each of which costs a page fault on first write: half
+as much as the kernels themselves, if outputs are as large as a key/value cache. So a session keeps a few buffers that
+no array refers to any more. There are a few sizes for each power of two, so that an output slightly longer than the
+last one, as a cache that is fed back, can reuse one too."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Array: TypeAlias = npt.NDArray[Any]
 Sizes: TypeAlias = "Sequence[tuple[tuple[int, ...], np.dtype[Any]]]"
 
 LARGE = 1 << 17
-"""Bytes from which on an allocator asks the operating system."""
+"""Bytes from which an allocator requests memory from the operating system."""
 
 KEPT = 2
-"""Of how many runs the buffers are kept: outputs of one are often read by the next, or dropped after it."""
+"""The number of runs whose buffers are kept: outputs of one are often read by the next, or dropped after it."""
 
 _ALIGNMENT = 64
 
@@ -48,7 +48,7 @@ class Outputs:
         if known is not wanted:
             sizes = tuple(math.prod(shape) * dtype.itemsize for shape, dtype in wanted)
             rooms = [_room(size) for size in sizes if size >= LARGE]
-            # Who returns a buffer that was lent has the object: it stays, where it is still of use.
+            # Lent buffers refer to the object, so it is kept while it is useful.
             free = {room: free.get(room) or _Buffers() for room in rooms}
             for room, buffers in free.items():
                 buffers.most = KEPT * rooms.count(room)
@@ -68,7 +68,7 @@ def _room(size: int) -> int:
 
 
 def _lent(size: int, buffers: _Buffers) -> Array:
-    """Bytes whose memory is free again when no array refers to it."""
+    """An array of bytes whose memory is freed when no array refers to it."""
     try:
         memory = buffers.free.pop()
     except IndexError:
@@ -79,7 +79,7 @@ def _lent(size: int, buffers: _Buffers) -> Array:
 
 
 class _Loan:
-    """What an array stands on, and all its views with it; gone when the last of them is."""
+    """The base of an array and all its views; deleted with the last of them."""
 
     __slots__ = ("__array_interface__", "_buffers", "_memory")
 

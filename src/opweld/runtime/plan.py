@@ -1,4 +1,4 @@
-"""What a run does, as people are told of it: its kernels in order, and the memory between. Imports NumPy only."""
+"""The description of a run: its kernels in order, and the memory between them. Imports NumPy only."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Step:
     Attributes:
         name: of the kernel.
         origin: names of the graph nodes it computes.
-        phase: the steps of one phase run side by side; all threads meet between two phases.
-        threads: how many threads its work deserves, 0 where its grid is empty.
-        bytes: it must read and write at least. flops: floating-point operations.
+        phase: the steps of one phase run concurrently; there is a barrier between phases.
+        threads: how many threads its work justifies, 0 if its grid is empty.
+        bytes: least bytes read and written. flops: floating-point operations.
         work: nanoseconds that it is predicted to take on one core.
     """
 
@@ -36,11 +36,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Visit:
-    """A segment as a run comes to it, which may be several times.
+    """An execution of a segment, of which there may be several.
 
     Attributes:
         segment: its number. variant: name of the compiled variant that was taken.
-        first, steps: which of the run's steps are its: so many, from the first.
+        first, steps: its steps of the run: the first, and their number.
     """
 
     segment: int
@@ -51,14 +51,14 @@ class Visit:
 
 @dataclass(frozen=True)
 class PlanDescription:
-    """What a plan does with one set of input shapes; of a model of several segments, the plans of a run, one after the
-    other.
+    """The description of a plan for one set of input shapes; for a model of several segments, of the plans of a run,
+    one after the other.
 
     Attributes:
         outputs: shape and dtype of each output.
         variant: name of the compiled variant it uses; of several segments, their names with commas between.
-        arena: bytes of intermediate values at the peak. total: of all together. live: the lower bound of any plan.
-            Of several segments, those of the largest, as each gives its memory back.
+        arena: peak bytes of intermediate values. total: their sum. live: the lower bound of any plan. Of several
+            segments, those of the largest, as each frees its memory.
         scratch: bytes of scratch memory a thread. threads: the most that a phase uses.
         steps: the kernels, in order.
         visits: of a model of several segments, what the steps are made of; see `segments`.
@@ -76,18 +76,18 @@ class PlanDescription:
 
     @property
     def segments(self) -> tuple[Visit, ...]:
-        """The segments that a run comes to, in order: one, but for a model with dynamic control flow."""
+        """The executed segments, in order: one, except with dynamic control flow."""
         return self.visits or (Visit(0, self.variant, 0, len(self.steps)),)
 
     @property
     def kernels(self) -> int:
-        """How many kernels there are: those of a segment that a run comes to again once."""
+        """The number of kernels; those of a segment that is executed repeatedly count once."""
         return sum({(visit.segment, visit.variant): visit.steps for visit in self.segments}.values())
 
 
 Seen = Callable[[int, "Sequence[int]"], None]
-"""Told of a step when all of its phase are done: its number, and where its buffers are, in their order. Later phases
-use that memory again."""
+"""Called for each step when all steps of its phase are done: with its number, and the addresses of its buffers, in
+order. Later phases reuse that memory."""
 
 Entered = Callable[[str, "Sequence[Array]"], None]
-"""Told of a segment before it runs: the variant that was taken, and what the segment reads, in its order."""
+"""Called for each segment before it runs: with the variant that was taken, and its inputs, in order."""

@@ -1,4 +1,4 @@
-"""A timed run: what every thread did of every step, so that work is told from waiting. Imports numpy only."""
+"""A timed run: the work of every thread on every step, distinguished from waiting. Imports numpy only."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TIMING_FIELDS: Final = 4
 
 @dataclass(eq=False, slots=True)
 class Clocked:
-    """What the clocks of a timed run said: `wall` nanoseconds in all, and `timings`, an opw_timing by thread and step,
-    int64 [threads, steps, TIMING_FIELDS]."""
+    """The clocks of a timed run: `wall` nanoseconds in all, and `timings`, an opw_timing by thread and step, int64
+    [threads, steps, TIMING_FIELDS]."""
 
     wall: int
     timings: npt.NDArray[np.int64]
@@ -25,10 +25,10 @@ class Clocked:
 
 @dataclass(frozen=True)
 class Part:
-    """What one thread did of one step, in nanoseconds since the run began.
+    """The work of one thread on one step, in nanoseconds since the run began.
 
     Attributes:
-        thread, step: which; thread 0 is the caller.
+        thread, step: their numbers; thread 0 is the caller.
         begin, end: of its first piece, of its last one. busy: computing this step in between.
         pieces: parts of the grid that it took.
     """
@@ -43,11 +43,11 @@ class Part:
 
 @dataclass(frozen=True)
 class StepTime:
-    """When a step ran, in nanoseconds since the run began. All zero where its grid is empty.
+    """The times of a step, in nanoseconds since the run began. All zero if its grid is empty.
 
     Attributes:
         begin, end: of the first piece that any thread took, of the last one.
-        busy: computing, the sum of its threads. threads: how many had a part in it.
+        busy: computing, the sum of its threads. threads: how many computed it.
     """
 
     begin: int = 0
@@ -57,12 +57,13 @@ class StepTime:
 
     @property
     def wall(self) -> int:
-        """Nanoseconds from its first piece to the end of its last: no rate that is based on them exceeds a machine."""
+        """Nanoseconds from its first piece to the end of its last: rates based on it never exceed those of the
+        machine."""
         return self.end - self.begin
 
     @property
     def waiting(self) -> int:
-        """Nanoseconds of its threads, together, that were not spent on it: on other steps of its phase, or on none."""
+        """Nanoseconds of all its threads not spent on it: on other steps of its phase, or idle."""
         return self.threads * self.wall - self.busy
 
 
@@ -71,9 +72,9 @@ class Profile:
     """One timed run.
 
     Attributes:
-        outputs: as `Session.run` returns them. plan: what was run.
-        wall: nanoseconds of the run, from before its threads were woken to after the last one was done.
-        times: one a step. parts: what they are made of, thread by thread, each thread's in order of step.
+        outputs: as `Session.run` returns them. plan: of the run.
+        wall: nanoseconds of the run, from before its threads were woken to the end of the last one.
+        times: one for each step. parts: the times by thread, each thread's in order of step.
     """
 
     outputs: list[Array]

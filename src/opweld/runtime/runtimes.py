@@ -1,4 +1,4 @@
-"""What opens an artifact: the runtime of the backend that compiled it, imported when one of its is opened."""
+"""Opens an artifact by the runtime of the backend that compiled it, which is imported on demand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from opweld.runtime.opened import Opened
 
 
 def opened(folder: Path, manifest: Manifest, threads: int) -> Opened:
-    """The artifact, open. Raises ArtifactError where no installed package has a runtime for its backend, and what that
-    runtime does for one that does not open."""
+    """The open artifact. Raises ArtifactError if no installed package has a runtime for its backend, and the errors of
+    that runtime."""
     if manifest.backend == "c":
         from opweld.runtime.native import Native
 
@@ -25,8 +25,8 @@ def opened(folder: Path, manifest: Manifest, threads: int) -> Opened:
             "install the package of that backend, or compile the model for another target"
         )
     if not callable(found):
-        raise ArtifactError(f"{folder}: the {title} is no function that opens it")
+        raise ArtifactError(f"{folder}: the {title} is not a function that opens it")
     made: object = found(folder, manifest, threads)
     if not isinstance(made, Opened):
-        raise ArtifactError(f"{folder}: the {title} gives {made!r}, no Opened")
+        raise ArtifactError(f"{folder}: the {title} returns {made!r}, not an Opened")
     return made

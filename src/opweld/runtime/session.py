@@ -20,19 +20,19 @@ from opweld.runtime.state import Capacity, State, shapes_of
 from opweld.runtime.structure import Numbers, put_together, take_apart
 
 _USABLE: Final = 0x101
-"""Array flags C_CONTIGUOUS and ALIGNED, as `flags.num` has them."""
+"""Array flags C_CONTIGUOUS and ALIGNED, as in `flags.num`."""
 
 
 _NO_STATES: Final = "the model has no states; compile it with states={'past': 'present'} for it to have some"
 
 
 class Session:
-    """An open artifact. Any number of threads may run it at the same time; calls release the GIL.
+    """An open artifact. Thread-safe; runs release the GIL.
 
     Attributes:
-        folder: of the artifact. manifest: what it is. threads: at most so many a run, 0 for all available processors.
-        input_names: the names that feeds must have. output_names: of what `run` returns, in its order.
-        structure: of inputs and outputs of which some are no tensors; None where all are.
+        folder: of the artifact. manifest: its description. threads: maximum of a run, 0 for all available processors.
+        input_names: the names of feeds. output_names: of the results of `run`, in order.
+        structure: of inputs and outputs, if some are not tensors; else None.
         has_dynamic_control_flow: whether a size, a branch or the end of a loop depends on data.
     """
 
@@ -40,9 +40,9 @@ class Session:
         """Opens the artifact `folder`.
 
         Args:
-            folder: what `opweld compile` wrote.
-            threads: at most so many a run, and never more than processors; 0 for all processors of this machine; the
-                manifest's default where None.
+            folder: written by `opweld compile`.
+            threads: maximum of a run, at most the processors; 0 for all processors of this machine; the
+                manifest's default if None.
             verify: check the digests of its files, not only their sizes.
 
         Raises ArtifactError when it is missing, damaged, of another format, for another processor, or of a backend that
@@ -68,14 +68,14 @@ class Session:
         Args:
             feeds: an array for every input name, of the model's dtype and rank. Arrays that are not C-contiguous,
                 aligned and of native byte order are copied first. A sequence is a list of arrays, an optional that
-                holds nothing is None.
-            state: what the model keeps from one run to the next, for a model with states; the run writes it.
+                is empty is None.
+            state: the persistent values of a model with states, updated by the run.
 
-        Outputs are arrays, or lists of arrays, lists of dicts, or None, as the model has it.
+        Outputs are arrays, or lists of arrays, lists of dicts, or None, depending on the model.
 
         Raises InputError when a feed is missing, unknown or wrong; AssumptionError when the shapes violate what the
         model was compiled under; OpweldError naming the node when a kernel meets a bad index; StateError where the
-        state is in use, or lost.
+        state is in use, or invalid.
         """
         if state is not None or self._states:
             return self._run_state(feeds, state)
@@ -85,26 +85,26 @@ class Session:
         return self._put_together(self._compute(take_apart(self.structure.inputs, feeds, numbers)), numbers)
 
     def new_state(self, capacity: Capacity = None, dims: Mapping[str, int] | None = None) -> State:
-        """Values that live between runs, zero and empty at first, for runs of this session.
+        """Persistent values for runs of this session, initially zero and empty.
 
         Args:
-            capacity: how long what grows may become, one number for all or by name of the input. Its memory is used up
-                as it grows.
+            capacity: maximum lengths of growing values, one number for all or by name of the input. Memory is committed
+                as they grow.
             dims: sizes of other symbolic dims of the states, as {"batch": 2}.
 
-        Raises InputError for a capacity or size that is missing, or more than there is memory for.
+        Raises InputError for a capacity or size that is missing, or too large for the memory.
         """
         if not self._states:
             raise InputError(_NO_STATES)
         return self._opened.new_state(shapes_of(self._states, capacity, dims))
 
     def run_tensors(self, feeds: Mapping[str, Any]) -> list[Array]:
-        """Like `run`, but returns what compiled code gives: the arrays of `manifest.outputs`."""
+        """Like `run`, but returns the arrays of `manifest.outputs`."""
         self._check_stateless()
         return self._compute(self._tensors(feeds))
 
     def as_declared(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds of which some may be tensors of a sequence by their own names, as the model declares its inputs."""
+        """Converts feeds, some of which may be tensors of a sequence by their own names, to the declared inputs."""
         if self.structure is None:
             return dict(feeds)
         numbers = Numbers(self.structure.texts)
@@ -114,9 +114,9 @@ class Session:
     def run_into(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> list[Array]:
         """Like `run_tensors`, but writes into the arrays of `outputs`, by name. Others are new.
 
-        Nothing is copied, unless an array overlaps an input, as a cache of keys does that is past and present at once:
-        what such an output is, is computed apart, and copied when the run is over. A model that is compiled with
-        `states` writes it in place.
+        Nothing is copied, unless an array overlaps an input, as a key cache that is past and present at once: such an
+        output is computed elsewhere, and copied at the end of the run. A model that is compiled with `states` writes it
+        in place.
 
         Raises InputError also when such an array is of an unknown name, of another shape or dtype than the output,
         read-only, not C-contiguous, or overlaps another output.
@@ -137,16 +137,16 @@ class Session:
         return made
 
     def plan(self, feeds: Mapping[str, Array]) -> PlanDescription:
-        """What `run(feeds)` does: output shapes, memory, steps. Runs nothing, but a model with dynamic control flow, of
-        which shapes alone do not tell what it does."""
+        """The plan of `run(feeds)`: output shapes, memory, steps. Runs nothing, except a model with dynamic control
+        flow, whose plan depends on data."""
         return self._opened.plan(self._arrays(feeds))
 
     def check(self, feeds: Mapping[str, Array]) -> None:
-        """Raises what `run(feeds)` would for feeds that do not fit; a model with dynamic control flow is run for it."""
+        """Raises the errors of `run(feeds)` for feeds that do not fit; runs a model with dynamic control flow."""
         self._opened.check(self._arrays(feeds))
 
     def advice(self, feeds: Mapping[str, Array]) -> str:
-        """For feeds that no variant takes: which sizes fit, of one open dim at a time. Tries them, runs nothing; empty
+        """For feeds that no variant accepts: sizes that fit, of one dynamic dim at a time. Runs nothing; empty
         for a model with dynamic control flow."""
         if self.has_dynamic_control_flow:
             return ""
@@ -155,42 +155,40 @@ class Session:
         return advice(infos, [a.shape for a in arrays], lambda shapes: self._opened.fits(_shaped(arrays, shapes)))
 
     def profile(self, feeds: Mapping[str, Array]) -> Profile:
-        """Like `run`, and tells what every thread did of every step, and when."""
+        """Like `run`, with the times of every thread in every step."""
         arrays = self._arrays(feeds)
         description = self._opened.plan(arrays)
         outputs, clocks = self._opened.clocked(arrays)
         return profile_of(self._put_together(outputs), description, clocks.wall, clocks.timings)
 
     def clocked(self, feeds: Mapping[str, Array]) -> Clocked:
-        """Like `run_tensors`, but gives what the clocks of `profile` said, as it came: hardly slower than a run."""
+        """Like `run_tensors`, but returns the raw clocks of `profile`: hardly slower than a run."""
         return self._opened.clocked(self._arrays(feeds))[1]
 
     def watch(self, feeds: Mapping[str, Array], seen: Seen, entered: Entered | None = None) -> list[Array]:
-        """Like `run_tensors`, one phase after the other on this thread; `seen` is shown the memory of its steps, as the
-        plan numbers them, and `entered` told of each segment before.
+        """Like `run_tensors`, one phase after the other on this thread; `seen` is called with the memory of its steps,
+        as the plan numbers them, and `entered` before each segment.
 
-        Raises whatever they raise."""
+        Raises their errors too."""
         return self._opened.watch(self._arrays(feeds), seen, entered)
 
     def _arrays(self, feeds: Mapping[str, Any]) -> list[Array]:
-        """What is fed, in the order of the inputs."""
+        """The feeds in the order of the inputs."""
         self._check_stateless()
         return self._feed(self._tensors(feeds))[0]
 
     def _check_stateless(self) -> None:
         if self._states:
             names = _list(tuple(info.name for info in self._states))
-            raise InputError(
-                f"the model keeps {names} between runs: only run(feeds, state) runs it; compile it without"
-            )
+            raise InputError(f"the model has the states {names}: only run(feeds, state) runs it; compile it without")
 
     def _tensors(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is fed, as compiled code has it."""
+        """The feeds as inputs of compiled code."""
         if self.structure is None:
             return feeds
         return take_apart(self.structure.inputs, feeds, Numbers(self.structure.texts))
 
-    # ---- the light path: what every run does ----
+    # ---- the fast path: every run ----
 
     def _compute(self, feeds: Mapping[str, Any]) -> list[Array]:
         """The outputs of compiled code for its inputs."""
@@ -198,7 +196,7 @@ class Session:
         return self._opened.run(arrays, shapes)
 
     def _run_state(self, feeds: Mapping[str, Any], state: State | None) -> list[Array]:
-        """A run that finds what one before it kept."""
+        """A run with states."""
         if not self._states:
             raise InputError(_NO_STATES)
         if state is None:
@@ -226,7 +224,7 @@ class Session:
             self._refuse_unknown(feeds)
         return arrays, shapes
 
-    # ---- what only some runs do ----
+    # ---- the slow path: some runs ----
 
     def _put_together(self, outputs: list[Array], numbers: Numbers | None = None) -> list[Any]:
         if self.structure is None:
@@ -243,12 +241,12 @@ class Session:
         known = set(self.input_names)
         for name in feeds:
             if name not in known:
-                raise InputError(f"{name!r} is no input of the model; its inputs are {_list(self.input_names)}")
+                raise InputError(f"{name!r} is not an input of the model; its inputs are {_list(self.input_names)}")
 
     def _check_outputs(self, kinds: Kinds, outputs: Mapping[str, Array]) -> list[Array | None]:
         unknown = next((name for name in outputs if name not in self._made), None)
         if unknown is not None:
-            raise InputError(f"{unknown!r} is no output of the model; its outputs are {_list(self._made)}")
+            raise InputError(f"{unknown!r} is not an output of the model; its outputs are {_list(self._made)}")
         targets: list[Array | None] = []
         for name, (shape, dtype) in zip(self._made, kinds, strict=True):
             if name not in outputs:
@@ -262,7 +260,7 @@ class Session:
 
 
 def _shaped(arrays: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Arrays of these shapes, which take no memory where they differ."""
+    """Arrays of these shapes, without memory if they differ."""
     pairs = zip(arrays, shapes, strict=True)
     return [a if a.shape == shape else np.broadcast_to(np.zeros((), a.dtype), shape) for a, shape in pairs]
 

@@ -1,4 +1,4 @@
-"""Models that can only be compiled when it is known how they are fed: compiled when they are."""
+"""Models that can only be compiled for the form of their inputs: compiled when they are fed."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from opweld.runtime.kept import Kept
 from opweld.runtime.session import Session
 
 MAX_SESSIONS: Final = 8
-"""Sessions that are kept; the one that was not used for the longest time goes first."""
+"""The capacity of the cache of sessions (least recently used)."""
 
 Compile = Callable[[Mapping[str, int], Specialisation], Path]
-"""Makes the artifact of a model for these sizes of some of its dims, and inputs that are fed so; raises
-UnspecifiedError for what else must be known."""
+"""Compiles a model for these sizes of some of its dims, and this form of inputs; raises UnspecifiedError if more must
+be known."""
 
 Facts = tuple[tuple[str, str, str], ...]
-"""(option, input, its value as text), of all that must be known."""
+"""(option, input, value as text) for everything that must be known."""
 
 
 class SpecialisedSessions:
-    """The sessions of one model, one for each way in which it is fed. Any number of threads may ask for them.
+    """The sessions of one model, one for each form of the inputs. Thread-safe.
 
     Attributes:
-        structure, metadata: what the model declares.
+        structure, metadata: as the model declares them.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class SpecialisedSessions:
         self._lock = threading.Lock()  # of `_needed`
 
     def session_for(self, feeds: Mapping[str, Any]) -> Session:
-        """The session for these feeds, compiled at their first time.
+        """The session for these feeds, compiled on first use.
 
-        Raises InputError where a feed is missing that decides, OpweldError where the model does not compile for these.
+        Raises InputError if a required feed is missing, OpweldError if the model does not compile for these.
         """
         for argument in self.structure.inputs:
             if argument.name not in feeds and not argument.type.startswith("optional("):
@@ -61,7 +61,7 @@ class SpecialisedSessions:
                 return self._sessions.get(key, partial(self._made, dims, known))
             except UnspecifiedError as error:
                 if (error.option, error.name) in needed:
-                    raise  # the feeds do not tell it
+                    raise  # the feeds do not determine it
                 with self._lock:
                     if (error.option, error.name) not in self._needed:
                         self._needed.append((error.option, error.name))
@@ -74,7 +74,7 @@ class SpecialisedSessions:
 
 
 def _known(needed: Sequence[tuple[str, str]], feeds: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
-    """What the feeds say of all that some way of feeding needs; not all of it is there in this one."""
+    """The required values that these feeds determine."""
     tensors: dict[str, Any] = {}
     for name, value in feeds.items():
         if isinstance(value, list | tuple):

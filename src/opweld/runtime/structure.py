@@ -1,4 +1,4 @@
-"""Lists, dicts and what is not there, as callers have them, and the tensors of compiled code that they stand for."""
+"""Converts lists, dicts and optionals of callers from and to the tensors of compiled code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opweld.runtime.plan import Array
 
 
 class Numbers:
-    """The numbers of strings in one run: those of the model, and of others that are fed."""
+    """The numbers of strings in one run: those of the model, and of others in the inputs."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = list(texts)
@@ -26,7 +26,7 @@ class Numbers:
         """The numbers of an array of strings. Raises InputError naming the input for anything else."""
         array = np.asarray(value)
         if array.dtype == np.int64:
-            return array  # numbers already, as `run_tensors` takes them
+            return array  # numbers already, for `run_tensors`
         if array.dtype.kind not in "OUST":
             raise InputError(f"input {name!r}: expected an array of strings, got {array.dtype}")
         found = [self._number(name, text) for text in array.ravel().tolist()]
@@ -43,20 +43,19 @@ class Numbers:
         return self._numbers[text]
 
     def texts(self, name: str, numbers: Array) -> Array:
-        """The strings of numbers. Raises RunError naming the value for a number of none."""
+        """The strings of numbers. Raises RunError naming the value for an unknown number."""
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(self._texts):
             raise RunError(f"{name!r} holds the number of a string that does not exist")
         return np.array(self._texts, object)[numbers] if self._texts else np.empty(numbers.shape, object)
 
 
 def take_apart(arguments: Sequence[Argument], feeds: Mapping[str, Any], numbers: Numbers) -> dict[str, Any]:
-    """The tensors of what is fed, by their names. They may also be fed by these names.
+    """The tensors of the feeds, by name. They may also be fed by these names.
 
     Args:
         arguments: the inputs of the model.
-        feeds: by name of input, an array, a list of arrays, or None for an optional that holds nothing, which may also
-            be left out.
-        numbers: of strings; it learns those that are fed.
+        feeds: by name of input, an array, a list of arrays, or None for an empty optional, which may also be left out.
+        numbers: of strings; extended by those in the feeds.
 
     Raises InputError naming the input where the model was compiled for another structure.
     """
@@ -71,7 +70,7 @@ def take_apart(arguments: Sequence[Argument], feeds: Mapping[str, Any], numbers:
     known = {argument.name for argument in arguments}
     unknown = next((name for name in feeds if name not in known and name not in found), None)
     if unknown is not None:
-        raise InputError(f"{unknown!r} is no input of the model; its inputs are {', '.join(map(repr, sorted(known)))}")
+        raise InputError(f"{unknown!r} is not an input of the model; they are {', '.join(map(repr, sorted(known)))}")
     return found
 
 
@@ -79,7 +78,7 @@ def _take(form: Form, value: Any, name: str, found: dict[str, Any], numbers: Num
     match form:
         case Tensor(tensor):
             if value is None:
-                raise InputError(f"input {name!r}: compiled for a tensor, and fed is None{_again(name, None)}")
+                raise InputError(f"input {name!r}: compiled for a tensor, but fed None{_again(name, None)}")
             found[tensor] = value
         case Text(tensor):
             found[tensor] = numbers.of(name, value)
@@ -89,7 +88,7 @@ def _take(form: Form, value: Any, name: str, found: dict[str, Any], numbers: Num
             values = cast("Sequence[Any]", value)
             if len(values) != len(items):
                 raise InputError(
-                    f"input {name!r}: the model was compiled for a list of {len(items)}, and {len(values)} are fed"
+                    f"input {name!r}: the model was compiled for a list of {len(items)}, but {len(values)} are fed"
                     + _again(name, len(values))
                 )
             for position, (item, element) in enumerate(zip(items, values, strict=True)):
@@ -97,15 +96,13 @@ def _take(form: Form, value: Any, name: str, found: dict[str, Any], numbers: Num
         case Constant(dtype, shape, digits):
             array = prepare(name, value, dtypes.numpy_dtype(dtype))
             if array.shape != shape or array.tobytes() != bytes.fromhex(digits):
-                raise InputError(f"input {name!r} is a constant of the compiled model, and is fed another value")
+                raise InputError(f"input {name!r} is a constant of the compiled model, but is fed another value")
         case Mapped():
             raise InputError(f"input {name!r} is a map, which cannot be fed")
         case None:
             if value is not None:
                 count = len(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else 1
-                raise InputError(
-                    f"input {name!r}: the model was compiled for an optional that holds nothing" + _again(name, count)
-                )
+                raise InputError(f"input {name!r}: the model was compiled for an empty optional" + _again(name, count))
 
 
 def _again(name: str, length: int | None) -> str:
@@ -126,7 +123,7 @@ def flattened(values: Sequence[Any]) -> list[Array]:
 
 
 def put_together(arguments: Sequence[Argument], tensors: Mapping[str, Array], numbers: Numbers) -> list[Any]:
-    """Inputs or outputs as callers have them, of all their tensors by name, and the numbers of strings."""
+    """Inputs or outputs in the form of callers, from all their tensors by name, and the numbers of strings."""
     return [_put(argument.form, tensors, numbers) for argument in arguments]
 
 
@@ -142,7 +139,7 @@ def _put(form: Form, tensors: Mapping[str, Array], numbers: Numbers) -> Any:
             rows = np.atleast_2d(tensors[scores])
             if rows.shape[-1] != len(keys):
                 raise RunError(f"output {scores!r} has {rows.shape[-1]} columns for {len(keys)} labels")
-            # A loop in C: of a classifier's answer the dicts take longer than the tensors.
+            # A loop in C: for a classifier, the dicts take longer than the tensors.
             return list(map(dict, map(zip, repeat(keys), rows.tolist())))
         case Constant(dtype, shape, digits):
             return np.frombuffer(bytes.fromhex(digits), dtypes.numpy_dtype(dtype)).reshape(shape)

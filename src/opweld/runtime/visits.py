@@ -1,4 +1,4 @@
-"""A call seen segment by segment: what its plans do, what clocks say, what memory they show. Imports NumPy only."""
+"""Observes a call segment by segment: its plans, clocks and memory. Imports NumPy only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RUNNER: Final = ctypes.CFUNCTYPE(
 
 @dataclass(frozen=True)
 class Turn:
-    """A segment about to run: its number; its opw_model, opw_plan and what it was bound to; the other arguments of
+    """A segment about to run: its number; its opw_model, opw_plan and its bound inputs; the other arguments of
     opw_run."""
 
     segment: int
@@ -45,9 +45,9 @@ class Turn:
 
 
 def call_by_turns(module: Module, arrays: list[Array], threads: int, take: Callable[[Turn], int]) -> list[Array]:
-    """The outputs of a model whose segments are run by `take`, which gives the status of each.
+    """The outputs of a model whose segments are run by `take`, which returns the status of each.
 
-    Raises what `Module.call` does, and whatever `take` raises."""
+    Raises the errors of `Module.call` and of `take`."""
     raised: list[BaseException] = []
 
     def told(
@@ -69,7 +69,7 @@ def call_by_turns(module: Module, arrays: list[Array], threads: int, take: Calla
 
 
 def plan_of_call(module: Module, arrays: list[Array], threads: int) -> tuple[list[Array], PlanDescription]:
-    """The outputs of a call, and the plans that it went through."""
+    """The outputs of a call, and the plans that it executed."""
     seen: list[tuple[int, PlanDescription]] = []
 
     def take(turn: Turn) -> int:
@@ -99,7 +99,7 @@ def joined(seen: Sequence[tuple[int, PlanDescription]], outputs: Sequence[Array]
 
 
 def clock_call(module: Module, arrays: list[Array], threads: int) -> tuple[list[Array], Clocked]:
-    """The outputs of a call, and what the clocks of its segments said, since it began."""
+    """The outputs of a call, and the clocks of its segments, since it began."""
     made: list[tuple[int, Array]] = []
     began = time.monotonic_ns()
 
@@ -130,7 +130,7 @@ def clock_call(module: Module, arrays: list[Array], threads: int) -> tuple[list[
 def watch_call(module: Module, arrays: list[Array], seen: Seen, entered: Entered | None = None) -> list[Array]:
     """The outputs of a call on this thread, one phase after the other; steps count on from segment to segment.
 
-    Raises what `run_watched` does."""
+    Raises the errors of `run_watched`."""
     function = watch_function(module)
     first = 0
 
@@ -152,7 +152,7 @@ def watch_call(module: Module, arrays: list[Array], seen: Seen, entered: Entered
 
 
 def _viewed(tensor: Tensor) -> Array:
-    """What a tensor holds, while the segment runs."""
+    """The data of a tensor, while the segment runs."""
     shape, dtype = tuple(tensor.shape[: tensor.rank]), dtypes.numpy_dtype(dtypes.NAMES[tensor.dtype])
     count = math.prod(shape)
     if not count:

@@ -1,4 +1,4 @@
-"""A run that is watched: after each phase, the memory of its steps is shown. Imports NumPy only."""
+"""Watched runs: after each phase, a callback gets the memory of its steps. Imports NumPy only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_watched(module: Module, plan: Plan, arrays: Sequence[Array], seen: Seen)
     """The outputs of a plan for its inputs, computed one phase after the other on this thread.
 
     Raises ArtifactError for an artifact whose runtime cannot be watched, OpweldError naming the node when a kernel
-    meets a bad index, and whatever `seen` raises."""
+    meets a bad index, and the errors of `seen`."""
     function = watch_function(module)
     raised: list[BaseException] = []
     outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
@@ -49,7 +49,7 @@ def watch_function(module: Module) -> Callable[..., int]:
 
 
 def watcher(seen: Seen, raised: list[BaseException]) -> Any:
-    """An opw_watch that tells `seen`, up to the first error, which it puts into `raised`. To be kept for the call."""
+    """An opw_watch that calls `seen`, up to the first error, which is put into `raised`. Must outlive the call."""
 
     def told(_: object, step: int, buffers: Any) -> None:
         try:

@@ -57,7 +57,7 @@ def test_the_runtime_of_an_installed_package_opens_it(write_artifact: Build, tmp
         assert made[0] is into and (into == feeds["x"] * 2).all()
 
 
-@pytest.mark.parametrize(("value", "words"), [("broken", "gives 'nothing'"), ("words", "is no function")])
+@pytest.mark.parametrize(("value", "words"), [("broken", "returns 'nothing'"), ("words", "is not a function")])
 def test_what_is_no_runtime_is_refused(write_artifact: Build, tmp_path: Path, value: str, words: str) -> None:
     folder, package = write_artifact(tmp_path / "m.opweld", manifest=OTHER), tmp_path / "package"
     package.mkdir()

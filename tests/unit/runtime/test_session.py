@@ -147,7 +147,7 @@ def test_run_into(session: Session) -> None:
         ("total", np.broadcast_to(np.float32(0), (8, 4)), r"writable"),
         ("total", [0.0], r"expected an array to write to, got list"),
         ("picked", None, r"expected an array to write to, got NoneType"),
-        ("extra", np.empty(1), r"'extra' is no output"),
+        ("extra", np.empty(1), r"'extra' is not an output"),
     ],
 )
 def test_run_into_refuses(session: Session, name: str, value: Any, message: str) -> None:
@@ -182,7 +182,7 @@ def test_missing_and_unknown_feeds(session: Session) -> None:
     feeds = feeds_of(8)
     with pytest.raises(InputError, match=r"input 'y' is missing; the model's inputs are 'x', 'y', 'index', 'start'"):
         session.run({name: value for name, value in feeds.items() if name != "y"})
-    with pytest.raises(InputError, match="'z' is no input"):
+    with pytest.raises(InputError, match="'z' is not an input"):
         session.run(feeds | {"z": feeds["x"]})
 
 

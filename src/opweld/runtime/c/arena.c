@@ -1,4 +1,4 @@
-/* Places buffers with known lifetimes in one arena: greedy, largest first, each in the smallest gap that holds it. */
+/* Places buffers with known lifetimes in one arena: greedy by size, best fit. */
 #include "runtime.h"
 
 #include <stdlib.h>
@@ -85,7 +85,7 @@ int32_t opw_arena_plan(int32_t n, const int64_t *sizes, const int32_t *first, co
     }
     totals[2] = largest_live(items, count, change, phases);
 
-    /* By size is the better order most of the time, by size times duration some of the time: keep the better. */
+    /* The order by size is mostly better, that by size times lifetime sometimes: take the better result. */
     totals[0] = INT64_MAX;
     for (int attempt = 0; attempt < 2 && totals[0] > totals[2]; attempt++) {
         for (int32_t i = 0; attempt && i < count; i++) {

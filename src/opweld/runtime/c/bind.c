@@ -1,4 +1,4 @@
-/* Remembers plans by input shapes and by-value inputs: a new shape costs one evaluation, a known one a look-up. */
+/* A cache of plans by input shapes and by-value inputs: a new shape costs one evaluation, a known one a look-up. */
 #include "runtime.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void key_put(opw_key *key, const void *data, size_t bytes) {
     key->bytes += bytes;
 }
 
-/* The key: threads, then rank and dims of each input, and its bytes where it is by value. */
+/* The key: threads, then rank and dims of each input, and its bytes if it is by value. */
 int32_t opw_key_make(const opw_module *module, const opw_tensor *inputs, int32_t n, bool by_value, int32_t threads,
                      opw_key *key, char *message, size_t capacity) {
     int64_t value_bytes;
@@ -114,7 +114,7 @@ static opw_plan *find(opw_model *model, const opw_key *key) {
     return NULL;
 }
 
-/* Under the lock: remembers the plan; returns the one it pushed out, the longest unused, or NULL. */
+/* Under the lock: caches the plan; returns the evicted one (least recently used), or NULL. */
 static opw_plan *remember(opw_model *model, opw_plan *plan) {
     plan->last_used = ++model->clock;
     atomic_fetch_add(&plan->references, 1);
@@ -147,7 +147,7 @@ int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, co
     opw_unlock();
     if (plan) goto done;
 
-    /* Made without the lock, so that other calls run on; should two threads make the same plan, the first one stays. */
+    /* Made without the lock, so that other calls continue; if two threads make the same plan, the first one is kept. */
     opw_plan *made = NULL;
     status = opw_plan_make(model, inputs, threads, &made, message, capacity);
     if (status != OPW_OK) goto done;

@@ -1,4 +1,4 @@
-/* The memory of calls: blocks that are used again by later ones, each with the pointer table of the plan it served. */
+/* The memory of calls: blocks that are reused by later calls, each with the pointer table of its last plan. */
 #define _GNU_SOURCE
 #include "runtime.h"
 
@@ -17,7 +17,7 @@ static char *allocate(size_t bytes) {
     return memory;
 }
 
-/* The free block that fits best; where none does, one that `fit` will enlarge; NULL when there is none. */
+/* The best-fitting free block; else one that `fit` will enlarge; NULL if there is none. */
 static opw_block *find(opw_model *model, size_t bytes) {
     opw_lock();
     opw_block **best = NULL;
@@ -67,7 +67,7 @@ void opw_block_give(opw_model *model, opw_block *block) {
     opw_unlock();
 }
 
-/* A block that served this plan before needs only the pointers that the caller gave. */
+/* A block last used with this plan only needs the caller's pointers. */
 void opw_block_point(const opw_model *model, const opw_plan *plan, opw_block *block, void *const *inputs,
                      void *const *outputs) {
     if (block->plan_id != plan->id) {

@@ -1,4 +1,4 @@
-/* Checks a module's tables once, at open, so that binding and running may index without looking. */
+/* Checks a module's tables once, at open, so that binding and running need no bounds checks. */
 #include "runtime.h"
 
 static bool known_dtype(int32_t dtype) { return opw_dtype_size(dtype) > 0; }
@@ -26,7 +26,7 @@ static bool check_buffers(const opw_module *module, const opw_variant *variant, 
     return true;
 }
 
-/* A step may touch an arena buffer only while it lives: outside, the memory belongs to another value. */
+/* A step may touch an arena buffer only while it is live: otherwise the memory belongs to another value. */
 static bool lives(const opw_buffer *buffer, int32_t phase) {
     return buffer->kind != OPW_ARENA || (buffer->first_phase <= phase && phase <= buffer->last_phase);
 }

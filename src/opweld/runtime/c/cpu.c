@@ -1,4 +1,4 @@
-/* Does this processor, and its operating system, have what a module was compiled for? */
+/* Checks that processor and operating system support the features a module was compiled for. */
 #include "runtime.h"
 
 #include <string.h>
@@ -63,7 +63,7 @@ static bool has(const char *name) {
         bool xsave = words[ECX] >> 27 & 1;
         return xsave && (saved_state() & f->state) == f->state;
     }
-    return false; /* a feature nobody can check is a feature that is not there */
+    return false; /* an unknown feature counts as missing */
 }
 
 #elif defined(__aarch64__) && defined(__linux__)

@@ -1,27 +1,27 @@
 /* Divides the steps of a plan into phases, and the work of each phase among threads.
  *
- * What cannot be cut (a recurrence has one grid iteration) goes first, the most expensive one foremost, each to a thread of its
- * own; the pieces of the others fill up what is left. */
+ * Indivisible steps (a recurrence has one grid iteration) are assigned first, the most expensive one foremost, each to
+ * a thread of its own; the pieces of the others fill up the rest. */
 #include "runtime.h"
 
 #include <stdlib.h>
 
 /* Nanoseconds as the compiler predicts them (tile/predict.py), without launch and barrier. */
-#define NANOSECONDS_PER_THREAD 1000 /* less work than this does not repay a barrier */
-#define NANOSECONDS_PER_PIECE 1500  /* large enough that taking one does not show */
-#define MOST_PIECES 8               /* of one step, a thread */
+#define NANOSECONDS_PER_THREAD 1000 /* less work does not justify a barrier */
+#define NANOSECONDS_PER_PIECE 1500  /* large enough that the cost of taking one is negligible */
+#define MOST_PIECES 8               /* of one step, for each thread */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The most parts that the step can be cut into. */
+/* The most parts into which the step can be divided. */
 static int64_t parts_of(const opw_plan *plan, const opw_bound_step *step) {
     int32_t limit = plan->variant->steps[step->step].max_threads;
     return limit > 0 ? least(limit, step->grid) : step->grid;
 }
 
-/* How many threads the steps [first, end) deserve together. */
+/* How many threads the steps [first, end) together justify. */
 static int32_t threads_for(const opw_plan *plan, const opw_phase *phase, int32_t threads) {
-    double work = 0, longest = 1; /* `longest`: nanoseconds of what takes longest and cannot be cut */
+    double work = 0, longest = 1; /* `longest`: nanoseconds of the longest indivisible step */
     int64_t parts = 0;
     for (int32_t i = phase->first; i < phase->end; i++) {
         const opw_bound_step *step = &plan->steps[i];
@@ -38,7 +38,7 @@ static int32_t threads_for(const opw_plan *plan, const opw_phase *phase, int32_t
     return count < 1 ? 1 : count;
 }
 
-/* Cuts a step that has `threads` threads at its disposal; returns how many it is worth. */
+/* Divides a step among at most `threads` threads; returns how many it justifies. */
 static int32_t cut(const opw_plan *plan, opw_bound_step *step, int32_t threads) {
     int64_t parts = parts_of(plan, step);
     int64_t count = least(least(step->work / NANOSECONDS_PER_THREAD, parts), threads);
@@ -79,7 +79,7 @@ static void divide_phase(opw_plan *plan, opw_phase *phase, int32_t threads) {
     if (phase->threads > 1) sort(plan->steps, phase->first, phase->end);
 }
 
-/* A piece belongs to the thread in whose part of the work its middle lies. */
+/* A piece belongs to the thread whose share of the work contains its middle. */
 static int32_t first_piece(const opw_plan *plan, const opw_phase *phase, int32_t owner) {
     if (owner >= phase->threads) return phase->pieces;
     double before = phase->work * owner / phase->threads;

@@ -1,9 +1,9 @@
-/* How the processor rounds, and what it makes of denormal numbers: a control word that each thread has. */
+/* The floating-point control word of each thread: rounding mode and handling of denormals. */
 #include "runtime.h"
 
 #if defined(__x86_64__)
 enum { ROUND_TO_NEAREST_ALL_MASKED = 0x1f80, INPUTS_ARE_ZERO = 1 << 6, RESULTS_ARE_ZERO = 1 << 15 };
-enum { WHAT_HAPPENED = 0x3f }; /* flags that operations leave behind, of no consequence for the next ones */
+enum { WHAT_HAPPENED = 0x3f }; /* sticky exception flags, which do not affect later operations */
 
 static uint64_t control(void) { return __builtin_ia32_stmxcsr(); }
 static void set_control(uint64_t word) { __builtin_ia32_ldmxcsr((unsigned)word); }

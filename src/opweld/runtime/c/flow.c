@@ -1,4 +1,4 @@
-/* Runs a program segment by segment: each is bound to what the ones before have computed, and says which one follows. */
+/* Runs a program segment by segment: each is bound to results of earlier ones, and determines the next one. */
 #define _GNU_SOURCE
 #include "runtime.h"
 
@@ -7,14 +7,14 @@
 
 /* ---- values ---- */
 
-/* Memory that values share. */
+/* Reference-counted memory of values. */
 typedef struct {
     int64_t references;
     size_t capacity;
     _Alignas(OPW_ALIGNMENT) char bytes[];
 } opw_memory;
 
-/* `memory` is NULL where the data is the caller's, or where there is none yet. */
+/* `memory` is NULL where the data is the caller's, or if there is none yet. */
 typedef struct {
     opw_tensor tensor;
     opw_memory *memory;
@@ -44,7 +44,7 @@ static opw_value retained(const opw_value *value) {
     return *value;
 }
 
-/* Makes a value of memory of its own, uninitialised. */
+/* Creates a value with its own memory, uninitialised. */
 static int32_t make(const opw_tensor *tensor, opw_value *value, char *message, size_t capacity) {
     int64_t bytes = opw_tensor_bytes(tensor);
     opw_memory *memory = bytes < 0 ? NULL : allocate((size_t)bytes);
@@ -71,7 +71,7 @@ static int32_t empty_stacks(const opw_ending *ending, opw_value *values, char *m
     return OPW_OK;
 }
 
-/* Adds a value to a stack, along the stack's first axis. Its memory grows by doubling. */
+/* Appends a value to a stack, along its first axis. Its memory grows by doubling. */
 static int32_t append(opw_value *stack, const opw_value *added, char *message, size_t capacity) {
     opw_tensor whole = stack->tensor;
     bool fits = whole.rank == added->tensor.rank + 1 && whole.dtype == added->tensor.dtype;
@@ -105,7 +105,7 @@ static int32_t append(opw_value *stack, const opw_value *added, char *message, s
     return OPW_OK;
 }
 
-/* All values move at once: states of a loop may change places. `room` has space for as many. */
+/* All moves are simultaneous: states of a loop may be swapped. `room` has space for all of them. */
 static void move(const opw_ending *ending, opw_value *values, opw_value *room) {
     for (int32_t i = 0; i < ending->n_moves; i++) room[i] = retained(&values[ending->moves[2 * i + 1]]);
     for (int32_t i = 0; i < ending->n_moves; i++) {
@@ -116,7 +116,7 @@ static void move(const opw_ending *ending, opw_value *values, opw_value *room) {
 
 /* ---- segments ---- */
 
-/* What one segment is called with: tensors for bind, then pointers for run; and the values that come out. */
+/* The arguments of a segment: tensors for bind, then pointers for run; and its results. */
 typedef struct {
     opw_tensor *inputs;
     void **in, **out;
@@ -125,7 +125,7 @@ typedef struct {
     void *context;
 } opw_frame;
 
-/* Computes a segment. On success `*variant` is the one that was taken, its outputs are in `frame->made`. */
+/* Runs a segment. On success `*variant` is the one that was taken, and its outputs are in `frame->made`. */
 static int32_t compute(opw_model *model, int32_t segment, opw_frame *frame, int32_t threads, int32_t *variant,
                        char *message, size_t capacity) {
     const opw_plan *plan;
@@ -176,7 +176,7 @@ static int32_t walk(opw_model *model, opw_value *values, opw_value *room, opw_fr
 
 /* ---- the call ---- */
 
-/* Every output is memory of its own: not the caller's, and not that of another output. */
+/* Every output has its own memory: not the caller's, and not that of another output. */
 static int32_t hand_out(const opw_module *module, const opw_value *values, opw_result *result, char *message,
                         size_t capacity) {
     for (int32_t i = 0; i < module->n_outputs; i++) {

@@ -1,22 +1,22 @@
-/* What the control groups of this process allow: version 2, and version 1, whose controllers are mounted one by one.
+/* The limits of this process's control groups: version 2, and version 1, whose controllers are mounted one by one.
  *
- * A group is limited by every one that it lies in. So the limits are read from the process's own group up to the top of
- * what is mounted, which in a container is the container's group. */
+ * A group is limited by all groups that contain it. So the limits are read from the process's own group up to the top
+ * of the mounted hierarchy, which in a container is the container's group. */
 #define _GNU_SOURCE
 #include "runtime.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { UNIFIED, CPU, MEMORY, N_TREES }; /* the tree of version 2; of version 1, one a controller */
+enum { UNIFIED, CPU, MEMORY, N_TREES }; /* the tree of version 2; of version 1, one for each controller */
 
-/* The folder of the own group in a tree, empty where there is none; its first `top` characters are where it is mounted. */
+/* The folder of the process's group in a tree, empty if none; its first `top` characters are the mount point. */
 static struct {
     char folder[4096];
     size_t top;
 } own[N_TREES];
 
-/* Whether a list with commas between its words has the word. */
+/* Whether a comma-separated list contains the word. */
 static bool has_word(const char *list, const char *word) {
     size_t length = strlen(word);
     for (const char *at = list; (at = strstr(at, word)); at += length)
@@ -29,7 +29,7 @@ static bool is_of(int tree, const char *controllers) {
     return has_word(controllers, tree == CPU ? "cpu" : "memory");
 }
 
-/* The path of the own group in a tree, as /proc/self/cgroup tells it. */
+/* The path of the own group in a tree, from /proc/self/cgroup. */
 static bool find_path(const char *root, int tree, char *path, size_t capacity) {
     char name[4096], line[4096];
     snprintf(name, sizeof name, "%s/proc/self/cgroup", root);
@@ -106,7 +106,7 @@ static int64_t memory_of(int tree, const char *folder) {
     return limited && bytes[0] > 0 ? bytes[0] : INT64_MAX;
 }
 
-/* The least of the own group and all above it, in both of the trees that may tell. */
+/* The minimum over the process's group and all above it, in both trees. */
 static int64_t least(int64_t (*limit_of)(int tree, const char *folder), int second) {
     int64_t limit = INT64_MAX;
     for (int tree = UNIFIED; tree < N_TREES; tree++) {

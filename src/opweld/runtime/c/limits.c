@@ -1,4 +1,4 @@
-/* What the machine and its administrator let this process use. */
+/* The memory that the machine and its administrator allow this process. */
 #define _GNU_SOURCE
 #include "runtime.h"
 

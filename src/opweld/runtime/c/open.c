@@ -24,7 +24,7 @@ const char *opw_version(void) { return OPW_VERSION; }
 
 static opw_model *open_models; /* guarded by opw_lock */
 
-/* Whether `path` names another file among the loaded modules: then dlopen would return that one, by name. */
+/* Whether `path` names another file among the loaded modules: then dlopen would return that one. */
 static bool stale(const char *path, const opw_model *model) {
     for (const opw_model *other = open_models; other; other = other->next)
         if (!strcmp(other->module_path, path) && (other->inode != model->inode || other->device != model->device))
@@ -32,7 +32,7 @@ static bool stale(const char *path, const opw_model *model) {
     return false;
 }
 
-/* Loads `folder`/module.so, as it is now: an artifact may have been replaced while its predecessor is still open. */
+/* Loads `folder`/module.so, the present file: an artifact may have been replaced while the previous one is still open. */
 static bool load_module(opw_model *model, const char *folder, char *message, size_t capacity) {
     enum { SPELLINGS = 256 };
     size_t room = strlen(folder) + sizeof "/module.so" + (size_t)2 * SPELLINGS;
@@ -93,8 +93,8 @@ static bool map_weights(opw_model *model, const char *folder, char *message, siz
         return false;
     }
     madvise(mapped, (size_t)expected, MADV_WILLNEED);
-    /* All pages at once take a tenth of what the first run would wait for them one by one. Where that is refused, by a
-     * Linux before 5.14, they come with that run; and what fills the memory by itself is left to come as it is needed. */
+    /* Mapping all pages at once takes a tenth of the page faults of the first run. If that is not supported, by a
+     * Linux before 5.14, they are mapped by that run; weights that would fill the memory are mapped on demand. */
     if (expected <= opw_memory_limit() / 2) madvise(mapped, (size_t)expected, MADV_POPULATE_READ);
     model->weights = mapped;
     return true;

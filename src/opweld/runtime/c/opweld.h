@@ -3,13 +3,14 @@
  *   char message[1024];
  *   opw_model *model = opw_open("m.opweld", message, sizeof message);
  *   const opw_plan *plan;
- *   opw_bind(model, inputs, 0, &plan, message, sizeof message);      shapes -> plan, remembered
+ *   opw_bind(model, inputs, 0, &plan, message, sizeof message);      shapes -> plan, cached
  *   opw_plan_output(plan, 0, &output);                               dtype, rank, shape of output 0
  *   opw_run(model, plan, input_data, output_data, message, sizeof message);
  *   opw_plan_release(plan);
  *   opw_close(model);
  *
- * A model with dynamic control flow (opw_segments(model) > 0: a size or a branch depends on data) has no plan. It is called:
+ * A model with dynamic control flow (opw_segments(model) > 0: a size or a branch depends on data) has no plan. It is
+ * called:
  *
  *   opw_result *result;
  *   opw_call(model, inputs, 0, &result, message, sizeof message);
@@ -54,12 +55,12 @@ typedef enum {
     OPW_STATE_LOST = 8     /* a run failed that had begun to overwrite the state */
 } opw_status;
 
-/* The version of this library, and of the interface it speaks. */
+/* The version of this library, and of its interface. */
 OPW_API const char *opw_version(void);
 
 /* Opens an artifact folder: loads module.so, maps weights.bin, checks interface and processor. NULL on failure. */
 OPW_API opw_model *opw_open(const char *folder, char *message, size_t capacity);
-/* Frees the model, its memory and its plans. No run of it may be under way. */
+/* Frees the model, its memory and its plans. No run of it may be in progress. */
 OPW_API void opw_close(opw_model *model);
 
 OPW_API int32_t opw_input_count(const opw_model *model);
@@ -69,14 +70,14 @@ OPW_API int32_t opw_input_rank(const opw_model *model, int32_t i); /* -1: any */
 OPW_API int32_t opw_input_by_value(const opw_model *model, int32_t i);
 OPW_API int32_t opw_output_count(const opw_model *model);
 OPW_API const char *opw_output_name(const opw_model *model, int32_t i);
-/* How many segments the model has, 0 where its shapes follow from those of its inputs. */
+/* How many segments the model has, 0 if its shapes follow from those of its inputs. */
 OPW_API int32_t opw_segments(const opw_model *model);
 /* Bytes of one element, 0 for an unknown code. */
 OPW_API int64_t opw_dtype_size(int32_t dtype);
 
 /* Finds or makes the plan for these input shapes, and for the values of inputs that are `by_value` (only theirs are
  * read: `data` of the others may be NULL). `threads`: at most so many, and no more than the process has processors;
- * 0: one a processor. On success *plan holds a reference that opw_plan_release gives back. */
+ * 0: one for each processor. On success *plan holds a reference, released by opw_plan_release. */
 OPW_API int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, const opw_plan **plan,
                          char *message, size_t capacity);
 OPW_API void opw_plan_release(const opw_plan *plan);
@@ -93,9 +94,9 @@ OPW_API const char *opw_plan_variant_name(const opw_plan *plan);
 OPW_API int32_t opw_plan_steps(const opw_plan *plan);
 OPW_API const char *opw_plan_step_name(const opw_plan *plan, int32_t step);
 OPW_API const char *opw_plan_step_origin(const opw_plan *plan, int32_t step);
-OPW_API int32_t opw_plan_step_phase(const opw_plan *plan, int32_t step);   /* steps of one phase run side by side */
-OPW_API int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step); /* its work deserves, 0: its grid is empty */
-OPW_API int64_t opw_plan_step_bytes(const opw_plan *plan, int32_t step);   /* it must move at least, 0: unknown */
+OPW_API int32_t opw_plan_step_phase(const opw_plan *plan, int32_t step);   /* steps of one phase run concurrently */
+OPW_API int32_t opw_plan_step_threads(const opw_plan *plan, int32_t step); /* justified by its work, 0: its grid is empty */
+OPW_API int64_t opw_plan_step_bytes(const opw_plan *plan, int32_t step);   /* least bytes moved, 0: unknown */
 OPW_API int64_t opw_plan_step_work(const opw_plan *plan, int32_t step);    /* predicted nanoseconds on one core */
 OPW_API int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step);   /* it computes, 0: unknown */
 
@@ -104,37 +105,37 @@ OPW_API int64_t opw_plan_step_flops(const opw_plan *plan, int32_t step);   /* it
 OPW_API int32_t opw_run(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
                         char *message, size_t capacity);
 
-/* What one thread did of one step. Nanoseconds on one clock, since the run began. */
+/* The work of one thread on one step. Nanoseconds on one clock, since the run began. */
 typedef struct {
     int64_t begin_ns, end_ns; /* of its first piece, of its last one */
     int64_t busy_ns;          /* computing in between; the rest it computed other steps of the phase */
     int64_t pieces;           /* parts of the grid that it took; 0: it had no part in the step */
 } opw_timing;
 
-/* Like opw_run, and writes to `timings`, for each of the opw_plan_threads threads, what it did of each of the
- * opw_plan_steps steps, and to `run_ns` how long the run took. */
+/* Like opw_run, and writes to `timings`, for each of the opw_plan_threads threads, its work on each of the
+ * opw_plan_steps steps, and to `run_ns` the time of the run. */
 OPW_API int32_t opw_run_timed(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
                               opw_timing *timings, int64_t *run_ns, char *message, size_t capacity);
 
-/* Told of each step when all of its phase are done: which it was, and the memory of its buffers, which later phases use
- * again. */
+/* Called for each step when all steps of its phase are done, with the memory of its buffers, which later phases
+ * reuse. */
 typedef void (*opw_watch)(void *context, int32_t step, void *const *buffers);
 
 /* Like opw_run, on the calling thread alone, one phase after the other. */
 OPW_API int32_t opw_run_watched(opw_model *model, const opw_plan *plan, void *const *inputs, void *const *outputs,
                                 opw_watch watch, void *context, char *message, size_t capacity);
 
-/* Computes all outputs of any model, into memory of its own: shapes, and where needed sizes and branches, follow from the
+/* Computes all outputs of any model, into memory of its own: shapes, and if needed sizes and branches, follow from the
  * inputs. All of them need `data`. On success the caller owns the result. */
 OPW_API int32_t opw_call(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_result **result,
                          char *message, size_t capacity);
-/* Runs a segment of a call in place of opw_run, to time it or to see its values: `segment` is its number (0 of a model
- * that has none), `model` its own, `tensors` what it was bound to. Returns what opw_run would. */
+/* Runs a segment of a call in place of opw_run, to time it or to observe its values: `segment` is its number (0 for a model
+ * without segments), `model` its model, `tensors` its bound inputs. Returns the status of opw_run. */
 typedef int32_t (*opw_runner)(void *context, int32_t segment, opw_model *model, const opw_plan *plan,
                               const opw_tensor *tensors, void *const *inputs, void *const *outputs, char *message,
                               size_t capacity);
 
-/* Like opw_call, and has each segment run by `runner`, as often as it is come to. */
+/* Like opw_call, and has each segment run by `runner`, each time it is executed. */
 OPW_API int32_t opw_call_with(opw_model *model, const opw_tensor *inputs, int32_t threads, opw_runner runner,
                               void *context, opw_result **result, char *message, size_t capacity);
 OPW_API void opw_result_output(const opw_result *result, int32_t i, opw_tensor *output); /* until the result is freed */
@@ -157,23 +158,23 @@ OPW_API int32_t opw_state_axis(const opw_model *model, int32_t i); /* along whic
 OPW_API int32_t opw_state_make(opw_model *model, const opw_tensor *shapes, opw_state **state, char *message,
                                size_t capacity);
 OPW_API void opw_state_free(opw_state *state);
-/* Back to what it was when it was made, also where it was lost. OPW_STATE_BUSY while a run uses it. */
+/* Resets it to its initial value, also if it was lost. OPW_STATE_BUSY while a run uses it. */
 OPW_API int32_t opw_state_reset(opw_state *state, char *message, size_t capacity);
 /* The memory of value i, with its capacity: to be read and written while no run uses it. */
 OPW_API void opw_state_tensor(const opw_state *state, int32_t i, opw_tensor *tensor);
 OPW_API int64_t opw_state_length(const opw_state *state, int32_t i); /* in use along its axis, -1: it is replaced */
-/* Says how much of value i is in use, as after writing to its memory. */
+/* Sets the length of value i in use, as after writing to its memory. */
 OPW_API int32_t opw_state_set_length(opw_state *state, int32_t i, int64_t length, char *message, size_t capacity);
 /* How many plans the state needed so far: one for the shapes of the inputs that are fed, however long it grows. */
 OPW_API int32_t opw_state_plans(const opw_state *state);
 
 /* Begins a run: takes the state for it, and evaluates all sizes for these inputs and the state's lengths. On success *plan
- * tells the shapes of outputs; it belongs to the state and is good until the run is over. Then opw_state_run runs it, or
- * opw_state_cancel gives the state back. OPW_STATE_BUSY where another run has it, OPW_STATE_LOST after one that failed. */
+ * has the shapes of outputs; it belongs to the state and is valid until the run is over. Then opw_state_run runs it, or
+ * opw_state_cancel releases the state. OPW_STATE_BUSY where another run has it, OPW_STATE_LOST after one that failed. */
 OPW_API int32_t opw_state_begin(opw_state *state, const opw_tensor *inputs, int32_t threads, const opw_plan **plan,
                                 char *message, size_t capacity);
-/* Runs what was begun, as opw_run would, and gives the state back. `inputs`: those that are fed. When it fails, what grows
- * is as it was before; where the model has states that a run replaces, OPW_KERNEL_ERROR means that all are lost. */
+/* Runs the plan, as opw_run, and releases the state. `inputs`: those that are fed. If it fails, growing values
+ * are unchanged; if the model has states that a run replaces, OPW_KERNEL_ERROR means that all are lost. */
 OPW_API int32_t opw_state_run(opw_state *state, void *const *inputs, void *const *outputs, char *message,
                               size_t capacity);
 OPW_API void opw_state_cancel(opw_state *state);

@@ -15,7 +15,7 @@
 enum {
     OPW_FLOAT32 = 1, OPW_UINT8 = 2, OPW_INT8 = 3, OPW_UINT16 = 4, OPW_INT16 = 5, OPW_INT32 = 6, OPW_INT64 = 7,
     OPW_BOOL = 9, OPW_FLOAT16 = 10, OPW_FLOAT64 = 11, OPW_UINT32 = 12, OPW_UINT64 = 13, OPW_BFLOAT16 = 16,
-    /* one byte an element, whatever they are packed to in a file */
+    /* one byte an element, also if they are packed in files */
     OPW_FLOAT8E4M3FN = 17, OPW_FLOAT8E4M3FNUZ = 18, OPW_FLOAT8E5M2 = 19, OPW_FLOAT8E5M2FNUZ = 20, OPW_UINT4 = 21,
     OPW_INT4 = 22, OPW_FLOAT4E2M1 = 23, OPW_FLOAT8E8M0 = 24, OPW_UINT2 = 25, OPW_INT2 = 26
 };
@@ -47,7 +47,7 @@ typedef struct {
     int32_t last_phase;
 } opw_buffer;
 
-/* Steps are in order of their phases. Those of one phase do not depend on each other, in whatever order they run. */
+/* Steps are in order of their phases. Those of one phase do not depend on each other, and may run in any order. */
 typedef struct {
     opw_kernel kernel;
     int32_t phase;
@@ -102,10 +102,10 @@ typedef struct {
 
 /* ---- programs with dynamic control flow ----
  *
- * Their values have numbers, the inputs the first ones. A segment is a module of its own, whose inputs are values; which
- * of its variants fits is found when it begins, and the ending of that variant says what happens afterwards. */
+ * Their values have numbers, the inputs the first ones. A segment is a module of its own, whose inputs are values; and
+ * which of its variants fits is found when it begins, and the ending of that variant says what happens afterwards. */
 
-/* A value that begins empty: `rank` dims, the first of them 0, the others as in `dims` (0 where that is not known). */
+/* A value that starts empty: `rank` dims, the first of them 0, the others as in `dims` (0 where that is not known). */
 typedef struct {
     int32_t value, dtype, rank;
     const int64_t *dims;
@@ -119,14 +119,14 @@ typedef struct {
     int32_t n_appends;
     const int32_t *appends; /* pairs: a stack, what is added along its first axis */
     int32_t n_moves;
-    const int32_t *moves; /* pairs: a value, what it stands for from now on; all at once */
+    const int32_t *moves; /* pairs: a value, the value that it is bound to; simultaneous */
     int32_t n_dead;
-    const int32_t *dead; /* values that nothing reads any more */
+    const int32_t *dead; /* values without later readers */
 } opw_ending;
 
 typedef struct {
     const struct opw_module *module; /* without segments */
-    const int32_t *inputs;           /* for each input of the module, the value that it is */
+    const int32_t *inputs;           /* for each input of the module, its value */
     const opw_ending *endings;       /* for each variant of the module */
 } opw_segment;
 
@@ -144,7 +144,7 @@ typedef struct opw_module {
     int32_t n_segments;
     const opw_segment *segments;
     int32_t n_values;
-    const int32_t *results; /* for each output, the value that it is in the end */
+    const int32_t *results; /* for each output, its final value */
     int32_t zero_denormals; /* 1: while it runs, the processor takes denormal numbers for 0 */
     /* States are the inputs behind those that are fed; where any of them grows, the lengths of all follow them, int64. */
     int32_t n_states;

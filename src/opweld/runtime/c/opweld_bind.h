@@ -1,4 +1,4 @@
-/* What a generated module needs to declare its kernels and to evaluate sizes: no vectors, quick to compile. */
+/* Declarations of kernels and evaluation of sizes for generated modules: without vectors, quick to compile. */
 #ifndef OPWELD_BIND_H
 #define OPWELD_BIND_H
 

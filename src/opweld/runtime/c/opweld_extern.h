@@ -1,5 +1,5 @@
 /* The functions of tensor/externs.py over memory, for each type of their first operand. Operands come first, then
- * results, scratch, numbers, and where an error is told. */
+ * results, scratch, numbers, and the error word. */
 #ifndef OPWELD_EXTERN_H
 #define OPWELD_EXTERN_H
 
@@ -103,7 +103,7 @@
 OPW_EXTERN bool opw_appears_ahead(const int64_t *first, int64_t i, int64_t j) { return first[i] < first[j]; }
 OPW_DEFINE_HEAP(appearance, int64_t, opw_appears_ahead)
 
-/* Numbers groups by where they first appear. `order` is scratch, of one element a row. */
+/* Numbers groups by first appearance. `order` is scratch, of one element a row. */
 OPW_EXTERN void opw_by_appearance(int64_t *first, int64_t *inverse, int64_t *counts, int64_t *order, int64_t rows,
                                   int64_t groups) {
     for (int64_t i = 0; i < groups; i++) order[i] = i;
@@ -175,12 +175,12 @@ OPW_DEFINE_SCATTERED(scatter, b8, uint8_t, OPW_REPLACE)
 OPW_DEFINE_SCATTERED(scatter, f16, uint16_t, OPW_REPLACE)
 OPW_DEFINE_SCATTERED(scatter, bf16, uint16_t, OPW_REPLACE)
 
-/* ------------------------------------------------------------------------------------------------- known by looking */
+/* ------------------------------------------------------------------------------------------------- data-dependent -- */
 
 OPW_EXTERN void opw_extern_nonzero_b8(const uint8_t *mask, int64_t *places, int64_t *count, int64_t n, int64_t *error) {
     (void)error;
     int64_t found = 0;
-    /* Written always, kept where the mask is set: no branch that nobody can foretell. */
+    /* Always written, kept where the mask is set: avoids an unpredictable branch. */
     for (int64_t i = 0; i < n; i++) {
         places[found] = i;
         found += mask[i] != 0;
@@ -202,7 +202,7 @@ OPW_EXTERN opw_box opw_corners(const float *box, bool centred) {
 
 OPW_EXTERN float opw_area(opw_box box) { return (box.y1 - box.y0) * (box.x1 - box.x0); }
 
-/* Whether two boxes share more than a part of what they cover together. */
+/* Whether two boxes share more than a fraction of their union. */
 OPW_EXTERN bool opw_overlaps(opw_box a, opw_box b, float most) {
     float h = OPW_MIN(a.y1, b.y1) - OPW_MAX(a.y0, b.y0), w = OPW_MIN(a.x1, b.x1) - OPW_MAX(a.x0, b.x0);
     float shared = h > 0 && w > 0 ? h * w : 0;
@@ -241,8 +241,8 @@ OPW_EXTERN void opw_extern_suppress_f32(const float *place, const float *scores,
 
 /* ------------------------------------------------------------------------------------------------------------- trees */
 
-/* So many trees are walked at once: each step of a walk waits for memory, those of several walks do not wait for each
- * other. A walk that has reached its leaf, a negative number, stays there. */
+/* The number of trees traversed in parallel: each step waits for memory, but traversals are independent. One that has
+ * reached its leaf, a negative number, stays there. */
 #define OPW_WALKS 8
 
 #define OPW_DEFINE_TREES(T, element)                                                                                   \
@@ -366,7 +366,7 @@ OPW_DEFINE_ALIGN(f64, double)
 
 /* ---------------------------------------------------------------------------------------------------- probabilities */
 
-/* `scratch` is a matrix and how steep the sum that is made least rises with the probability of each class. */
+/* `scratch` is a matrix and the gradient of the minimised sum by the probability of each class. */
 OPW_EXTERN void opw_extern_couple_f32(const float *pairs, float *p, float *scratch, int64_t classes, int64_t count,
                                       int64_t *error) {
     (void)count, (void)error;

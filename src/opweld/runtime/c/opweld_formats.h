@@ -1,6 +1,6 @@
-/* Numbers of 8 bits and fewer: what the code of an element stands for, and the code of a number.
+/* Numbers of 8 bits and fewer: decoding elements and encoding numbers.
  *
- * A code is the low bits of a byte, in memory and in registers (vu8). Only conversions look into it:
+ * A code is the low bits of a byte, in memory and in registers (vu8). Only conversions interpret it:
  *   convert_FROM_f32(codes)   convert_f32_TO(v)    float8, float4; f8e8m0 is a power of two without a sign
  *   convert_FROM_i8(codes)    convert_i8_TO(v)     i4 i2, and u4 u2 by u8: integers wrap
  * Floats round to nearest even (f8e8m0: to nearest, halves up), as ml_dtypes does. Beyond the greatest number is what

@@ -1,4 +1,4 @@
-/* What generated kernels need beside vectors and mathematics: index arithmetic, positions of extremes, single elements. */
+/* Functions of generated kernels besides vectors and mathematics: indices, positions of extremes, single elements. */
 #ifndef OPWELD_KERNEL_H
 #define OPWELD_KERNEL_H
 
@@ -18,13 +18,13 @@
 #define OPW_UNROLL(n) OPW_PRAGMA(GCC unroll n)
 #endif
 
-/* Starts to bring the line at p into L2; p may be any address. */
+/* Prefetches the line at p into L2; p may be any address. */
 #define opw_prefetch(p) __builtin_prefetch((p), 0, 2)
 
-/* Loads before it are not kept in registers for use after it: where they are too many, loading again beats spilling. */
+/* Loads before it are not kept in registers for use after it: if they are too many, reloading is cheaper than spilling. */
 #define opw_separate() __asm__ volatile("" ::: "memory")
 
-/* What a load reads instead of memory that its guards exclude: each type has zeros of its own, so that none is read as
+/* The memory that a load reads if its guards fail: each type has zeros of its own, so that none is read as
  * another one. */
 #define OPW_ZEROS(element) element element##s[16384 / sizeof(element)]
 static const union {
@@ -109,13 +109,13 @@ OPW_DEFINE_SCATTER(bf16, vf32, uint16_t, u16, opw_to_bits_bf16)
 
 OPW_INLINE vf32 opw_splat_f16(uint16_t bits) { return opw_from_bits_f16(opw_splat_u16(bits)); }
 OPW_INLINE vf32 opw_splat_bf16(uint16_t bits) { return opw_from_bits_bf16(opw_splat_u16(bits)); }
-/* What storing and loading again would give. */
+/* The value after storing and loading. */
 OPW_INLINE vf32 opw_round_f16(vf32 v) { return opw_from_bits_f16(opw_to_bits_f16(v)); }
 OPW_INLINE vf32 opw_round_bf16(vf32 v) { return opw_from_bits_bf16(opw_to_bits_bf16(v)); }
 
 /* ------------------------------------------------------------------------------------------------ single elements */
 
-/* What a store outside lane tiles writes: the element of lane 0. */
+/* A store outside of lane tiles writes the element of lane 0. */
 #define OPW_DEFINE_ELEMENT(T, element, integer, bytes)                                                                 \
     OPW_INLINE element opw_element_##T(v##T v) { return v[0]; }
 OPW_DTYPES(OPW_DEFINE_ELEMENT)

@@ -1,4 +1,4 @@
-/* Which processors the process may use, and which the calling thread may.
+/* The processors that the process, and the calling thread, may use.
  *
  * The process's are those that its main thread and the thread that loaded this library could use at that moment: a
  * thread that an application pins to a core later, or that it had pinned before, says nothing about the others. */

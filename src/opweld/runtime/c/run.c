@@ -1,4 +1,4 @@
-/* Runs a plan: takes a block of memory, then lets threads walk the phases. */
+/* Runs a plan: takes a block of memory, then executes the phases on threads. */
 #include "runtime.h"
 
 #include <inttypes.h>
@@ -64,7 +64,7 @@ static int32_t run(opw_model *model, const opw_plan *plan, void *const *inputs, 
     if (timings)
         memset(timings, 0, (size_t)plan->threads * (size_t)plan->variant->n_steps * sizeof *timings);
     int32_t threads = watch ? 1 : threads_for(plan);
-    opw_job alone, *together = threads > 1 ? opw_job_take(plan) : NULL; /* without memory for one it runs alone */
+    opw_job alone, *together = threads > 1 ? opw_job_take(plan) : NULL; /* without memory it runs alone */
     opw_job *job = together ? together : &alone;
     job->plan = plan;
     job->pointers = block->pointers;

@@ -1,4 +1,4 @@
-/* What the files of the runtime share with each other. */
+/* Internal declarations of the runtime. */
 #ifndef OPWELD_RUNTIME_H
 #define OPWELD_RUNTIME_H
 
@@ -11,7 +11,7 @@
 #define OPW_MAX_THREADS 1024
 #define OPW_MAX_PLANS 256
 
-/* ---- plan.c: one shape of inputs, everything evaluated ---- */
+/* ---- plan.c: everything evaluated for one set of input shapes ---- */
 
 typedef struct {
     opw_kernel kernel;
@@ -32,7 +32,7 @@ typedef struct {
     double work;         /* of all its steps */
 } opw_phase;
 
-/* Where a pointer of the table comes from: `kind` is INPUT, OUTPUT, CONSTANT or ARENA. */
+/* The source of a pointer of the table: `kind` is INPUT, OUTPUT, CONSTANT or ARENA. */
 typedef struct {
     int32_t kind;
     int32_t index;
@@ -60,13 +60,13 @@ struct opw_plan {
 
     int32_t threads;
     int64_t arena, sum, live, scratch;
-    int64_t *arena_offsets, *arena_sizes; /* of each buffer of the variant: where it lies, and how much fits there */
-    uint64_t present;                     /* which steps the plan has, as a hash */
+    int64_t *arena_offsets, *arena_sizes; /* of each buffer of the variant: its offset, and its capacity */
+    uint64_t present;                     /* a hash of the plan's steps */
     int64_t *input_bytes;
     int64_t *output_bytes;
     opw_tensor *outputs;
 
-    /* the memo's key: threads, shapes, and the bytes of by-value inputs */
+    /* the cache key: threads, shapes, and the bytes of by-value inputs */
     uint64_t hash;
     uint64_t last_used;
     size_t key_bytes;
@@ -139,10 +139,10 @@ bool opw_cpu_supports(const char *isa, char *missing, size_t capacity);
 /* state.c: whether the last input are the lengths of states. */
 bool opw_has_lengths(const opw_module *module);
 
-/* check.c: does the module keep the contract? */
+/* check.c: validates the tables of a module */
 bool opw_check_module(const opw_module *module, char *message, size_t capacity);
 
-/* bind.c: what a plan is remembered under: threads, and the shapes of the first `n` inputs, and their by-value data. */
+/* bind.c: the key of a cached plan: threads, and the shapes of the first `n` inputs, and their by-value data. */
 typedef struct {
     size_t bytes;
     char *data;
@@ -155,21 +155,21 @@ int32_t opw_key_make(const opw_module *module, const opw_tensor *inputs, int32_t
 bool opw_key_is(const opw_key *key, const opw_plan *plan);
 void opw_key_give(opw_key *key, opw_plan *plan); /* the plan owns it from now on */
 void opw_key_free(opw_key *key);
-bool opw_count_threads(int32_t *threads, char *message, size_t capacity); /* checked, 0 as what there are */
+bool opw_count_threads(int32_t *threads, char *message, size_t capacity); /* checked; 0 becomes the available number */
 
 /* plan.c */
 int64_t opw_tensor_bytes(const opw_tensor *tensor); /* of a dense one, -1 when a dim is negative or it overflows */
 int32_t opw_plan_make(const opw_model *model, const opw_tensor *inputs, int32_t threads, opw_plan **plan,
                       char *message, size_t capacity);
-/* Evaluates a plan that nobody else looks at anew, for inputs of other sizes; memory is placed anew where it does not fit.
- * OPW_NO_VARIANT where its variant does not take them. */
+/* Evaluates an unshared plan again, for inputs of other sizes; memory is placed again if it does not fit.
+ * OPW_NO_VARIANT if its variant does not accept them. */
 int32_t opw_plan_resize(opw_plan *plan, const opw_tensor *inputs, int32_t threads, char *message, size_t capacity);
 void opw_plan_free(opw_plan *plan);
 
 /* divide.c: makes the phases of a plan's steps, for at most so many threads; false without memory for it. */
 bool opw_divide(opw_plan *plan, int32_t threads);
 
-/* block.c: memory of the given size and the table of the plan's pointers, NULL when there is none to be had; back to the
+/* block.c: memory of the given size and the table of the plan's pointers, NULL if it cannot be allocated; returned to the
  * model when the call is over. `opw_block_point` fills the table. */
 opw_block *opw_block_take(opw_model *model, const opw_plan *plan, size_t bytes);
 void opw_block_give(opw_model *model, opw_block *block);
@@ -188,8 +188,8 @@ typedef struct {
 void opw_word_wait(opw_word *word, uint32_t value, int64_t spin_ns);
 void opw_word_set(opw_word *word, uint32_t value);
 
-/* What the threads of one call have in common. The call may end while a worker is late: it has been told of the team, yet
- * has nothing to do for it. So a team is never freed; the last one who leaves it gives it to `left`. */
+/* The shared data of the threads of one call. The call may end while a worker is late: it has the team's address, but
+ * no work for it. So a team is never freed; the last thread that leaves it passes it to `left`. */
 typedef struct opw_team opw_team;
 
 typedef struct {
@@ -205,36 +205,37 @@ struct opw_team {
     atomic_int inside;
 };
 
-/* Calls work(team, 0) here and lets workers of the process-wide pool call work(team, 1..n-1), as soon as they get to it;
- * returns when the first one is done, whatever the others are at. `threads` is set, before work starts, to n: at most the
- * want, fewer where threads cannot be made or other calls run at the same time. The caller is inside until it leaves. */
+/* Calls work(team, 0) here and lets workers of the process-wide pool call work(team, 1..n-1), as soon as they are free;
+ * returns when the first one is done, without waiting for the others. `threads` is set, before work starts, to n: at
+ * most the want, fewer where threads cannot be made or other calls run at the same time. The caller is inside until it
+ * leaves. */
 void opw_parallel(opw_team *team);
 void opw_team_leave(opw_team *team);
 
-/* ---- walk.c: a call on its way through the phases ---- */
+/* ---- walk.c: the execution of a plan's phases ---- */
 
 #define OPW_MAX_PIECES 1000000        /* of a phase */
 #define OPW_MAX_SHARED_PHASES 16000000 /* the later ones are for one thread */
 
-/* The pieces of a phase that were taken from a thread's share: which phase (counted from 1), how many from the front, by
- * the owner, and from the back, by others who have nothing left: neighbouring pieces share weights and cache lines. */
+/* The pieces taken from a thread's share of a phase: the phase (counted from 1), the number taken from the front, by
+ * the owner, and from the back, by other threads (work stealing): adjacent pieces share weights and cache lines. */
 typedef struct {
     _Alignas(OPW_ALIGNMENT) atomic_uint_least64_t taken;
 } opw_share;
 
 typedef struct opw_job {
     opw_team team;
-    struct opw_job *next; /* of those that no call has */
+    struct opw_job *next; /* of unused ones */
     int32_t n_seats;
     opw_share *shares; /* one a thread */
     const opw_plan *plan;
     void *const *pointers;
     char *scratch;
-    opw_timing *timings; /* [thread][step], NULL where nobody asks */
-    opw_watch watch;     /* NULL where nobody watches */
-    void *context;       /* of whoever watches */
+    opw_timing *timings; /* [thread][step], NULL if not timed */
+    opw_watch watch;     /* NULL if not watched */
+    void *context;       /* of the watcher */
     int64_t began;
-    int32_t zero_denormals; /* as the module says */
+    int32_t zero_denormals; /* from the module */
     opw_word open; /* the phase that all take pieces of, counted from 1; 0: none so far */
     _Alignas(OPW_ALIGNMENT) atomic_int left; /* pieces of it that are not reported as done */
     _Alignas(OPW_ALIGNMENT) atomic_int failed_step; /* the earliest so far, INT32_MAX: none; written under the lock */
@@ -247,7 +248,7 @@ opw_job *opw_job_take(const opw_plan *plan);
 /* Computes all phases, in as many threads as the team has. */
 void opw_walk_plan(opw_job *job);
 
-/* Where a thread can be late; tests hold it there. */
+/* A point at which tests delay a thread. */
 #ifndef OPW_HOLD
 #define OPW_HOLD(where, worker) ((void)0)
 #endif

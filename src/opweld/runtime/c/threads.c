@@ -1,9 +1,9 @@
 /* One pool of threads for the whole process, shared by all models and by all calls that run at once.
  *
  * An idle worker spins briefly, so that back-to-back runs start it in well under a microsecond, then sleeps, so that an
- * idle process burns nothing. The caller is worker 0. A call takes the workers that are free, as many as it wants where
- * those who want several threads can all have what they want, else its part of the processors: so calls that come one
- * after the other have all of them, many at once have a core each, and nobody ever waits for another call. */
+ * idle process uses no processor time. The caller is worker 0. A call takes free workers, as many as it wants if all
+ * calls that want several threads can have what they want, else its share of the processors: so consecutive calls get
+ * all of them, many concurrent calls get a core each, and no call waits for another. */
 #define _GNU_SOURCE
 #include "runtime.h"
 
@@ -21,7 +21,7 @@
 #endif
 
 #define IDLE_SPIN_NS 50000     /* a worker between runs */
-#define YIELD_AFTER_NS 10000   /* then let others have the core between looks */
+#define YIELD_AFTER_NS 10000   /* then yields the core between polls */
 
 static inline void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -73,8 +73,8 @@ void opw_word_set(opw_word *word, uint32_t value) {
 
 typedef struct {
     _Alignas(OPW_ALIGNMENT) atomic_bool taken; /* by a call, which makes offers */
-    atomic_uintptr_t offer;                    /* opw_seat: where the worker is wanted, 0: nowhere */
-    atomic_int caller_core; /* where the caller was when it made the offer, -1 where unknown */
+    atomic_uintptr_t offer;                    /* opw_seat: the worker's seat, 0: none */
+    atomic_int caller_core; /* the caller's core at the time of the offer, -1 where unknown */
     opw_word offers;        /* counts them */
 } opw_worker;
 
@@ -84,8 +84,8 @@ static struct {
     opw_worker worker[OPW_MAX_THREADS];
 } pool;
 
-/* A scheduler wakes a thread close to its waker, at times on the same core, where the two would take turns until the next
- * balancing, milliseconds later. So a worker that finds itself on the caller's core leaves it. */
+/* A scheduler wakes a thread close to its waker, sometimes on the same core, where the two would alternate until the next
+ * balancing, milliseconds later. So a worker that finds itself on the caller's core migrates. */
 static void leave_core_of_caller(opw_worker *self) {
     int core = atomic_load_explicit(&self->caller_core, memory_order_relaxed);
     if (core >= 0 && opw_current_core() == core) opw_leave_processor(core);
@@ -93,7 +93,7 @@ static void leave_core_of_caller(opw_worker *self) {
 
 static void *worker_main(void *argument) {
     opw_worker *self = argument;
-    opw_use_processors(); /* it was born with those of the caller, who may be pinned */
+    opw_use_processors(); /* it inherited the affinity of the caller, which may be pinned */
     for (;;) {
         uint32_t seen = atomic_load(&self->offers.value);
         opw_seat *seat = (opw_seat *)atomic_exchange(&self->offer, 0);
@@ -119,7 +119,7 @@ static bool start_worker(int32_t *index) {
         sigset_t all, before;
         atomic_store(&pool.worker[*index].taken, true);
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        sigfillset(&all); /* signals are the application's: a worker takes none */
+        sigfillset(&all); /* workers block all signals, which are for the application */
         pthread_sigmask(SIG_SETMASK, &all, &before);
         started = !pthread_create(&thread, &attributes, worker_main, &pool.worker[*index]);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -149,7 +149,7 @@ static int32_t take_workers(int32_t want, int32_t *taken) {
     return count;
 }
 
-/* How many threads a call may have that wants so many: all, or its part of the processors, rounded. */
+/* The number of threads granted to a call: as many as wanted, or its share of the processors, rounded. */
 static int32_t part_of(int32_t want) {
     int64_t wanted = atomic_fetch_add(&pool.wanted, want) + want, processors = opw_processors();
     int64_t part = wanted <= processors ? want : (processors * want + (wanted - 1) / 2) / wanted;
@@ -170,7 +170,7 @@ static void make_offers(opw_team *team, int32_t workers, const int32_t *taken) {
     }
 }
 
-/* Whoever has not taken the offer by now never does; whoever has leaves when it gets to it. */
+/* A worker that has not accepted the offer by now never does; others leave on their own. */
 static void end_offers(opw_team *team, int32_t workers, const int32_t *taken) {
     for (int32_t i = 0; i < workers; i++) {
         opw_worker *worker = &pool.worker[taken[i]];

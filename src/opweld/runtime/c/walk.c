@@ -1,9 +1,9 @@
-/* The threads of a call on their way through the phases of a plan.
+/* Executes the phases of a plan on the threads of a call.
  *
- * A phase is over when its pieces are done, whoever did them: nobody waits for a thread, only for a piece that a thread
- * holds. The thread that reports the last piece goes on: it computes the phases that are for one thread, then opens the
- * next one to all. A thread that comes late, into a phase that is over or even a call that is over, takes nothing: a
- * share tells which phase its pieces are taken from, and what such a thread looks at stays until it has left. */
+ * A phase is over when its pieces are done, by any thread: threads never wait for a thread, only for a piece that it
+ * holds. The thread that reports the last piece continues: it computes the phases that are for one thread, then opens
+ * the next one to all. A thread that comes late, into a phase or call that is over, takes nothing: a share records the
+ * phase of its pieces, and the data that such a thread reads is kept until it has left. */
 #define _GNU_SOURCE
 #include "runtime.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define PHASE_SPIN_NS 500000 /* another thread is computing what this one waits for */
-#define OVER UINT32_MAX      /* in the place of the phase that is open */
+#define OVER UINT32_MAX      /* in place of the open phase */
 
 /* Keeps the error of the earliest step. */
 static void report_error(opw_job *job, int32_t step, int64_t error) {
@@ -23,7 +23,8 @@ static void report_error(opw_job *job, int32_t step, int64_t error) {
     opw_unlock();
 }
 
-/* Computes a part of a step's grid. After an error only earlier steps are computed: they may fail too, and are told. */
+/* Computes a part of a step's grid. After an error only earlier steps are computed: they may fail too, and take
+ * precedence. */
 static void compute(opw_job *job, const opw_bound_step *step, int32_t worker, int64_t begin, int64_t end) {
     if (step->step >= atomic_load_explicit(&job->failed_step, memory_order_relaxed)) return;
     const opw_plan *plan = job->plan;
@@ -52,7 +53,7 @@ static void compute_piece(opw_job *job, const opw_phase *phase, int32_t worker, 
     compute(job, step, worker, begin, begin + share + (piece < rest));
 }
 
-/* Shows what the steps of a phase have written, but for one that failed and those after it. */
+/* Passes the memory written by a phase's steps to the watcher, up to a failed step. */
 static void watch_phase(opw_job *job, const opw_phase *phase) {
     for (int32_t i = phase->first; i < phase->end; i++) {
         const opw_bound_step *step = &job->plan->steps[i];
@@ -67,9 +68,9 @@ static void watch_phase(opw_job *job, const opw_phase *phase) {
 #define COUNT_MASK (((uint64_t)1 << COUNT_BITS) - 1)
 _Static_assert(OPW_MAX_PIECES <= COUNT_MASK && OPW_MAX_SHARED_PHASES < 1 << 24, "a share has room for both");
 
-/* Takes the first or the last piece of the share [begin, end) that nobody took; false where there is none, or the phase
- * is over. `number` is the phase's plus 1, so that 0 is before all. Who succeeds holds a piece of a phase that cannot end
- * before it is reported; what the phase reads was made visible when the thread saw that it is open. */
+/* Takes the first or the last untaken piece of the share [begin, end); false if there is none, or the phase
+ * is over. `number` is the phase's plus 1, so that 0 is before all. On success the thread holds a piece of a phase that
+ * cannot end before it is reported; what the phase reads was made visible when the thread saw that it is open. */
 static bool take_piece(opw_share *share, uint64_t number, int64_t begin, int64_t end, bool first, int64_t *piece) {
     uint_least64_t taken = atomic_load_explicit(&share->taken, memory_order_relaxed);
     for (;;) {
@@ -87,7 +88,7 @@ static bool take_piece(opw_share *share, uint64_t number, int64_t begin, int64_t
 
 static void go_on(opw_job *job, int32_t phase, int32_t worker);
 
-/* The worker's own pieces, then what others have not begun: a thread that is late or slow holds nobody up. */
+/* The worker's own pieces, then those that others have not started (work stealing). */
 static void take_part(opw_job *job, int32_t number, int32_t worker) {
     const opw_phase *phase = &job->plan->phases[number];
     const int32_t *first_pieces = job->plan->first_pieces + phase->first_share;
@@ -106,7 +107,7 @@ static void take_part(opw_job *job, int32_t number, int32_t worker) {
     if (done && atomic_fetch_sub_explicit(&job->left, done, memory_order_acq_rel) == done) go_on(job, number + 1, worker);
 }
 
-/* From the phase `number` on: computes those that one thread has to do, and opens the first one that many share. */
+/* From the phase `number` on: computes single-threaded phases, and opens the first parallel one. */
 static void go_on(opw_job *job, int32_t number, int32_t worker) {
     const opw_plan *plan = job->plan;
     for (; number < plan->n_phases && plan->phases[number].threads == 1; number++)
@@ -150,7 +151,7 @@ void opw_walk_plan(opw_job *job) {
         work(&job->team, 0);
 }
 
-/* ---- the jobs of calls that have several threads: kept for later calls, never freed ---- */
+/* ---- jobs of calls with several threads: reused, never freed ---- */
 
 static opw_job *idle_jobs; /* guarded by opw_lock */
 
