@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from opweld.fuse.region import Kind, Member, Reach, Region, axes_in, factors, reductions
+from opweld.fuse.region import Kind, Member, Reach, Region, are_bytes, axes_in, factors, reductions, steps_of
 from opweld.schedule.cost import (
     GATHER,
     ITERATION,
@@ -75,18 +75,19 @@ class PairPrices:
 @dataclass(frozen=True)
 class Part:
     """One member in numbers: for each row, `beside` times `lanes` results, each of so many elements of a type. `kind`:
-    how they are computed."""
+    how they are computed; `dots`: by dot products of bytes."""
 
     kind: Kind
     dtype: DType
     lanes: int = 1
     beside: int = 1
     reduced: int = 1
+    dots: bool = False
 
     def seconds(self, rows: int, target: Target) -> float:
         """Of so many rows on one core; 0 of what is the same apart."""
         if self.kind is Kind.CONTRACTION:
-            shape = Product(self.lanes, rows * self.beside, self.reduced, 1, self.dtype, target)
+            shape = Product(self.lanes, rows * self.beside, self.reduced, 1, self.dtype, target, dots=self.dots)
             return contraction(shape, 2, best_height(shape, 2)).seconds
         if self.kind is not Kind.WINDOW:
             return 0.0
@@ -200,13 +201,14 @@ def _part(
     else:
         lanes = [axis for axis in own if axis.extent in summed] or own[:1]
     beside = [axis.extent for axis in own if axis not in lanes]
-    reduced = expected.product(axis.extent for axis in node.axes)
+    reduced = steps_of(node, expected)
     return Part(
         member.kind,
         node.dtype,
         expected.product(axis.extent for axis in lanes),
         _size(beside, expected, unknown),
         reduced,
+        are_bytes(node),
     )
 
 

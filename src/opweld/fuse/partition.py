@@ -1,11 +1,12 @@
 """Partitions a tensor program into regions by greedy passes, in this order; each fusion is a decision of the ledger.
 
 1. views     data movement (transpose, slice, pad) becomes index arithmetic in the tensors that load it;
-2. prologues an operand of a contraction that is computed from a narrower type is converted in registers, or once
+2. integers  products of quantized values become sums of integers, with scales and zero points moved out;
+3. prologues an operand of a contraction that is computed from a narrower type is converted in registers, or once
              in memory;
-3. chains    an elementwise tensor with one elementwise user is inlined into it;
-4. epilogues elementwise users of an anchor (matrix product, convolution, pooling) are computed on its accumulators;
-5. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
+4. chains    an elementwise tensor with one elementwise user is inlined into it;
+5. epilogues elementwise users of an anchor (matrix product, convolution, pooling) are computed on its accumulators;
+6. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
 
 Before that, and without a decision, axes of extent one are dropped, and taps of windows that read only padding
 (`views.prepared`).
@@ -24,6 +25,7 @@ from __future__ import annotations
 from opweld.fuse.chains import fold_chains
 from opweld.fuse.epilogues import fold_epilogues
 from opweld.fuse.grouping import join_rows
+from opweld.fuse.integers import integer_products
 from opweld.fuse.prologues import place_prologues
 from opweld.fuse.refusals import record_rest
 from opweld.fuse.region import Regions
@@ -39,7 +41,8 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
     """The regions of a program."""
     graph = UseDef(prepared(program), expected, target, ledger)
     fold_views(graph)
-    graph = UseDef(place_prologues(graph.program(), expected, target, ledger), expected, target, ledger)
+    program = integer_products(graph.program(), expected, target, ledger)
+    graph = UseDef(place_prologues(program, expected, target, ledger), expected, target, ledger)
     fold_chains(graph)
     fold_epilogues(graph)
     graph.drop_unused()

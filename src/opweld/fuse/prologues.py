@@ -256,7 +256,7 @@ class _Placing:
         tensor = Tensor(name, body.dtype, axes, body, reader.origin if producer is None else producer.origin)
         if read <= self._constants.keys():
             sources = {source: self._constants[source] for source in read}
-            self._made.append(_folded(tensor, sources))
+            self._made.append(folded(tensor, sources))
         elif read == {operand.tensor}:
             self._after.setdefault(operand.tensor, []).append(tensor)
         else:
@@ -280,7 +280,7 @@ def _read(name: str, value: Expr, operand: Load) -> Expr:
     return load(name, value.dtype, operand.indices, operand.guards, fill)
 
 
-def _folded(tensor: Tensor, sources: Mapping[str, Constant]) -> Constant:
+def folded(tensor: Tensor, sources: Mapping[str, Constant]) -> Constant:
     """A tensor of constants as one, computed when it is packed."""
 
     def evaluated() -> NDArray[Any]:

@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from opweld.tensor.axes import split
-from opweld.tensor.dim import ZERO, Axis, Dim, atoms_of, axes_of, mod, product
-from opweld.tensor.expr import Binary, Cast, Const, Expr, Load, Reduce, Unary, dims_of, loads, walk
-from opweld.tensor.operators import is_expensive
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, atoms_of, axes_of, mod, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Load, Reduce, Unary, dims_of, loads, walk
+from opweld.tensor.operators import WORD, is_expensive
 from opweld.tensor.program import Extern, Scan, Tensor, TensorProgram
 
 if TYPE_CHECKING:
     from opweld.fuse.rows import RowSpace
+    from opweld.schedule.expected import Expected
 
 
 MOST_PROLOGUE = 12
@@ -201,10 +203,34 @@ def factors(reduce: Reduce) -> tuple[Load, Load] | None:
 
     A factor is a load, or cheap elementwise arithmetic around one: a cast of a narrower type, a scale."""
     body = reduce.body
-    if reduce.kind != "sum" or not isinstance(body, Binary) or body.op != "mul" or not body.dtype.is_float:
+    if reduce.kind != "sum" or not isinstance(body, Binary) or body.op != "mul":
         return None
     x, y = operand_of(body.x), operand_of(body.y)
-    return None if x is None or y is None else (x, y)
+    if x is None or y is None or not (body.dtype.is_float or are_bytes(reduce)):
+        return None
+    return x, y
+
+
+def are_bytes(reduce: Reduce) -> bool:
+    """Whether a sum is of products of integers of 8 bits, in 32: see `integers.py`."""
+    body = reduce.body
+    if reduce.kind != "sum" or reduce.dtype is not DType.I32 or not isinstance(body, Binary) or body.op != "mul":
+        return False
+    return all(isinstance(x, Cast) and x.x.dtype in (DType.U8, DType.I8) for x in (body.x, body.y))
+
+
+def counts_words(index: Dim, axis: Axis) -> bool:
+    """Whether an axis counts neighbours at an index, in whole words from the beginning of one on."""
+    size, others = axis.extent.constant, index.without(axis)
+    if size is None or size % WORD or index.coefficient(axis) is not ONE:
+        return False
+    return all(factor % WORD == 0 for _, factor in others.terms)
+
+
+def steps_of(reduce: Reduce, expected: Expected) -> int:
+    """Multiply-adds of a sum of products for each result: one for each word of bytes."""
+    count = expected.product(axis.extent for axis in reduce.axes)
+    return max(1, count // WORD) if are_bytes(reduce) else count
 
 
 def operand_of(factor: Expr) -> Load | None:
@@ -219,7 +245,9 @@ def operand_of(factor: Expr) -> Load | None:
 
 
 def _is_cheap(node: Expr) -> bool:
-    return isinstance(node, Load | Const | Cast) or (isinstance(node, Unary | Binary) and not is_expensive(node.op))
+    return isinstance(node, Load | Const | Cast | Bitcast) or (
+        isinstance(node, Unary | Binary) and not is_expensive(node.op)
+    )
 
 
 def axes_in(load: Load) -> frozenset[Axis]:

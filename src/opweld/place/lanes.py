@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opweld.fuse.region import Kind, Member, addressed, axes_in, factors, reductions
+from opweld.fuse.region import Kind, Member, addressed, are_bytes, axes_in, factors, reductions, steps_of
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import (
     COPY,
@@ -160,10 +160,11 @@ def _of_contraction(
             shape = Product(
                 extent + spare,
                 count,
-                expected.product(a.extent for a in node.axes),
+                _steps(node, along, memory, expected),
                 max(1, elements // max(1, extent * count)),
                 node.dtype,
                 target,
+                dots=are_bytes(node),
             )
             counts = _counts(extent, target)
             seconds = min(contraction(shape, v, best_height(shape, v)).seconds for v in counts)
@@ -183,6 +184,14 @@ def _of_contraction(
             found.append(Candidate(axis, seconds, why, along, across))
     # At equal cost the last axis: most readers, such as softmax, iterate over it.
     return sorted(found, key=lambda c: -own.index(c.axis))
+
+
+def _steps(node: Reduce, along: Load, memory: Memory, expected: Expected) -> int:
+    """Multiply-adds of a sum for each result. Bytes that are no constants are not packed in words: each product is one
+    of its own, of integers that were widened before."""
+    if are_bytes(node) and along.tensor not in memory.constants:
+        return expected.product(axis.extent for axis in node.axes)
+    return steps_of(node, expected)
 
 
 def _rows(across: Load, rows: Sequence[Axis], expected: Expected) -> int:
@@ -274,10 +283,11 @@ def _choose_vectors(
         shape = Product(
             max(extent, WIDEST * target.vector_lanes_f32) if expected.known(lane.axis.extent) is None else extent,
             row,
-            expected.product(axis.extent for axis in node.axes),
+            steps_of(node, expected),
             1,
             node.dtype,
             target,
+            dots=are_bytes(node),
         )
         prices = {
             count: contraction(shape, count, best_height(shape, count)).seconds * _breadth(count) for count in counts

@@ -7,10 +7,10 @@ beyond the edges of one, it is first copied into a padded value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from opweld.fuse.region import Kind, Member, Region, Regions, axes_in, factors, reductions
+from opweld.fuse.region import Kind, Member, Region, Regions, are_bytes, axes_in, counts_words, factors, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import edge_tests, halo_of
 from opweld.place.lanes import Lanes, Memory, choose_lanes, lane_position, scattered
@@ -19,9 +19,10 @@ from opweld.schedule.cost import COPY, GATHER, LAUNCH, LINE, REFETCH, STREAMS, c
 from opweld.schedule.expected import Expected
 from opweld.schedule.schedule import WIDEST
 from opweld.target import Target
-from opweld.tensor.dim import Axis, FloorDiv, Mod
+from opweld.tensor.dim import Axis, Dim, FloorDiv, Mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, load, loads, substitute_loads
+from opweld.tensor.operators import WORD
 from opweld.tensor.program import Tensor
 
 ROW_MAJOR = "row-major"
@@ -52,13 +53,14 @@ class Orders:
         # The order in which values inside of a kernel are computed, for members that follow it.
         self._walked: dict[str, tuple[int, ...]] = {}
         self._reading = readers(regions.regions)
+        self._words = words_of(regions.regions, self.constants)
         self._memory = Memory(self.orders, self.shapes, self.fixed, self.constants)
         for region in regions.regions:
             self._visit(region)
         self.readers = readers(self.regions)
 
     def _visit(self, region: Region) -> None:
-        region = self._with_padded_inputs(region)
+        region = self._with_words(self._with_padded_inputs(region))
         self.regions.append(region)
         inner = {tensor.name for tensor in region.tensors} - set(region.outputs)
         if region.scan is not None:
@@ -175,12 +177,16 @@ class Orders:
             **{f"like {self._ledger.label(name)}": order for name, (order, _) in found.items()},
         }
         reason = "the order of most of its operands, the first of equal ones"
+        words = self._words.get(tensor.name)
+        if words is not None:
+            choices["words-innermost"] = _with_last(natural, words)
 
         def seconds(order: tuple[int, ...]) -> float:
             inner = _innermost(order, tensor.axes)
             walked = sum(size for own, size in found.values() if _innermost(own, tensor.axes) != inner)
-            bytes_ = tensor.dtype.bytes * self._expected.product(tensor.shape)
-            return traffic(bytes_, self._target) + GATHER * walked / core_of(self._target).hertz
+            bytes_, elements = tensor.dtype.bytes, self._expected.product(tensor.shape)
+            copied = 0.0 if words in (None, inner) else self._seconds_of_copy(elements)
+            return traffic(bytes_ * elements, self._target) + GATHER * walked / core_of(self._target).hertz + copied
 
         return self._decide_order(tensor.name, tensor.origin, choices, wanted, seconds, reason, LEVELS[0])
 
@@ -219,6 +225,60 @@ class Orders:
                 order = (*(p for p in natural if p not in nested), *nested)
                 found[node.tensor] = order, self._expected.product(self.shapes[node.tensor])
         return found
+
+    # ------------------------------------------------------------------------------------------------------- words
+
+    def _with_words(self, region: Region) -> Region:
+        """Copies each value of which a contraction multiplies bytes, where those of a word are no neighbours in memory,
+        and reads the copy instead."""
+        moved: dict[str, str] = {}
+        for member in region.members if region.kind is not None else ():
+            for name, position in words_of((region,), self.constants).items():
+                order = self.orders.get(name)
+                if order is None or _innermost_of(order, self.shapes[name]) == position:
+                    continue
+                elements = self._expected.product(self.shapes[name])
+                copied = self._seconds_of_copy(elements)
+                choice = self._ledger.decide(
+                    rule="place.pack",
+                    site=member.tensor.origin,
+                    subject=(member.tensor.name, name),
+                    alternatives=(
+                        Alternative("strided", 0, seconds=self._without_words(member.tensor)),
+                        Alternative("copy", elements, seconds=copied),
+                    ),
+                    reason="products of bytes are summed four at once where they are neighbours",
+                )
+                if choice == "copy":
+                    moved[name] = self._copy_of_words(name, position, member.tensor)
+        return region.rewritten(lambda t: _read_instead(t, moved)) if moved else region
+
+    def _without_words(self, tensor: Tensor) -> float:
+        """Seconds that products of bytes take more when each is multiplied and added on its own."""
+        node = reductions(tensor.body)[0]
+        products = self._expected.product(axis.extent for axis in (*tensor.axes, *node.axes))
+        core = core_of(self._target)
+        return (2 - 1 / WORD) * products / self._target.vector_lanes_f32 / core.products / core.hertz
+
+    def _seconds_of_copy(self, elements: int) -> float:
+        return LAUNCH + COPY * elements / core_of(self._target).hertz
+
+    def _copy_of_words(self, source: str, position: int, reader: Tensor) -> str:
+        key = f"{source}_words"
+        if key in self._copies:
+            return self._copies[key]
+        name = self._copies[key] = self._copied(key, source, reader)
+        natural = tuple(range(len(self.shapes[source])))
+        wanted = _with_last(natural, position)
+        without = self._without_words(reader)
+
+        def seconds(order: tuple[int, ...]) -> float:
+            return 0.0 if order == wanted else without
+
+        choices = {ROW_MAJOR: natural, "words-innermost": wanted}
+        reason = "the bytes of a word are neighbours"
+        self.orders[name] = self._decide_order(name, reader.origin, choices, wanted, seconds, reason, LEVELS[0])
+        return name
 
     # ----------------------------------------------------------------------------------------------- padded copies
 
@@ -267,12 +327,16 @@ class Orders:
         return edge_tests([node], single, self._expected, self._target)
 
     def _copy(self, node: Load, reader: Tensor) -> str:
-        source, name = node.tensor, f"{node.tensor}_padded"
+        name = self._copied(f"{node.tensor}_padded", node.tensor, reader)
+        self.orders[name] = self._order_of_copy(name, node, reader)
+        return name
+
+    def _copied(self, name: str, source: str, reader: Tensor) -> str:
+        """The name of a copy of a value, made before its reader is computed; its order is left to the caller."""
         shape, dtype = self.shapes[source], self.dtypes[source]
         axes = tuple(Axis(f"i{p}", extent) for p, extent in enumerate(shape))
         tensor = Tensor(name, dtype, axes, load(source, dtype, tuple(a.dim for a in axes)), reader.origin)
         self.shapes[name], self.dtypes[name] = shape, dtype
-        self.orders[name] = self._order_of_copy(name, node, reader)
         self.regions.append(Region.single(Kind.MAP, (tensor,), (name,)))
         return name
 
@@ -290,19 +354,47 @@ class Orders:
         copied = 2 * traffic(node.dtype.bytes * elements, self._target)
         turned = COPY * elements
         waited = 0.0
+        words = self._words.get(node.tensor)
+        if words is not None:
+            choices["words-innermost"] = _with_last(natural, words)
         if channels > STREAMS:
             waited = REFETCH * node.dtype.bytes * elements / LINE * self._expected.product(a.extent for a in taps)
 
         def seconds(order: tuple[int, ...]) -> float:
-            return copied + (waited if order == natural else turned) / core_of(self._target).hertz
+            apart = 0.0 if words is None or order[-1] == words else self._without_words(tensor)
+            return copied + (waited if order == natural else turned) / core_of(self._target).hertz + apart
 
         reason = f"{channels} channels are read in parallel, {STREAMS} of which are prefetched, or copied together"
         return self._decide_order(name, tensor.origin, choices, natural, seconds, reason, LEVELS[0])
 
 
 def _innermost(order: Sequence[int], axes: Sequence[Axis]) -> int | None:
+    return _innermost_of(order, [axis.extent for axis in axes])
+
+
+def _innermost_of(order: Sequence[int], shape: Sequence[Dim]) -> int | None:
     """The last axis of an order that has more than one element."""
-    return next((position for position in reversed(order) if axes[position].extent.constant != 1), None)
+    return next((position for position in reversed(order) if shape[position].constant != 1), None)
+
+
+def _with_last(order: tuple[int, ...], position: int) -> tuple[int, ...]:
+    """An order with one axis moved to its end."""
+    return (*(p for p in order if p != position), position)
+
+
+def words_of(regions: Iterable[Region], constants: Container[str]) -> dict[str, int]:
+    """For each value whose bytes a contraction multiplies by constants, four at once, the axis along which it does."""
+    found: dict[str, int] = {}
+    for member in (member for region in regions for member in region.members if member.kind is Kind.CONTRACTION):
+        node = reductions(member.tensor.body)[0]
+        if not are_bytes(node):
+            continue
+        for site in loads(node.body):
+            axes = [axis for axis in node.axes if site.tensor not in constants]
+            places = [p for p, index in enumerate(site.indices) if any(counts_words(index, axis) for axis in axes)]
+            if places:
+                found[site.tensor] = places[-1]
+    return found
 
 
 def _largest(found: Iterable[tuple[tuple[int, ...], int]], natural: tuple[int, ...]) -> tuple[int, ...]:
@@ -332,6 +424,16 @@ def _only(node: Load, position: int) -> Load:
     found = load(node.tensor, node.dtype, (node.indices[position],))
     assert isinstance(found, Load)
     return found
+
+
+def _read_instead(tensor: Tensor, copies: Mapping[str, str]) -> Tensor:
+    """The tensor with loads of copies of the same shape in place of what was copied."""
+
+    def moved(node: Load) -> Expr | None:
+        name = copies.get(node.tensor)
+        return None if name is None else load(name, node.dtype, node.indices, node.guards, node.fill)
+
+    return replace(tensor, body=substitute_loads(tensor.body, moved))
 
 
 def _redirected(tensor: Tensor, copies: Mapping[str, str]) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from opweld.fuse.region import Kind, Member, Region, axes_in, reductions
+from opweld.fuse.region import Kind, Member, Region, are_bytes, axes_in, counts_words, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes
@@ -178,6 +178,7 @@ class _Packer:
         slope, others = node.indices[position].coefficient(lanes.axis), node.indices[position].without(lanes.axis)
         fits = slope is ONE and all(coefficient % width == 0 for _, coefficient in others.terms)
         rows, blocks = self._weight_prices(tensor, lanes, node, position)
+        words = _words(node, reductions(tensor.body)[0], across)
         choice = self._ledger.decide(
             rule="place.pack",
             site=tensor.origin,
@@ -192,7 +193,9 @@ class _Packer:
         )
         shape = constant.shape
         if choice == "blocked":
-            return self._repacked(constant, blocked("", constant.dtype, shape, order, position, width))
+            return self._repacked(constant, blocked("", constant.dtype, shape, order, position, width, words))
+        if words is not None:
+            return self._repacked(constant, blocked("", constant.dtype, shape, order, position, shape[position], words))
         return self._repacked(constant, dense("", constant.dtype, tuple(map(as_dim, shape)), (*order, position)))
 
     def _weight_prices(self, tensor: Tensor, lanes: Lanes, node: Load, position: int) -> tuple[float, float]:
@@ -274,6 +277,18 @@ class _Packer:
         self._storages[copy.name] = dense_apart(copy.name, copy.dtype, copy.shape)
         self._regions.append(Region.single(Kind.MAP, (copy,), (copy.name,)))
         return load(copy.name, copy.dtype, tuple(a.dim for a in axes))
+
+
+def _words(node: Load, reduce: Reduce, across: Dim) -> int | None:
+    """The axis of a constant along which four neighbours are multiplied by four of the other operand; None where the
+    sum is not one of products of bytes, or these do not lie so."""
+    if not are_bytes(reduce):
+        return None
+    axis = next((a for a in reduce.axes if counts_words(across, a)), None)
+    if axis is None:
+        return None
+    found = [position for position, dim in enumerate(node.indices) if dim.depends_on(axis)]
+    return found[0] if len(found) == 1 and counts_words(node.indices[found[0]], axis) else None
 
 
 def _nesting(node: Load, lane: int, reduce: Reduce, rows: Dim) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, floordiv, mod
 from opweld.tensor.dtype import DType
+from opweld.tensor.operators import WORD
 
 SHORT = 256
 """Rows of at most this many elements are never padded."""
@@ -112,14 +113,26 @@ def dense_apart(name: str, dtype: DType, shape: Sequence[Dim]) -> Storage:
     return dense(name, dtype, shape, rows_apart=len(shape) > 1 and (row is None or row >= SHORT))
 
 
-def blocked(name: str, dtype: DType, shape: Sequence[int], order: Sequence[int], axis: int, block: int) -> Storage:
-    """Constant memory [axis // block][order...][axis % block], with the last block padded with zeros: the order in
-    which a contraction reads its packed operand."""
-    terms: list[Term] = [Term(axis, ONE, modulus=block)]
-    stride = as_dim(block)
+def blocked(
+    name: str,
+    dtype: DType,
+    shape: Sequence[int],
+    order: Sequence[int],
+    axis: int,
+    block: int,
+    words: int | None = None,
+) -> Storage:
+    """Constant memory [axis // block][order...][axis % block], the last block padded with zeros: the order in which a
+    contraction reads its packed operand. `words`: four neighbours on this axis lie side by side, a word; it has whole
+    ones."""
+    each = 1 if words is None else WORD
+    terms: list[Term] = [] if words is None else [Term(words, ONE, modulus=WORD)]
+    terms.append(Term(axis, as_dim(each), modulus=block))
+    stride = as_dim(each * block)
     for other in reversed([a for a in order if a != axis]):
-        terms.append(Term(other, stride))
-        stride = stride * shape[other]
+        part = WORD if other == words else 1
+        terms.append(Term(other, stride, divisor=part))
+        stride = stride * (shape[other] // part)
     terms.append(Term(axis, stride, divisor=block))
     stride = stride * ceildiv(shape[axis], block)
     return Storage(name, dtype, tuple(terms), ZERO, stride)

@@ -155,7 +155,8 @@ class Product:
     """A contraction as the register tile sees it: how many lanes, rows and reduced elements there are, how many times
     all of that is repeated, and the dtype of its sums.
 
-    `pieces`: rows that do not fill a tile are computed 4, 2 and 1 at a time, as those of a symbolic number are."""
+    `pieces`: rows that do not fill a tile are computed 4, 2 and 1 at a time, as those of a symbolic number are.
+    `dots`: the reduced elements are groups of four bytes, whose products are summed at once."""
 
     lane: int
     row: int
@@ -164,6 +165,16 @@ class Product:
     dtype: DType
     target: Target
     pieces: bool = False
+    dots: bool = False
+
+
+def dot_products(target: Target) -> float:
+    """Multiply-adds in whose time a vector of dot products of four bytes is computed and added: one with VNNI; two
+    vectors of 16 bits, two sums and what is left of widening without; shifts and products of each byte elsewhere."""
+    if target.architecture != "x86_64":
+        return 12.0
+    vnni = "avx512vnni" if target.vector_bytes == 64 else "avxvnni"
+    return 1.0 if vnni in target.features else 2.0
 
 
 def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, float]:
@@ -172,6 +183,7 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
     A tile of few accumulators waits for each of them; a tail of rows or lanes costs what its tile or pieces would."""
     core = core_of(product.target)
     each = product.target.registers_each(product.dtype)
+    step_units = dot_products(product.target) if product.dots else 1.0
     whole, rest = divmod(max(1, product.row), height)
     columns, tail = divmod(-(-max(1, product.lane) // product.target.vector_lanes_f32), vectors)
     tails = ((4, rest // 4), (2, rest // 2 % 2), (1, rest % 2)) if product.pieces else ((rest, 1 if rest else 0),)
@@ -181,7 +193,7 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
             if not tiles or not count:
                 continue
             registers = rows * wide * each
-            busy = max(registers / core.products, (core.broadcast * rows + wide * each) / core.loads)
+            busy = max(registers * step_units / core.products, (core.broadcast * rows + wide * each) / core.loads)
             step = repetition(busy, core.latency)
             amount = tiles * count * product.repeats
             arithmetic += amount * (busy * product.reduced + ITERATION + registers)

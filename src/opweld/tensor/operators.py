@@ -109,6 +109,12 @@ def _remainder(function: Callable[[Array, Array], Array]) -> Callable[[Array, Ar
     return remainder
 
 
+def _dot4(x: Array, y: Array) -> Array:
+    unsigned = np.ascontiguousarray(x).view(np.uint8).reshape(*x.shape, 4).astype(np.int32)
+    signed = np.ascontiguousarray(y).view(np.int8).reshape(*y.shape, 4).astype(np.int32)
+    return np.asarray((unsigned * signed).sum(-1, dtype=np.int32))
+
+
 def _cheap(meaning: Callable[..., Any]) -> Operator:
     return Operator(meaning)
 
@@ -156,6 +162,9 @@ UNARY: Mapping[str, Operator] = {
 }
 """Unary operators. `round` is half to even, `sign` of NaN is NaN, `sigmoid` and `softplus` do not overflow."""
 
+WORD = 4
+"""Bytes whose products `dot4` sums: those of an int32."""
+
 BINARY: Mapping[str, Operator] = {
     "add": _cheap(np.add),
     "sub": _cheap(np.subtract),
@@ -181,10 +190,11 @@ BINARY: Mapping[str, Operator] = {
     "shl": _cheap(np.left_shift),
     "shr": _cheap(np.right_shift),
     "atan2": _expensive(np.arctan2),
+    "dot4": _cheap(_dot4),
 }
 """Binary operators. Both operands have one dtype. Integer `div` truncates, `mod` has the sign of the divisor, `fmod`
 that of the dividend; integer division by zero is an error at run time. `min` and `max` propagate NaN. Comparisons give
-BOOL."""
+BOOL. `dot4` is of two int32: the four bytes of x as unsigned times those of y as signed integers, summed."""
 
 REDUCTIONS: Mapping[str, Reduction] = {
     "sum": Reduction(0),

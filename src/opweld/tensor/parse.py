@@ -437,7 +437,8 @@ class Parser:
             if indices:
                 self._expect(",")
             indices.append(self._dim())
-        return load(tensor, self.dtypes[tensor], tuple(indices), tuple(guards), fill)
+        dtype = self._dtype() if self._accept(":") else self.dtypes[tensor]
+        return load(tensor, dtype, tuple(indices), tuple(guards), fill)
 
     def _guarded(self) -> Dim:
         dim = self._dim()

@@ -312,4 +312,6 @@ def _binary_fits(node: Binary) -> bool:
         return dtype.is_integer
     if node.op == "atan2":
         return dtype.is_float
+    if node.op == "dot4":
+        return dtype is DType.I32
     return dtype is not DType.BOOL or BINARY[node.op].is_test

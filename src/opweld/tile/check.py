@@ -1,6 +1,7 @@
 """The invariants of tile programs: what every renderer may rely on.
 
-memory      a load or store with an address names a buffer or scratch block of its dtype, and its role allows it
+memory      a load or store with an address names a buffer or scratch block of its dtype, and its role allows it; a
+            load may read a word of 32 bits of memory of bytes
 registers   a load without an address names an accumulator or `Let` that is in scope, a `Let` is read by someone
 axes        every axis is that of the grid, or of an enclosing loop or tile, and is bound once
 tiles       lane tiles are whole vectors wide and do not nest
@@ -34,6 +35,7 @@ from opweld.tile.tile import (
     Store,
     Tile,
     dims_of_statement,
+    reads,
     walk_statements,
 )
 
@@ -272,7 +274,7 @@ class _Checker:
         if node.indices:
             if len(node.indices) != 1 or node.tensor not in self._readable | self._scratch:
                 self._fail(f"{node} reads no memory that is there to be read")
-            if node.dtype is not self._dtypes[node.tensor]:
+            if not reads(node.dtype, self._dtypes[node.tensor]):
                 self._fail(f"{node} reads a {node.dtype!r} from {self._dtypes[node.tensor]!r} memory")
             return
         register = scope.registers.get(node.tensor)

@@ -2,6 +2,7 @@
 
 resolve   indices become addresses, guards that a halo makes unnecessary go
 split     an axis that addresses take apart (y // 2 and y % 2) becomes two, and the divisions are gone
+dots      sums of products of bytes that lie in words are sums of their dot products
 join      two axes that every address walks through like one become one
 """
 
@@ -26,6 +27,7 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.text import Names
+from opweld.tile.dots import with_dots
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,7 @@ def nest_of(
     store = storage.address([index.substitute(single) for index in indices])
     mark = ZERO if lane is None else lane.dim.substitute(single)
     own, body, (store, mark) = split(own, resolve(substitute(body, single), storages, shapes), (store, mark))
+    body = with_dots(body)
     # Of an axis that was split, neighbours lie on the part whose step is one.
     part = next((axis for axis in own if mark.coefficient(axis) is ONE), None)
     nest = join_axes(Nest(own, store, body, part, "" if lane is None else lane.name, limits or {}))

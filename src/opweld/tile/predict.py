@@ -14,7 +14,7 @@ once for every row and vector that it depends on, and a load once for every addr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opweld.schedule.cost import (
@@ -30,6 +30,7 @@ from opweld.schedule.cost import (
     UNKNOWN,
     Cost,
     core_of,
+    dot_products,
     repetition,
 )
 from opweld.schedule.expected import Expected
@@ -51,6 +52,7 @@ from opweld.tensor.dim import (
     maximum,
     symbols_of,
 )
+from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Select, Unary, dims_of, walk
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import is_expensive
@@ -105,10 +107,10 @@ def predict(kernel: Kernel, target: Target, expected: Expected, weights: Weights
     count = expected(kernel.iterations)
     if not count:
         return Prediction(Cost(launch=LAUNCH))
-    walker = _Walker(target, expected)
+    dtypes = {item.name: item.dtype for item in (*kernel.buffers, *kernel.scratch)}
+    walker = _Walker(target, expected, dtypes)
     grid = tuple((axis, float(expected(axis.extent))) for axis in kernel.grid)
     cycles = walker.block(kernel.body, _Frame(chain=grid)).times(count)
-    dtypes = {item.name: item.dtype for item in (*kernel.buffers, *kernel.scratch)}
     moved = traffic_of(walker.accesses, dtypes, len(grid), target, expected, weights or Weights())
     busy = cycles.busy + count * ITERATION
     return Prediction(Cost(busy / core.hertz, cycles.waiting / core.hertz, moved.seconds, LAUNCH), moved)
@@ -177,11 +179,13 @@ class _Frame:
 
 
 class _Walker:
-    def __init__(self, target: Target, expected: Expected) -> None:
+    def __init__(self, target: Target, expected: Expected, dtypes: Mapping[str, DType]) -> None:
         self.accesses: list[Access] = []
+        self.dtypes = dtypes
         self.core = core_of(target)
         self.lanes = target.vector_lanes_f32
         self.registers_each = target.registers_each
+        self._dot_products = dot_products(target)
         self._expected = expected
         self.names: dict[str, int] = {}
 
@@ -265,6 +269,13 @@ class _Walker:
         self.accesses += use.accesses
         return use.cycles()
 
+    def each(self, statement: Accumulate) -> float:
+        """Plain operations that combine a register with a value."""
+        value = statement.value
+        if isinstance(value, Binary) and value.op == "dot4":
+            return self._dot_products
+        return 3 if statement.kind.startswith("arg") else 1
+
     def size(self, dim: Dim) -> int:
         """The expected value of a size or step."""
         return self._expected(dim)
@@ -299,7 +310,7 @@ class _Use:
         skip: Expr | None = None
         if isinstance(statement, Accumulate):
             value = statement.value
-            if statement.kind == "sum" and isinstance(value, Binary) and value.op == "mul":
+            if statement.kind == "sum" and isinstance(value, Binary) and value.op in ("mul", "dot4"):
                 skip = value  # a multiply-add
         for root in expressions_of(statement):
             for node in walk(root):
@@ -312,7 +323,7 @@ class _Use:
         elif isinstance(statement, Accumulate):
             wide = self._walker.registers_each(statement.value.dtype)
             mask = names.get(statement.name, 0) | self._masks[statement.value]
-            self._plain += frame.copies(mask) * wide * (3 if statement.kind.startswith("arg") else 1)
+            self._plain += frame.copies(mask) * wide * self._walker.each(statement)
             self._sums[statement.name] += 1
         elif isinstance(statement, Collapse):
             self._waiting += COLLAPSE
@@ -372,7 +383,8 @@ class _Use:
 
     def _load(self, node: Load, mask: int, copies: int) -> None:
         frame, offset, lanes = self._frame, node.indices[0], self._walker.lanes
-        self.accesses.append(self._access(node.tensor, offset))
+        # Words are so many bytes of memory.
+        self.accesses.append(self._access(node.tensor, offset * (node.dtype.bytes // self._bytes(node))))
         self._plain += GUARD * copies * len(node.guards)
         if not mask & LANE or frame.lane is None or offset.coefficient(frame.lane) is ONE:
             self._share(node, mask, copies)
@@ -380,6 +392,9 @@ class _Use:
         divided = sum(isinstance(a, FloorDiv | Mod) and frame.lane in atoms_of(a.dim) for a in atoms_of(offset))
         checked = any(isinstance(atom, Value) for atom in atoms_of(offset))
         self._slow += (GATHER + DIVISION * divided + checked) * lanes * copies
+
+    def _bytes(self, node: Load) -> int:
+        return self._walker.dtypes.get(node.tensor, node.dtype).bytes
 
     def _share(self, node: Load, mask: int, copies: int) -> None:
         """Counts the addresses: rows that read overlapping windows share their loads."""

@@ -89,7 +89,8 @@ def next_panel(
 
 def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expected: Expected) -> Panel | Obstacle:
     """The panel that a load along the lanes walks through."""
-    offset = node.indices[0]
+    # Words are so many elements of memory.
+    offset = node.indices[0] * (node.dtype.bytes // _bytes(kernel, node))
     around = [*kernel.grid, *(level.axis for level in outer)]  # slowest first
     # Innermost are axes that walk through the panel, around them those that pass over it again.
     inside = len(around)
@@ -122,7 +123,8 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
     panel = total * stride
     if panel > apart:
         return Obstacle("overlap", f"{node.tensor} has panels that overlap")
-    elements = LINE // node.dtype.bytes
+    each = _bytes(kernel, node)
+    elements = LINE // each
     extent = axis.extent.constant
     tiles = product(faster_axis.extent for faster_axis in faster)
     share = ceildiv(panel // elements, tiles)  # lines for each of the faster iterations
@@ -134,7 +136,7 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
     for faster_axis in faster:
         position = position * faster_axis.extent + faster_axis.dim
     start = _begin(offset, around[:slow]) + apart + position * share * elements
-    held = None if extent is None else extent * panel * node.dtype.bytes
+    held = None if extent is None else extent * panel * each
     # Not less than an element: what a pass fetches at least, in lines, may be more than its share.
     least = elements if share.constant is None else max(1, -(-share.constant * elements // total))
     wanted, reason = min(MOST_LINES, lines), f"lines of the next panel of {node.tensor} every {loop.unroll} bodies"
@@ -147,6 +149,11 @@ def _panel(kernel: Kernel, node: Load, loop: Loop, outer: Sequence[Loop], expect
     elif share.constant is not None and share.constant * _MOST_REPEATS * elements < total:
         wanted, reason = 0, f"{total} bodies would fetch {share} lines again and again"
     return Panel(node.tensor, start, walked, loop.unroll, elements, wanted, reason, least)
+
+
+def _bytes(kernel: Kernel, node: Load) -> int:
+    """Bytes of an element of the memory that a load reads."""
+    return next(b.dtype for b in (*kernel.buffers, *kernel.scratch) if b.name == node.tensor).bytes
 
 
 def _constant(offset: Dim, axis: Axis) -> int | None:

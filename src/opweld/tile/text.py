@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opweld.tensor.dim import ZERO, Atom, Dim, Symbol, Value, atoms_of
+from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, walk
 from opweld.tensor.text import Names
 from opweld.tile.parse import parse_kernel
@@ -46,6 +47,7 @@ class _Called:
     atoms: dict[Atom, str] = field(default_factory=dict[Atom, str])
     values: dict[str, str] = field(default_factory=dict[str, str])
     counts: dict[str, int] = field(default_factory=dict[str, int])
+    memory: dict[str, DType] = field(default_factory=dict[str, DType])
 
     def fresh(self, letter: str) -> str:
         """The next name that starts with the letter."""
@@ -71,6 +73,7 @@ class _Names(Names):
     def __init__(self, called: _Called) -> None:
         super().__init__(called.atoms)
         self.values: Mapping[str, str] = called.values
+        self.memory: Mapping[str, DType] = called.memory
 
     def _expression(self, node: Expr) -> str:
         if not isinstance(node, Load):
@@ -82,7 +85,8 @@ class _Names(Names):
         if node.fill is not None:
             guards = ", ".join(f"{self.dim(guard)} >= 0" for guard in node.guards)
             text = f"{text} if {guards} else {self.done[node.fill]}"
-        return f"{name}[{text}]"
+        words = "" if node.dtype is self.memory.get(node.tensor, node.dtype) else f":{node.dtype.short}"
+        return f"{name}[{text}]{words}"
 
     def _atom(self, atom: Atom) -> str:
         return self.names.get(atom, f"?{atom.text}") if isinstance(atom, Symbol) else super()._atom(atom)
@@ -105,6 +109,7 @@ class _Printer:
     def run(self) -> str:
         """All lines."""
         kernel = self.kernel
+        self.called.memory = {block.name: block.dtype for block in (*kernel.buffers, *kernel.scratch)}
         for symbol in kernel.sizes:
             least = "" if symbol.least is None else f" >= {symbol.least}"
             self.lines.append(f"size {self.called.atom(symbol, 'n')}{least}")

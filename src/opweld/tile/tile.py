@@ -11,10 +11,11 @@
               | Invoke(function, read, written, numbers)    calls a function of `tensor.externs` on memory
 
 Expressions are those of `tensor.expr`. A load with one index reads a buffer or scratch at a linear offset, counted in
-elements; a load with no index reads an accumulator or a `Let`. A tile's axis runs over [0, width); the index is
-`base + axis`, as written out in expressions. Indices at or beyond `limit` are out of bounds: they are neither loaded
-nor stored. A `row` tile is unrolled in the generated code, with one set of registers for each row (MR); a `lane` tile
-is one SIMD register, or several (NR). Triton prints both as dimensions of its blocks. Renderers make no choices.
+elements of its own dtype: an int32 load of memory of bytes reads a word of four, at four times its offset. A load with
+no index reads an accumulator or a `Let`. A tile's axis runs over [0, width); the index is `base + axis`, as written out
+in expressions. Indices at or beyond `limit` are out of bounds: they are neither loaded nor stored. A `row` tile is
+unrolled in the generated code, with one set of registers for each row (MR); a `lane` tile is one SIMD register, or
+several (NR). Triton prints both as dimensions of its blocks. Renderers make no choices.
 """
 
 from __future__ import annotations
@@ -190,6 +191,11 @@ class Kernel:
         for block in self.scratch:
             total = total + (as_dim(63) + block.elements * block.dtype.bytes) // 64 * 64
         return total
+
+
+def reads(dtype: DType, memory: DType) -> bool:
+    """Whether a load of a dtype may read memory of another: elements as they are, or words of bytes."""
+    return dtype is memory or (dtype is DType.I32 and memory in (DType.U8, DType.I8))
 
 
 # ---- traversal and rewriting -----------------------------------------------------------------------------------------

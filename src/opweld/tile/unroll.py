@@ -98,7 +98,7 @@ def _has_product(value: Expr) -> bool:
     """Whether a product is added without being stored first, which compilers contract to a fused multiply-add."""
     if value.dtype in (DType.BOOL, DType.F16, DType.BF16):
         return False
-    if isinstance(value, Binary) and value.op == "mul":
+    if isinstance(value, Binary) and value.op in ("mul", "dot4"):
         return True
     if isinstance(value, Binary) and value.op in ("add", "sub"):
         return _has_product(value.x) or _has_product(value.y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,8 @@ INTEGERS = [name for name in DTYPES if not name.startswith("f")]
 
 _BUILDS = {
     "zig-v4": ("zig", "x86-64-v4", None),
+    "zig-v4-vnni": ("zig", "x86-64-v4 avx512vnni", None),
+    "zig-v3-vnni": ("zig", "x86-64-v3 avxvnni", None),
     "zig-v3": ("zig", "x86-64-v3", None),
     "zig-4-lanes": ("zig", "x86-64-v3", 4),
     "gcc-v4": ("gcc", "x86-64-v4", None),
@@ -74,7 +76,12 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     compiler, target_name, lanes = _BUILDS[request.param]
     if Target.native().architecture != "x86_64":
         pytest.skip(f"this processor cannot run {target_name}")
+    target_name, _, extra = target_name.partition(" ")
+    if extra and extra not in Target.native().features:
+        pytest.skip(f"this processor has no {extra}; what it would do is tested without")
     target, wanted = Target.of(target_name), Target.of(target_name)
+    if extra:
+        target = replace(target, features=(*target.features, extra))
     if not set(target.features) <= set(Target.native().features):
         # Its vectors are those of the machine that it is for; the compiler makes them of shorter ones.
         target, lanes = Target.of("x86-64-v3"), lanes or wanted.vector_lanes_f32

@@ -95,6 +95,45 @@ output y = result
 """
 
 
+def quantized(m: Size, k: int, n: int, x: str = "u8", w: str = "i8", zeros: bool = False) -> str:
+    """x w of quantized values, quantized again. `zeros`: w has a zero point for each column."""
+    weight = "sub(i32(w[r0, i1]), i32(zero[i1]))" if zeros else "i32(w[r0, i1])"
+    head = symbols(N="0 of x") if m == "N" else ""
+    return f"""program quantized
+{head}
+input x {x}[{m}, {k}]
+constant w {w}[{k}, {n}]
+constant zero {w}[{n}]
+constant scale f32[{n}]
+tensor a f32[i0: {m}, i1: {k}] from "DequantizeLinear"
+  = mul(f32(sub(i32(x[i0, i1]), 3:i32)), 0.5)
+tensor product f32[i0: {m}, i1: {n}] from "MatMul"
+  over r0: {k}
+  = sum<r0>(mul(a[i0, r0], mul(f32({weight}), scale[i1])))
+tensor result u8[i0: {m}, i1: {n}] from "QuantizeLinear"
+  = u8(min(max(round(add(mul(max(product[i0, i1], 0.0:f32), 0.125:f32), 7.0:f32)), 0.0:f32), 255.0:f32))
+output y = result
+"""
+
+
+def quantized_convolution(c: int, o: int, h: int, w: int, x: str = "i8") -> str:
+    """A padded 3x3 convolution of quantized values; padding stands for zero."""
+    guards = f"i2 + r1 - 1 >= 0, {h} - i2 - r1 >= 0, i3 + r2 - 1 >= 0, {w} - i3 - r2 >= 0"
+    return f"""program quantized_convolution
+input x {x}[2, {c}, {h}, {w}]
+constant w i8[{o}, {c}, 3, 3]
+constant b f32[{o}]
+tensor a f32[i0: 2, i1: {c}, i2: {h}, i3: {w}] from "DequantizeLinear"
+  = mul(f32(sub(i32(x[i0, i1, i2, i3]), 2:i32)), 0.25)
+tensor product f32[i0: 2, i1: {o}, i2: {h}, i3: {w}] from "Conv"
+  over r0: {c}, r1: 3, r2: 3
+  = sum<r0, r1, r2>(mul(a[i0, r0, i2 + r1 - 1, i3 + r2 - 1 if {guards} else 0.0], mul(f32(w[i1, r0, r1, r2]), 0.5)))
+tensor result f32[i0: 2, i1: {o}, i2: {h}, i3: {w}] from "Conv"
+  = max(add(product[i0, i1, i2, i3], b[i1]), 0.0)
+output y = result
+"""
+
+
 def narrow_convolution(c: int, o: int, h: int, w: int) -> str:
     """A padded 3x3 convolution, in float16, of what one of 1x1 makes."""
     guards = f"i2 + r1 - 1 >= 0, {h} - i2 - r1 >= 0, i3 + r2 - 1 >= 0, {w} - i3 - r2 >= 0"
@@ -587,6 +626,8 @@ PROGRAMS = {
     "narrow": narrow(17, 7, 33),
     "narrow_bf16": narrow(3, 9, 20, "bf16"),
     "dequantized": dequantized(5, 7, 35),
+    "quantized": quantized(5, 12, 35),
+    "quantized_convolution": quantized_convolution(8, 20, 5, 7),
     "narrow_convolution": narrow_convolution(3, 10, 5, 7),
     "convolution": convolution(3, 10, 5, 7),
     "convolution_strided": convolution(5, 6, 9, 7, stride=2),

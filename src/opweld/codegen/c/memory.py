@@ -18,6 +18,7 @@ from opweld.codegen.c.vector import (
     Assign,
     Call,
     Conditional,
+    Convert,
     Define,
     Element,
     Expression,
@@ -30,6 +31,7 @@ from opweld.codegen.c.vector import (
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, nonnegative, upper_constant
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Const, Expr, Load
+from opweld.tile.tile import reads
 
 _ZERO_BYTES = 16384  # of opw_zeros in opweld_kernel.h
 
@@ -56,6 +58,19 @@ class Addresses:
         self._integers = integers
         self._dependence = dependence
         self._starts: dict[Hashable, int] = {}
+
+    def words(self, memory: Memory, dtype: DType) -> Memory:
+        """The memory as elements of a wider dtype, which loads of words count in. Memory of bytes may be read as any
+        type."""
+        if dtype is memory.dtype:
+            return memory
+        key = ("words", memory.name, dtype)
+        name = self._scopes.find(key)
+        if name is None:
+            ctype = f"const {MEMORY[dtype]} *"
+            variable = self._scopes.numbered(f"{memory.name.name}_words")
+            name = self._scopes.define(key, ctype, variable, Convert(ctype, memory.name), depth=0)
+        return Memory(name, dtype, False)
 
     def element(self, memory: Memory, offset: Dim) -> tuple[Name, Expression]:
         """(pointer, index) of an element; the offset is the same for all lanes."""
@@ -181,7 +196,8 @@ class Loads:
         """A load from memory; the name of a variable where it takes a branch."""
         memory = self._memories[node.tensor]
         offset = node.indices[0]
-        assert node.dtype is memory.dtype, f"{node!r} loads {node.dtype} from a buffer of {memory.dtype}"
+        assert reads(node.dtype, memory.dtype), f"{node!r} loads {node.dtype} from a buffer of {memory.dtype}"
+        memory = self._addresses.words(memory, node.dtype)
         uniform = tuple(guard for guard in node.guards if not self._dependence.dim_varies(guard))
         varying = tuple(guard for guard in node.guards if self._dependence.dim_varies(guard))
         if not uniform:

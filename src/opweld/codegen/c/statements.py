@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from opweld.codegen.c.integers import ALL, Active
 from opweld.codegen.c.memory import Memory, memory_call
 from opweld.codegen.c.operators import (
@@ -31,7 +33,7 @@ from opweld.codegen.c.vector import (
 )
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, cast, index
+from opweld.tensor.expr import Binary, Expr, cast, index
 from opweld.tensor.operators import neutral
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
 
@@ -112,9 +114,17 @@ class Accumulators:
                 self._accumulate_position(item.kind, name, best, value, position, active)
             else:
                 partial = active != ALL and registers.lane in registers.outside
-                written = self._existing(item.kind, value, active if partial else ALL, active)
-                self._combine(item.kind, registers.dtype, name, written)
+                if item.kind == "sum" and is_dot(value) and not partial:
+                    self._dot(value, name, active)
+                else:
+                    written = self._existing(item.kind, value, active if partial else ALL, active)
+                    self._combine(item.kind, registers.dtype, name, written)
             self._scopes.forget(frozenset((name,)))
+
+    def _dot(self, value: Binary, name: str, active: Active) -> None:
+        """A sum of four products of bytes, added to a register by one instruction where there is such a one."""
+        x, y = self._values.vector(value.x, active), self._values.vector(value.y, active)
+        self._scopes.add(Assign(Name(name), call("opw_dot4_add_i32", Name(name), x, y)))
 
     def _existing(self, kind: str, value: Expr, lanes: Active, active: Active) -> Expression:
         """A value, and in place of the lanes that do not exist one that changes nothing."""
@@ -193,6 +203,11 @@ class Accumulators:
         for name, value in zip(names[1:], best[1:], strict=True):
             self._scopes.add(Do(call(f"opw_merge_positions_{short}", *to, Name(value), Name(name), *how)))
         self._scopes.add(Do(call(f"opw_collapse_positions_{short}", *to, *how)))
+
+
+def is_dot(value: Expr) -> TypeGuard[Binary]:
+    """Whether a value is a dot product of bytes."""
+    return isinstance(value, Binary) and value.op == "dot4"
 
 
 def _keys(instance: Instance, over: tuple[Axis, ...]) -> list[int | None]:

@@ -97,7 +97,8 @@ class Values:
         if isinstance(node, Index):
             return self.integers.value(node.dim)
         if isinstance(node, Load) and node.indices and not node.guards and register(node.dtype) is node.dtype:
-            element = Element(*self.addresses.element(self._memories[node.tensor], node.indices[0]))
+            memory = self.addresses.words(self._memories[node.tensor], node.dtype)
+            element = Element(*self.addresses.element(memory, node.indices[0]))
             return Infix("!=", element, _FIRST) if node.dtype is DType.BOOL else element
         if isinstance(node, Binary) and node.x.dtype in (DType.I32, DType.I64) and node.op in SCALAR_INFIX:
             return Infix(SCALAR_INFIX[node.op], self.scalar(node.x), self.scalar(node.y))

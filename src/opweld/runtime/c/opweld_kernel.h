@@ -7,6 +7,7 @@
 
 #include "opweld_abi.h"
 #include "opweld_bind.h"
+#include "opweld_dot.h"
 #include "opweld_formats.h"
 #include "opweld_math.h"
 #include "opweld_vector.h"

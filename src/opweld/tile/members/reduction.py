@@ -22,7 +22,7 @@ from opweld.schedule.verify import ORDERS, orders
 from opweld.target import Target
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum, mod, nonnegative, product, row_major
-from opweld.tensor.expr import Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
+from opweld.tensor.expr import Binary, Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
 from opweld.tensor.operators import REDUCTIONS, neutral
 from opweld.tile.lanes import tile_at
 from opweld.tile.members.map import axis_name, axis_of
@@ -145,7 +145,8 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
     total = choice.expected.product(axis.extent for axis in nest.axes)
     reduced = choice.expected.product(axis.extent for axis in node.axes)
     repeats = max(1, total // max(1, lane * rows))
-    return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=row.extent.constant is None)
+    pieces, dots = row.extent.constant is None, isinstance(node.body, Binary) and node.body.op == "dot4"
+    return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=pieces, dots=dots)
 
 
 def _choose_height(

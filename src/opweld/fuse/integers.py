@@ -1,0 +1,388 @@
+"""Products of quantized values: sums of integers, with scales and zero points moved out of them.
+
+    sum<k>((f32(x[i, k]) - zx) * sx * ((f32(w[k, j]) - zw[j]) * sw[j]))
+      = (sum<k>(i32(x[i, k]) * i32(w[k, j])) - zx * sum<k>(w[k, j]) - ...) * (sx * sw[j])
+
+Found by algebra, whoever wrote the model: a factor is a number of 8 bits that is shifted and scaled by what is the same
+for all that is summed, be it in the contraction or in the tensor that it reads (DequantizeLinear, or what MatMulInteger
+and QLinearConv subtract). Of constant weights the sums are computed when the model is compiled; those of the other
+operand, which weights with a zero point need, are a tensor of their own.
+
+Where instructions for that do not serve, as in a window, and sums are not long, floats hold the integers: what is
+summed is shifted and scaled then, not each element.
+
+The integers are exact, so that the result is rounded less often than that of floats. x is unsigned and w signed, as
+instructions for dot products of bytes want them (VNNI): a signed x has its highest bit flipped, and is 128 more; an
+unsigned w is stored as 128 less.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from opweld.fuse.prologues import folded
+from opweld.fuse.region import Kind, axes_in, classify, counts_words, reductions
+from opweld.ledger import Alternative, Ledger, cheapest
+from opweld.schedule.cost import Product, best_height, contraction, core_of, level_rate
+from opweld.schedule.expected import LENGTH, Expected
+from opweld.target import Target
+from opweld.tensor.algebra import simplify
+from opweld.tensor.dim import ONE, Atom, Axis, Dim, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    binary,
+    bitcast,
+    cast,
+    const,
+    free_atoms,
+    load,
+    loads,
+    reduce,
+    substitute,
+    transform,
+    walk,
+)
+from opweld.tensor.operators import WORD
+from opweld.tensor.program import Constant, Item, Tensor, TensorProgram
+
+RULE = "fuse.integer"
+"""The rule of every decision here."""
+
+BYTES = (DType.U8, DType.I8)
+FLIPPED = 128
+"""What a signed byte with its highest bit flipped, as an unsigned one, is more."""
+LONGEST = (2**31 - 1) // 255**2
+"""Products, of elements minus their zero points, whose sum no int32 overflows; what is on the way to it may wrap."""
+LONGEST_WHOLE = {DType.F32: 2**24 // 255**2, DType.F64: 2**53 // 255**2}
+"""The same whose sums a float holds exactly."""
+VECTORS = 2
+"""Of the register tile that prices are made for: which one it is is chosen later."""
+
+
+def integer_products(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> TensorProgram:
+    """The program with products of quantized values as sums of integers where that is predicted to take less, each a
+    decision in the ledger."""
+    return _Integers(program, expected, target, ledger).run()
+
+
+@dataclass(frozen=True)
+class _Quantized:
+    """(integer - zero) * scale, where the integer is an element of 8 bits.
+
+    `zero` is an int32, `scale` a float; None where they are 0 and 1."""
+
+    element: Load
+    zero: Expr | None = None
+    scale: Expr | None = None
+
+    def shifted(self, zero: Expr) -> _Quantized:
+        """With another zero point added to its own."""
+        return replace(self, zero=zero if self.zero is None else simplify(binary("add", self.zero, zero)))
+
+
+class _Integers:
+    def __init__(self, program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> None:
+        self._program = program
+        self._expected = expected
+        self._target = target
+        self._ledger = ledger
+        self._tensors = {item.name: item for item in program.items if isinstance(item, Tensor)}
+        self._constants = {constant.name: constant for constant in program.constants}
+        self._taken = set(program.signatures)
+        self._weights = sum(c.dtype.bytes * int(product(c.shape)) for c in program.constants)
+        self._made: dict[str, Constant] = {}
+        self._flipped: dict[str, str] = {}
+
+    def run(self) -> TensorProgram:
+        """The program as decided."""
+        items: list[Item] = []
+        for item in self._program.items:
+            items += self._item(item) if isinstance(item, Tensor) else (item,)
+        if not self._made:
+            return self._program
+        read = {node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)}
+        made = (constant for name, constant in self._made.items() if name in read)
+        return replace(self._program, items=tuple(items), constants=(*self._program.constants, *made))
+
+    def _item(self, item: Tensor) -> tuple[Tensor, ...]:
+        """The tensor, of integers where that was decided, after what it needs."""
+        found = reductions(item.body)
+        if len(found) != 1 or found[0].kind != "sum" or found[0].dtype not in (DType.F32, DType.F64):
+            return (item,)
+        summed, body = found[0], found[0].body
+        if not isinstance(body, Binary) or body.op != "mul":
+            return (item,)
+        pair = [self._quantized(factor, summed) for factor in (body.x, body.y)]
+        if pair[0] is not None and pair[0].element.tensor in self._constants:
+            pair.reverse()
+        x, w = pair
+        if x is None or w is None or w.element.tensor not in self._constants or w.element.guards:
+            return (item,)
+        if x.element.tensor in self._constants or not self._is_finite(x) or not self._is_finite(w):
+            return (item,)
+        way = self._decided(item, summed, x, w)
+        if way == "floats":
+            return (item,)
+        before, total = self._whole(item, summed, x, w) if way == "whole floats" else self._total(item, summed, x, w)
+        return (*before, replace(item, body=transform(item.body, lambda node: total if node is summed else None)))
+
+    # ------------------------------------------------------------------------------------------------- what is there
+
+    def _quantized(self, value: Expr, summed: Reduce) -> _Quantized | None:
+        """A float as a quantized value, or None: what scales and shifts it is the same for all that is summed."""
+        if isinstance(value, Cast):
+            return self._shifted(value.x, summed)
+        if isinstance(value, Load):
+            return self._read(value, summed)
+        if not isinstance(value, Binary):
+            return None
+        for inner, other in ((value.x, value.y), (value.y, value.x)):
+            if free_atoms(other) & set(summed.axes):
+                continue
+            if value.op == "mul" and (found := self._quantized(inner, summed)) is not None:
+                scale = other if found.scale is None else binary("mul", found.scale, other)
+                return replace(found, scale=scale)
+            if value.op in ("add", "sub") and not (value.op == "sub" and inner is value.y):
+                found, zero = self._quantized(inner, summed), _byte(other)
+                if found is not None and zero is not None and found.scale is None:
+                    return found.shifted(zero if value.op == "sub" else _negated(zero))
+        return None
+
+    def _shifted(self, value: Expr, summed: Reduce) -> _Quantized | None:
+        """An integer as a quantized value of scale 1."""
+        if isinstance(value, Load):
+            return _Quantized(value) if value.dtype in BYTES else None
+        if isinstance(value, Cast) and value.dtype is DType.I32:
+            return self._shifted(value.x, summed)
+        if isinstance(value, Binary) and value.op == "sub" and not free_atoms(value.y) & set(summed.axes):
+            found, zero = self._shifted(value.x, summed), _byte(value.y)
+            return None if found is None or zero is None else found.shifted(zero)
+        return None
+
+    def _read(self, site: Load, summed: Reduce) -> _Quantized | None:
+        """What a load of a tensor stands for that dequantizes another one; where it is guarded, its fill is zero, and
+        so is what the zero point stands for."""
+        tensor = self._tensors.get(site.tensor)
+        if tensor is None or tensor.dtype is not site.dtype or reductions(tensor.body):
+            return None
+        mapping: dict[Atom, Dim] = dict(zip(tensor.axes, site.indices, strict=True))
+        found = self._quantized(substitute(tensor.body, mapping), summed)
+        if found is None or not site.guards:
+            return found
+        element, zero = found.element, const(0, DType.I32) if found.zero is None else found.zero
+        if not isinstance(site.fill, Const) or site.fill.value != 0 or element.guards:
+            return None
+        low, high = element.dtype.limits
+        if isinstance(zero, Const) and low <= zero.value <= high:
+            fill = const(zero.value, element.dtype)
+        elif isinstance(zero, Cast) and zero.x.dtype is element.dtype:
+            fill = zero.x
+        else:
+            return None
+        return replace(found, element=load(element.tensor, element.dtype, element.indices, site.guards, fill))
+
+    def _is_finite(self, value: _Quantized) -> bool:
+        """Whether no constant scale is an infinity or a NaN, of which products and sums of them make different ones."""
+        nodes = () if value.scale is None else tuple(walk(value.scale))
+        if not all(math.isfinite(node.value) for node in nodes if isinstance(node, Const)):
+            return False
+        read = (self._constants.get(node.tensor) for node in nodes if isinstance(node, Load))
+        return all(bool(np.isfinite(constant.read()).all()) for constant in read if constant is not None)
+
+    # ------------------------------------------------------------------------------------------------- the decision
+
+    def _decided(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> str:
+        """What the sum is made of: floats, integers, or whole floats."""
+        count = self._expected.product(axis.extent for axis in summed.axes)
+        known = product(axis.extent for axis in summed.axes).constant
+        failed: dict[str, int | str] = {}
+        kind = classify(replace(item, body=self._products(summed, x, w)), self._constants)
+        if known is None or known > LONGEST:
+            failed["integers"] = "how many products there are tells the run" if known is None else "sums may overflow"
+        elif not _has_words(summed, x.element, w.element):
+            failed["integers"] = f"no axis of the sum counts neighbours of both operands, {WORD} at a time"
+        elif kind is not Kind.CONTRACTION:
+            failed["integers"] = "neither operand is shared by several results"
+        if known is None or known > LONGEST_WHOLE[summed.dtype]:
+            failed["whole floats"] = f"sums may be no whole {summed.dtype.short}"
+        along, across = axes_in(w.element), axes_in(x.element)
+        lane = self._expected.product(axis.extent for axis in item.axes if axis in along and axis not in across)
+        extents = [axis.extent for axis in item.axes if axis not in along]
+        rows = max(1, self._expected.product(extents))
+        if self._expected.known(product(extents)) is None:
+            rows = max(rows, LENGTH)
+        elements = self._expected.product(axis.extent for axis in along)
+        floats = Product(lane, rows, count, 1, summed.dtype, self._target)
+        bytes_ = Product(lane, rows, max(1, count // WORD), 1, DType.I32, self._target, dots=True)
+        # What is shifted and scaled: a window's operand for each product, one that many results share once.
+        shared = lane if kind is Kind.CONTRACTION else 1
+        shifts = 2 * count * self._expected.product(item.shape) / shared / self._target.vector_lanes_f32
+        shifted = shifts / core_of(self._target).products / core_of(self._target).hertz
+        alternatives = (
+            Alternative("floats", seconds=self._seconds(floats, 4 * elements) + shifted),
+            Alternative("integers", seconds=None if "integers" in failed else self._seconds(bytes_, elements)),
+            Alternative(
+                "whole floats", seconds=None if "whole floats" in failed else self._seconds(floats, 4 * elements)
+            ),
+        )
+        best = cheapest(alternatives).name
+        reasons = {
+            "integers": f"{WORD} products of bytes are summed at once",
+            "whole floats": "sums of integers, which floats hold exactly: elements are not shifted and scaled",
+            "floats": failed.get("integers", "sums of bytes take no less time"),
+        }
+        return self._ledger.decide(
+            rule=RULE,
+            site=item.origin,
+            subject=(item.name, x.element.tensor, w.element.tensor),
+            alternatives=alternatives,
+            prefer=best,
+            reason=str(reasons[best]),
+            failed=failed,
+        )
+
+    def _seconds(self, shape: Product, weights: int) -> float:
+        cost = contraction(shape, VECTORS, best_height(shape, VECTORS))
+        return max(cost.seconds, weights / level_rate(self._weights, self._target))
+
+    # ---------------------------------------------------------------------------------------------------- the result
+
+    def _products(self, summed: Reduce, x: _Quantized, w: _Quantized) -> Expr:
+        """The sum of products of integers."""
+        weight = load(self._signed(w.element.tensor), DType.I8, w.element.indices)
+        return reduce("sum", summed.axes, binary("mul", cast(_unsigned(x.element), DType.I32), cast(weight, DType.I32)))
+
+    def _total(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
+        """The sum of products, without zero points and scaled; and the tensors that it needs."""
+        if x.element.dtype is DType.I8:
+            x = x.shifted(const(FLIPPED, DType.I32))
+        total = self._products(summed, x, w)
+        if self._constants[w.element.tensor].dtype is DType.U8:
+            w = w.shifted(const(-FLIPPED, DType.I32))
+        weight = cast(load(self._signed(w.element.tensor), DType.I8, w.element.indices), DType.I32)
+        before: tuple[Tensor, ...] = ()
+        # (x - zx) * (w - zw) = x * w - zx * (w - zw) - x * zw
+        centred = weight if w.zero is None else binary("sub", weight, w.zero)
+        if not _is_zero(x.zero):
+            assert x.zero is not None
+            shift = self._constant(item, summed, reduce("sum", summed.axes, centred), x.zero)
+            total = binary("sub", total, shift)
+        if not _is_zero(w.zero):
+            assert w.zero is not None
+            values = reduce("sum", summed.axes, cast(_unsigned(x.element), DType.I32))
+            sums, read = self._tensor(item, values, "sums")
+            before = (sums,)
+            total = binary("sub", total, binary("mul", read, w.zero))
+        return before, self._scaled(item, summed, cast(total, summed.dtype), x, w)
+
+    def _whole(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
+        """The same of floats that hold the integers."""
+        weight = cast(w.element, DType.I32)
+        centred = weight if w.zero is None else binary("sub", weight, w.zero)
+        factors = binary("mul", cast(x.element, summed.dtype), cast(centred, summed.dtype))
+        total = reduce("sum", summed.axes, factors)
+        if not _is_zero(x.zero):
+            assert x.zero is not None
+            shift = self._constant(item, summed, reduce("sum", summed.axes, centred), x.zero)
+            total = binary("sub", total, cast(shift, summed.dtype))
+        return (), self._scaled(item, summed, total, x, w)
+
+    def _scaled(self, item: Tensor, summed: Reduce, total: Expr, x: _Quantized, w: _Quantized) -> Expr:
+        scales = [scale for scale in (x.scale, w.scale) if scale is not None]
+        if scales:
+            scale = scales[0] if len(scales) == 1 else binary("mul", *scales)
+            total = binary("mul", total, cast(self._constant(item, summed, simplify(scale)), summed.dtype))
+        return total
+
+    def _constant(self, item: Tensor, summed: Reduce, value: Expr, factor: Expr | None = None) -> Expr:
+        """A value, times a factor, as an element of a constant of its own where it is made of constants; the part that
+        is, otherwise."""
+        whole = value if factor is None else simplify(binary("mul", factor, value))
+        for known in (whole, value):
+            read = {node.tensor for node in loads(known)}
+            if not (read and read <= self._constants.keys() | self._made.keys()) or len(list(loads(known))) < 1:
+                continue
+            if isinstance(known, Load):
+                return whole
+            tensor, element = self._tensor(item, known, "shift" if known.dtype is DType.I32 else "scale")
+            sources = {name: self._constants.get(name) or self._made[name] for name in read}
+            self._made[tensor.name] = folded(tensor, sources)
+            return element if known is whole or factor is None else binary("mul", factor, element)
+        return whole
+
+    def _tensor(self, item: Tensor, value: Expr, hint: str) -> tuple[Tensor, Load]:
+        """A tensor of a value for each element of the axes it depends on, and where a reader finds it."""
+        own = [axis for axis in item.axes if axis in free_atoms(value) and axis.extent is not ONE]
+        axes = tuple(Axis(f"i{number}", axis.extent) for number, axis in enumerate(own))
+        mapping: dict[Atom, Dim] = {old: new.dim for old, new in zip(own, axes, strict=True)}
+        name = self._name(f"{item.name}_{hint}")
+        tensor = Tensor(name, value.dtype, axes, substitute(value, mapping), item.origin)
+        self._ledger.call(name, f"{self._ledger.label(item.name)} {hint}")
+        read = load(name, value.dtype, tuple(axis.dim for axis in own))
+        assert isinstance(read, Load)
+        return tensor, read
+
+    def _signed(self, name: str) -> str:
+        """The name of a constant of signed bytes: the one itself, or what is 128 less."""
+        constant = self._constants[name]
+        if constant.dtype is DType.I8:
+            return name
+        if name not in self._flipped:
+            axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(constant.shape))
+            element = load(name, DType.U8, tuple(axis.dim for axis in axes))
+            body = bitcast(binary("bitxor", element, const(FLIPPED, DType.U8)), DType.I8)
+            made = self._name(f"{name}_signed")
+            self._flipped[name] = made
+            self._ledger.call(made, f"{self._ledger.label(name)} signed")
+            self._made[made] = folded(Tensor(made, DType.I8, axes, body, constant.origin), {name: constant})
+        return self._flipped[name]
+
+    def _name(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+def _has_words(summed: Reduce, *elements: Load) -> bool:
+    """Whether the elements of all of them are neighbours along some axis of a sum, in whole words."""
+    return any(all(_counts(element, axis) for element in elements) for axis in summed.axes)
+
+
+def _counts(element: Load, axis: Axis) -> bool:
+    found = [dim for dim in element.indices if dim.depends_on(axis)]
+    return len(found) == 1 and counts_words(found[0], axis) and not any(g.depends_on(axis) for g in element.guards)
+
+
+def _unsigned(element: Load) -> Expr:
+    """An element as an unsigned byte."""
+    if element.dtype is DType.U8:
+        return element
+    return bitcast(binary("bitxor", element, const(-FLIPPED, DType.I8)), DType.U8)
+
+
+def _byte(value: Expr) -> Expr | None:
+    """A number that is one of a byte for certain, as int32: a zero point."""
+    if isinstance(value, Const):
+        fits = float(value.value).is_integer() and -255 <= value.value <= 255
+        return const(int(value.value), DType.I32) if fits else None
+    if isinstance(value, Cast) and value.x.dtype in BYTES:
+        return cast(value.x, DType.I32)
+    return None
+
+
+def _negated(zero: Expr) -> Expr:
+    return simplify(binary("sub", const(0, DType.I32), zero))
+
+
+def _is_zero(value: Expr | None) -> bool:
+    return value is None or (isinstance(value, Const) and value.value == 0)

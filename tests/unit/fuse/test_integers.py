@@ -1,0 +1,173 @@
+"""Products of quantized values as sums of integers: what becomes one, what does not and why, and that it is exact."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from opweld.fuse.region import are_bytes, reductions
+from opweld.ledger import Ledger
+from opweld.target import Target
+from opweld.tensor.interpret import interpret
+from opweld.tensor.parse import parse_program
+from opweld.tensor.program import TensorProgram
+from opweld.tile.text import print_kernel
+from tests.unit.tile.pipeline import Compiled, compile_with, run
+from tests.unit.tile.programs import quantized, quantized_convolution
+
+RULE = "fuse.integer"
+V3, V4 = Target.of("x86-64-v3"), Target.of("x86-64-v4")
+WAYS = [(x, w, zeros) for x in ("u8", "i8") for w in ("u8", "i8") for zeros in (False, True)]
+
+
+def with_bytes(text: str, seed: int = 0) -> TensorProgram:
+    """The program with constants of any bytes, and scales that are powers of two, so that floats are exact too."""
+    random = np.random.default_rng(seed)
+    program = parse_program(text)
+
+    def data(dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        if dtype.kind == "f":
+            return (2.0 ** random.integers(-3, 2, shape)).astype(dtype)
+        limits = np.iinfo(dtype)
+        return random.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+
+    known = {c.name: data(c.dtype.numpy, c.shape) for c in program.constants}
+    made = (dataclasses.replace(c, read=lambda name=c.name: known[name]) for c in program.constants)
+    return dataclasses.replace(program, constants=tuple(made))
+
+
+def compiled_of(text: str, target: Target = V3, ledger: Ledger | None = None) -> tuple[TensorProgram, Compiled]:
+    program = with_bytes(text)
+    return program, compile_with(program, Ledger() if ledger is None else ledger, target)
+
+
+def feeds_of(program: TensorProgram, rows: int = 7) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(1)
+    found: dict[str, np.ndarray] = {}
+    for value in program.inputs:
+        limits = np.iinfo(value.dtype.numpy)
+        shape = [rows if d.constant is None else d.constant for d in value.shape]
+        found[value.name] = random.integers(limits.min, limits.max, shape, endpoint=True).astype(value.dtype.numpy)
+    return found
+
+
+def sums_of_bytes(compiled: Compiled) -> int:
+    tensors = [tensor for region in compiled.regions.regions for tensor in region.tensors]
+    return sum(are_bytes(node) for tensor in tensors for node in reductions(tensor.body))
+
+
+def uses_words(compiled: Compiled) -> bool:
+    return any("dot4(" in print_kernel(item.kernel) for item in compiled.kernels)
+
+
+def check(program: TensorProgram, compiled: Compiled, rows: int = 7) -> None:
+    feeds = feeds_of(program, rows)
+    found, wanted = run(compiled, feeds), interpret(program, feeds, float64=True)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize(("x", "w", "zeros"), WAYS)
+def test_products_of_any_bytes_are_exact(x: str, w: str, zeros: bool) -> None:
+    program, compiled = compiled_of(quantized(7, 12, 21, x, w, zeros))
+    assert sums_of_bytes(compiled) == 1 and uses_words(compiled)
+    check(program, compiled)
+
+
+@pytest.mark.parametrize("target", [V3, V4], ids=lambda t: t.name)
+@pytest.mark.parametrize("x", ["u8", "i8"])
+def test_padding_of_a_convolution_is_the_zero_point(x: str, target: Target) -> None:
+    program, compiled = compiled_of(quantized_convolution(8, 20, 5, 7, x), target)
+    assert sums_of_bytes(compiled) == 1 and uses_words(compiled)
+    check(program, compiled)
+
+
+def test_floats_are_right_too_where_they_are_pinned() -> None:
+    program, first = compiled_of(quantized(7, 12, 21))
+    pins = {decision.id: "floats" for decision in first.ledger if decision.rule == RULE}
+    _, compiled = compiled_of(quantized(7, 12, 21), ledger=Ledger(pins=pins))
+    assert pins and not sums_of_bytes(compiled)
+    check(program, compiled)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 50])
+def test_any_number_of_rows(rows: int) -> None:
+    program, compiled = compiled_of(quantized("N", 64, 40, "i8", "u8", zeros=True))
+    assert sums_of_bytes(compiled) == 1
+    check(program, compiled, rows)
+
+
+def batched(rows: int) -> str:
+    """A product of which no operand is shared: its elements are summed as floats."""
+    return f"""program batched
+input x u8[{rows}, 3, 8]
+constant w i8[3, 8]
+tensor a f32[i0: {rows}, i1: 3, i2: 8] from "DequantizeLinear"
+  = mul(f32(sub(i32(x[i0, i1, i2]), 3:i32)), 0.5)
+tensor result f32[i0: {rows}, i1: 3] from "MatMul"
+  over r0: 8
+  = sum<r0>(mul(a[i0, i1, r0], f32(w[i1, r0])))
+output y = result
+"""
+
+
+DEPTHWISE = """program depthwise
+input x i8[2, 6, 9, 8]
+constant w u8[6, 3, 3]
+constant zero u8[6]
+tensor a f32[i0: 2, i1: 6, i2: 9, i3: 8] from "DequantizeLinear"
+  = mul(f32(sub(i32(x[i0, i1, i2, i3]), -5:i32)), 0.5)
+tensor result f32[i0: 2, i1: 6, i2: 9, i3: 6] from "Conv"
+  over r0: 3, r1: 3
+  %0 = a[i0, i1, i2 + r0 - 1, i3 + r1 if i2 + r0 - 1 >= 0, 9 - i2 - r0 >= 0 else 0.0]
+  = sum<r0, r1>(mul(%0, f32(sub(i32(w[i1, r0, r1]), i32(zero[i1])))))
+output y = result
+"""
+
+OTHERWISE = {"words": quantized(7, 10, 21), "shared": batched(5), "window": DEPTHWISE}
+
+
+@pytest.mark.parametrize("why", OTHERWISE)
+def test_short_sums_that_are_none_of_words_are_of_whole_floats(why: str) -> None:
+    program, compiled = compiled_of(OTHERWISE[why])
+    (decision,) = [d for d in compiled.ledger if d.rule == RULE]
+    assert decision.taken == "whole floats" and set(decision.failed) == {"integers"}
+    assert not sums_of_bytes(compiled)
+    check(program, compiled)
+
+
+@pytest.mark.parametrize("size", [2 * (1 << 16), 1030])
+def test_long_sums_that_may_be_inexact_are_of_floats(size: int) -> None:
+    _, compiled = compiled_of(quantized(2, size, 3))
+    (decision,) = [d for d in compiled.ledger if d.rule == RULE]
+    assert decision.taken == "floats" and set(decision.failed) == {"integers", "whole floats"}
+    assert not sums_of_bytes(compiled)
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan])
+def test_scales_that_are_no_numbers_stay_where_they_are(scale: float) -> None:
+    program = with_bytes(quantized(7, 12, 21))
+    odd = np.full(21, scale, np.float32)
+    constants = (dataclasses.replace(c, read=lambda: odd) if c.name == "scale" else c for c in program.constants)
+    compiled = compile_with(dataclasses.replace(program, constants=tuple(constants)), Ledger(), V3)
+    assert not [d for d in compiled.ledger if d.rule == RULE]
+
+
+def test_a_value_that_lies_otherwise_is_copied_so_that_words_are_neighbours() -> None:
+    text = quantized(50, 64, 40).replace("input x u8[50, 64]", "input x u8[64, 50]").replace("x[i0, i1]", "x[i1, i0]")
+    program, compiled = compiled_of(text)
+    assert uses_words(compiled)
+    check(program, compiled)
+
+
+def test_a_factor_with_a_scale_for_each_product_stays_one_of_floats() -> None:
+    text = (
+        quantized(7, 12, 21)
+        .replace("constant scale f32[21]", "constant scale f32[12]")
+        .replace("scale[i1]", "scale[r0]")
+    )
+    program, compiled = compiled_of(text)
+    assert not [d for d in compiled.ledger if d.rule == RULE] and not sums_of_bytes(compiled)
+    check(program, compiled)
