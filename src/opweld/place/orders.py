@@ -242,7 +242,7 @@ class Orders:
                 choice = self._ledger.decide(
                     rule="place.pack",
                     site=member.tensor.origin,
-                    subject=(member.tensor.name, name),
+                    subject=(member.tensor.name, name, "words"),
                     alternatives=(
                         Alternative("strided", 0, seconds=self._without_words(member.tensor)),
                         Alternative("copy", elements, seconds=copied),
