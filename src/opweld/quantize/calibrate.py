@@ -34,8 +34,10 @@ class Observed:
     Attributes:
         histograms: by value. means: of the channels of what layers read, by value and axis.
         moments: second moments of what layers read, by value.
-        samples: those that errors are measured on. answers: the model's own outputs for these, by name.
-        apart: whether nothing else was taken from these. count: of all samples. nbytes: of histograms and means.
+        samples: those that the error of the result, and a budget, are measured on. answers: the model's own outputs for
+            these, by name. apart: whether nothing else was taken from these.
+        compared: those, of the ones that ranges are of, by which settings and nodes are compared. right: the model's
+            own outputs for these. count: of all samples. nbytes: of histograms and means.
     """
 
     histograms: Mapping[str, Histogram]
@@ -44,6 +46,8 @@ class Observed:
     samples: tuple[Sample, ...]
     answers: tuple[Mapping[str, Array], ...]
     apart: bool
+    compared: tuple[Sample, ...]
+    right: tuple[Mapping[str, Array], ...]
     count: int
     nbytes: int
 
@@ -92,7 +96,7 @@ def observe(
     judged = apart or first
     return Observed(
         histograms, means, moments, tuple(sample for sample, _ in judged), tuple(answer for _, answer in judged),
-        bool(apart), count, nbytes,
+        bool(apart), tuple(sample for sample, _ in first), tuple(answer for _, answer in first), count, nbytes,
     )  # fmt: skip
 
 

@@ -59,8 +59,9 @@ def quantize(
         model: a path, bytes or a ModelProto, left untouched.
         data: a folder of .npy or .npz files, one a sample, or an iterable of dicts of arrays by input. It is gone
             through once, or, where it is a folder or a sequence, once more before, to be checked.
-        held_out: likewise, samples that errors are measured on and nothing else. Without them every fifth sample of
-            `data`, up to 16, is kept apart for that; of fewer than five none is, and a note says so.
+        held_out: likewise, samples that the error of the result, and a budget, are measured on; ranges, roundings and
+            the order of nodes are chosen by the others. Without them every fifth sample of `data`, up to 16, is kept
+            apart for that; of fewer than five none is, and a note says so.
         precision: `int8`: weights by channel, activations by tensor, biases as int32, rows that are gathered as
             weights alone. `int8-weights`, `int4-weights`: stored weights alone; these need no data. With data the error
             is measured, and int4 is rounded as makes up for it (GPTQ) where the error falls by that.

@@ -71,8 +71,9 @@ class Simulation:
         return [{name: one[name] for name in self.graph.outputs} for one in found]
 
     def error(self, setting: Setting, observed: Observed, samples: int | None = None) -> float:
-        """The error at the outputs where these layers are quantised, over the first samples; see `error_of`."""
-        return error_of(self.answers(setting, observed.samples[:samples]), observed.answers)
+        """The error at the outputs where these layers are quantised, over the first of the samples that settings are
+        compared by; see `error_of`."""
+        return error_of(self.answers(setting, observed.compared[:samples]), observed.right)
 
     def _switches(self, setting: Setting) -> dict[str, Array]:
         """What is fed beside a sample."""

@@ -220,6 +220,12 @@ def test_every_fifth_sample_is_kept_apart() -> None:
     assert few.held_out == 0 and "kept apart" in few.notes[-1]
 
 
+def test_nothing_is_chosen_by_what_is_held_out() -> None:
+    data = samples(6)
+    one, other = (opweld.quantize(network(), data[:4], held_out=[apart]) for apart in data[4:])
+    assert one.model == other.model and one.error != other.error
+
+
 def matrices(rows: int = 96) -> tuple[onnx.ModelProto, list[dict[str, Array]]]:
     """A table whose rows a matrix multiplies, and samples in which neighbours are alike, as in trained models."""
     random = np.random.default_rng(5)
