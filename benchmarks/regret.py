@@ -5,15 +5,10 @@
     python -m benchmarks.regret --rules schedule.height,schedule.vectors    only alternatives of these rules
     python -m benchmarks.regret --compile                        compiles all that would be timed, and times nothing
     python -m benchmarks.regret --json FILE                      all figures as JSON
-    python -m benchmarks.regret --replay FILE                    predicts and chooses anew among what FILE measured
 
 Of each shape, every legal alternative of every decision about its schedules is compiled on its own (what is decided
 after it follows from it), and timed in turns with what was taken. `regret` is how much longer what was taken needs than
-the fastest; `rank` is Spearman's correlation between what is predicted and what is measured of all that was tried;
-`model` is the regret of what is predicted to take the least of all that was tried.
-
-`--replay` starts no C compiler and measures nothing: a change of the cost model is judged in seconds. What is chosen
-then may not be among what was measured; such shapes are named, and keep what was taken before.
+the fastest; `rank` is Spearman's correlation between what is predicted and what is measured of all that was tried.
 """
 
 from __future__ import annotations
@@ -24,7 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +46,16 @@ LARGE = {
 NOT_TRIED = ("schedule.phase", "schedule.algorithm")
 """Of one kernel there is nothing to run beside; another algorithm is another kernel."""
 
-HALO = "halo"
-"""In the subject of decisions about filling a padding: some hundred elements."""
-
 
 @dataclass(frozen=True)
 class Tried:
     """One way to compute a shape: the decision that differs from what was taken (none of that itself), and seconds on
-    one thread, predicted and measured. `schedules`: the text by which it is compiled again."""
+    one thread, predicted and measured."""
 
     shape: str
     change: str
     predicted: float
     measured: float = 0.0
-    schedules: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,11 +76,6 @@ class Found:
         return self.tried[0].measured / self.best.measured - 1
 
     @property
-    def regret_of_model(self) -> float:
-        """The same of what is predicted to take the least."""
-        return min(self.tried, key=lambda tried: tried.predicted).measured / self.best.measured - 1
-
-    @property
     def rank(self) -> float:
         """Spearman's correlation of prediction and measurement."""
         return correlation([t.predicted for t in self.tried], [t.measured for t in self.tried])
@@ -100,7 +86,7 @@ def alternatives(account: Any, rules: Sequence[str]) -> list[tuple[str, Mapping[
     found: list[tuple[str, Mapping[str, str]]] = []
     for decision in account.ledger:
         wanted = decision.rule in rules if rules else decision.rule.startswith("schedule.")
-        if not wanted or decision.rule in NOT_TRIED or HALO in decision.subject:
+        if not wanted or decision.rule in NOT_TRIED:
             continue
         for name in decision.legal:
             if name != decision.taken:
@@ -108,81 +94,42 @@ def alternatives(account: Any, rules: Sequence[str]) -> list[tuple[str, Mapping[
     return found
 
 
-def candidates(shape: str, folder: Path, target: TargetName, rules: Sequence[str]) -> list[tuple[Tried, Any]]:
-    """What is taken, and what can be, not yet timed; and each as a compiled model."""
+def candidates(shape: str, folder: Path, target: TargetName, rules: Sequence[str]) -> list[tuple[str, float, Any]]:
+    """(change, predicted seconds, compiled model) of what is taken, and of what can be."""
     import opweld
     from opweld.accounts import account_of
-    from opweld.build.artifact import SCHEDULES
     from opweld.errors import OpweldError
 
     model = folder / "kernel.onnx"
     onnx.save((SHAPES | LARGE)[shape](), model)
     taken = opweld.compile(str(model), target=target, threads=1)
-
-    def tried(change: str, made: Any) -> tuple[Tried, Any]:
-        predicted = sum(kernel.seconds for kernel in account_of(made.path).kernels)
-        return Tried(shape, change, predicted, schedules=(made.path / SCHEDULES).read_text()), made
-
-    made = [tried("taken", taken)]
-    for change, pins in alternatives(account_of(taken.path), rules):
+    account = account_of(taken.path)
+    made = [("taken", sum(kernel.seconds for kernel in account.kernels), taken)]
+    for change, pins in alternatives(account, rules):
         try:
             other = opweld.compile(str(model), target=target, threads=1, pins=pins)
         except OpweldError as error:
             print(f"{shape}: {change}: {error}")
             continue
-        made.append(tried(change, other))
+        made.append((change, sum(kernel.seconds for kernel in account_of(other.path).kernels), other))
     return made
 
 
-def timed(shape: str, made: Sequence[tuple[Tried, Any]], seconds: float) -> Found:
+def timed(shape: str, made: Sequence[tuple[str, float, Any]], seconds: float) -> Found:
     """Runs all in turns for so long: the least time of the kernels of each."""
-    feeds = feeds_of(made[0][1])
+    feeds = feeds_of(made[0][2])
     least = [float("inf")] * len(made)
     end = time.monotonic() + seconds
     rounds = 0
     while rounds < 5 or time.monotonic() < end:
-        for number, (_, model) in enumerate(made):
+        for number, (_, _, model) in enumerate(made):
             if not rounds:
                 model.session.run(feeds)
             for _ in range(2):
                 least[number] = min(least[number], float(sum(model.session.profile(feeds).nanoseconds)) * 1e-9)
         rounds += 1
-    return Found(shape, tuple(replace(tried, measured=best) for (tried, _), best in zip(made, least, strict=True)))
-
-
-def replayed(found: Found, folder: Path, target: TargetName) -> Found:
-    """The same measurements with what is predicted now. First is what is chosen now; where that was never measured,
-    what was chosen then."""
-    from opweld.accounts import account_without_compiler
-    from opweld.options import Options
-
-    model, given = folder / "kernel.onnx", folder / "schedules.txt"
-    onnx.save((SHAPES | LARGE)[found.shape](), model)
-    chosen = _schedules(account_without_compiler(str(model), Options.of(target=target, threads=1)))
-    entries: list[Tried] = []
-    known = False
-    for tried in found.tried:
-        given.write_text(tried.schedules)
-        account = account_without_compiler(str(model), Options.of(target=target, threads=1, schedules=given))
-        same = _schedules(account) == chosen
-        entry = replace(tried, predicted=sum(kernel.seconds for kernel in account.kernels))
-        entries.insert(0 if same and not known else len(entries), entry)
-        known |= same
-    if not known:
-        print(f"{found.shape}: what is chosen now was not measured: {'; '.join(_words(chosen, entries[0]))}")
-    return Found(found.shape, tuple(entries))
-
-
-def _schedules(account: Any) -> tuple[Mapping[str, str], Mapping[tuple[str, str], str]]:
-    """All that tells one way to compute a shape from another."""
-    given = account.schedules
-    decisions = {name: pinned.alternative for name, pinned in given.decisions.items()}
-    return decisions, {name: pinned.text for name, pinned in given.regions.items()}
-
-
-def _words(chosen: tuple[Mapping[str, str], Mapping[tuple[str, str], str]], taken: Tried) -> list[str]:
-    """The schedules of a choice that another one does not have."""
-    return [text for text in chosen[1].values() if text not in taken.schedules]
+    tried = zip(made, least, strict=True)
+    return Found(shape, tuple(Tried(shape, change, predicted, best) for (change, predicted, _), best in tried))
 
 
 def line(found: Found) -> str:
@@ -190,31 +137,19 @@ def line(found: Found) -> str:
     taken, best = found.tried[0], found.best
     return (
         f"{found.shape:<32} {len(found.tried):5} {taken.measured * 1e6:10.1f} {taken.predicted * 1e6:10.1f} "
-        f"{found.regret:7.1%} {found.regret_of_model:7.1%} {found.rank:6.2f}  {best.change}"
+        f"{found.regret:7.1%} {found.rank:6.2f}  {best.change}"
     )
 
 
 def by_kind(all_found: Sequence[Found]) -> str:
-    """The regret of each kind, of what was taken and of what is predicted to take the least, and the median rank
-    correlation of its shapes."""
-    lines = [f"{'kind':<16} shapes  taken: median    95th  predicted best: median    95th   rank"]
+    """Median and largest regret of each kind."""
+    lines: list[str] = []
     kinds = dict.fromkeys(found.shape.split()[0] for found in all_found)
     for kind in (*kinds, "all"):
-        own = [found for found in all_found if kind in ("all", found.shape.split()[0])]
-        taken, model = sorted(found.regret for found in own), sorted(found.regret_of_model for found in own)
-        at = min(len(own) - 1, round(0.95 * (len(own) - 1)))
-        rank = statistics.median(found.rank for found in own)
-        lines.append(
-            f"{kind:<16} {len(own):6} {statistics.median(taken):14.1%} {taken[at]:7.1%}"
-            f" {statistics.median(model):23.1%} {model[at]:7.1%} {rank:6.2f}"
-        )
+        own = sorted(found.regret for found in all_found if kind in ("all", found.shape.split()[0]))
+        at = own[min(len(own) - 1, round(0.95 * (len(own) - 1)))]
+        lines.append(f"{kind:<16} {len(own):3} median {statistics.median(own):6.1%}  95th percentile {at:6.1%}")
     return "\n".join(lines)
-
-
-def _read(file: Path) -> dict[str, Found]:
-    """What `--json` wrote, by shape."""
-    found = [Found(e["shape"], tuple(Tried(**tried) for tried in e["tried"])) for e in json.loads(file.read_text())]
-    return {entry.shape: entry for entry in found}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -227,23 +162,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--compile", action="store_true", help="time nothing: afterwards all is in the cache")
     parser.add_argument("--all", action="store_true", help="print all that was tried")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--replay", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     names = [name for name in SHAPES | LARGE if not options.names or name.startswith(tuple(options.names))]
     rules = [rule for rule in options.rules.split(",") if rule]
     results: list[Found] = []
-    old = {} if options.replay is None else _read(options.replay)
-    names = [name for name in names if name in old] if old else names
-    print(f"{'shape':<32} {'tried':>5} {'us':>10} {'predicted':>10} {'regret':>7} {'model':>7} {'rank':>6}  fastest")
+    print(f"{'shape':<32} {'tried':>5} {'us':>10} {'predicted':>10} {'regret':>7} {'rank':>6}  fastest")
     for name in names:
         with tempfile.TemporaryDirectory(prefix="opweld-regret-") as folder:
-            if old:
-                results.append(replayed(old[name], Path(folder), options.target))
-            else:
-                made = candidates(name, Path(folder), options.target, rules)
-                if options.compile:
-                    continue
-                results.append(timed(name, made, options.seconds))
+            made = candidates(name, Path(folder), options.target, rules)
+            if options.compile:
+                continue
+            results.append(timed(name, made, options.seconds))
         print(line(results[-1]), flush=True)
         if options.all:
             for tried in sorted(results[-1].tried, key=lambda tried: tried.measured):

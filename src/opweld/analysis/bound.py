@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from opweld.analysis.machine import Level, Machine
 from opweld.record import Predicted
-from opweld.schedule.cost import Cost
 
 USED = 0.6
 """The fraction of a ceiling above which a kernel is bound by it."""
@@ -67,8 +66,7 @@ class KernelWork:
     def seconds(self) -> float:
         """The predicted time on its threads."""
         p = self.predicted
-        cost = Cost(p.arithmetic, p.dependency, p.traffic, p.launch)
-        return cost.running / max(1, self.threads) + p.launch
+        return (max(p.arithmetic, p.traffic) + p.dependency) / max(1, self.threads) + p.launch
 
 
 @dataclass(frozen=True)

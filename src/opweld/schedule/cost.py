@@ -22,7 +22,6 @@ class Core:
         products: vector multiply-adds, or other plain operations, that start. loads, stores: of vectors.
         latency: cycles until a sum can be added to again.
         l2_bytes, l3_bytes, dram_bytes: bytes that each level of memory delivers to one core while others are idle.
-        window: cycles of work that the core has at hand beside what waits: what reorders some hundred operations.
         spare: registers that a tile leaves free beside accumulators and lanes: what elements of the other operand pass
             through. More than one where none is multiplied as it lies in memory, and many are on their way.
         broadcast: vectors in whose time an element is loaded to all lanes: more than one where a multiply-add cannot
@@ -37,7 +36,6 @@ class Core:
     l2_bytes: float
     l3_bytes: float
     dram_bytes: float
-    window: float = 200
     spare: int = 1
     broadcast: float = 1.0
 
@@ -59,20 +57,14 @@ ITERATION = 12
 """Cycles that a grid iteration costs beside its work: its indices are divided out of one number."""
 TRIP = 1.5
 """Cycles that a trip of a loop costs beside its body: a counter, pointers, a branch."""
-PASS = 0.3
-"""The same where each trip computes a tile of its own: softmax of 128 columns takes no longer vector by vector than
-four at a time (measured)."""
-WRITTEN_OUT = 150
-"""Instructions that all trips of a loop have at most that the compiler writes out by itself: its threshold, which
-counts what is there before it finds what trips share."""
 GATHER, SCATTER = 1.0, 1.5
 """Cycles to load, to store one element of a vector on its own."""
 COPY = 2.0
 """Cycles to copy an element to where lanes want it."""
 CONVERT = 0.5
 """Cycles to convert a vector to another type, beside loads and products."""
-SHUFFLE = 3
-"""Cycles until the other half of a vector lies where a sum wants it."""
+COLLAPSE = 30
+"""Cycles to reduce a vector to one element: four shuffles, each followed by a sum."""
 GUARD = 1.0
 """Plain operations that a test whether an element exists costs a vector."""
 LINE = 64
@@ -102,9 +94,6 @@ BESIDE = 0.6
 as sums take cannot start each of them in time. On two units a product of tiles of 8 sums takes 18% longer than one of
 12 (measured)."""
 
-APART = 0.25
-"""The part of the shorter of computing and moving bytes that does not go on beside the longer."""
-
 
 def core_of(target: Target) -> Core:
     """The figures of the target's core: its maker's, where they are known."""
@@ -127,27 +116,18 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """The time between its begin and its end, and what it takes to begin."""
+        """Arithmetic and traffic overlap, waiting does not."""
         return self.running + self.launch
 
     @property
     def running(self) -> float:
-        """The time between its begin and its end. Computing and moving bytes overlap, but not all the way: some passes
-        of a kernel mostly move, others compute."""
-        computing = self.arithmetic + self.dependency
-        return max(computing, self.traffic) + APART * min(computing, self.traffic)
+        """The time between its begin and its end."""
+        return max(self.arithmetic, self.traffic) + self.dependency
 
 
 def repetition(busy: float, chain: float) -> float:
     """Cycles of a repetition whose units are busy for some of them, and whose sums go on from one to the next."""
     return max(busy, chain, BESIDE * (busy + chain))
-
-
-def collapse(vectors: int, lanes: int, core: Core) -> tuple[float, float]:
-    """(operations, cycles until they are done) of adding up vectors, and then the halves of one: each step needs the
-    one before. How much of the waiting other rows hide is `tile.predict`'s to know."""
-    halves = lanes.bit_length() - 1
-    return vectors - 1 + 2 * halves, SHUFFLE * halves + core.latency * (halves + (vectors - 1).bit_length())
 
 
 def level_rate(held: float, target: Target) -> float:

@@ -18,21 +18,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opweld.schedule.cost import (
-    APART,
+    COLLAPSE,
     DIVISION,
     FUNCTIONS,
     GATHER,
     GUARD,
     ITERATION,
     LAUNCH,
-    PASS,
     SCATTER,
     TRIP,
     UNKNOWN,
-    WRITTEN_OUT,
-    Core,
     Cost,
-    collapse,
     core_of,
     dot_products,
     repetition,
@@ -73,7 +69,6 @@ from opweld.tile.tile import (
     Store,
     Tile,
     expressions_of,
-    substitute_statements,
 )
 from opweld.tile.traffic import Access, Traffic, Weights, traffic_of
 
@@ -83,25 +78,17 @@ ROW, LANE = 1, 2
 
 @dataclass(frozen=True)
 class Cycles:
-    """Of a piece of a kernel: those in which a unit is busy, and those in which all wait for earlier results; and about
-    how many instructions it has."""
+    """Of a piece of a kernel: those in which a unit is busy, and those in which all wait for earlier results."""
 
     busy: float = 0.0
     waiting: float = 0.0
-    instructions: float = 0.0
 
     def __add__(self, other: Cycles) -> Cycles:
-        return Cycles(self.busy + other.busy, self.waiting + other.waiting, self.instructions + other.instructions)
+        return Cycles(self.busy + other.busy, self.waiting + other.waiting)
 
     def times(self, count: float) -> Cycles:
         """Of so many repetitions."""
-        return Cycles(self.busy * count, self.waiting * count, self.instructions * count)
-
-    def overlapped(self, core: Core) -> Cycles:
-        """Of one of many that need nothing of each other: while one waits, the core computes as much of those after it
-        as its window holds. Short ones hide each other's waits, of long ones only the end overlaps with the next."""
-        reached = core.window / (self.busy + core.window)
-        return Cycles(self.busy, self.waiting * (1 - reached**2), self.instructions)
+        return Cycles(self.busy * count, self.waiting * count)
 
 
 @dataclass(frozen=True)
@@ -123,7 +110,7 @@ def predict(kernel: Kernel, target: Target, expected: Expected, weights: Weights
     dtypes = {item.name: item.dtype for item in (*kernel.buffers, *kernel.scratch)}
     walker = _Walker(target, expected, dtypes)
     grid = tuple((axis, float(expected(axis.extent))) for axis in kernel.grid)
-    cycles = walker.block(kernel.body, _Frame(chain=grid)).overlapped(walker.core).times(count)
+    cycles = walker.block(kernel.body, _Frame(chain=grid)).times(count)
     moved = traffic_of(walker.accesses, dtypes, len(grid), target, expected, weights or Weights())
     busy = cycles.busy + count * ITERATION
     return Prediction(Cost(busy / core.hertz, cycles.waiting / core.hertz, moved.seconds, LAUNCH), moved)
@@ -143,16 +130,14 @@ def work_of(cost: Cost, count: Count, moved: Dim, expected: Expected) -> Dim:
     operations = count.flops + count.integer + FUNCTIONS["exp"] * count.special
     if operations is ZERO:
         operations = moved
-    computing = _proportional(operations, cost.arithmetic + cost.dependency, expected, OPERATION)
+    busy = _proportional(operations, cost.arithmetic, expected, OPERATION)
     bytes_ = _proportional(moved, cost.traffic, expected, BYTE)
+    waiting = _proportional(operations, cost.dependency, expected, 0.0)
     try:
-        longer = maximum(computing, bytes_)
+        return maximum(busy, bytes_) + waiting
     except TooLargeError:
         # Sizes of many symbols, as run-time paddings give, are too long to choose between: at most twice too much.
-        return computing + bytes_
-    # As `Cost.running`: the longer, and a part of the shorter.
-    parts = round(1 / APART)
-    return floordiv((parts - 1) * longer + computing + bytes_, parts)
+        return busy + bytes_ + waiting
 
 
 def _proportional(amount: Dim, seconds: float, expected: Expected, usual: float) -> Dim:
@@ -175,15 +160,13 @@ def _proportional(amount: Dim, seconds: float, expected: Expected, usual: float)
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where a statement stands: the loops around it with their trips, the tiles; and whether accumulations load their
-    own operands, see `Loop.separate`."""
+    """Where a statement stands: the loops around it with their trips, and the tiles."""
 
     chain: tuple[tuple[Axis, float], ...] = ()
     row: Axis | None = None
     rows: int = 1
     lane: Axis | None = None
     vectors: int = 1
-    separate: bool = False
 
     def copies(self, mask: int) -> int:
         """How many registers a value takes that depends on these."""
@@ -223,28 +206,9 @@ class _Walker:
         trips = self._average(loop.end, frame) - self._average(loop.lower, frame)
         if trips <= 0:
             return Cycles()
-        separate = loop.separate is not None
-        inner = self.block(loop.body, replace(frame, chain=(*frame.chain, (loop.axis, trips)), separate=separate))
-        if any(isinstance(statement, Declare) for statement in _inside(loop.body)):
-            inner = inner.overlapped(self.core)
-        total = inner.times(trips)
-        constant = (loop.end - loop.lower).constant
-        if constant is not None and (loop.unroll >= constant or total.instructions <= WRITTEN_OUT):
-            return self._written_out(loop, frame, constant, total)
-        # Counting goes on while sums wait for each other, and beside most of what tiles of a pass compute.
-        counting = PASS if all(isinstance(statement, Tile) for statement in loop.body) else TRIP / loop.unroll
-        return total + Cycles(max(0.0, counting - inner.waiting) * trips)
-
-    def _written_out(self, loop: Loop, frame: _Frame, trips: int, apart: Cycles) -> Cycles:
-        """All trips of a loop without any counting: they share loads like statements of one. `apart`: without that."""
-        if loop.separate is not None or any(isinstance(statement, Loop | Tile) for statement in loop.body):
-            return apart
-        known = len(self.accesses)
-        each = (substitute_statements(loop.body, {loop.axis: loop.lower + trip}) for trip in range(trips))
-        found = self._piece([statement for body in each for statement in body], frame)
-        # Accesses are those of the loop.
-        del self.accesses[known:]
-        return found
+        inner = self.block(loop.body, replace(frame, chain=(*frame.chain, (loop.axis, trips))))
+        # Counting and branching go on beside the work of a body that is long enough.
+        return inner.times(trips) + Cycles(TRIP * trips / loop.unroll)
 
     def _tile(self, tile: Tile, frame: _Frame) -> Cycles:
         """All pieces that the tile is at some place, each as often as it occurs."""
@@ -333,20 +297,17 @@ class _Use:
     def cycles(self) -> Cycles:
         """Of the piece, once."""
         core = self._walker.core
-        self._forget()
-        loads = self._loads
+        shared = ((len(found), self._weights[key]) for key, found in self._addresses.items())
+        loads = self._loads + sum(count * weight for count, weight in shared)
         busy = max(self._plain / core.products + self._slow, loads / core.loads, self._stores / core.stores)
         chain = max(self._sums.values(), default=0) * core.latency
         waiting = repetition(busy, chain) - busy if chain else 0.0
-        instructions = self._plain + 2 * self._slow + loads + self._stores
-        return Cycles(busy, waiting + self._waiting, instructions)
+        return Cycles(busy, waiting + self._waiting)
 
     def statement(self, statement: Statement) -> None:
         """Adds what one statement needs."""
         names, frame = self._walker.names, self._frame
         skip: Expr | None = None
-        if frame.separate:
-            self._forget()
         if isinstance(statement, Accumulate):
             value = statement.value
             if statement.kind == "sum" and isinstance(value, Binary) and value.op in ("mul", "dot4"):
@@ -365,24 +326,13 @@ class _Use:
             self._plain += frame.copies(mask) * wide * self._walker.each(statement)
             self._sums[statement.name] += 1
         elif isinstance(statement, Collapse):
-            self._collapse(names.get(statement.name, 0))
+            self._waiting += COLLAPSE
         elif isinstance(statement, Let):
             names[statement.name] = self._masks[statement.value]
         elif isinstance(statement, Store):
             self._store(statement)
         elif isinstance(statement, Invoke):
             self._slow += self._walker.size(as_dim(EXTERNS[statement.function].work(statement.numbers)))
-
-    def _forget(self) -> None:
-        """What was loaded so far is not there any more: what comes loads its own."""
-        self._loads += sum(len(found) * self._weights[key] for key, found in self._addresses.items())
-        self._addresses.clear()
-
-    def _collapse(self, mask: int) -> None:
-        """Sums of all lanes become one."""
-        operations, waiting = collapse(self._frame.copies(mask), self._walker.lanes, self._walker.core)
-        self._plain += operations
-        self._waiting += waiting
 
     def _store(self, statement: Store) -> None:
         frame = self._frame
@@ -437,20 +387,19 @@ class _Use:
         self.accesses.append(self._access(node.tensor, offset * (node.dtype.bytes // self._bytes(node))))
         self._plain += GUARD * copies * len(node.guards)
         if not mask & LANE or frame.lane is None or offset.coefficient(frame.lane) is ONE:
-            self._share(node, mask, copies, 1.0 if mask & LANE or frame.lane is None else self._walker.core.broadcast)
+            self._share(node, mask, copies)
             return
         divided = sum(isinstance(a, FloorDiv | Mod) and frame.lane in atoms_of(a.dim) for a in atoms_of(offset))
         checked = any(isinstance(atom, Value) for atom in atoms_of(offset))
-        # As many cycles of all units as that are loads of vectors.
-        each = (GATHER + DIVISION * divided + checked) * lanes * self._walker.core.loads
-        self._share(node, mask, copies, each)
+        self._slow += (GATHER + DIVISION * divided + checked) * lanes * copies
 
     def _bytes(self, node: Load) -> int:
         return self._walker.dtypes.get(node.tensor, node.dtype).bytes
 
-    def _share(self, node: Load, mask: int, copies: int, weight: float) -> None:
-        """Counts the addresses, each for so many loads: rows that read overlapping windows share theirs."""
+    def _share(self, node: Load, mask: int, copies: int) -> None:
+        """Counts the addresses: rows that read overlapping windows share their loads."""
         frame, offset = self._frame, node.indices[0]
+        weight = 1.0 if mask & LANE or frame.lane is None else self._walker.core.broadcast
         step = None if frame.row is None or not mask & ROW else offset.coefficient(frame.row)
         if step is None or frame.row is None:
             self._loads += copies * weight
@@ -459,21 +408,11 @@ class _Use:
         constant = next((value for monomial, value in start.terms if not monomial), 0)
         stride = self._walker.size(step) or -self._walker.size(-step)
         each = copies // max(1, frame.rows)
-        # Guards that some rows of a tile meet and others do not, at an edge, are met by most.
-        guards = tuple(guard for guard in node.guards if not guard.depends_on(frame.row))
         for part in range(each):
-            key = (node.tensor, start - constant, guards, part)
+            key = (node.tensor, start - constant, node.guards, part)
             found = self._addresses.setdefault(key, set())
             self._weights[key] = weight
             found.update(constant + stride * row for row in range(frame.rows))
-
-
-def _inside(body: Sequence[Statement]) -> Iterator[Statement]:
-    """Statements, those of tiles among them."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, Tile):
-            yield from _inside(statement.body)
 
 
 def _lane_of(over: Sequence[Axis], frame: _Frame) -> bool:

@@ -14,7 +14,6 @@ from opweld.tensor.dim import Symbol, as_dim, floordiv, symbols_of
 from opweld.tensor.polynomial import TooLargeError
 from opweld.tile.parse import parse_kernel
 from opweld.tile.predict import predict, work_of
-from opweld.tile.tile import Loop, Statement, Tile
 from opweld.tile.traffic import Weights, weights_of
 from tests.unit.tile.pipeline import compile_text
 from tests.unit.tile.programs import convolution, dense, elementwise, softmax, symbols
@@ -89,7 +88,7 @@ def test_functions_cost_more_than_sums() -> None:
 def test_what_is_the_same_in_all_lanes_is_computed_once() -> None:
     once = unary_map(4096, "16*k0 + l0", "mul(exp(b0[k0]), b0[{}])")
     each = unary_map(4096, "16*k0 + l0", "mul(exp(b0[{}]), b0[k0])")
-    assert once.arithmetic == pytest.approx(each.arithmetic, rel=0.05)
+    assert once.arithmetic == pytest.approx(each.arithmetic)
     wide = """kernel
 read b0 f32
 write b1 f32
@@ -194,7 +193,7 @@ loop k0: {lines}
     store b2[16*g0 + l0] = mul(b0[16*k0 + l0], b1[16*g0 + l0])
 """
     kept, streamed = cost(text.format(lines=512)), cost(text.format(lines=1 << 16))
-    assert kept.traffic < 1.5 * kept.arithmetic, "32 KB are read from the first level again and again"
+    assert kept.traffic < kept.arithmetic, "32 KB are read from the first level again and again"
     assert streamed.traffic > streamed.arithmetic, "4 MB are not"
 
 
@@ -320,112 +319,3 @@ lane l0: 32 at 0
     assert any_number.dependency > known.dependency == 0
     whole = predict(unknown, TARGET, Expected({unknown.sizes[0]: 28})).cost
     assert whole.dependency == 0
-
-
-def running(text: str, target: Target = TARGET) -> float:
-    return predict(parse_kernel(text), target, NOTHING).cost.running
-
-
-def row_sums(rows: int, columns: int, vectors: int = 1) -> str:
-    """A sum of each row, lanes along its columns."""
-    lanes = 16 * vectors
-    return f"""kernel
-read b0 f32
-write b1 f32
-grid g0: {rows}
-acc a0 f32<l0> = 0.0
-loop k0: {columns // lanes}
-  lane l0: {lanes} at {lanes}*k0
-    sum a0 = b0[{columns}*g0 + {lanes}*k0 + l0]
-collapse sum a0
-store b1[g0] = a0
-"""
-
-
-def test_short_rows_hide_each_others_waits() -> None:
-    """1,280 sums of 48 elements take a third of what lanes along the rows take, whose elements are gathered (measured),
-    although a sum across lanes takes longer than what it adds up."""
-    along = """kernel
-read b0 f32
-write b1 f32
-grid g0: 80
-lane l0: 16 at 16*g0
-  acc a0 f32<l0> = 0.0
-  loop k0: 48
-    sum a0 = b0[768*g0 + 48*l0 + k0]
-  store b1[16*g0 + l0] = a0
-"""
-    assert running(row_sums(1280, 48)) < running(along)
-
-
-def test_long_rows_wait_for_their_sums() -> None:
-    """As many elements: what a row waits at its end is nearly nothing beside its length, but nothing hides it."""
-    short, long = (cost(row_sums(rows, columns)) for rows, columns in ((4096, 16), (8, 8192)))
-    assert short.dependency / 4096 < long.dependency / 8
-    assert short.seconds > long.seconds
-
-
-def test_wider_sums_are_added_up_in_more_steps() -> None:
-    one, four = (cost(row_sums(64, 64, vectors)) for vectors in (1, 4))
-    # Four trips of a loop wait for each other, four vectors are added in two more steps.
-    assert four.dependency > 0
-    assert one.arithmetic < cost(row_sums(64, 256, 4)).arithmetic
-    assert four.arithmetic > cost(row_sums(64, 16, 1)).arithmetic
-
-
-WINDOW = """kernel
-read b0 f32
-write b1 f32
-grid g0: 64
-lane l0: {lanes} at 0
-  row r0: {rows} at 0
-    acc a0 f32<l0, r0> = 0.0
-    loop k0: 3{note}
-      sum a0 = mul(b0[{step}*r0 + {down}*k0 + {apart}*l0], b0[{down}*k0])
-      sum a0 = mul(b0[{step}*r0 + {down}*k0 + {apart}*l0 + {tap}], b0[{down}*k0 + {tap}])
-      sum a0 = mul(b0[{step}*r0 + {down}*k0 + {apart}*l0 + {two}], b0[{down}*k0 + {two}])
-    store b1[1024*r0 + l0] = a0
-"""
-
-
-def window(step: int, down: int, tap: int, rows: int = 4, apart: int = 1, note: str = "") -> str:
-    """Windows of 3 x 3 taps: `step` between rows of the tile, `down` and `tap` between its taps."""
-    return WINDOW.format(lanes=32, rows=rows, note=note, step=step, down=down, tap=tap, two=2 * tap, apart=apart)
-
-
-def test_rows_of_windows_share_what_they_gather() -> None:
-    """Four rows of a step of two taps read 9 places, not 12; one alone reads 3."""
-    shared, alone = (cost(window(2, 4096, 1, rows, 65536)).arithmetic / rows for rows in (4, 1))
-    assert shared < 0.85 * alone
-
-
-def test_sums_that_are_kept_apart_load_everything_themselves() -> None:
-    text = window(2, 4096, 1, apart=65536)
-    kernel = parse_kernel(text)
-    (lane,) = kernel.body
-    assert isinstance(lane, Tile)
-    apart = replace(kernel, body=(_apart(lane),))
-    assert predict(apart, TARGET, NOTHING).cost.arithmetic > 1.2 * predict(kernel, TARGET, NOTHING).cost.arithmetic
-
-
-def _apart(statement: Statement) -> Statement:
-    """The statement, its loops keeping sums apart."""
-    if not isinstance(statement, Loop | Tile):
-        return statement
-    body = tuple(map(_apart, statement.body))
-    return replace(statement, body=body, separate=8) if isinstance(statement, Loop) else replace(statement, body=body)
-
-
-def test_trips_that_are_written_out_share_loads_and_count_nothing() -> None:
-    """Rows of a tile along the axis that a loop of three trips slides over: 18 loads of a vector instead of 36. Of wide
-    tiles, the compiler writes nothing out by itself."""
-    looped, written = (cost(window(4096, 4096, 64, rows=8, note=note)).arithmetic for note in ("", " unroll 4"))
-    assert written < 0.95 * looped
-
-
-def test_computing_counts_beside_bytes_that_take_longer() -> None:
-    """Passes of a kernel compute while others move: what computes less is faster although bytes take the longest."""
-    little, much = (Cost(arithmetic=seconds, traffic=10e-6) for seconds in (2e-6, 6e-6))
-    assert 10e-6 < little.running < much.running < 16e-6
-    waits = Cost(arithmetic=2e-6, dependency=4e-6, traffic=10e-6)
-    assert waits.running == pytest.approx(much.running)
