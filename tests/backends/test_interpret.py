@@ -145,7 +145,7 @@ def test_kernels_of_which_nothing_is_predicted_are_judged() -> None:
 
 def test_what_it_does_not_show_or_do_is_refused_by_name() -> None:
     model, feeds = opweld.compile(mlp(), target="interpret"), {"x": np.ones((3, 6), np.float32)}
-    with pytest.raises(UnsupportedError, match="'interpreter' compiles does not show its memory; compile"):
+    with pytest.raises(UnsupportedError, match="'interpreter' compiles does not support watching"):
         model.session.watch(feeds, lambda step, buffers: None)
     with pytest.raises(OptionError, match="denormals=zero: NumPy"):
         opweld.compile(mlp(), target="interpret", denormals="zero")

@@ -63,14 +63,14 @@ def quantize(
     \b
     opweld quantize model.onnx --data samples -o int8.onnx
     opweld quantize model.onnx --data samples -o int8.onnx --max-error 0.01
-        the nodes that lose most by second saved become int8 weights alone, then float
+        what loses most by second saved becomes int8 weights alone, then float
     opweld quantize model.onnx -o small.onnx --precision int4-weights
         weights alone: no data needed
     opweld quantize model.onnx --data samples -o int8.onnx --json nodes.json
 
     Standard pairs of QuantizeLinear and DequantizeLinear. The error is that of the file that is written, compiled, over
-    samples that nothing else was taken from: the root of the squared differences' sum over that of the squared answers'
-    sum.
+    samples by which nothing but a budget was chosen: the root of the squared differences' sum over that of the squared
+    answers' sum.
     """
     arguments.check_files(model, output=output, json=json)
     choices: dict[str, Any] = {"precision": precision, "ranges": ranges, "activations": activations}
