@@ -39,8 +39,8 @@ def with_dots(body: Expr) -> Expr:
 def _dots(node: Reduce) -> Expr | None:
     """The sum of dot products; None where four neighbours of either operand are no word."""
     axis = next((axis for axis in node.axes if all(_is_word(site, axis) for site in loads(node.body))), None)
-    if axis is None:
-        return None
+    if axis is None or len(node.axes) == 1:
+        return None  # a single word is no sum
     assert isinstance(node.body, Binary)
     first, second = (substitute(factor.x, {axis: ZERO}) for factor in _casts(node.body))
     if first.dtype is DType.I8:

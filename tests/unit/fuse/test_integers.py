@@ -155,6 +155,13 @@ def test_scales_that_are_no_numbers_stay_where_they_are(scale: float) -> None:
     assert not [d for d in compiled.ledger if d.rule == RULE]
 
 
+@pytest.mark.parametrize("k", [4, 8])
+def test_a_sum_of_a_word_or_two(k: int) -> None:
+    program, compiled = compiled_of(quantized(7, k, 21))
+    assert uses_words(compiled) == (k > 4)
+    check(program, compiled)
+
+
 def test_a_value_that_lies_otherwise_is_copied_so_that_words_are_neighbours() -> None:
     text = quantized(50, 64, 40).replace("input x u8[50, 64]", "input x u8[64, 50]").replace("x[i0, i1]", "x[i1, i0]")
     program, compiled = compiled_of(text)

@@ -150,6 +150,13 @@ def test_tanh_and_erf_stay_within_one(kernels: Kernels) -> None:
         assert np.abs(kernels.unary(name, x)).max() == 1.0
 
 
+def test_tanh_and_erf_are_one_from_where_they_round_to_it(kernels: Kernels) -> None:
+    x = np.array([9.02, 9.5, 10, 100, 3e38, np.inf], np.float32)
+    for name, values in (("tanh_f32", x), ("erf_f32", np.concatenate([np.array([3.93, 4, 5.5], np.float32), x]))):
+        for sign in (1, -1):
+            np.testing.assert_array_equal(kernels.unary(name, sign * values), np.full(values.size, sign, np.float32))
+
+
 def test_rounding_is_half_to_even(kernels: Kernels) -> None:
     x = np.arange(-8, 8, 0.5, dtype=np.float32)
     np.testing.assert_array_equal(kernels.unary("round_f32", x), np.rint(x))

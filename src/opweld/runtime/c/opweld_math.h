@@ -184,7 +184,9 @@ OPW_INLINE vf32 opw_erf_f32(vf32 x) {
     vf32 s = t - (i - 0x1.8p23f) * 0x1.1p-1f;
     vf32 p = opw_erf_pick(0, i) * s + opw_erf_pick(1, i);
     for (int row = 2; row < 7; row++) p = p * s + opw_erf_pick(row, i);
-    return opw_copysign_f32(opw_min_f32(opw_splat_f32(1.0f), t * p), x);
+    /* The product of the last interval's end may round to the number below 1. */
+    vf32 y = opw_select_f32(t >= 3.93f, opw_splat_f32(1.0f), opw_min_f32(opw_splat_f32(1.0f), t * p));
+    return opw_copysign_f32(y, x);
 }
 #else
 /* erf x = x + x P(x^2) below 0.875, relative error 2^-26.8; above, 1 - 2^-Q(x) up to 3.93, from where it rounds to 1,
