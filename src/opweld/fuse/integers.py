@@ -98,7 +98,7 @@ class _Integers:
         self._tensors = {item.name: item for item in program.items if isinstance(item, Tensor)}
         self._constants = {constant.name: constant for constant in program.constants}
         self._taken = set(program.signatures)
-        self._weights = sum(c.dtype.bytes * int(product(c.shape)) for c in program.constants)
+        self._weights = program.constant_bytes
         self._made: dict[str, Constant] = {}
         self._flipped: dict[str, str] = {}
 
@@ -274,7 +274,7 @@ class _Integers:
         centred = weight if w.zero is None else binary("sub", weight, w.zero)
         if not _is_zero(x.zero):
             assert x.zero is not None
-            shift = self._constant(item, summed, reduce("sum", summed.axes, centred), x.zero)
+            shift = self._constant(item, reduce("sum", summed.axes, centred), x.zero)
             total = binary("sub", total, shift)
         if not _is_zero(w.zero):
             assert w.zero is not None
@@ -282,7 +282,7 @@ class _Integers:
             sums, read = self._tensor(item, values, "sums")
             before = (sums,)
             total = binary("sub", total, binary("mul", read, w.zero))
-        return before, self._scaled(item, summed, cast(total, summed.dtype), x, w)
+        return before, self._scaled(item, cast(total, summed.dtype), x, w)
 
     def _whole(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The same of floats that hold the integers."""
@@ -292,24 +292,25 @@ class _Integers:
         total = reduce("sum", summed.axes, factors)
         if not _is_zero(x.zero):
             assert x.zero is not None
-            shift = self._constant(item, summed, reduce("sum", summed.axes, centred), x.zero)
+            shift = self._constant(item, reduce("sum", summed.axes, centred), x.zero)
             total = binary("sub", total, cast(shift, summed.dtype))
-        return (), self._scaled(item, summed, total, x, w)
+        return (), self._scaled(item, total, x, w)
 
-    def _scaled(self, item: Tensor, summed: Reduce, total: Expr, x: _Quantized, w: _Quantized) -> Expr:
+    def _scaled(self, item: Tensor, total: Expr, x: _Quantized, w: _Quantized) -> Expr:
+        """A sum of products times both scales."""
         scales = [scale for scale in (x.scale, w.scale) if scale is not None]
         if scales:
             scale = scales[0] if len(scales) == 1 else binary("mul", *scales)
-            total = binary("mul", total, cast(self._constant(item, summed, simplify(scale)), summed.dtype))
+            total = binary("mul", total, cast(self._constant(item, simplify(scale)), total.dtype))
         return total
 
-    def _constant(self, item: Tensor, summed: Reduce, value: Expr, factor: Expr | None = None) -> Expr:
+    def _constant(self, item: Tensor, value: Expr, factor: Expr | None = None) -> Expr:
         """A value, times a factor, as an element of a constant of its own where it is made of constants; the part that
         is, otherwise."""
         whole = value if factor is None else simplify(binary("mul", factor, value))
         for known in (whole, value):
             read = {node.tensor for node in loads(known)}
-            if not (read and read <= self._constants.keys() | self._made.keys()) or len(list(loads(known))) < 1:
+            if not read or not read <= self._constants.keys() | self._made.keys():
                 continue
             if isinstance(known, Load):
                 return whole

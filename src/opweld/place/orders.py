@@ -232,25 +232,23 @@ class Orders:
         """Copies each value of which a contraction multiplies bytes, where those of a word are no neighbours in memory,
         and reads the copy instead."""
         moved: dict[str, str] = {}
-        for member in region.members if region.kind is not None else ():
-            for name, position in words_of((region,), self.constants).items():
-                order = self.orders.get(name)
-                if order is None or _innermost_of(order, self.shapes[name]) == position:
-                    continue
-                elements = self._expected.product(self.shapes[name])
-                copied = self._seconds_of_copy(elements)
-                choice = self._ledger.decide(
-                    rule="place.pack",
-                    site=member.tensor.origin,
-                    subject=(member.tensor.name, name, "words"),
-                    alternatives=(
-                        Alternative("strided", 0, seconds=self._without_words(member.tensor)),
-                        Alternative("copy", elements, seconds=copied),
-                    ),
-                    reason="products of bytes are summed four at once where they are neighbours",
-                )
-                if choice == "copy":
-                    moved[name] = self._copy_of_words(name, position, member.tensor)
+        for name, position in words_of((region,), self.constants).items() if region.kind is not None else ():
+            order = self.orders.get(name)
+            if order is None or _innermost_of(order, self.shapes[name]) == position:
+                continue
+            (tensor,), elements = region.tensors, self._expected.product(self.shapes[name])
+            choice = self._ledger.decide(
+                rule="place.pack",
+                site=tensor.origin,
+                subject=(tensor.name, name, "words"),
+                alternatives=(
+                    Alternative("strided", 0, seconds=self._without_words(tensor)),
+                    Alternative("copy", elements, seconds=self._seconds_of_copy(elements)),
+                ),
+                reason="products of bytes are summed four at once where they are neighbours",
+            )
+            if choice == "copy":
+                moved[name] = self._copy_of_words(name, position, tensor)
         return region.rewritten(lambda t: _read_instead(t, moved)) if moved else region
 
     def _without_words(self, tensor: Tensor) -> float:
