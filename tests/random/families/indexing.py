@@ -63,7 +63,7 @@ def gather_nd(graph: Graph) -> Value:
 
 @proposal(0.7)
 def one_hot(graph: Graph) -> Value:
-    x = graph.pick(lambda v: v.dtype in (I32, I64) and v.rank < 4)
+    x = graph.pick(lambda v: v.dtype in (I32, I64) and 0 < v.rank < 4)
     values = graph.constant(graph.choose([[0.0, 1.0], [-1.0, 2.5]]), F32)
     return graph.node(
         "OneHot", x, graph.constant(graph.between(1, 6), I64), values, axis=graph.choose([-1, 0]), dtype=F32

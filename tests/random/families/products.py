@@ -83,17 +83,21 @@ EQUATIONS = (
 
 @proposal(2.5)
 def einsum(graph: Graph) -> Value:
-    """Letters are bound to the dims of values that are there; a missing operand is made of weights."""
+    """Letters are bound to the dims of values that are there; a missing operand is made of weights. An ellipsis stands
+    for as many dims in each term: ONNX says no more, and a checker refuses what NumPy would broadcast."""
     equation = graph.choose(EQUATIONS)
     terms = equation.split("->")[0].split(",")
     bound: dict[str, tuple[int, ...]] = {}
     operands: list[Value] = []
+    hidden: list[int] = []  # how many dims the ellipsis of each term before stands for
     for term in terms:
         letters = term.replace("...", "")
 
         def fits(value: Value, letters: str = letters, dots: bool = "..." in term) -> bool:
             extents = value.extents
             if not single(value) or (len(letters) != value.rank and not dots) or value.rank < len(letters):
+                return False
+            if dots and hidden and value.rank - len(letters) != hidden[0]:
                 return False
             own = extents[len(extents) - len(letters) :]
             local = dict(bound)
@@ -109,6 +113,8 @@ def einsum(graph: Graph) -> Value:
             operand = graph.weights(*(size[0] for size in sizes))
         for letter, extent in zip(letters, operand.extents[operand.rank - len(letters) :], strict=True):
             bound[letter] = extent
+        if "..." in term:
+            hidden.append(operand.rank - len(letters))
         operands.append(operand)
     return graph.node("Einsum", *operands, equation=equation)
 
