@@ -15,6 +15,7 @@ from opweld.fuse.prices import ElementWork, Price
 from opweld.fuse.region import Kind
 from opweld.fuse.use_def import UseDef, of_one_node, terms_of, too_much
 from opweld.fuse.views import has_value
+from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import product
 from opweld.tensor.expr import Expr, Load, loads, substitute_loads
 from opweld.tensor.program import Tensor
@@ -184,7 +185,7 @@ class _Forest:
         body = self._written(tensor.body)
         if body is tensor.body and origin == tensor.origin:
             return tensor
-        return replace(tensor, body=body, origin=origin)
+        return replace(tensor, body=simplify(body), origin=origin)
 
     def _written(self, body: Expr) -> Expr:
         """Goes down from the root, so that each inlined expression is moved to its place once and for all."""

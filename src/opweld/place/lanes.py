@@ -56,6 +56,13 @@ def lane_position(member: Member, lanes: Lanes) -> int | None:
     return None if axis is None else next(p for p, index in enumerate(member.place) if index.depends_on(axis))
 
 
+def lanes_last(member: Member, lanes: Lanes) -> tuple[int, ...]:
+    """The axes of a member's value in their order, with the one along which its lanes run last."""
+    position = lane_position(member, lanes)
+    natural = range(len(member.place))
+    return (*(p for p in natural if p != position), *(() if position is None else (position,)))
+
+
 @dataclass(frozen=True)
 class Memory:
     """Storage known when lanes are chosen: each value's axis order, and which values have the caller's storage.

@@ -13,7 +13,7 @@ from dataclasses import replace
 from opweld.fuse.region import Kind, Member, Region, Regions, are_bytes, axes_in, counts_words, factors, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import edge_tests, halo_of
-from opweld.place.lanes import Lanes, Memory, choose_lanes, lane_position, scattered
+from opweld.place.lanes import Lanes, Memory, choose_lanes, lane_position, lanes_last, scattered
 from opweld.rules import LEVELS
 from opweld.schedule.cost import COPY, GATHER, LAUNCH, LINE, REFETCH, STREAMS, core_of, traffic
 from opweld.schedule.expected import Expected
@@ -77,7 +77,7 @@ class Orders:
                 self.lanes[member.tensor.name] = self._choose_lanes(member, region, number)
             for tensor in member.tensors:
                 if tensor.name in tiled:
-                    self.orders[tensor.name] = self._as_lanes_want(member)
+                    self.orders[tensor.name] = lanes_last(member, self.lanes[member.tensor.name])
                 elif tensor.name not in self.orders:
                     self.orders[tensor.name] = self._order_of(member, tensor)
                 elif tensor.name in inner:
@@ -91,12 +91,6 @@ class Orders:
         return choose_lanes(member, axes, self._memory, self._expected, self._target, self._ledger, field)
 
     # -------------------------------------------------------------------------------------------------- axis order
-
-    def _as_lanes_want(self, member: Member) -> tuple[int, ...]:
-        """The axes of a value, with the lane axis last."""
-        position = lane_position(member, self.lanes[member.tensor.name])
-        natural = range(len(member.place))
-        return (*(p for p in natural if p != position), *(() if position is None else (position,)))
 
     def _order_of(self, member: Member, tensor: Tensor) -> tuple[int, ...]:
         natural = tuple(range(len(self.shapes[tensor.name])))

@@ -14,7 +14,7 @@ from functools import partial
 from opweld.fuse.region import Kind, Member, Region, are_bytes, axes_in, counts_words, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import inside_halo
-from opweld.place.lanes import Lanes
+from opweld.place.lanes import Lanes, lanes_last
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, blocked, dense, dense_apart
 from opweld.place.winograd import COUNTS, GROUPS, straight, taps_of, tiled, transformed
@@ -61,7 +61,7 @@ class _Packer:
 
     def run(self) -> Placed:
         for region in self._placed.regions:
-            inner = {t.name: dense(t.name, t.dtype, t.shape) for t in region.tensors if t.name not in region.outputs}
+            inner = {t.name: self._between(region, t) for t in region.tensors if t.name not in region.outputs}
             if region.scan is not None:
                 inner |= {s.name: dense(s.name, s.dtype, s.shape) for s in region.scan.states}
             known = self._storages | inner if region.kind is None else self._storages
@@ -77,6 +77,15 @@ class _Packer:
             constants=self._constants,
             lanes=self._lanes,
         )
+
+    def _between(self, region: Region, tensor: Tensor) -> Storage:
+        """A value that is only passed between members, as scratch nests its axes: row-major, but with the lanes of the
+        register tiles that make it innermost (see `block_of`)."""
+        if not region.of_tiles:
+            return dense(tensor.name, tensor.dtype, tensor.shape)
+        (member,) = (member for member in region.members if member.tensor is tensor)
+        order = lanes_last(member, self._lanes[tensor.name])
+        return dense(tensor.name, tensor.dtype, self._shapes[tensor.name], order)
 
     def _by_winograd(self, member: Member, region: str) -> bool:
         """Whether a convolution is computed by Winograd's algorithm: with weights transformed at compile time."""

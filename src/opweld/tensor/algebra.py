@@ -40,6 +40,7 @@ from opweld.tensor.expr import (
 )
 from opweld.tensor.intern import current
 from opweld.tensor.range import bounds, never_negative_zero
+from opweld.tensor.rounding import as_integer, clamped_first
 from opweld.tensor.semantics import Array, apply_binary, apply_cast, apply_unary, fails_on_zero, neutral
 
 Rule: TypeAlias = Callable[[Binary], "Expr | None"]
@@ -311,7 +312,7 @@ def _extreme(node: Binary, of_dims: Callable[[Dim, Dim], Dim]) -> Expr | None:
         # max(min(x, high), low) with low < high is min(max(x, low), high): the canonical form of a clip
         if op == "max" and x.op == "min" and y.value < x.y.value:
             return binary("min", binary("max", x.x, y), x.y)
-    return None
+    return clamped_first(node)
 
 
 def _mod(node: Binary) -> Expr | None:
@@ -398,7 +399,7 @@ def _cast(node: Cast) -> Expr | None:
     x = node.x
     if isinstance(x, Cast) and lossless(x.x.dtype, x.dtype):
         return cast(x.x, node.dtype)
-    return None
+    return as_integer(node)
 
 
 _DIGITS: Mapping[DType, int] = {

@@ -64,6 +64,15 @@ def _cast_bounds(x: Cast, depth: int) -> tuple[float, float]:
     return (0 if low >= 0 else -math.inf, 1 if high <= 1 else math.inf)
 
 
+def _scaled(bound: float, x: Binary) -> float:
+    assert isinstance(x.y, Const)
+    return bound * x.y.value if x.op == "mul" else bound / x.y.value
+
+
+_ROUNDED = 2.0**-6
+"""More than any float type rounds by, for its magnitude."""
+
+
 def _binary_bounds(x: Binary, depth: int) -> tuple[float, float]:
     if x.op in ("min", "max"):
         (a, b), (c, d) = bounds(x.x, depth - 1), bounds(x.y, depth - 1)
@@ -72,6 +81,9 @@ def _binary_bounds(x: Binary, depth: int) -> tuple[float, float]:
         return (-math.inf, math.inf)  # integers wrap
     if x.op == "mul" and x.x is x.y:
         return (0, math.inf)
+    if x.op in ("mul", "div") and isinstance(x.y, Const) and 0 < x.y.value < math.inf:
+        low, high = (_scaled(bound, x) for bound in bounds(x.x, depth - 1))
+        return (low - abs(low) * _ROUNDED, high + abs(high) * _ROUNDED)
     if x.op in ("add", "mul", "div") and min(bounds(x.x, depth - 1)[0], bounds(x.y, depth - 1)[0]) >= 0:
         if x.op == "div" and not (never_negative_zero(x.y)):
             return (-math.inf, math.inf)

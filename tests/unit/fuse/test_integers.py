@@ -178,3 +178,30 @@ def test_a_factor_with_a_scale_for_each_product_stays_one_of_floats() -> None:
     program, compiled = compiled_of(text)
     assert not [d for d in compiled.ledger if d.rule == RULE] and not sums_of_bytes(compiled)
     check(program, compiled)
+
+
+PAIR = """program pair
+input x u8[1, 9, 12, 32]
+constant taps i8[32, 3]
+constant w i8[20, 32]
+tensor a u8[i0: 1, i1: 32, i2: 9, i3: 12] from "Conv"
+  over r0: 3
+  %0 = x[i0, i2 + r0 - 1, i3, i1 if i2 + r0 - 1 >= 0, 9 - i2 - r0 >= 0 else 0:u8]
+  = u8(min(max(mul(sum<r0>(mul(f32(%0), f32(taps[i1, r0]))), 0.0078125:f32), 0.0:f32), 255.0:f32))
+tensor b f32[i0: 1, i1: 32, i2: 9, i3: 12] from "DequantizeLinear"
+  = mul(f32(sub(i32(a[i0, i1, i2, i3]), 7:i32)), 0.5)
+tensor result f32[i0: 1, i1: 9, i2: 12, i3: 20] from "Conv"
+  over r0: 32
+  = sum<r0>(mul(b[i0, r0, i1, i2], f32(w[i3, r0])))
+output y = result
+"""
+
+
+@pytest.mark.parametrize("target", [V3, V4], ids=lambda t: t.name)
+def test_what_lies_between_in_scratch_is_multiplied_in_words(target: Target) -> None:
+    program, first = compiled_of(PAIR, target)
+    (decision,) = [d for d in first.ledger if d.rule == "fuse.block"]
+    _, compiled = compiled_of(PAIR, target, Ledger(pins={decision.id: "block"}))
+    assert any(region.is_pair for region in compiled.regions.regions)
+    assert sums_of_bytes(compiled) == 1 and uses_words(compiled)
+    check(program, compiled)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from opweld.codegen.c.vector import Convert, Expression, Infix, Literal, Name, Prefix, call
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Unary
+from opweld.tensor.range import bounds
 
 MEMORY: dict[DType, str] = {
     DType.F32: "float",
@@ -90,7 +91,8 @@ def binary_value(node: Binary, x: Expression, y: Expression) -> tuple[Expression
     if node.op in _COMPARE:
         return call(f"opw_{node.op}_{short}", x, y), False
     if node.op == "div" and dtype is DType.F32 and isinstance(node.y, Const) and _has_reciprocal(node.y.value):
-        return call("opw_div_by_f32", x, Literal(node.y.value, dtype), Literal(1.0 / node.y.value, dtype)), False
+        function = "opw_div_finite_by_f32" if max(map(abs, bounds(node))) < _LARGE else "opw_div_by_f32"
+        return call(function, x, Literal(node.y.value, dtype), Literal(1.0 / node.y.value, dtype)), False
     if node.op in ("min", "max") and isinstance(node.y, Const):
         x, y = y, x  # that a constant first is no NaN saves a selection
     if node.op in _INFIX and (dtype.is_float or node.op != "div"):
@@ -98,6 +100,22 @@ def binary_value(node: Binary, x: Expression, y: Expression) -> tuple[Expression
         rounded = _rounded(node.dtype, value)
         return rounded, rounded is value
     return _rounded(node.dtype, call(f"opw_{node.op}_{short}", x, y)), False
+
+
+def rounded_before(node: Expr) -> Unary | None:
+    """The rounding that a conversion to an integer begins with, where one instruction does both."""
+    if not isinstance(node, Cast) or not isinstance(node.x, Unary) or node.x.op != "round":
+        return None
+    return node.x if node.x.dtype is DType.F32 and node.dtype in _NEAREST else None
+
+
+_NEAREST = (DType.I32, DType.I16, DType.U16, DType.I8, DType.U8)
+
+
+def nearest_value(node: Expr, x: Expression) -> Expression:
+    """A float as the nearest integer, by way of int32, as every conversion to a narrow one."""
+    found = call("opw_nearest_f32_i32", x)
+    return found if node.dtype is DType.I32 else call(f"opw_convert_i32_{node.dtype.short}", found)
 
 
 def cast_value(node: Cast, x: Expression) -> tuple[Expression, bool | None]:
@@ -159,6 +177,10 @@ def _operand(node: Expr, value: Expression, other: Expr) -> Expression:
 
 def _rounded(dtype: DType, value: Expression) -> Expression:
     return call(f"opw_round_{dtype.short}", value) if dtype in _HALVES else value
+
+
+_LARGE = 2.0**120
+"""A quotient whose bounds are below is finite."""
 
 
 def _has_reciprocal(value: float) -> bool:

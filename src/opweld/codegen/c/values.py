@@ -17,7 +17,9 @@ from opweld.codegen.c.operators import (
     binary_value,
     bitcast_value,
     cast_value,
+    nearest_value,
     register,
+    rounded_before,
     select,
     unary_value,
     vector_literal,
@@ -164,7 +166,8 @@ class Values:
             lazy = self._lazy(node, active)
             if lazy and isinstance(node, Select):
                 branches.add(node)
-            for operand in reversed(node.operands):
+            rounding = rounded_before(node)
+            for operand in reversed(node.operands if rounding is None else rounding.operands):
                 if operand in lazy:
                     continue
                 uses[operand] = uses.get(operand, 0) + 1
@@ -194,6 +197,8 @@ class Values:
             if node.dtype.is_integer and node.op in ("div", "mod", "fmod"):
                 self._check_divisor(node.y, done[node.y], active)
             return binary_value(node, done[node.x], done[node.y])
+        if (rounding := rounded_before(node)) is not None:
+            return nearest_value(node, done[rounding.x]), False
         if isinstance(node, Cast):
             return cast_value(node, done[node.x])
         if isinstance(node, Bitcast):

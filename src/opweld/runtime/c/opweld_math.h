@@ -65,11 +65,25 @@ OPW_INLINE vf32 opw_quotient_f32(vf32 a, vf32 b) {
 /* x / c for a constant 2^-60 < |c| < 2^60 and r = 1 / c: the quotient by r, corrected by the exact remainder, which rounds
  * like a division (Markstein, "Computation of elementary functions on the IBM RISC System/6000", 1990) as long as nothing
  * is subnormal. Where the remainder has no meaning, for infinities, the plain quotient stays. */
-OPW_INLINE vf32 opw_div_by_f32(vf32 x, float c, float r) {
+OPW_INLINE vf32 opw_div_finite_by_f32(vf32 x, float c, float r) {
     vf32 q = x * r;
     vf32 remainder = x - q * c;
-    vf32 corrected = q + remainder * r;
-    return OPW_BLEND(f32, vi32, corrected == corrected, corrected, q);
+    return q + remainder * r;
+}
+OPW_INLINE vf32 opw_div_by_f32(vf32 x, float c, float r) {
+    vf32 corrected = opw_div_finite_by_f32(x, c, r);
+    return OPW_BLEND(f32, vi32, corrected == corrected, corrected, x * r);
+}
+
+/* The nearest integer, the even one of two: what cannot be one is what a conversion without rounding makes of it. */
+OPW_INLINE vi32 opw_nearest_f32_i32(vf32 x) {
+#if defined(OPW_AVX512)
+    return (vi32)_mm512_cvtps_epi32((__m512)x);
+#elif defined(OPW_AVX2)
+    return (vi32)_mm256_cvtps_epi32((__m256)x);
+#else
+    return __builtin_convertvector(opw_round_f32(x), vi32);
+#endif
 }
 
 /* p * 2^n for whole numbers n in -254..300, rounded once where the result is subnormal; 0 for -254. */
