@@ -326,7 +326,7 @@ def _kernels(count: int) -> str:
 
 
 def _made_for(manifest: artifact.Manifest) -> str:
-    return f"{manifest.target}, level {manifest.level}"
+    return f"{manifest.made_for}, level {manifest.level}"
 
 
 def _printed(values: Sequence[TensorInfo]) -> str:

@@ -43,9 +43,11 @@ TargetName: TypeAlias = Literal["native", "x86-64-v3", "x86-64-v4", "aarch64"]
 LevelName: TypeAlias = Literal["none", "basic", "extended", "all"]
 TuneName: TypeAlias = Literal["off", "quick", "full"]
 DenormalsName: TypeAlias = Literal["keep", "zero"]
+PrecisionName: TypeAlias = Literal["fp32", "bf16"]
 TARGETS: tuple[str, ...] = get_args(TargetName)
 TUNING: tuple[str, ...] = get_args(TuneName)
 DENORMALS: tuple[str, ...] = get_args(DenormalsName)
+PRECISIONS: tuple[str, ...] = get_args(PrecisionName)
 MAX_THREADS = 1024
 DEFAULT_CACHE_LIMIT = 20 << 30
 _BYTES = re.compile(r"(\d+(?:\.\d*)?)\s*([kKMGT])?i?B?")
@@ -76,6 +78,7 @@ class CompileOptions(TypedDict, total=False):
     constants: Mapping[str, ArrayLike] | None
     tune: TuneName
     denormals: DenormalsName
+    precision: PrecisionName
     states: Mapping[str, str] | None
     rules: Iterable[Rule | Pass | type[Rule | Pass]]
 
@@ -95,6 +98,18 @@ def _elements(name: str, value: object) -> Any:
         return json.loads(json.dumps(elements))
     except (TypeError, ValueError) as error:
         raise OptionError(f"{name} is {value!r}, expected a number, or lists of numbers") from error
+
+
+_PRECISION = choice(PRECISIONS, "NAME")
+
+
+def _precision(name: str, value: object) -> object:
+    if value == "int8":
+        raise OptionError(
+            f"{name} is 'int8', which needs data to find the ranges of values: quantize the model with opweld.quantize"
+            " (opweld quantize MODEL --data SAMPLES), and compile what it writes"
+        )
+    return _PRECISION.check(name, value)
 
 
 @dataclass(frozen=True)
@@ -199,6 +214,14 @@ class Options:
         "keep numbers below the smallest normal one of their type, or take them for zero, which is faster on some"
         " processors and changes answers",
         flag="--denormals",
+    )
+    precision: str = option(
+        "fp32",
+        dataclasses.replace(_PRECISION, check=_precision),
+        "what operands of matrix products and convolutions may be rounded to: fp32, which rounds nothing, or bf16",
+        more="Sums and everything else stay float32; each product is a decision, and rounded where that is faster. See"
+        " docs/guides/precision.md.",
+        flag="--precision",
     )
     states: Mapping[str, str] = option(
         {},

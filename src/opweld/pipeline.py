@@ -45,6 +45,7 @@ def read(model: object, options: Options, ledger: Ledger, stage: Stage = plain) 
     program = source_of(model).read(options, ledger, stage)
     program = stage("states", keep_states, program, options.states)
     flow = stage("simplify", simplify_flow, program.flow, ledger)
+    flow = flow.with_precision(options.precision)
     check_hints([variant for segment in flow.segments for variant in segment.programs], options.dim_hints)
     return replace(program, flow=flow)
 
@@ -306,6 +307,7 @@ def _manifest(
         opweld=__version__,
         target=target.name,
         level=options.level,
+        precision=options.precision,
         threads=0,
         inputs=description.inputs,
         outputs=description.outputs,

@@ -89,6 +89,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "constants": {"constants": {"x": [1, 2]}},
     "tune": {"tune": "quick"},
     "denormals": {"denormals": "zero"},
+    "precision": {"precision": "bf16"},
     "states": {"states": {"past": "present"}},
 }
 """By option, another value; `ASIDE` are no part of a model's key, or have a test of their own."""

@@ -74,6 +74,7 @@ class Manifest:
         states: the inputs and outputs that are one value, which lives between runs, in the order of the inputs.
         variants: the compiled variants, tried in this order.
         nodes: of the optimised graph. kernels: distinct compiled functions.
+        precision: what operands of contractions were allowed to be rounded to, an option of the compilation.
         features: what the processor must have, as the isa of the module names it.
         backend: what compiled it, and whose runtime opens it.
         needed: the files that a run needs.
@@ -96,10 +97,16 @@ class Manifest:
     nodes: int = 0
     kernels: int = 0
     features: str = ""
+    precision: str = "fp32"
     backend: str = "c"
     needed: tuple[str, ...] = (MODULE, RUNTIME, WEIGHTS)
     files: dict[str, FileInfo] = field(default_factory=dict[str, FileInfo])
     format: int = FORMAT
+
+    @property
+    def made_for(self) -> str:
+        """The target, and the precision where it is not the model's own."""
+        return self.target if self.precision == "fp32" else f"{self.target}, {self.precision}"
 
     def to_json(self) -> str:
         """The text of manifest.json."""

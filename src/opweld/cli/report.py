@@ -124,7 +124,7 @@ def report(
         title=model.resolve().stem,
         model=str(model),
         opweld=manifest.opweld,
-        target=manifest.target,
+        target=manifest.made_for,
         account=account_json(account, str(model), account.record.nodes, account.ledger),
         sources=kernel_sources(folder),
         analysis=analysis_json(analysis, str(model), manifest.target, file_bytes(model)),

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opweld.fuse.prologues import folded
-from opweld.fuse.region import Kind, axes_in, classify, counts_words, reductions
+from opweld.fuse.region import Kind, axes_in, classify, has_words, reductions
 from opweld.ledger import Alternative, Ledger, cheapest
 from opweld.schedule.cost import Product, best_height, contraction, core_of, level_rate
 from opweld.schedule.expected import LENGTH, Expected
@@ -51,13 +51,14 @@ from opweld.tensor.expr import (
     transform,
     walk,
 )
-from opweld.tensor.operators import WORD
+from opweld.tensor.operators import WORDS
 from opweld.tensor.program import Constant, Item, Tensor, TensorProgram
 
 RULE = "fuse.integer"
 """The rule of every decision here."""
 
 BYTES = (DType.U8, DType.I8)
+WORD = WORDS["dot4"]
 FLIPPED = 128
 """What a signed byte with its highest bit flipped, as an unsigned one, is more."""
 LONGEST = (2**31 - 1) // 255**2
@@ -208,7 +209,7 @@ class _Integers:
         kind = classify(replace(item, body=self._products(summed, x, w)), self._constants)
         if known is None or known > LONGEST:
             failed["integers"] = "how many products there are tells the run" if known is None else "sums may overflow"
-        elif not _has_words(summed, x.element, w.element):
+        elif not has_words(summed, WORD, x.element, w.element):
             failed["integers"] = f"no axis of the sum counts neighbours of both operands, {WORD} at a time"
         elif kind is not Kind.CONTRACTION:
             failed["integers"] = "neither operand is shared by several results"
@@ -222,7 +223,7 @@ class _Integers:
             rows = max(rows, LENGTH)
         elements = self._expected.product(axis.extent for axis in along)
         floats = Product(lane, rows, count, 1, summed.dtype, self._target)
-        bytes_ = Product(lane, rows, max(1, count // WORD), 1, DType.I32, self._target, dots=True)
+        bytes_ = Product(lane, rows, max(1, count // WORD), 1, DType.I32, self._target, word=WORD)
         # What is shifted and scaled: a window's operand for each product, one that many results share once.
         shared = lane if kind is Kind.CONTRACTION else 1
         shifts = 2 * count * self._expected.product(item.shape) / shared / self._target.vector_lanes_f32
@@ -352,16 +353,6 @@ class _Integers:
             name += "_"
         self._taken.add(name)
         return name
-
-
-def _has_words(summed: Reduce, *elements: Load) -> bool:
-    """Whether the elements of all of them are neighbours along some axis of a sum, in whole words."""
-    return any(all(_counts(element, axis) for element in elements) for axis in summed.axes)
-
-
-def _counts(element: Load, axis: Axis) -> bool:
-    found = [dim for dim in element.indices if dim.depends_on(axis)]
-    return len(found) == 1 and counts_words(found[0], axis) and not any(g.depends_on(axis) for g in element.guards)
 
 
 def _unsigned(element: Load) -> Expr:

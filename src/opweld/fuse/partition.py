@@ -1,7 +1,8 @@
 """Partitions a tensor program into regions by greedy passes, in this order; each fusion is a decision of the ledger.
 
 1. views     data movement (transpose, slice, pad) becomes index arithmetic in the tensors that load it;
-2. integers  products of quantized values become sums of integers, with scales and zero points moved out;
+2. integers  products of quantized values become sums of integers, with scales and zero points moved out; operands of
+             others are rounded to bfloat16 where the program permits it;
 3. prologues an operand of a contraction that is computed from a narrower type is converted in registers, or once
              in memory;
 4. chains    an elementwise tensor with one elementwise user is inlined into it;
@@ -26,6 +27,7 @@ from opweld.fuse.chains import fold_chains
 from opweld.fuse.epilogues import fold_epilogues
 from opweld.fuse.grouping import join_rows
 from opweld.fuse.integers import integer_products
+from opweld.fuse.precision import reduce_precision
 from opweld.fuse.prologues import place_prologues
 from opweld.fuse.refusals import record_rest
 from opweld.fuse.region import Regions
@@ -42,6 +44,7 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
     graph = UseDef(prepared(program), expected, target, ledger)
     fold_views(graph)
     program = integer_products(graph.program(), expected, target, ledger)
+    program = reduce_precision(program, expected, target, ledger)
     graph = UseDef(place_prologues(program, expected, target, ledger), expected, target, ledger)
     fold_chains(graph)
     fold_epilogues(graph)

@@ -17,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from opweld.fuse.region import Kind, axes_in, classify, operand_of, reductions
+from opweld.fuse.region import Kind, axes_in, classify, factors, has_words, operand_of, reductions, word_of
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import CONVERT, LAUNCH, Product, best_height, contraction, core_of, level_rate, most_rows
 from opweld.schedule.expected import LENGTH, Expected
@@ -110,6 +110,8 @@ class _Placing:
         if not narrow:
             return item
         kind = classify(item, self._constants)
+        if kind is Kind.CONTRACTION and word_of(found[0]) > 1 and self._as_words(item, found[0]):
+            return item
         replaced: dict[Expr, Expr] = {}
         scales: list[Expr] = []
         answers: dict[str, bool] = {}
@@ -141,6 +143,40 @@ class _Placing:
         return self._is_known(value) and not (isinstance(value, Cast) and isinstance(value.x, Load))
 
     # ------------------------------------------------------------------------------------------------- the decision
+
+    def _as_words(self, tensor: Tensor, summed: Reduce) -> bool:
+        """Whether both operands stay narrow, as their products are summed several at once."""
+        pair, word = factors(summed), word_of(summed)
+        if pair is None:
+            return False
+        x, w = pair if pair[1].tensor in self._constants else pair[::-1]
+        if x.tensor in self._constants or w.tensor not in self._constants or not has_words(summed, word, x, w):
+            return False
+        axes = axes_in(w)
+        extents = [axis.extent for axis in tensor.axes if axis not in axes]
+        rows = max(1, self._expected.product(extents))
+        if self._expected.known(product(extents)) is None:
+            rows = max(rows, LENGTH)
+        lane = self._expected.product(axis.extent for axis in tensor.axes if axis in axes)
+        reduced = self._expected.product(axis.extent for axis in summed.axes)
+        elements = self._expected.product(self._signatures[w.tensor][1])
+        seconds: list[float] = []
+        for size, dtype in ((1, summed.dtype), (word, w.dtype)):
+            shape = Product(lane, rows, max(1, reduced // size), 1, summed.dtype, self._target, word=size)
+            products = contraction(shape, VECTORS, best_height(shape, VECTORS)).seconds
+            seconds.append(max(products, elements * dtype.bytes / level_rate(self._weights, self._target)))
+        choice = self._ledger.decide(
+            rule=RULE,
+            site=tensor.origin,
+            subject=(tensor.name, x.tensor, w.tensor),
+            alternatives=(
+                Alternative("apart", bytes=elements * summed.dtype.bytes, seconds=seconds[0]),
+                Alternative("words", bytes=elements * w.dtype.bytes, seconds=seconds[1]),
+            ),
+            prefer="words" if seconds[1] <= seconds[0] else "apart",
+            reason=f"products of {word} numbers that are a word are summed at once",
+        )
+        return choice == "words"
 
     def _in_registers(self, tensor: Tensor, summed: Reduce, factor: _Factor, failed: Mapping[str, int | str]) -> bool:
         known = self._is_known(factor.value)

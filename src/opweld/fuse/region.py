@@ -17,7 +17,7 @@ from opweld.tensor.axes import split
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim, atoms_of, axes_of, mod, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Load, Reduce, Unary, dims_of, loads, walk
-from opweld.tensor.operators import WORD, is_expensive
+from opweld.tensor.operators import WORDS, is_expensive
 from opweld.tensor.program import Extern, Scan, Tensor, TensorProgram
 
 if TYPE_CHECKING:
@@ -206,31 +206,48 @@ def factors(reduce: Reduce) -> tuple[Load, Load] | None:
     if reduce.kind != "sum" or not isinstance(body, Binary) or body.op != "mul":
         return None
     x, y = operand_of(body.x), operand_of(body.y)
-    if x is None or y is None or not (body.dtype.is_float or are_bytes(reduce)):
+    if x is None or y is None or not (body.dtype.is_float or word_of(reduce) > 1):
         return None
     return x, y
 
 
-def are_bytes(reduce: Reduce) -> bool:
-    """Whether a sum is of products of integers of 8 bits, in 32: see `integers.py`."""
+def word_of(reduce: Reduce) -> int:
+    """Elements of a word of 32 bits of a sum of products of numbers that are narrower than it: 4 of integers of 8 bits
+    summed in 32, see `integers.py`; 2 of bfloat16 summed in float32; 1 of any other sum."""
     body = reduce.body
-    if reduce.kind != "sum" or reduce.dtype is not DType.I32 or not isinstance(body, Binary) or body.op != "mul":
-        return False
-    return all(isinstance(x, Cast) and x.x.dtype in (DType.U8, DType.I8) for x in (body.x, body.y))
+    if reduce.kind != "sum" or not isinstance(body, Binary) or body.op != "mul":
+        return 1
+    narrow = [factor.x.dtype for factor in (body.x, body.y) if isinstance(factor, Cast)]
+    if len(narrow) < 2:
+        return 1
+    if reduce.dtype is DType.I32 and all(dtype in (DType.U8, DType.I8) for dtype in narrow):
+        return WORDS["dot4"]
+    return WORDS["dot2"] if reduce.dtype is DType.F32 and all(dtype is DType.BF16 for dtype in narrow) else 1
 
 
-def counts_words(index: Dim, axis: Axis) -> bool:
-    """Whether an axis counts neighbours at an index, in whole words from the beginning of one on."""
+def counts_words(index: Dim, axis: Axis, word: int) -> bool:
+    """Whether an axis counts neighbours at an index, in whole words of so many from the beginning of one on."""
     size, others = axis.extent.constant, index.without(axis)
-    if size is None or size % WORD or index.coefficient(axis) is not ONE:
+    if size is None or size % word or index.coefficient(axis) is not ONE:
         return False
-    return all(factor % WORD == 0 for _, factor in others.terms)
+    return all(factor % word == 0 for _, factor in others.terms)
+
+
+def has_words(summed: Reduce, word: int, *elements: Load) -> bool:
+    """Whether the elements of all of these are neighbours along some axis of a sum, in whole words of so many."""
+    return any(all(_counts(element, axis, word) for element in elements) for axis in summed.axes)
+
+
+def _counts(element: Load, axis: Axis, word: int) -> bool:
+    found = [dim for dim in element.indices if dim.depends_on(axis)]
+    return (
+        len(found) == 1 and counts_words(found[0], axis, word) and not any(g.depends_on(axis) for g in element.guards)
+    )
 
 
 def steps_of(reduce: Reduce, expected: Expected) -> int:
-    """Multiply-adds of a sum of products for each result: one for each word of bytes."""
-    count = expected.product(axis.extent for axis in reduce.axes)
-    return max(1, count // WORD) if are_bytes(reduce) else count
+    """Multiply-adds of a sum of products for each result: one for each word."""
+    return max(1, expected.product(axis.extent for axis in reduce.axes) // word_of(reduce))
 
 
 def operand_of(factor: Expr) -> Load | None:

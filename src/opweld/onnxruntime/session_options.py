@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from opweld.errors import OptionError, UnsupportedError
 from opweld.onnxruntime.io_binding import OrtValue
-from opweld.options import CompileOptions, LevelName
+from opweld.options import CompileOptions, LevelName, PrecisionName
 from opweld.runtime.plan import Array
 
 PROVIDER: Final = "CPUExecutionProvider"
@@ -227,6 +227,9 @@ class SessionOptions:
         options: CompileOptions = {"level": _level_of(self.graph_optimization_level)}
         if self._entries.texts.get("session.set_denormal_as_zero") == "1":
             options["denormals"] = "zero"
+        precision = self._entries.texts.get("opweld.precision")
+        if precision is not None:
+            options["precision"] = cast("PrecisionName", precision)
         if self.intra_op_num_threads:
             options["threads"] = self.intra_op_num_threads
         if self._dims:

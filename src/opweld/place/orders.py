@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from opweld.fuse.region import Kind, Member, Region, Regions, are_bytes, axes_in, counts_words, factors, reductions
+from opweld.fuse.region import Kind, Member, Region, Regions, axes_in, counts_words, factors, reductions, word_of
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import edge_tests, halo_of
 from opweld.place.lanes import Lanes, Memory, choose_lanes, lane_position, lanes_last, scattered
@@ -22,7 +22,6 @@ from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim, FloorDiv, Mod
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, load, loads, substitute_loads
-from opweld.tensor.operators import WORD
 from opweld.tensor.program import Tensor
 
 ROW_MAJOR = "row-major"
@@ -223,8 +222,8 @@ class Orders:
     # ------------------------------------------------------------------------------------------------------- words
 
     def _with_words(self, region: Region) -> Region:
-        """Copies each value of which a contraction multiplies bytes, where those of a word are no neighbours in memory,
-        and reads the copy instead."""
+        """Copies each value of which a contraction multiplies words, where the elements of a word are no neighbours in
+        memory, and reads the copy instead."""
         moved: dict[str, str] = {}
         for name, position in words_of((region,), self.constants).items() if region.kind is not None else ():
             order = self.orders.get(name)
@@ -239,18 +238,18 @@ class Orders:
                     Alternative("strided", 0, seconds=self._without_words(tensor)),
                     Alternative("copy", elements, seconds=self._seconds_of_copy(elements)),
                 ),
-                reason="products of bytes are summed four at once where they are neighbours",
+                reason="products of the elements of a word are summed at once where these are neighbours",
             )
             if choice == "copy":
                 moved[name] = self._copy_of_words(name, position, tensor)
         return region.rewritten(lambda t: _read_instead(t, moved)) if moved else region
 
     def _without_words(self, tensor: Tensor) -> float:
-        """Seconds that products of bytes take more when each is multiplied and added on its own."""
+        """Seconds that products of words take more when each element is multiplied and added on its own."""
         node = reductions(tensor.body)[0]
         products = self._expected.product(axis.extent for axis in (*tensor.axes, *node.axes))
         core = core_of(self._target)
-        return (2 - 1 / WORD) * products / self._target.vector_lanes_f32 / core.products / core.hertz
+        return (2 - 1 / word_of(node)) * products / self._target.vector_lanes_f32 / core.products / core.hertz
 
     def _seconds_of_copy(self, elements: int) -> float:
         return LAUNCH + COPY * elements / core_of(self._target).hertz
@@ -268,7 +267,7 @@ class Orders:
             return 0.0 if order == wanted else without
 
         choices = {ROW_MAJOR: natural, "words-innermost": wanted}
-        reason = "the bytes of a word are neighbours"
+        reason = "the elements of a word are neighbours"
         self.orders[name] = self._decide_order(name, reader.origin, choices, wanted, seconds, reason, LEVELS[0])
         return name
 
@@ -375,15 +374,18 @@ def _with_last(order: tuple[int, ...], position: int) -> tuple[int, ...]:
 
 
 def words_of(regions: Iterable[Region], constants: Container[str]) -> dict[str, int]:
-    """For each value whose bytes a contraction multiplies by constants, four at once, the axis along which it does."""
+    """For each value of which a contraction multiplies words by constants, the axis along which their elements lie."""
     found: dict[str, int] = {}
     for member in (member for region in regions for member in region.members if member.kind is Kind.CONTRACTION):
         node = reductions(member.tensor.body)[0]
-        if not are_bytes(node):
+        word = word_of(node)
+        if word == 1:
             continue
         for site in loads(node.body):
             axes = [axis for axis in node.axes if site.tensor not in constants]
-            places = [p for p, index in enumerate(site.indices) if any(counts_words(index, axis) for axis in axes)]
+            places = [
+                p for p, index in enumerate(site.indices) if any(counts_words(index, axis, word) for axis in axes)
+            ]
             if places:
                 found[site.tensor] = places[-1]
     return found

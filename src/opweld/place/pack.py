@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from opweld.fuse.region import Kind, Member, Region, are_bytes, axes_in, counts_words, reductions
+from opweld.fuse.region import Kind, Member, Region, axes_in, counts_words, reductions, word_of
 from opweld.ledger import Alternative, Ledger
 from opweld.place.halo import inside_halo
 from opweld.place.lanes import Lanes, lanes_last
@@ -289,15 +289,14 @@ class _Packer:
 
 
 def _words(node: Load, reduce: Reduce, across: Dim) -> int | None:
-    """The axis of a constant along which four neighbours are multiplied by four of the other operand; None where the
-    sum is not one of products of bytes, or these do not lie so."""
-    if not are_bytes(reduce):
-        return None
-    axis = next((a for a in reduce.axes if counts_words(across, a)), None)
+    """The axis of a constant along which the neighbours of a word are multiplied by those of the other operand; None
+    where the sum is not one of products of words, or these do not lie so."""
+    word = word_of(reduce)
+    axis = next((a for a in reduce.axes if word > 1 and counts_words(across, a, word)), None)
     if axis is None:
         return None
     found = [position for position, dim in enumerate(node.indices) if dim.depends_on(axis)]
-    return found[0] if len(found) == 1 and counts_words(node.indices[found[0]], axis) else None
+    return found[0] if len(found) == 1 and counts_words(node.indices[found[0]], axis, word) else None
 
 
 def _nesting(node: Load, lane: int, reduce: Reduce, rows: Dim) -> tuple[int, ...]:

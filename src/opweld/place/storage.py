@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from opweld.schedule.cost import LINE
 from opweld.tensor.dim import ONE, ZERO, Dim, as_dim, ceildiv, floordiv, mod
 from opweld.tensor.dtype import DType
-from opweld.tensor.operators import WORD
+from opweld.tensor.operators import WORD_BYTES
 
 SHORT = 256
 """Rows of at most this many elements are never padded."""
@@ -123,14 +123,14 @@ def blocked(
     words: int | None = None,
 ) -> Storage:
     """Constant memory [axis // block][order...][axis % block], the last block padded with zeros: the order in which a
-    contraction reads its packed operand. `words`: four neighbours on this axis lie side by side, a word; it has whole
-    ones."""
-    each = 1 if words is None else WORD
-    terms: list[Term] = [] if words is None else [Term(words, ONE, modulus=WORD)]
+    contraction reads its packed operand. `words`: neighbours on this axis lie side by side, as many as a word has, and
+    it has whole ones."""
+    each = 1 if words is None else WORD_BYTES // dtype.bytes
+    terms: list[Term] = [] if words is None else [Term(words, ONE, modulus=each)]
     terms.append(Term(axis, as_dim(each), modulus=block))
     stride = as_dim(each * block)
     for other in reversed([a for a in order if a != axis]):
-        part = WORD if other == words else 1
+        part = each if other == words else 1
         terms.append(Term(other, stride, divisor=part))
         stride = stride * (shape[other] // part)
     terms.append(Term(axis, stride, divisor=block))

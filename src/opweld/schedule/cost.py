@@ -156,7 +156,7 @@ class Product:
     all of that is repeated, and the dtype of its sums.
 
     `pieces`: rows that do not fill a tile are computed 4, 2 and 1 at a time, as those of a symbolic number are.
-    `dots`: the reduced elements are groups of four bytes, whose products are summed at once."""
+    `word`: how many products are summed at once: the reduced elements are words, of 4 bytes or 2 bfloat16."""
 
     lane: int
     row: int
@@ -165,12 +165,19 @@ class Product:
     dtype: DType
     target: Target
     pieces: bool = False
-    dots: bool = False
+    word: int = 1
 
 
-def dot_products(target: Target) -> float:
-    """Multiply-adds in whose time a vector of dot products of four bytes is computed and added: one with VNNI; two
-    vectors of 16 bits, two sums and what is left of widening without; shifts and products of each byte elsewhere."""
+def dot_products(word: int, target: Target) -> float:
+    """Multiply-adds in whose time a vector of dot products of words of so many elements is computed and added.
+
+    Of four bytes: one with VNNI; two vectors of 16 bits, two sums and what is left of widening without; shifts and
+    products of each byte elsewhere. Of two bfloat16: one with AVX512-BF16; two, and what is left of widening
+    elsewhere."""
+    if word == 1:
+        return 1.0
+    if word == 2:
+        return 1.0 if "avx512bf16" in target.features else 3.0
     if target.architecture != "x86_64":
         return 12.0
     vnni = "avx512vnni" if target.vector_bytes == 64 else "avxvnni"
@@ -183,7 +190,7 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
     A tile of few accumulators waits for each of them; a tail of rows or lanes costs what its tile or pieces would."""
     core = core_of(product.target)
     each = product.target.registers_each(product.dtype)
-    step_units = dot_products(product.target) if product.dots else 1.0
+    step_units = dot_products(product.word, product.target)
     whole, rest = divmod(max(1, product.row), height)
     columns, tail = divmod(-(-max(1, product.lane) // product.target.vector_lanes_f32), vectors)
     tails = ((4, rest // 4), (2, rest // 2 % 2), (1, rest % 2)) if product.pieces else ((rest, 1 if rest else 0),)

@@ -251,7 +251,8 @@ def binary(op: str, x: Expr, y: Expr) -> Expr:
                 # An int64 product wraps around at 64 bits, a polynomial does not: large ones stay expressions.
                 if op != "mul" or all(abs(factor) <= LARGEST_FACTOR for _, factor in made.terms):
                     return index(made)
-    return _intern(Binary, DType.BOOL if BINARY[op].is_test else x.dtype, ("op", "x", "y"), (op, x, y))
+    own = BINARY[op].result or x.dtype
+    return _intern(Binary, DType.BOOL if BINARY[op].is_test else own, ("op", "x", "y"), (op, x, y))
 
 
 def _dim_of(x: Expr) -> Dim | None:

@@ -8,7 +8,7 @@ segment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,6 +60,16 @@ class Flow:
     inputs: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
     segments: tuple[Segment, ...]
+
+    def with_precision(self, precision: str) -> Flow:
+        """The flow with programs whose contractions may round their operands, see `TensorProgram`."""
+        if precision == "fp32":
+            return self
+        segments = (
+            replace(segment, programs=tuple(replace(program, precision=precision) for program in segment.programs))
+            for segment in self.segments
+        )
+        return replace(self, segments=tuple(segments))
 
     @property
     def states(self) -> tuple[Persistent, ...]:

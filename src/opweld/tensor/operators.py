@@ -27,11 +27,13 @@ class Operator:
     `meaning`: the function on one or two arrays.
     `expensive`: one evaluation costs more than a load: divisions, roots and transcendental functions.
     `is_test`: the result is BOOL, for any operands.
+    `result`: its dtype, where it is neither that of the operands nor BOOL.
     """
 
     meaning: Callable[..., Any]
     expensive: bool = False
     is_test: bool = False
+    result: DType | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,11 @@ def _dot4(x: Array, y: Array) -> Array:
     return np.asarray((unsigned * signed).sum(-1, dtype=np.int32))
 
 
+def _dot2(x: Array, y: Array) -> Array:
+    a, b = (np.ascontiguousarray(z).view(DType.BF16.numpy).reshape(*z.shape, 2).astype(np.float32) for z in (x, y))
+    return np.asarray((a * b).sum(-1, dtype=np.float32))
+
+
 def _cheap(meaning: Callable[..., Any]) -> Operator:
     return Operator(meaning)
 
@@ -162,8 +169,10 @@ UNARY: Mapping[str, Operator] = {
 }
 """Unary operators. `round` is half to even, `sign` of NaN is NaN, `sigmoid` and `softplus` do not overflow."""
 
-WORD = 4
-"""Bytes whose products `dot4` sums: those of an int32."""
+WORD_BYTES = 4
+
+WORDS: Mapping[str, int] = {"dot4": 4, "dot2": 2}
+"""Elements of a word of 32 bits of each operator on words: the products that it sums."""
 
 BINARY: Mapping[str, Operator] = {
     "add": _cheap(np.add),
@@ -191,10 +200,12 @@ BINARY: Mapping[str, Operator] = {
     "shr": _cheap(np.right_shift),
     "atan2": _expensive(np.arctan2),
     "dot4": _cheap(_dot4),
+    "dot2": Operator(_dot2, result=DType.F32),
 }
 """Binary operators. Both operands have one dtype. Integer `div` truncates, `mod` has the sign of the divisor, `fmod`
 that of the dividend; integer division by zero is an error at run time. `min` and `max` propagate NaN. Comparisons give
-BOOL. `dot4` is of two int32: the four bytes of x as unsigned times those of y as signed integers, summed."""
+BOOL. Operators on words are of two int32: `dot4` sums the four bytes of x as unsigned times those of y as signed
+integers; `dot2` the two bfloat16 of x times those of y, in float32 that is rounded after each step."""
 
 REDUCTIONS: Mapping[str, Reduction] = {
     "sum": Reduction(0),

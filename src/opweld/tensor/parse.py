@@ -199,6 +199,7 @@ class Parser:
         items: list[Item] = []
         outputs: list[tuple[str, str]] = []
         states: list[Persistent] = []
+        precision = self._name() if self._accept("precision") else "fp32"
         while self.position < len(self.tokens):
             if self._accept("symbol"):
                 source = self._symbol_source()
@@ -231,6 +232,7 @@ class Parser:
             tuple(symbols),
             tuple(guards),
             tuple(states),
+            precision=precision,
         )
 
     def _pair(self) -> tuple[str, str]:

@@ -175,7 +175,8 @@ class TensorProgram:
 
     `outputs` are (public name, value name): a value is an input, a constant or computed, and may be named twice.
     `states` are the pairs of an input and an output that share memory and are written in place. `values` maps tensors
-    to the values of the graph that they compute; it is not printed."""
+    to the values of the graph that they compute; it is not printed. `precision`: what operands of contractions may be
+    rounded to, a value of the option: fp32 for not at all."""
 
     name: str
     inputs: tuple[Input, ...]
@@ -186,6 +187,7 @@ class TensorProgram:
     guards: tuple[Guard, ...] = ()
     states: tuple[Persistent, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict[str, str])
+    precision: str = "fp32"
 
     def shape_of(self, name: str) -> tuple[Dim, ...]:
         """The shape of any value, states and stacked outputs included."""

@@ -43,7 +43,7 @@ def apply_unary(op: str, x: Array) -> Array:
 def apply_binary(op: str, x: Array, y: Array) -> Array:
     """The binary operator on every pair of elements; if `fails_on_zero`, the result for a zero divisor is undefined."""
     z = np.asarray(BINARY[op].meaning(_widened(x), _widened(y)))
-    return z if z.dtype == bool else z.astype(x.dtype, copy=False)
+    return z if z.dtype == bool or BINARY[op].result is not None else z.astype(x.dtype, copy=False)
 
 
 def fails_on_zero(op: str, dtype: np.dtype[Any]) -> bool:

@@ -60,6 +60,8 @@ _RESERVED = re.compile(r"([irt][0-9]+|min|max|at|index)\Z")
 def print_program(program: TensorProgram) -> str:
     """The program as text; of constants, only names, dtypes and shapes."""
     blocks = [[f"program {name_text(program.name)}"]]
+    if program.precision != "fp32":
+        blocks[0].append(f"precision {name_text(program.precision)}")
     blocks[0].extend(symbol_line(source) for source in program.symbols)
     blocks[0].extend(guard_line(guard) for guard in program.guards)
     blocks.append([value_line("input", v.name, v.dtype, v.shape) for v in program.inputs])

@@ -22,7 +22,7 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.operators import BINARY
+from opweld.tensor.operators import BINARY, WORDS
 from opweld.tensor.program import Extern, Scan, State, Tensor, TensorProgram
 
 Signature: TypeAlias = "tuple[DType, tuple[Dim, ...]]"
@@ -312,6 +312,6 @@ def _binary_fits(node: Binary) -> bool:
         return dtype.is_integer
     if node.op == "atan2":
         return dtype.is_float
-    if node.op == "dot4":
+    if node.op in WORDS:
         return dtype is DType.I32
     return dtype is not DType.BOOL or BINARY[node.op].is_test

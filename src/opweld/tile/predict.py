@@ -55,7 +55,7 @@ from opweld.tensor.dim import (
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Select, Unary, dims_of, walk
 from opweld.tensor.externs import EXTERNS
-from opweld.tensor.operators import is_expensive
+from opweld.tensor.operators import WORDS, is_expensive
 from opweld.tile.instances import possible_counts
 from opweld.tile.tile import (
     Accumulate,
@@ -185,7 +185,7 @@ class _Walker:
         self.core = core_of(target)
         self.lanes = target.vector_lanes_f32
         self.registers_each = target.registers_each
-        self._dot_products = dot_products(target)
+        self._target = target
         self._expected = expected
         self.names: dict[str, int] = {}
 
@@ -272,8 +272,8 @@ class _Walker:
     def each(self, statement: Accumulate) -> float:
         """Plain operations that combine a register with a value."""
         value = statement.value
-        if isinstance(value, Binary) and value.op == "dot4":
-            return self._dot_products
+        if isinstance(value, Binary) and value.op in WORDS:
+            return dot_products(WORDS[value.op], self._target)
         return 3 if statement.kind.startswith("arg") else 1
 
     def size(self, dim: Dim) -> int:
@@ -310,7 +310,7 @@ class _Use:
         skip: Expr | None = None
         if isinstance(statement, Accumulate):
             value = statement.value
-            if statement.kind == "sum" and isinstance(value, Binary) and value.op in ("mul", "dot4"):
+            if statement.kind == "sum" and isinstance(value, Binary) and value.op in ("mul", *WORDS):
                 skip = value  # a multiply-add
         for root in expressions_of(statement):
             for node in walk(root):

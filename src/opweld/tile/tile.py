@@ -194,8 +194,8 @@ class Kernel:
 
 
 def reads(dtype: DType, memory: DType) -> bool:
-    """Whether a load of a dtype may read memory of another: elements as they are, or words of bytes."""
-    return dtype is memory or (dtype is DType.I32 and memory in (DType.U8, DType.I8))
+    """Whether a load of a dtype may read memory of another: elements as they are, or words of several."""
+    return dtype is memory or (dtype is DType.I32 and memory in (DType.U8, DType.I8, DType.BF16))
 
 
 # ---- traversal and rewriting -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim, Value, as_dim, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Const, Expr, Load, Select, Unary, dims_of, loads, substitute, walk
+from opweld.tensor.operators import WORDS
 from opweld.tile.instances import copies, instances
 from opweld.tile.tile import Accumulate, Loop, Tile
 
@@ -98,7 +99,7 @@ def _has_product(value: Expr) -> bool:
     """Whether a product is added without being stored first, which compilers contract to a fused multiply-add."""
     if value.dtype in (DType.BOOL, DType.F16, DType.BF16):
         return False
-    if isinstance(value, Binary) and value.op in ("mul", "dot4"):
+    if isinstance(value, Binary) and value.op in ("mul", *WORDS):
         return True
     if isinstance(value, Binary) and value.op in ("add", "sub"):
         return _has_product(value.x) or _has_product(value.y)

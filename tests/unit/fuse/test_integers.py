@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from opweld.fuse.region import are_bytes, reductions
+from opweld.fuse.region import reductions, word_of
 from opweld.ledger import Ledger
 from opweld.target import Target
 from opweld.tensor.interpret import interpret
@@ -55,7 +55,7 @@ def feeds_of(program: TensorProgram, rows: int = 7) -> dict[str, np.ndarray]:
 
 def sums_of_bytes(compiled: Compiled) -> int:
     tensors = [tensor for region in compiled.regions.regions for tensor in region.tensors]
-    return sum(are_bytes(node) for tensor in tensors for node in reductions(tensor.body))
+    return sum(word_of(node) == 4 for tensor in tensors for node in reductions(tensor.body))
 
 
 def uses_words(compiled: Compiled) -> bool:

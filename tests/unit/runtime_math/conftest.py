@@ -35,6 +35,7 @@ INTEGERS = [name for name in DTYPES if not name.startswith("f")]
 _BUILDS = {
     "zig-v4": ("zig", "x86-64-v4", None),
     "zig-v4-vnni": ("zig", "x86-64-v4 avx512vnni", None),
+    "zig-v4-bf16": ("zig", "x86-64-v4 avx512bf16", None),
     "zig-v3-vnni": ("zig", "x86-64-v3 avxvnni", None),
     "zig-v3": ("zig", "x86-64-v3", None),
     "zig-4-lanes": ("zig", "x86-64-v3", 4),

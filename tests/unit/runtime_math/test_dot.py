@@ -1,7 +1,9 @@
-"""Dot products of bytes against NumPy, their extremes among them: nothing saturates, sums wrap."""
+"""Dot products of words against NumPy: of bytes, their extremes among them, as nothing saturates and sums wrap; of
+bfloat16, whose sums are rounded to float32 twice."""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from tests.unit.runtime_math.conftest import Kernels
@@ -17,3 +19,24 @@ def test_dot_products_of_bytes(kernels: Kernels) -> None:
     found = start.copy()
     kernels.call("dot4_add", found, unsigned, signed, found.size)
     np.testing.assert_array_equal(found, wanted.astype(np.int32))
+
+
+def test_dot_products_of_bfloat16(kernels: Kernels) -> None:
+    """A product of two bfloat16 is exact in float32, so that each of two sums is off by half a unit in its last place:
+    2 ** -24 of the largest magnitude on the way, of all three numbers together at most."""
+    generator = np.random.default_rng(4)
+    x, y = (generator.standard_normal((1024, 2)).astype(ml_dtypes.bfloat16) for _ in range(2))
+    start = generator.standard_normal(1024).astype(np.float32)
+    products = x.astype(np.float64) * y.astype(np.float64)
+    found = start.copy()
+    kernels.call("dot2_add", found, x, y, found.size)
+    bound = 2 * 2.0**-24 * (np.abs(start.astype(np.float64)) + np.abs(products).sum(-1))
+    assert (np.abs(found - (start + products.sum(-1))) <= bound).all()
+
+
+def test_dot_products_of_bfloat16_keep_infinities_and_nans(kernels: Kernels) -> None:
+    found = np.zeros(1024, np.float32)
+    x = np.ones((1024, 2), ml_dtypes.bfloat16)
+    x[0, 0], x[1, 1], x[2] = np.inf, np.nan, (np.inf, -np.inf)
+    kernels.call("dot2_add", found, x, np.ones_like(x), found.size)
+    assert found[0] == np.inf and np.isnan(found[1:3]).all() and (found[3:] == 2).all()

@@ -273,7 +273,7 @@ class _Thread:
             inside = inside & np.broadcast_to(self.dim(guard, scope, mask) >= 0, scope.shape)
         offsets = np.broadcast_to(self.dim(node.indices[0], scope, inside), scope.shape)
         memory = self.memory[node.tensor]
-        if node.dtype is DType.I32 and memory.data.dtype.itemsize == 1:
+        if node.dtype is DType.I32 and memory.data.dtype.itemsize < 4:
             found = self._words(memory, offsets, inside, scope)
         else:
             found = memory.read(offsets, inside, scope.iteration)
@@ -283,9 +283,10 @@ class _Thread:
         return np.where(inside, found, self._value(node.fill, scope, mask & ~inside))
 
     def _words(self, memory: Block, offsets: Array, inside: Array, scope: Scope) -> Array:
-        """Words of memory of bytes, at offsets counted in words."""
-        bytes_ = [memory.read(4 * offsets + number, inside, scope.iteration) for number in range(4)]
-        return np.ascontiguousarray(np.stack(bytes_, -1)).view(np.int32)[..., 0]
+        """Words of memory of narrower elements, at offsets counted in words."""
+        each = 4 // memory.data.dtype.itemsize
+        parts = [memory.read(each * offsets + number, inside, scope.iteration) for number in range(each)]
+        return np.ascontiguousarray(np.stack(parts, -1)).view(np.int32)[..., 0]
 
     def _register(self, node: Load, scope: Scope) -> Array:
         found = self.registers[node.tensor]

@@ -81,6 +81,30 @@ output y = result
 """
 
 
+def rounded(m: Size, k: int, n: int) -> str:
+    """relu(x w) v + x, of operands that may be rounded to bfloat16."""
+    head = symbols(N="0 of x") if m == "N" else ""
+    return f"""program rounded
+precision bf16
+{head}
+input x f32[{m}, {k}]
+constant w f32[{k}, {n}]
+constant v f32[{n}, {k}]
+tensor product f32[i0: {m}, i1: {n}] from "MatMul"
+  over r0: {k}
+  = sum<r0>(mul(x[i0, r0], w[r0, i1]))
+tensor hidden f32[i0: {m}, i1: {n}] from "Relu"
+  = max(product[i0, i1], 0.0)
+tensor second f32[i0: {m}, i1: {k}] from "MatMul_1"
+  over r0: {n}
+  = sum<r0>(mul(hidden[i0, r0], v[r0, i1]))
+tensor result f32[i0: {m}, i1: {k}] from "Add"
+  = add(second[i0, i1], x[i0, i1])
+output y = result
+output hidden = hidden
+"""
+
+
 def dequantized(m: Size, k: int, n: int) -> str:
     """x w, where w is (q - zero) * scale with a zero point and a scale for each column."""
     return f"""program dequantized
@@ -624,7 +648,7 @@ PROGRAMS = {
     "product_transposed": product(7, 11, 3, transposed=True),
     "product_of_doubles": of_doubles(product(9, 35, 6)),
     "narrow": narrow(17, 7, 33),
-    "narrow_bf16": narrow(3, 9, 20, "bf16"),
+    "narrow_bf16": narrow(3, 10, 20, "bf16"),
     "dequantized": dequantized(5, 7, 35),
     "quantized": quantized(5, 12, 35),
     "quantized_convolution": quantized_convolution(8, 20, 5, 7),

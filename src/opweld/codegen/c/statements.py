@@ -34,7 +34,7 @@ from opweld.codegen.c.vector import (
 from opweld.tensor.dim import ONE, ZERO, Axis, Dim
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, cast, index
-from opweld.tensor.operators import neutral
+from opweld.tensor.operators import WORDS, neutral
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Store
 
 _STEMS = frozenset(("acc", "sum", "total", "max", "min", "best", "mean", "square", "product", "count", "state"))
@@ -122,9 +122,9 @@ class Accumulators:
             self._scopes.forget(frozenset((name,)))
 
     def _dot(self, value: Binary, name: str, active: Active) -> None:
-        """A sum of four products of bytes, added to a register by one instruction where there is such a one."""
+        """A dot product of words, added to a register by one instruction where there is such a one."""
         x, y = self._values.vector(value.x, active), self._values.vector(value.y, active)
-        self._scopes.add(Assign(Name(name), call("opw_dot4_add_i32", Name(name), x, y)))
+        self._scopes.add(Assign(Name(name), call(f"opw_{value.op}_add_i32", Name(name), x, y)))
 
     def _existing(self, kind: str, value: Expr, lanes: Active, active: Active) -> Expression:
         """A value, and in place of the lanes that do not exist one that changes nothing."""
@@ -206,8 +206,8 @@ class Accumulators:
 
 
 def is_dot(value: Expr) -> TypeGuard[Binary]:
-    """Whether a value is a dot product of bytes."""
-    return isinstance(value, Binary) and value.op == "dot4"
+    """Whether a value is a dot product of words."""
+    return isinstance(value, Binary) and value.op in WORDS
 
 
 def _keys(instance: Instance, over: tuple[Axis, ...]) -> list[int | None]:

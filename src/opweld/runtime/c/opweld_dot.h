@@ -1,11 +1,16 @@
-/* Dot products of bytes: four products of integers of 8 bits, added to an integer of 32.
+/* Dot products of words of 32 bits: of four bytes, added to an integer; of two bfloat16, added to a float.
  *
  *   dot4_add(sum, x, y)   sum + x0 * y0 + x1 * y1 + x2 * y2 + x3 * y3 in each lane, where x0 ... x3 are the bytes of a
  *                         lane of x, unsigned, and y0 ... y3 those of y, signed. Sums wrap; nothing saturates.
- *   dot4(x, y)            the same of a sum of zero
+ *   dot2_add(sum, x, y)   (sum + x1 * y1) + x0 * y0 in each lane, where x0 is the bfloat16 in the low half of a lane of
+ *                         x, x1 that in the high half, and so for y; each of the two steps is rounded to nearest even
+ *   dot4(x, y), dot2(x, y)   the same of a sum of zero
  *
- * One instruction with VNNI. Without, even and odd bytes are widened to 16 bits, multiplied and added in pairs: vpmaddubsw
+ * dot4 is one instruction with VNNI. Without, even and odd bytes are widened to 16 bits, multiplied and added in pairs: vpmaddubsw
  * would multiply bytes as they are, and saturates. Compilers widen what several products share once.
+ *
+ * dot2 is one instruction with AVX512-BF16, which takes denormal operands for zero and makes zero of denormal results,
+ * whatever the control word says. Without, both halves are widened to float, multiplied and added.
  */
 #ifndef OPWELD_DOT_H
 #define OPWELD_DOT_H
@@ -43,5 +48,19 @@ OPW_INLINE vi32 opw_dot4_add_i32(vi32 sum, vi32 x, vi32 y) {
 #endif
 
 OPW_INLINE vi32 opw_dot4_i32(vi32 x, vi32 y) { return opw_dot4_add_i32((vi32){0}, x, y); }
+
+#if defined(OPW_AVX512) && defined(__AVX512BF16__)
+OPW_INLINE vf32 opw_dot2_add_i32(vf32 sum, vi32 x, vi32 y) {
+    return (vf32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)x, (__m512bh)y);
+}
+#else
+OPW_INLINE vf32 opw_dot2_add_i32(vf32 sum, vi32 x, vi32 y) {
+    vu32 high = (vu32){0} + 0xffff0000u, first = (vu32)x, second = (vu32)y;
+    sum = (vf32)(first & high) * (vf32)(second & high) + sum;
+    return (vf32)(first << 16) * (vf32)(second << 16) + sum;
+}
+#endif
+
+OPW_INLINE vf32 opw_dot2_i32(vi32 x, vi32 y) { return opw_dot2_add_i32((vf32){0}, x, y); }
 
 #endif

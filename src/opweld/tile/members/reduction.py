@@ -23,7 +23,7 @@ from opweld.target import Target
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum, mod, nonnegative, product, row_major
 from opweld.tensor.expr import Binary, Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
-from opweld.tensor.operators import REDUCTIONS, neutral
+from opweld.tensor.operators import REDUCTIONS, WORDS, neutral
 from opweld.tile.lanes import tile_at
 from opweld.tile.members.map import axis_name, axis_of
 from opweld.tile.nest import Nest
@@ -145,8 +145,9 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
     total = choice.expected.product(axis.extent for axis in nest.axes)
     reduced = choice.expected.product(axis.extent for axis in node.axes)
     repeats = max(1, total // max(1, lane * rows))
-    pieces, dots = row.extent.constant is None, isinstance(node.body, Binary) and node.body.op == "dot4"
-    return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=pieces, dots=dots)
+    word = WORDS.get(node.body.op, 1) if isinstance(node.body, Binary) else 1
+    pieces = row.extent.constant is None
+    return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=pieces, word=word)
 
 
 def _choose_height(
