@@ -101,7 +101,8 @@ class Predicted:
 class KernelEntry:
     """A kernel: its region as schedules files name it, the graph nodes that it computes, and what was predicted of it
     at the expected sizes: seconds on one core, bytes that it must move, floating-point operations. `constants`: of each
-    that it reads, where it lies among the artifact's weights, and its bytes."""
+    that it reads, where it lies among the artifact's weights, and its bytes. `computes`: what its products are of,
+    whose peak they are held against: fp32, bf16, int8."""
 
     name: str
     region: str
@@ -113,6 +114,7 @@ class KernelEntry:
     constants: tuple[tuple[int, int], ...] = ()
     costs: Costs = Costs()
     predicted: Predicted = Predicted()
+    computes: str = "fp32"
 
     @property
     def weights(self) -> int:

@@ -52,6 +52,8 @@ class KernelWork:
         read, written: bytes, each value once.
         predicted: seconds on one core by cause, and bytes by source level.
         threads: that compute it.
+        computes: what its products are of: fp32, bf16, int8. products: operations of these, of which a multiply-add is
+            two; those of floats are among `flops`.
     """
 
     kind: str
@@ -61,6 +63,8 @@ class KernelWork:
     written: int
     predicted: Predicted
     threads: int = 1
+    computes: str = "fp32"
+    products: int = 0
 
     @property
     def seconds(self) -> float:
@@ -115,8 +119,7 @@ def bound_of(work: KernelWork, machine: Machine, seconds: float | None = None, w
     threads = max(1, work.threads)
     # A backend may predict nothing of a kernel.
     took = max(work.seconds if seconds is None else seconds, 1e-12)
-    executed = work.flops * EXECUTED.get(work.kind, 1.0)
-    calculating = (executed + (SPECIAL - 1) * work.special) / machine.compute["fp32"].at(threads)
+    calculating = _calculating(work, machine, threads)
     level, moving = _moving(work, machine, threads, took)
     floor = max(calculating, _least(work, machine, threads))
     compute, bandwidth = calculating / took, moving / took
@@ -131,6 +134,17 @@ def bound_of(work: KernelWork, machine: Machine, seconds: float | None = None, w
     reason = f"{compute:.0%} of the arithmetic, {bandwidth:.0%} of the bandwidth of {level}: {_CAUSES[cause][0]}"
     tiled = cause == "instructions" and work.kind in ("contraction", "winograd", "window", "block")
     return made.bound("latency", "", cause, reason, _TILE if tiled else _CAUSES[cause][1])
+
+
+def _calculating(work: KernelWork, machine: Machine, threads: int) -> float:
+    """Seconds of the operations of a kernel at the peak of what it computes in; at that of floats where the processor
+    has no instruction for it."""
+    floats = work.flops * EXECUTED.get(work.kind, 1.0) + (SPECIAL - 1) * work.special
+    own = machine.compute.get(work.computes)
+    if work.computes == "fp32" or own is None:
+        return (floats + (work.products if work.computes == "int8" else 0)) / machine.compute["fp32"].at(threads)
+    rest = floats if work.computes == "int8" else max(0.0, floats - work.products)
+    return work.products / own.at(threads) + rest / machine.compute["fp32"].at(threads)
 
 
 def disagreement(predicted: Bound, measured: Bound, expected: float, seconds: float) -> str:

@@ -25,6 +25,8 @@ def work_of(entry: KernelEntry, evaluation: Evaluation, threads: int | None, mos
         written=amounts.written.value,
         predicted=_predicted(entry, evaluation, amounts.moved),
         threads=max(1, threads or 1),
+        computes=entry.computes,
+        products=amounts.integer.value if entry.computes == "int8" else 2 * amounts.macs.value,
     )
     return made if threads is not None else replace(made, threads=_repaid(made, most))
 

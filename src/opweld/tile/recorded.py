@@ -10,8 +10,13 @@ from opweld.place.storage import Storage
 from opweld.record import BufferEntry, KernelEntry, Predicted
 from opweld.schedule.expected import Expected
 from opweld.tensor.costed import costs_entry, size_entry
+from opweld.tensor.expr import Binary
 from opweld.tile.kernels import Scheduled
 from opweld.tile.module import ModuleVariant
+from opweld.tile.tile import Accumulate, Statement, walk_statements
+
+COMPUTES = {"dot4": "int8", "dot2": "bf16"}
+"""What is multiplied by operators on words, as ceilings of machines call it."""
 
 
 def recorded(
@@ -49,6 +54,7 @@ def recorded(
                 predicted=Predicted(
                     cost.arithmetic, cost.dependency, cost.traffic, cost.launch, traffic.l2, traffic.l3, traffic.dram
                 ),
+                computes=_computes(launch.kernel.body),
             )
         )
     buffers = tuple(
@@ -57,3 +63,10 @@ def recorded(
         if piece.kind == "arena" and piece.size is not None
     )
     return tuple(kernels), buffers
+
+
+def _computes(body: Sequence[Statement]) -> str:
+    """What a kernel's products are of."""
+    values = (statement.value for statement in walk_statements(body) if isinstance(statement, Accumulate))
+    found = (COMPUTES.get(value.op) for value in values if isinstance(value, Binary))
+    return next((name for name in found if name is not None), "fp32")

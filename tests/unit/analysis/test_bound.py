@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -146,3 +147,13 @@ def test_what_an_algorithm_saves_is_not_its_bound() -> None:
     assert bound_of(direct, MACHINE, 1e-3).compute == pytest.approx(1.0)
     assert bound_of(fewer, MACHINE, 1e-3).compute == pytest.approx(16 / 36)
     assert bound_of(fewer, MACHINE, 1e-3 * 16 / 36).kind == "compute"
+
+
+def test_products_are_held_against_the_peak_of_what_they_are_of() -> None:
+    """The rest of a kernel's operations are floats; without an instruction for them, products take as long as these."""
+    peaks = {"fp32": 448e9, "bf16": 896e9, "int8": 1792e9}
+    machine = replace(MACHINE, compute={name: Pair(figure(rate / 2), figure(rate)) for name, rate in peaks.items()})
+    halves = work(flops=9 * 10**8, computes="bf16", products=896_000_000)
+    assert bound_of(halves, machine, 1e-2).compute == pytest.approx((1e-3 + 4e6 / 448e9) / 1e-2)
+    assert bound_of(halves, MACHINE, 1e-2).compute == pytest.approx(9e8 / 448e9 / 1e-2)
+    assert bound_of(work(flops=0, computes="int8", products=1_792_000_000), machine, 1e-2).compute == pytest.approx(0.1)
