@@ -155,6 +155,23 @@ MEMORY(bf16, uint16_t, f32, float)
 OPW_DTYPES(CONVERT_FROM)
 CONVERT_FROM(b8, uint8_t, vi8, 1)
 
+/* How many lanes a compiler sees, as in code for known sizes. */
+#define NARROWED(from, element, to, narrow) \
+    EXPORT narrowed_##from##_##to##_1(narrow *y, const element *x) { \
+        opw_store_partial_##to(y, opw_convert_##from##_##to(opw_load_##from(x)), 1); \
+    } \
+    EXPORT narrowed_##from##_##to##_3(narrow *y, const element *x) { \
+        opw_store_partial_##to(y, opw_convert_##from##_##to(opw_load_##from(x)), 3); \
+    }
+NARROWED(f32, float, u8, uint8_t)
+NARROWED(f32, float, i8, int8_t)
+NARROWED(f32, float, i16, int16_t)
+NARROWED(i32, int32_t, i8, int8_t)
+NARROWED(i32, int32_t, u16, uint16_t)
+NARROWED(i64, int64_t, i8, int8_t)
+NARROWED(i64, int64_t, i32, int32_t)
+NARROWED(f64, double, f32, float)
+
 /* ---------------------------------------------------------------------------------------------------- dot products */
 
 EXPORT dot4_add(int32_t *sum, const int32_t *x, const int32_t *y, int64_t n) {

@@ -88,6 +88,25 @@ def test_partial_stores_leave_the_rest(kernels: Kernels, dtype: str) -> None:
         np.testing.assert_array_equal(y, np.concatenate([elements[:count], np.full(n + 8 - count, 9, y.dtype)]))
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        *(("f32", "u8"), ("f32", "i8"), ("f32", "i16"), ("i32", "i8"), ("i32", "u16")),
+        *(("i64", "i8"), ("i64", "i32"), ("f64", "f32")),
+    ],
+)
+def test_partial_stores_of_narrowed_elements_leave_the_rest(
+    kernels: Kernels, wide: str, narrow: str, count: int
+) -> None:
+    """clang 22 stored all four bytes where it saw that there is one lane."""
+    x = np.arange(5, 5 + kernels.lanes).astype(DTYPES[wide])
+    y = np.full(kernels.lanes + 8, 9, DTYPES[narrow])
+    kernels.call(f"narrowed_{wide}_{narrow}_{count}", y, x)
+    np.testing.assert_array_equal(y[:count], x[:count].astype(y.dtype))
+    np.testing.assert_array_equal(y[count:], 9)
+
+
 @pytest.mark.parametrize("dtype", _MEMORY)
 @pytest.mark.parametrize("shift", [0, 1])
 def test_whole_vectors_at_any_alignment(kernels: Kernels, dtype: str, shift: int) -> None:

@@ -183,8 +183,16 @@ OPW_INLINE vi64 opw_load_lanes_8(const void *p, opw_lanes k) {
     opw_half_i64 high = (opw_half_i64)_mm512_maskz_loadu_epi64((__mmask8)(k >> 8), (const char *)p + 64);
     return OPW_JOIN(low, high);
 }
-OPW_INLINE void opw_store_lanes_1(void *p, vi8 v, opw_lanes k) { _mm_mask_storeu_epi8(p, k, (__m128i)v); }
-OPW_INLINE void opw_store_lanes_2(void *p, vi16 v, opw_lanes k) { _mm256_mask_storeu_epi16(p, k, (__m256i)v); }
+/* clang 22 must not see that k is a single lane: of elements that were narrowed it stores 4 bytes, the wide one. */
+OPW_INLINE opw_lanes opw_unseen(opw_lanes k) {
+    uint32_t lanes = k;
+    __asm__("" : "+r"(lanes));
+    return (opw_lanes)lanes;
+}
+OPW_INLINE void opw_store_lanes_1(void *p, vi8 v, opw_lanes k) { _mm_mask_storeu_epi8(p, opw_unseen(k), (__m128i)v); }
+OPW_INLINE void opw_store_lanes_2(void *p, vi16 v, opw_lanes k) {
+    _mm256_mask_storeu_epi16(p, opw_unseen(k), (__m256i)v);
+}
 OPW_INLINE void opw_store_lanes_4(void *p, vi32 v, opw_lanes k) { _mm512_mask_storeu_epi32(p, k, (__m512i)v); }
 OPW_INLINE void opw_store_lanes_8(void *p, vi64 v, opw_lanes k) {
     _mm512_mask_storeu_epi64(p, (__mmask8)k, (__m512i)OPW_LOW(v));
