@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _CACHE in config.stash:
         shutil.rmtree(config.stash[_CACHE], ignore_errors=True)
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Iterator[None]:
+    """The target "interpret" is there: tensor programs run in NumPy, without a compiler."""
+    from tests.backends.interpret import ENTRY_POINTS
+    from tests.unit.packages import installed
+
+    folder = tmp_path / "package"
+    folder.mkdir()
+    with installed(folder, ENTRY_POINTS):
+        yield
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from opweld.errors import (
 from opweld.frontends import source_of
 from opweld.frontends.onnx import onnx_model
 from opweld.frontends.source import Source
+from opweld.frontends.torch import module_source
 from opweld.interface import ModelMetadata, Structure, TensorInfo, shape_text
 from opweld.ledger import printable
 from opweld.option import documented
@@ -35,6 +36,7 @@ from opweld.target import Target
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
+    import torch
 
     from opweld.account.explained import Explanation
     from opweld.account.regions import Form, Kept
@@ -53,8 +55,8 @@ Value: TypeAlias = Any
 """What an output is: an array, or a list of arrays, a list of dicts of numbers, None."""
 OnnxModel: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model"
 """An ONNX model: the path of a file, its bytes, the parsed file, or a model of onnx_ir."""
-ModelSource: TypeAlias = "OnnxModel | TensorProgram | Flow"
-"""A model as callers have it: ONNX, or tensor programs (`opweld.programs`)."""
+ModelSource: TypeAlias = "OnnxModel | TensorProgram | Flow | torch.export.ExportedProgram | torch.nn.Module | Source"
+"""A model as callers have it: ONNX, tensor programs (`opweld.programs`), a program or a module of PyTorch."""
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
@@ -214,12 +216,23 @@ class Model(Shown):
 
 
 @documented(Options)
-def compile(model: ModelSource, *, progress: Progress | None = None, **options: Unpack[CompileOptions]) -> Model:
+def compile(
+    model: ModelSource,
+    example_inputs: Any = None,
+    *,
+    dynamic_shapes: Any = None,
+    progress: Progress | None = None,
+    **options: Unpack[CompileOptions],
+) -> Model:
     """Compiles a model and opens it; what was compiled before is opened from the cache.
 
     Args:
         model: the path of an ONNX file, its bytes, or an onnx.ModelProto; a tensor program (`opweld.programs`), of
-            which lengths, ranks, constants and rules say nothing.
+            which lengths, ranks, constants and rules say nothing; a program of `torch.export`, or a PyTorch module.
+        example_inputs: of a PyTorch module: a tuple of tensors, or a dict of those with names. They say which dtypes
+            and ranks it takes, and which sizes where `dynamic_shapes` says nothing.
+        dynamic_shapes: of a PyTorch module: which sizes may change, as `torch.export.export` has it:
+            {"x": {0: "batch"}}.
         options: see docs/options.md.
         progress: called with (what is being done, steps done, steps in all) while the model is compiled. The logger
             "opweld" also tells, at level INFO, when it begins and how long it took.
@@ -230,6 +243,10 @@ def compile(model: ModelSource, *, progress: Progress | None = None, **options: 
     chosen = Options.of(**options)
     if progress is not None and not callable(cast(object, progress)):
         raise OptionError(f"progress is {progress!r}, expected a function of a text and two numbers")
+    if example_inputs is not None:
+        return _compiled(module_source(model, example_inputs, dynamic_shapes), chosen, progress)
+    if dynamic_shapes is not None:
+        raise OptionError("dynamic_shapes is for a PyTorch module with example_inputs")
     return _compiled(source_of(model), chosen, progress)
 
 

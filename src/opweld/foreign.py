@@ -6,6 +6,7 @@ import io
 import zipfile
 
 _TORCH = "export it: torch.onnx.export(model, (example inputs,), 'model.onnx', dynamo=True)"
+_COMPILED = "compile it: opweld.compile(model, (example inputs,))"
 _PROGRAM = "export it: torch.onnx.export(program, dynamo=True).save('model.onnx')"
 _SKLEARN = "convert it: skl2onnx.to_onnx(estimator, X[:1]), from the package skl2onnx"
 _KERAS = "export it: model.export('model.onnx', format='onnx'), or use the package tf2onnx"
@@ -60,7 +61,7 @@ def of_file(data: bytes) -> str | None:
     if data.startswith(b"PK\x03\x04"):
         return _archive(data)
     if data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return f"a pickle. Open it with what made it. Is it a PyTorch model, {_TORCH}; an estimator, {_SKLEARN}"
+        return f"a pickle. Open it with what made it. Is it a PyTorch model, {_COMPILED}; an estimator, {_SKLEARN}"
     return None
 
 
@@ -70,9 +71,9 @@ def _archive(data: bytes) -> str:
     except (zipfile.BadZipFile, ValueError, OSError):
         names = []
     if "archive_format" in names or "serialized_exported_program.json" in names:
-        return f"a program of torch.export (.pt2). Load it with torch.export.load, then {_PROGRAM}"
+        return "a program of torch.export (.pt2): opweld.compile(torch.export.load(path))"
     if "data.pkl" in names or not names:
-        return f"a PyTorch file (.pt, .pth). Load it with torch.load, then {_TORCH}"
+        return f"a PyTorch file (.pt, .pth). Load it with torch.load, then {_COMPILED}"
     if "model.weights.h5" in names:
         return f"a Keras file (.keras). Load it, then {_KERAS}"
     return "a ZIP archive: unpack it"

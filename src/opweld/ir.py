@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -31,7 +32,11 @@ class Stored:
     @classmethod
     def of(cls, array: Array) -> Stored:
         """That of an array."""
-        return cls(DType.of_numpy(array.dtype), array.shape, lambda: array)
+        return cls(DType.of_numpy(array.dtype), array.shape, partial(_same, array))
+
+
+def _same(array: Array) -> Array:
+    return array
 
 
 class Value:

@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Sizes = dict[str, int]
 
-EXPORTERS = ("dynamo", "script")
-"""torch's two exporters: `torch.onnx.export(dynamo=True)`, and the one before it, which traces to TorchScript."""
+PROGRAMS = "aten"
+"""`torch.export`, whose programs opweld reads itself."""
+
+EXPORTERS = ("dynamo", "script", PROGRAMS)
+"""torch's two exporters to ONNX, `torch.onnx.export(dynamo=True)` and the one before it, which traces to TorchScript;
+and the programs."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.architectures.architecture import Architecture, Input, Sizes
+from tests.architectures.architecture import EXPORTERS, Architecture, Input, Sizes
 
 VOCABULARY = 60
 SEQUENCES: tuple[Sizes, ...] = ({"batch": 2, "sequence": 9}, {"batch": 1, "sequence": 5}, {"batch": 3, "sequence": 16})
@@ -36,7 +36,7 @@ def text(
     *,
     inputs: tuple[Input, ...] = (),
     fixed: dict[str, Any] | None = None,
-    exporters: tuple[str, ...] = ("dynamo", "script"),
+    exporters: tuple[str, ...] = EXPORTERS,
     why: str = "",
     **options: Any,
 ) -> Architecture:

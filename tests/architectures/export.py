@@ -1,8 +1,9 @@
 """Exports an architecture, with what torch and ONNX Runtime answer at each of its sizes, and remembers it on disk.
 
-A folder of the cache holds model.onnx, and for each choice of sizes N a file N.npz: the inputs, torch's outputs in
-float64 (`right_I`) and float32 (`torch_I`), and ONNX Runtime's (`peer_I`) where it answers. Or refusal.txt: why the
-exporter gave nothing. The key is the entry, `FORMAT`, and the versions of what exports.
+A folder of the cache holds model.onnx, or model.pt2 as torch.export saves it, and for each choice of sizes N a file
+N.npz: the inputs, torch's outputs in float64 (`right_I`) and float32 (`torch_I`), and ONNX Runtime's (`peer_I`) where
+it answers. Or refusal.txt: why the exporter gave nothing. The key is the entry, `FORMAT`, and the versions of what
+exports.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.architectures.architecture import Architecture
+from tests.architectures.architecture import PROGRAMS, Architecture
 
 Array = NDArray[Any]
 
@@ -44,6 +45,11 @@ def exported(architecture: Architecture, exporter: str) -> Path:
     return folder
 
 
+def file_of(exporter: str) -> str:
+    """The name of the file that an exporter writes."""
+    return "model.pt2" if exporter == PROGRAMS else "model.onnx"
+
+
 def _digest(architecture: Architecture) -> str:
     versions = [metadata.version(package) for package in PACKAGES]
     return hashlib.sha256("\n".join((architecture.key(), *versions, str(FORMAT))).encode()).hexdigest()[:16]
@@ -51,7 +57,6 @@ def _digest(architecture: Architecture) -> str:
 
 def _make(architecture: Architecture, exporter: str, folder: Path) -> None:
     import torch
-
     from benchmarks.zoo.export import randomise
     from tests.architectures.called import Called
 
@@ -62,7 +67,7 @@ def _make(architecture: Architecture, exporter: str, folder: Path) -> None:
         warnings.simplefilter("ignore")
         module = Called(architecture).eval()
         randomise(module, architecture.name)
-        reason = _export(module, architecture, exporter, folder / "model.onnx")
+        reason = _export(module, architecture, exporter, folder / file_of(exporter))
         if reason:
             (folder / "refusal.txt").write_text(reason)
             return
@@ -72,7 +77,8 @@ def _make(architecture: Architecture, exporter: str, folder: Path) -> None:
             plain = _run(module, feeds)
             answers |= {f"torch_{i}": array for i, array in enumerate(plain)}
             answers |= {f"right_{i}": array for i, array in enumerate(_run_wide(module, feeds) or plain)}
-            answers |= {f"peer_{i}": array for i, array in enumerate(_ask_peer(folder / "model.onnx", feeds))}
+            if exporter != PROGRAMS:
+                answers |= {f"peer_{i}": array for i, array in enumerate(_ask_peer(folder / "model.onnx", feeds))}
             np.savez(folder / f"{number}.npz", **answers)  # pyright: ignore[reportArgumentType]
 
 
@@ -84,13 +90,31 @@ def _export(module: Any, architecture: Architecture, exporter: str, path: Path) 
     arguments = tuple(torch.from_numpy(array) for array in architecture.feeds(architecture.sizes[0]).values())
     axes = {i.name: {a: d for a, d in enumerate(i.dims) if isinstance(d, str)} for i in architecture.inputs}
     try:
-        if exporter == "script":
+        if exporter == PROGRAMS:
+            torch.export.save(_export_aten(module, arguments, list(axes.values())), path)
+        elif exporter == "script":
             torch.onnx.export(module, arguments, str(path), dynamo=False, input_names=names, dynamic_axes=axes)
         else:
             _export_dynamo(module, arguments, names, list(axes.values())).save(str(path))
     except Exception as error:  # noqa: BLE001 - exporters raise what they like
         return " ".join(f"{type(error).__name__}: {error}".split())[-3000:]
     return ""
+
+
+def _export_aten(module: Any, arguments: tuple[Any, ...], axes: list[dict[int, str]]) -> Any:
+    """The program, with the dims dynamic that are named, or else those that can be."""
+    import torch
+
+    def export(hint: Any) -> Any:
+        shapes = tuple(dict.fromkeys(named, hint) for named in axes)
+        return torch.export.export(module, arguments, dynamic_shapes=(shapes,))
+
+    try:
+        return export(torch.export.Dim.DYNAMIC)
+    except Exception as error:
+        if "specialized" not in str(error) and "Constraints violated" not in str(error):
+            raise
+    return export(torch.export.Dim.AUTO)
 
 
 def _export_dynamo(module: Any, arguments: tuple[Any, ...], names: list[str], axes: list[dict[int, str]]) -> Any:

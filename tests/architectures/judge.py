@@ -9,6 +9,7 @@ at some sizes or at all, it is the exporter's fault: the model has no meaning th
 from __future__ import annotations
 
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 import opweld
 from opweld.errors import OpweldError
 from opweld.verification.compare import compare
-from tests.architectures.architecture import Architecture
-from tests.architectures.export import exported
+from tests.architectures.architecture import PROGRAMS, Architecture
+from tests.architectures.export import exported, file_of
 
 Array = NDArray[Any]
 
@@ -67,7 +68,7 @@ def judge(architecture: Architecture, exporter: str, note: Callable[[str], None]
     runs = void = 0
     try:
         note("compiling")
-        session = opweld.compile(folder / "model.onnx", threads=1).session
+        session = opweld.compile(_model(folder / file_of(exporter)), threads=1).session
         for number, sizes in enumerate(architecture.sizes):
             with np.load(folder / f"{number}.npz") as arrays:
                 answers = dict(arrays.items())
@@ -75,7 +76,7 @@ def judge(architecture: Architecture, exporter: str, note: Callable[[str], None]
             try:
                 outputs = _run(session, answers)
             except OpweldError as error:
-                if not _series(answers, "peer"):
+                if exporter != PROGRAMS and not _series(answers, "peer"):
                     void += 1
                     continue
                 return found("refused", f"at {sizes}: {_brief(error)}", runs, void)
@@ -84,7 +85,9 @@ def judge(architecture: Architecture, exporter: str, note: Callable[[str], None]
                 return found("wrong", f"at {sizes}: {problem}", runs, void)
             runs += 1
     except OpweldError as error:
-        if not any(_has_peer(folder / f"{number}.npz") for number in range(len(architecture.sizes))):
+        if exporter != PROGRAMS and not any(
+            _has_peer(folder / f"{number}.npz") for number in range(len(architecture.sizes))
+        ):
             return found("absent", f"ONNX Runtime runs it as little as opweld: {_brief(error)}")
         return found("refused", f"{type(error).__name__}: {_brief(error)}", runs, void)
     except Exception as error:  # noqa: BLE001 - any other exception is a defect
@@ -92,8 +95,22 @@ def judge(architecture: Architecture, exporter: str, note: Callable[[str], None]
     return found("right" if runs else "absent", "" if runs else "has no meaning at any sizes", runs, void)
 
 
+def _model(path: Path) -> Any:
+    if path.suffix == ".onnx":
+        return path
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.load(path)
+
+
 def _run(session: Any, answers: dict[str, Array]) -> list[Array]:
-    return [np.array(output) for output in session.run({n: answers[f"feed_{n}"] for n in session.input_names})]
+    """The outputs; a program of torch.export calls its inputs by their place."""
+    fed = [name for name in answers if name.startswith("feed_")]
+    places = {f"arguments_{place}": name for place, name in enumerate(fed)}
+    feeds = {name: answers[places.get(name, f"feed_{name}")] for name in session.input_names}
+    return [np.array(output) for output in session.run(feeds)]
 
 
 def _has_peer(path: Path) -> bool:

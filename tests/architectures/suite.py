@@ -84,5 +84,5 @@ def judged(architectures: Sequence[Architecture], workers: int, variables: dict[
         finally:
             worker.close()
 
-    jobs = [(architecture.name, exporter) for architecture in architectures for exporter in architecture.exporters]
+    jobs = [(a.name, exporter) for a in architectures for exporter in a.exporters]
     return spread(jobs, min(workers, len(jobs)), opened)

@@ -1,4 +1,4 @@
-"""Architectures of the catalogue, from both exporters: none is refused, none is wrong, none breaks anything."""
+"""Architectures of the catalogue, from all exporters: none is refused, none is wrong, none breaks anything."""
 
 from __future__ import annotations
 

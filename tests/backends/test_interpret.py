@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,13 @@ from opweld.analysis.analysis import analysis_of
 from opweld.backends import backend_of, target_of
 from opweld.errors import ArtifactError, AssumptionError, OptionError, UnsupportedError
 from opweld.target import TargetMachine
-from tests.backends.interpret import BACKEND, ENTRY_POINTS, Interpreted
+from tests.backends.interpret import BACKEND, Interpreted
 from tests.patience import PATIENCE_S
 from tests.unit.analysis.test_bound import MACHINE
 from tests.unit.frontend.models import model_of, node
 from tests.unit.packages import installed
+
+pytestmark = pytest.mark.usefixtures("interpreter")
 
 Array = np.ndarray[Any, Any]
 
@@ -44,14 +45,6 @@ BRANCH = """g (float[k] x) => (float[k] y) {
 }"""
 
 NONZERO = """g (float[k] x) => (int64[r, found] at, float[k] y) { at = NonZero (x) y = Relu (x) }"""
-
-
-@pytest.fixture(autouse=True)
-def interpreter(tmp_path: Path) -> Iterator[None]:
-    folder = tmp_path / "package"
-    folder.mkdir()
-    with installed(folder, ENTRY_POINTS):
-        yield
 
 
 def parsed(text: str) -> onnx.ModelProto:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,13 @@ import pytest
 import opweld
 from opweld.errors import AssumptionError, InputError, OpweldError, StateError
 from opweld.tensor.parse import parse_program
-from tests.backends.interpret import ENTRY_POINTS
 from tests.backends.kept import Kept as KeptState
-from tests.unit.packages import installed
 from tests.unit.runtime.kept_models import MODELS, Kept, cache, counter, failing_counter
 from tests.unit.runtime.test_state import PROGRAM, fed
 
+pytestmark = pytest.mark.usefixtures("interpreter")
+
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def interpreter(tmp_path: Path) -> Iterator[None]:
-    folder = tmp_path / "package"
-    folder.mkdir()
-    with installed(folder, ENTRY_POINTS):
-        yield
 
 
 def compiled(kept: Kept) -> opweld.Model:

@@ -6,8 +6,6 @@ code with the compiler."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,19 +14,10 @@ import opweld
 from benchmarks.zoo import fetch, inputs
 from benchmarks.zoo.catalogue import MODELS
 from opweld.verification.compare import compare
-from tests.backends.interpret import ENTRY_POINTS, Interpreted
+from tests.backends.interpret import Interpreted
 from tests.models.float64 import Reference
-from tests.unit.packages import installed
 
-pytestmark = pytest.mark.models
-
-
-@pytest.fixture(autouse=True)
-def interpreter(tmp_path: Path) -> Iterator[None]:
-    folder = tmp_path / "package"
-    folder.mkdir()
-    with installed(folder, ENTRY_POINTS):
-        yield
+pytestmark = [pytest.mark.models, pytest.mark.usefixtures("interpreter")]
 
 
 def smallest(name: str) -> dict[str, np.ndarray]:

@@ -67,13 +67,13 @@ ORDER = (
     ("report",),
     ("quantize",),
     ("experiments",),
-    ("onnxruntime",),
+    ("onnxruntime", "torch"),
     ("backend", "cli", "capi", "shim", "run", "__main__"),
 )
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
-# Who may know ONNX: what reads and writes it, and what compares with it. Others see a Program, or the graph of `ir.py`.
-ONNX_READERS = ("frontend", "rewrite", "verification", "quantize", "experiments", "backend", "cli")
+# Who may know ONNX and PyTorch: what reads, writes, compares with them. Others see a Program, or the graph of `ir.py`.
+ONNX_READERS = ("frontend", "rewrite", "verification", "quantize", "experiments", "torch", "backend", "cli")
 ONNX_WRITERS = {Path("account/regions.py")}
 LIBRARIES = ("onnx", "onnx_ir", "torch")
 

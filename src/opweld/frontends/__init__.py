@@ -12,11 +12,12 @@ from opweld.foreign import of_object
 from opweld.frontends.onnx import onnx_source
 from opweld.frontends.source import Source
 from opweld.frontends.tensors import tensor_source
+from opweld.frontends.torch import torch_source
 
 FrontEnd: TypeAlias = Callable[[object], Source | None]
 """Makes the source of an object; returns None for an object of another front end."""
 
-FRONT_ENDS: Sequence[FrontEnd] = (tensor_source, onnx_source)
+FRONT_ENDS: Sequence[FrontEnd] = (tensor_source, torch_source, onnx_source)
 
 
 def source_of(model: object) -> Source:

@@ -2,6 +2,7 @@
 
 from opweld.ops import (
     affine_grid,
+    aten,
     cache,
     cast,
     col2im,
@@ -45,6 +46,7 @@ from opweld.ops import (
 
 __all__ = [
     "affine_grid",
+    "aten",
     "cache",
     "cast",
     "col2im",

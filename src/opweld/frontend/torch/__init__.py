@@ -1,0 +1,1 @@
+"""The importer of PyTorch's graphs: functional ATen, as `torch.export` and AOTAutograd make them."""

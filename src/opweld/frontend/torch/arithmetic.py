@@ -1,0 +1,345 @@
+"""Arithmetic element by element, with PyTorch's promotion of types."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from opweld.frontend.torch.builder import Builder, Scalar, Value
+from opweld.frontend.torch.rows import aten
+from opweld.tensor.dtype import DType
+
+OWN = "aten"
+"""The domain of operators that ONNX does not have (`ops/aten`)."""
+
+
+def pair(b: Builder, op_type: str, x: Scalar, y: Scalar, dtype: DType | None = None) -> Value:
+    """An operator of two operands, in the type of the result or another one."""
+    dtype = dtype or b.dtype
+    return b.op(op_type, b.cast(x, dtype), b.cast(y, dtype))
+
+
+@aten("add.Tensor", "add.Scalar")
+def add(b: Builder, x: Scalar, y: Scalar, alpha: Scalar = 1) -> Value:
+    """x + alpha y; a disjunction of truth values."""
+    if b.dtype is DType.BOOL:
+        return pair(b, "Or", x, y)
+    return pair(b, "Add", x, _times(b, y, alpha))
+
+
+@aten("sub.Tensor", "sub.Scalar")
+def sub(b: Builder, x: Scalar, y: Scalar, alpha: Scalar = 1) -> Value:
+    """x - alpha y"""
+    return pair(b, "Sub", x, _times(b, y, alpha))
+
+
+@aten("rsub.Tensor", "rsub.Scalar")
+def rsub(b: Builder, x: Scalar, y: Scalar, alpha: Scalar = 1) -> Value:
+    """y - alpha x"""
+    return pair(b, "Sub", y, _times(b, x, alpha))
+
+
+def _times(b: Builder, y: Scalar, alpha: Scalar) -> Scalar:
+    return y if alpha == 1 else pair(b, "Mul", y, alpha)
+
+
+@aten("mul.Tensor", "mul.Scalar")
+def mul(b: Builder, x: Scalar, y: Scalar) -> Value:
+    """x y; a conjunction of truth values."""
+    return pair(b, "And" if b.dtype is DType.BOOL else "Mul", x, y)
+
+
+@aten("div.Tensor", "div.Scalar")
+def div(b: Builder, x: Scalar, y: Scalar) -> Value:
+    """x / y, a float."""
+    return pair(b, "Div", x, y)
+
+
+@aten("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(b: Builder, x: Scalar, y: Scalar, rounding_mode: str | None = None) -> Value:
+    """x / y, rounded down or towards zero."""
+    if rounding_mode is None:
+        return div(b, x, y)
+    if rounding_mode == "floor":
+        return floor_divide(b, x, y)
+    if b.dtype.is_integer:
+        return pair(b, "Div", x, y)
+    return _trunc(b, pair(b, "Div", x, y))
+
+
+@aten("floor_divide.default", "floor_divide.Scalar")
+def floor_divide(b: Builder, x: Scalar, y: Scalar) -> Value:
+    """The greatest integer below x / y: (x - x mod y) / y, which is whole but for its rounding."""
+    dtype = b.dtype
+    x, y = b.cast(x, dtype), b.cast(y, dtype)
+    whole = b.op("Div", b.op("Sub", x, _modulo(b, x, y)), y)
+    if dtype.is_integer:
+        return whole
+    low = b.op("Floor", whole)
+    half = b.op("Greater", b.op("Sub", whole, low), b.cast(0.5, dtype), dtype=DType.BOOL)
+    low = b.op("Where", half, b.op("Add", low, b.cast(1, dtype)), low, dtype=dtype)
+    none = b.op("Equal", y, b.cast(0, dtype), dtype=DType.BOOL)
+    return b.op("Where", none, b.op("Div", x, y), low, dtype=dtype)
+
+
+@aten("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def remainder(b: Builder, x: Scalar, y: Scalar) -> Value:
+    """x - y floor(x / y): of the sign of y."""
+    return _modulo(b, b.cast(x, b.dtype), b.cast(y, b.dtype))
+
+
+def _modulo(b: Builder, x: Value, y: Value) -> Value:
+    return b.op("Mod", x, y, domain=OWN)
+
+
+@aten("fmod.Tensor", "fmod.Scalar")
+def fmod(b: Builder, x: Scalar, y: Scalar) -> Value:
+    """x - y trunc(x / y): of the sign of x."""
+    return b.op("Mod", b.cast(x, b.dtype), b.cast(y, b.dtype), fmod=1)
+
+
+@aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
+def power(b: Builder, x: Scalar, y: Scalar) -> Value:
+    """x to the power of y; squares and roots are said so."""
+    dtype = b.dtype
+    if isinstance(x, Value) and dtype.is_float and isinstance(y, int | float):
+        x = b.cast(x, dtype)
+        if y == 2:
+            return b.op("Mul", x, x)
+        if y == 3:
+            return b.op("Mul", b.op("Mul", x, x), x)
+        if y == 0.5:
+            return b.op("Sqrt", x)
+        if y == -1:
+            return b.op("Reciprocal", x)
+        if y == 1:
+            return x
+    return pair(b, "Pow", x, y)
+
+
+@aten("maximum.default")
+def maximum(b: Builder, x: Value, y: Value) -> Value:
+    """The larger one; a NaN wherever there is one."""
+    return pair(b, "Or" if b.dtype is DType.BOOL else "Max", x, y)
+
+
+@aten("minimum.default")
+def minimum(b: Builder, x: Value, y: Value) -> Value:
+    """The smaller one; a NaN wherever there is one."""
+    return pair(b, "And" if b.dtype is DType.BOOL else "Min", x, y)
+
+
+def _known_one(op_type: str, b: Builder, x: Value, y: Value) -> Value:
+    dtype = b.dtype
+    x, y = b.cast(x, dtype), b.cast(y, dtype)
+    if not dtype.is_float:
+        return pair(b, {"Max": "Or", "Min": "And"}[op_type] if dtype is DType.BOOL else op_type, x, y)
+    found = b.op("Where", b.op("IsNaN", y, dtype=DType.BOOL), x, b.op(op_type, x, y), dtype=dtype)
+    return b.op("Where", b.op("IsNaN", x, dtype=DType.BOOL), y, found, dtype=dtype)
+
+
+aten("fmax.default")(partial(_known_one, "Max"))
+aten("fmin.default")(partial(_known_one, "Min"))
+
+
+@aten("copysign.Tensor", "copysign.Scalar")
+def copysign(b: Builder, x: Value, y: Scalar) -> Value:
+    """|x| with the sign of y, which a zero has too."""
+    dtype = b.dtype
+    own, other = b.op("Abs", b.cast(x, dtype)), b.cast(y, dtype)
+    bits = {2: DType.I16, 4: DType.I32, 8: DType.I64}[dtype.bytes]
+    below = b.op("Less", b.op("BitCast", other, dtype=bits, to=bits.onnx), b.cast(0, bits), dtype=DType.BOOL)
+    return b.op("Where", below, b.op("Neg", own), own, dtype=dtype)
+
+
+@aten("ldexp.Tensor")
+def ldexp(b: Builder, x: Value, y: Value) -> Value:
+    """x times 2 to the power of y."""
+    return pair(b, "Mul", x, b.op("Pow", b.cast(2, b.dtype), b.cast(y, b.dtype)))
+
+
+@aten("clamp.default", "clamp.Tensor")
+def clamp(b: Builder, x: Value, min: Scalar | None = None, max: Scalar | None = None) -> Value:
+    """x between limits, of which the upper one decides where they cross."""
+    y = b.cast(x, b.dtype)
+    for op_type, limit in (("Max", min), ("Min", max)):
+        y = y if limit is None else pair(b, op_type, y, limit)
+    return y
+
+
+@aten("clamp_min.default", "clamp_min.Tensor")
+def clamp_min(b: Builder, x: Value, min: Scalar) -> Value:
+    """x, but no less than a limit."""
+    return clamp(b, x, min)
+
+
+@aten("clamp_max.default", "clamp_max.Tensor")
+def clamp_max(b: Builder, x: Value, max: Scalar) -> Value:
+    """x, but no more than a limit."""
+    return clamp(b, x, None, max)
+
+
+@aten("atan2.default")
+def atan2(b: Builder, y: Value, x: Value) -> Value:
+    """The angle of (x, y)."""
+    return b.op("Atan2", b.cast(y, b.dtype), b.cast(x, b.dtype), domain=OWN)
+
+
+@aten("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def where(b: Builder, condition: Value, x: Scalar, y: Scalar) -> Value:
+    """x where the condition holds, else y."""
+    chosen = b.cast(condition, DType.BOOL)
+    return b.op("Where", chosen, b.cast(x, b.dtype), b.cast(y, b.dtype), dtype=b.dtype)
+
+
+@aten("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(b: Builder, x: Value, mask: Value, value: Scalar) -> Value:
+    """The value where the mask holds, else x."""
+    return where(b, mask, value, x)
+
+
+@aten("lerp.Scalar", "lerp.Tensor")
+def lerp(b: Builder, x: Value, y: Value, weight: Scalar) -> Value:
+    """x + weight (y - x), from the nearer end."""
+    dtype = b.dtype
+    t, one = b.cast(weight, dtype), b.cast(1, dtype)
+    step = b.op("Sub", y, x)
+    near = b.op("Add", x, b.op("Mul", t, step))
+    far = b.op("Sub", y, b.op("Mul", step, b.op("Sub", one, t)))
+    is_near = b.op("Less", b.op("Abs", t), b.cast(0.5, dtype), dtype=DType.BOOL)
+    return b.op("Where", is_near, near, far, dtype=dtype)
+
+
+@aten("addcmul.default")
+def addcmul(b: Builder, x: Value, y: Value, z: Value, value: Scalar = 1) -> Value:
+    """x + value y z"""
+    return pair(b, "Add", x, _times(b, pair(b, "Mul", y, z), value))
+
+
+@aten("addcdiv.default")
+def addcdiv(b: Builder, x: Value, y: Value, z: Value, value: Scalar = 1) -> Value:
+    """x + value y / z"""
+    return pair(b, "Add", x, _times(b, pair(b, "Div", y, z), value))
+
+
+# ---------------------------------------------------------------------------------------------------------- one operand
+
+_UNARY = {
+    "acos": "Acos",
+    "acosh": "Acosh",
+    "asin": "Asin",
+    "asinh": "Asinh",
+    "atan": "Atan",
+    "atanh": "Atanh",
+    "cos": "Cos",
+    "cosh": "Cosh",
+    "erf": "Erf",
+    "exp": "Exp",
+    "log": "Log",
+    "reciprocal": "Reciprocal",
+    "sigmoid": "Sigmoid",
+    "sin": "Sin",
+    "sinh": "Sinh",
+    "sqrt": "Sqrt",
+    "tan": "Tan",
+    "tanh": "Tanh",
+}
+"""Functions of a float that ONNX has; an integer becomes one."""
+
+_OWN = {"expm1": "Expm1", "log10": "Log10", "log1p": "Log1p", "log2": "Log2", "rsqrt": "Rsqrt", "exp2": "Exp2"}
+"""The same that it does not have."""
+
+_WHOLE = {"ceil": "Ceil", "floor": "Floor", "round": "Round"}
+"""Rounding, which leaves integers as they are."""
+
+
+def _unary(op_type: str, domain: str, b: Builder, x: Value) -> Value:
+    return b.op(op_type, b.cast(x, b.dtype), domain=domain)
+
+
+def _rounded(op_type: str, b: Builder, x: Value) -> Value:
+    return b.op(op_type, x) if b.dtype.is_float else x
+
+
+for _name, _operator in _UNARY.items():
+    aten(f"{_name}.default")(partial(_unary, _operator, ""))
+for _name, _operator in _OWN.items():
+    aten(f"{_name}.default")(partial(_unary, _operator, OWN))
+for _name, _operator in _WHOLE.items():
+    aten(f"{_name}.default")(partial(_rounded, _operator))
+
+
+@aten("trunc.default", "fix.default")
+def trunc(b: Builder, x: Value) -> Value:
+    """x towards zero."""
+    return _trunc(b, x) if b.dtype.is_float else x
+
+
+def _trunc(b: Builder, x: Value) -> Value:
+    return b.op("Trunc", x, domain=OWN)
+
+
+@aten("neg.default")
+def neg(b: Builder, x: Value) -> Value:
+    """-x, wrapped around."""
+    return b.op("Neg", x) if b.dtype.is_signed else b.op("Sub", b.cast(0, b.dtype), x)
+
+
+@aten("abs.default")
+def absolute(b: Builder, x: Value) -> Value:
+    """|x|"""
+    return x if b.dtype is DType.BOOL else b.op("Abs", x)
+
+
+@aten("sign.default", "sgn.default")
+def sign(b: Builder, x: Value) -> Value:
+    """-1, 0 or 1; NaN of NaN is 0, as PyTorch has it."""
+    if b.dtype is DType.BOOL:
+        return x
+    found = b.op("Sign", x)
+    if not b.dtype.is_float:
+        return found
+    return b.op("Where", b.op("IsNaN", x, dtype=DType.BOOL), b.cast(0, b.dtype), found, dtype=b.dtype)
+
+
+@aten("square.default")
+def square(b: Builder, x: Value) -> Value:
+    """x x"""
+    return b.op("Mul", x, x)
+
+
+@aten("_to_copy.default")
+def to_copy(b: Builder, x: Value, **_: Any) -> Value:
+    """x in the type of the result, on the same device."""
+    return b.cast(x, b.dtype)
+
+
+@aten("to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as.default", "float.default")
+def to(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
+    """The same."""
+    return b.cast(x, b.dtype)
+
+
+@aten("copy.default")
+def copy(b: Builder, x: Value, source: Value, non_blocking: bool = False) -> Value:
+    """The source in the type of x, broadcast to its sizes."""
+    cast = b.cast(source, b.dtype)
+    return cast if str(b.shape(x)) == str(b.shape(source)) else b.expanded(cast, b.sizes(x))
+
+
+@aten("alias.default", "clone.default", "detach.default", "lift_fresh_copy.default", "contiguous.default")
+def same(b: Builder, x: Value, **_: Any) -> Value:
+    """x: values do not change."""
+    return x
+
+
+@aten("dropout.default", "native_dropout.default", "feature_dropout.default", "alpha_dropout.default")
+def dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
+    """x: nothing is dropped at inference."""
+    from opweld.errors import UnsupportedError
+
+    if train:
+        raise UnsupportedError(f"node {b.name!r}: dropout in training; call module.eval() first")
+    if isinstance(b.made, list | tuple):
+        return (x, b.expanded(b.constant(True), b.sizes(x)))  # type: ignore[return-value]
+    return x

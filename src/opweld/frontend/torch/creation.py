@@ -1,0 +1,103 @@
+"""Tensors made of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opweld.frontend.torch.builder import Builder, Scalar, Value
+from opweld.frontend.torch.rows import aten
+from opweld.tensor.dtype import DType
+
+Size = int | Value
+
+
+@aten("full.default")
+def full(b: Builder, size: Sequence[Size], fill_value: Scalar, **_: Any) -> Value:
+    """One number everywhere."""
+    number = b.cast(fill_value, b.dtype)
+    return b.expanded(number, size) if size else number
+
+
+@aten("full_like.default")
+def full_like(b: Builder, x: Value, fill_value: Scalar, **_: Any) -> Value:
+    """One number everywhere, with the sizes of a tensor."""
+    return full(b, b.sizes(x), fill_value)
+
+
+@aten("fill.Scalar", "fill.Tensor")
+def fill(b: Builder, x: Value, value: Scalar) -> Value:
+    """The same."""
+    return full(b, b.sizes(x), value)
+
+
+@aten("zeros.default", "empty.memory_format", "new_zeros.default", "new_empty.default")
+def zeros(b: Builder, *arguments: Any, **_: Any) -> Value:
+    """Zeros; elements that nobody has written are zero too."""
+    return full(b, arguments[-1], 0)
+
+
+@aten("ones.default", "new_ones.default")
+def ones(b: Builder, *arguments: Any, **_: Any) -> Value:
+    """Ones."""
+    return full(b, arguments[-1], 1)
+
+
+@aten("zeros_like.default", "empty_like.default")
+def zeros_like(b: Builder, x: Value, **_: Any) -> Value:
+    """Zeros with the sizes of a tensor."""
+    return full(b, b.sizes(x), 0)
+
+
+@aten("ones_like.default")
+def ones_like(b: Builder, x: Value, **_: Any) -> Value:
+    """Ones with the sizes of a tensor."""
+    return full(b, b.sizes(x), 1)
+
+
+@aten("new_full.default")
+def new_full(b: Builder, x: Value, size: Sequence[Size], fill_value: Scalar, **_: Any) -> Value:
+    """One number everywhere."""
+    return full(b, size, fill_value)
+
+
+@aten("scalar_tensor.default")
+def scalar_tensor(b: Builder, s: Scalar, **_: Any) -> Value:
+    """A number as a tensor."""
+    return b.cast(s, b.dtype)
+
+
+@aten("arange.default")
+def arange(b: Builder, end: Scalar, **_: Any) -> Value:
+    """0, 1, ... below an end."""
+    return arange_step(b, 0, end, 1)
+
+
+@aten("arange.start")
+def arange_start(b: Builder, start: Scalar, end: Scalar, **_: Any) -> Value:
+    """The same from a start."""
+    return arange_step(b, start, end, 1)
+
+
+@aten("arange.start_step")
+def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar = 1, **_: Any) -> Value:
+    """The same by steps: as many as PyTorch says, each a multiple, so that roundings do not add up."""
+    dtype = b.dtype
+    if dtype.is_integer and all(isinstance(number, int | Value) for number in (start, end, step)):
+        return (
+            b.op("Range", *(b.cast(number, DType.I64) for number in (start, end, step)), dtype=DType.I64)
+            if (dtype is DType.I64)
+            else b.cast(b.op("Range", *(b.cast(number, DType.I64) for number in (start, end, step))), dtype)
+        )
+    count = b.static(b.made.shape[0], "the number of steps")
+    places = b.op("Range", b.constant(0, DType.I64), b.constant(count, DType.I64), b.constant(1, DType.I64))
+    wide = DType.F64
+    steps = b.op("Mul", b.cast(places, wide), b.cast(step, wide))
+    return b.cast(b.op("Add", b.cast(start, wide), steps), dtype)
+
+
+@aten("eye.default", "eye.m")
+def eye(b: Builder, n: Size, m: Size | None = None, **_: Any) -> Value:
+    """Ones on the diagonal."""
+    zeros_ = full(b, [n, n if m is None else m], 0)
+    return b.op("EyeLike", zeros_, dtype=b.dtype, k=0)

@@ -1,0 +1,377 @@
+"""From a graph of PyTorch to a graph of operators: node by node, by the table of rows."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+
+from opweld.errors import UnsupportedError
+from opweld.frontend.torch.builder import Builder, elements
+from opweld.frontend.torch.dtypes import dtype_of
+from opweld.frontend.torch.rows import rows
+from opweld.ir import Graph, Stored, Value
+from opweld.record import FileNode
+from opweld.tensor.dtype import DType
+
+_FAILING = ("_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range")
+"""Beginnings of overloads that only fail or tell the tracer something: what compiled code assumes it checks itself."""
+
+
+class Importer:
+    """Imports one graph.
+
+    Args:
+        parameters: what placeholders stand for whose data is part of the model, by name of the placeholder.
+        names: of inputs, by name of the placeholder, where they are called otherwise.
+        dims: names of symbols, by PyTorch's.
+
+    Attributes:
+        inputs: the model's, by placeholder: those that tell something beyond the sizes of others.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        names: Mapping[str, str] | None = None,
+        dims: Mapping[str, str] | None = None,
+    ) -> None:
+        self.inputs: dict[fx.Node, Value] = {}
+        self._parameters = parameters
+        self._names = names or {}
+        self._dims = dims or {}
+        self._builder = Builder()
+        self._values: dict[fx.Node, Any] = {}
+        self._files: list[FileNode] = []
+
+    def run(
+        self, graph: fx.Graph, owner: fx.GraphModule, names: Sequence[str], ends: Sequence[Any]
+    ) -> tuple[Graph, tuple[FileNode, ...]]:
+        """The graph whose outputs are these values of PyTorch's graph, called so; and its nodes as an account tells
+        them."""
+        self._nodes(graph, owner)
+        found = [self._named(self._argument(value), name) for value, name in zip(ends, names, strict=True)]
+        made = Graph(self.inputs.values(), found, self._builder.nodes, self._builder.stored, "torch")
+        return made, tuple(self._files)
+
+    def refused(self, graph: fx.Graph, owner: fx.GraphModule) -> dict[fx.Node, str]:
+        """The nodes that cannot be imported, and why; what they make is taken for fed by those after them."""
+        found: dict[fx.Node, str] = {}
+
+        def call(node: fx.Node) -> Any:
+            try:
+                return self._call(node)
+            except UnsupportedError as error:
+                found[node] = str(error)
+                return self._opaque(node.name, node.meta.get("val"))
+
+        self._nodes(graph, owner, call)
+        return found
+
+    def _opaque(self, name: str, made: Any) -> Any:
+        """A value that another runtime makes, or several."""
+        if isinstance(made, list | tuple):
+            return [self._opaque(name, own) for own in elements(cast("Any", made))]
+        if not isinstance(made, torch.Tensor):
+            return made
+        try:
+            value = Value(self._builder.unique(name), dtype_of(made.dtype))
+        except UnsupportedError:
+            value = Value(self._builder.unique(name), str(made.dtype))
+        self._builder.known[value] = made
+        return value
+
+    def _nodes(self, graph: fx.Graph, owner: fx.GraphModule, call: Callable[[fx.Node], Any] | None = None) -> list[Any]:
+        call = call or self._call
+        # Tensors first: their sizes stand for symbolic numbers that are handed in beside them.
+        holes = [node for node in graph.nodes if node.op == "placeholder" and node not in self._values]
+        for node in sorted(holes, key=lambda hole: not isinstance(hole.meta.get("val"), torch.Tensor)):
+            self._values[node] = self._placeholder(node)
+        for node in graph.nodes:
+            match node.op:
+                case "placeholder":
+                    pass
+                case "get_attr":
+                    self._values[node] = self._attribute(node, owner)
+                case "output":
+                    return [self._argument(value) for value in _flat(node.args[0])]
+                case "call_function":
+                    self._values[node] = call(node)
+                case _:
+                    raise UnsupportedError(f"node {node.name!r}: a graph with {node.op} is not one of ATen")
+        return []
+
+    # ---------------------------------------------------------------------------------------------------------- values
+
+    def _placeholder(self, node: fx.Node) -> Value:
+        parameter = self._parameters.get(node.name)
+        if parameter is not None:
+            return self._stored(node.name, parameter)
+        made = node.meta["val"]
+        if isinstance(made, torch.SymInt) and (found := self._size(node, made)) is not None:
+            return found
+        value = Value(self._builder.unique(self._names.get(node.name, node.name)), *self._declared(node, made))
+        self._builder.known[value] = made
+        self.inputs[node] = value
+        return value
+
+    def _size(self, node: fx.Node, wanted: torch.SymInt) -> Value | None:
+        """A symbolic number that is a size of an input."""
+        for value in self.inputs.values():
+            known = self._builder.known[value]
+            for axis, size in enumerate(known.shape if isinstance(known, torch.Tensor) else ()):
+                if isinstance(size, torch.SymInt) and size.node.expr == wanted.node.expr:
+                    self._builder.name = node.name
+                    found = self._builder.size(value, axis)
+                    self._builder.known[found] = wanted
+                    return found
+        return None
+
+    def _declared(self, node: fx.Node, made: Any) -> tuple[DType, tuple[int | str, ...]]:
+        if isinstance(made, torch.Tensor):
+            dims = [dim_of(size) for size in made.shape]
+            return dtype_of(made.dtype), tuple(self._dims.get(d, d) if isinstance(d, str) else d for d in dims)
+        if isinstance(made, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
+            kinds = ((bool, DType.BOOL), (torch.SymBool, DType.BOOL), (int, DType.I64), (torch.SymInt, DType.I64))
+            return next((dtype for kind, dtype in kinds if isinstance(made, kind)), DType.F32), ()
+        raise UnsupportedError(f"input {node.name!r} is no tensor and no number")
+
+    def _stored(self, name: str, tensor: torch.Tensor) -> Value:
+        """A tensor of the model by reference: its data is read when it is packed."""
+        dtype, shape = dtype_of(tensor.dtype), tuple(map(int, tensor.shape))
+        value = Value(self._builder.unique(name), dtype, shape, Stored(dtype, shape, partial(as_array, tensor)))
+        self._builder.stored.append(value)
+        self._builder.known[value] = tensor.detach()
+        return value
+
+    def _attribute(self, node: fx.Node, owner: fx.GraphModule) -> Any:
+        found: Any = owner
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        return self._stored(node.name, found) if isinstance(found, torch.Tensor) else found
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return self._values[value]
+        if isinstance(value, list | tuple):
+            return [self._argument(element) for element in elements(cast("Any", value))]
+        return value
+
+    def _named(self, value: Any, name: str) -> Value:
+        """An output of the graph under its public name."""
+        if not isinstance(value, Value):
+            value = self._builder.constant(np.asarray(value))
+        self._builder.name = name
+        return self._builder.op("Identity", value)
+
+    # ----------------------------------------------------------------------------------------------------------- calls
+
+    def _call(self, node: fx.Node) -> Any:
+        arguments = [self._argument(value) for value in node.args]
+        if node.target is operator.getitem:
+            return arguments[0][arguments[1]]
+        keywords = {key: self._argument(value) for key, value in node.kwargs.items()}
+        builder, before = self._builder, len(self._builder.nodes)
+        builder.name, builder.made = _title(node), node.meta.get("val")
+        if isinstance(node.target, HigherOrderOperator):
+            return self._inlined(node, arguments)
+        row = self._row(node)
+        if any(
+            isinstance(o.dtype, str)
+            for o in [*_flat(arguments), *_flat(list(keywords.values()))]
+            if isinstance(o, Value)
+        ):
+            raise UnsupportedError(f"node {node.name!r}: {node.target} of such elements is not supported{_where(node)}")
+        _check_types(builder.made)
+        made = row(builder, *arguments, **keywords)
+        self._learn(made, builder.made)
+        self._tell(node, [n.name for n in builder.nodes[before:]])
+        return made
+
+    def _row(self, node: fx.Node) -> Callable[..., Any]:
+        found = _SYMBOLIC.get(node.target)
+        if found is not None:
+            return found
+        if not isinstance(node.target, OpOverload):
+            raise UnsupportedError(f"node {node.name!r}: {node.target} is not supported yet{_where(node)}")
+        name = str(cast("Any", node.target)).removeprefix("aten.")
+        if name.startswith(_FAILING) or name == "copy_.default":  # what is written to inputs is an output
+            return _nothing
+        found = rows().get(name)
+        if found is None:
+            raise UnsupportedError(f"node {node.name!r}: operator {node.target} is not supported yet{_where(node)}")
+        return found
+
+    def _inlined(self, node: fx.Node, arguments: list[Any]) -> Any:
+        """A body that is called once, in a state of autograd or autocast that inference has anyhow."""
+        body = next((a for a in arguments if isinstance(a, fx.GraphModule)), None)
+        if body is None or "wrap" not in str(node.target):
+            raise UnsupportedError(f"node {node.name!r}: {node.target} is not supported yet{_where(node)}")
+        operands = arguments[arguments.index(body) + 1 :]
+        holes = [inner for inner in body.graph.nodes if inner.op == "placeholder"]
+        self._values.update(zip(holes, operands, strict=True))
+        return self._nodes(body.graph, body)
+
+    def _learn(self, made: Any, meta: Any) -> None:
+        if isinstance(made, Value):
+            self._builder.known.setdefault(made, meta)
+        elif isinstance(made, list | tuple) and isinstance(meta, list | tuple):
+            for value, own in zip(elements(cast("Any", made)), elements(cast("Any", meta)), strict=False):
+                self._learn(value, own)
+
+    def _tell(self, node: fx.Node, called: Sequence[str]) -> None:
+        read = [self._values[source] for source in node.all_input_nodes]
+        inputs = tuple(value.name for value in read if isinstance(value, Value))
+        weights = tuple(v.name for v in read if isinstance(v, Value) and v.stored is not None and _is_parameter(v))
+        self._files.append(
+            FileNode(
+                _title(node), str(node.target), inputs, (node.name,), _line(node), called=tuple(called), weights=weights
+            )
+        )
+
+
+# ------------------------------------------------------------------------------------------------------ symbolic sizes
+
+
+def _integers(op_type: str) -> Callable[..., Value]:
+    def row(b: Builder, x: Any, y: Any) -> Value:
+        dtype = b.dtype
+        return b.op(op_type, b.cast(x, dtype), b.cast(y, dtype))
+
+    return row
+
+
+def _floor(b: Builder, x: Any, y: Any) -> Value:
+    """Sizes are not negative: rounded towards zero is rounded down."""
+    return b.op("Div", b.cast(x, DType.I64), b.cast(y, DType.I64))
+
+
+def _compared(op_type: str, negated: bool = False) -> Callable[..., Value]:
+    def row(b: Builder, x: Any, y: Any) -> Value:
+        dtype = b.promoted(x, y)
+        found = b.op(op_type, b.cast(x, dtype), b.cast(y, dtype), dtype=DType.BOOL)
+        return b.op("Not", found) if negated else found
+
+    return row
+
+
+def _size(b: Builder, x: Value, axis: int) -> Value:
+    return b.size(x, axis)
+
+
+def _count(b: Builder, x: Value) -> Value:
+    return b.op("Size", x, dtype=DType.I64)
+
+
+def _negated(b: Builder, x: Value) -> Value:
+    return b.op("Neg", x)
+
+
+def _cast(b: Builder, x: Value) -> Value:
+    return b.cast(x, b.dtype)
+
+
+def _not(b: Builder, x: Value) -> Value:
+    return b.op("Not", x)
+
+
+def _nothing(_: Builder, *__: Any, **___: Any) -> None:
+    return None
+
+
+_SYMBOLIC: Mapping[Any, Callable[..., Any]] = {
+    operator.add: _integers("Add"),
+    operator.sub: _integers("Sub"),
+    operator.mul: _integers("Mul"),
+    operator.truediv: _integers("Div"),
+    operator.floordiv: _floor,
+    operator.mod: _integers("Mod"),
+    operator.neg: _negated,
+    operator.eq: _compared("Equal"),
+    operator.ne: _compared("Equal", negated=True),
+    operator.lt: _compared("Less"),
+    operator.le: _compared("LessOrEqual"),
+    operator.gt: _compared("Greater"),
+    operator.ge: _compared("GreaterOrEqual"),
+    torch.sym_max: _integers("Max"),
+    torch.sym_min: _integers("Min"),
+    torch.sym_float: _cast,
+    torch.sym_int: _cast,
+    torch.sym_not: _not,
+    torch.ops.aten.sym_size.int: _size,
+    torch.ops.aten.sym_numel.default: _count,
+}
+"""Functions of symbolic sizes."""
+
+
+# ------------------------------------------------------------------------------------------------------------- details
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The data of a tensor, which is not copied where it lies in order."""
+    own = tensor.detach().cpu().contiguous()
+    dtype = dtype_of(own.dtype)
+    try:
+        return own.numpy()
+    except TypeError:  # NumPy's own dtypes lack bfloat16 and float8
+        size = {1: torch.uint8, 2: torch.int16}[own.element_size()]
+        return own.view(size).numpy().view(dtype.numpy)
+
+
+def dim_of(size: Any) -> int | str:
+    """A size, or the name of the symbol that it is; "" for another expression."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    return str(expression) if expression.is_symbol else int(expression) if expression.is_number else ""
+
+
+def _check_types(made: Any) -> None:
+    """UnsupportedError where a node makes elements of a type that opweld does not have."""
+    for value in _flat(made):
+        if isinstance(value, torch.Tensor):
+            if value.layout is not torch.strided:
+                raise UnsupportedError(f"a tensor of layout {value.layout} is not supported")
+            dtype_of(value.dtype)
+
+
+def _is_parameter(value: Value) -> bool:
+    return bool(value.shape) and isinstance(value.dtype, DType) and (value.dtype.is_float or value.dtype.bytes == 1)
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for element in elements(cast("Any", value)):
+            yield from _flat(element)
+    else:
+        yield value
+
+
+def _title(node: fx.Node) -> str:
+    """The node's name after the path of the module that it comes from: `layers.3.mlp/linear_4`."""
+    stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
+    paths = [str(elements(found)[0]) for found in stack.values()]
+    path = paths[-1] if paths and not paths[-1].startswith("_") else ""
+    return f"{path}/{node.name}" if path else node.name
+
+
+def _line(node: fx.Node) -> str:
+    """The line of the program: file:line, outermost library frames left out."""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+    frames = [line for line in lines if line.startswith("File ")]
+    own = [f for f in frames if "/torch/" not in f] or frames
+    if not own:
+        return ""
+    file, _, rest = own[-1].removeprefix('File "').partition('", line ')
+    return f"{file}:{rest.partition(',')[0]}"
+
+
+def _where(node: fx.Node) -> str:
+    line = _line(node)
+    return f" ({line})" if line else ""

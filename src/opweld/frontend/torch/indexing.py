@@ -1,0 +1,274 @@
+"""Elements at computed places: read, written, ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opweld.errors import UnsupportedError
+from opweld.frontend.torch.builder import Builder, Scalar, Value
+from opweld.frontend.torch.movement import slice_
+from opweld.frontend.torch.rows import aten
+from opweld.tensor.dtype import DType
+
+Size = int | Value
+
+
+@aten("embedding.default")
+def embedding(b: Builder, weight: Value, indices: Value, *_: Any, **__: Any) -> Value:
+    """Rows of a table."""
+    return b.op("Gather", weight, indices, axis=0)
+
+
+@aten("index_select.default")
+def index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
+    """Indices of an axis."""
+    if not b.rank(x):
+        return x
+    flat = index if b.rank(index) else b.reshape(index, [1])
+    return b.op("Gather", x, flat, axis=b.axis(dim, b.rank(x)))
+
+
+@aten("gather.default")
+def gather(b: Builder, x: Value, dim: int, index: Value, **_: Any) -> Value:
+    """An index of an axis for each element."""
+    if not b.rank(x) or not b.rank(index):
+        flat = b.op("GatherElements", b.reshape(x, [-1]), b.reshape(index, [-1]), axis=0)
+        return b.reshape(flat, b.sizes(index))
+    return b.op("GatherElements", x, index, axis=b.axis(dim, b.rank(x)))
+
+
+@aten("index.Tensor", "_unsafe_index.Tensor")
+def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
+    """Elements at the places that tensors tell together, as NumPy has it; masks are the places where they hold."""
+    if any(i is not None and b.dtype_of(i) in (DType.BOOL, DType.U8) for i in indices):
+        return _masked(b, x, indices)
+    found = [(axis, i) for axis, i in enumerate(indices) if i is not None]
+    if len(found) == 1:
+        return b.op("Gather", x, found[0][1], axis=found[0][0])
+    axes = [axis for axis, _ in found]
+    rest = [axis for axis in range(b.rank(x)) if axis not in axes]
+    order = axes + rest
+    data = x if order == sorted(order) else b.op("Transpose", x, perm=order)
+    places, rank = _places(b, [i for _, i in found])
+    y = b.op("GatherND", data, places)
+    if axes != list(range(axes[0], axes[-1] + 1)) or axes[0] == 0:
+        return y  # apart, or in front: what they tell together comes first
+    total = rank + len(rest)
+    back = [*range(rank, rank + axes[0]), *range(rank), *range(rank + axes[0], total)]
+    return b.op("Transpose", y, perm=back)
+
+
+def _places(b: Builder, indices: Sequence[Value]) -> tuple[Value, int]:
+    """Tensors of indices, broadcast against each other, side by side; and their common rank."""
+    rank = max(b.rank(i) for i in indices)
+    wide = [b.cast(i, DType.I64) for i in indices]
+    if len({str(tuple(b.shape(i))) for i in indices}) > 1:
+        total = wide[0]
+        zero = b.constant(0, DType.I64)
+        for other in wide[1:]:  # zeros of the common sizes
+            total = b.op("Mul", b.op("Add", total, other), zero)
+        wide = [b.op("Add", i, total) for i in wide]
+    last = b.constant([-1], DType.I64)
+    return b.op("Concat", *(b.op("Unsqueeze", i, last) for i in wide), axis=-1), rank
+
+
+def _masked(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
+    if len(indices) != 1 or indices[0] is None:
+        raise UnsupportedError(f"node {b.name!r}: a mask beside other indices")
+    mask = b.cast(indices[0], DType.BOOL)
+    count = b.rank(indices[0])
+    if count != b.rank(x):
+        x = b.reshape(x, [-1, *b.sizes(x)[count:]])
+        return b.op("Compress", x, b.reshape(mask, [-1]), axis=0)
+    return b.op("Compress", b.reshape(x, [-1]), b.reshape(mask, [-1]), axis=0)
+
+
+@aten("nonzero.default")
+def nonzero(b: Builder, x: Value) -> Value:
+    """The places of what is not zero, a row each."""
+    return b.op("Transpose", b.op("NonZero", x, dtype=DType.I64), perm=[1, 0])
+
+
+@aten("scatter.src", "scatter.value")
+def scatter(b: Builder, x: Value, dim: int, index: Value, src: Scalar) -> Value:
+    """x with elements replaced."""
+    return _scatter(b, x, dim, index, src, "none")
+
+
+@aten("scatter.value_reduce", "scatter.reduce")
+def scatter_mode(b: Builder, x: Value, dim: int, index: Value, src: Scalar, *, reduce: str) -> Value:
+    """x with elements added to or multiplied."""
+    return _scatter(b, x, dim, index, src, {"add": "add", "multiply": "mul"}[reduce])
+
+
+@aten("scatter_add.default")
+def scatter_add(b: Builder, x: Value, dim: int, index: Value, src: Value) -> Value:
+    """x with elements added to."""
+    return _scatter(b, x, dim, index, src, "add")
+
+
+@aten("scatter_reduce.two")
+def scatter_reduce(
+    b: Builder, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    """x with elements combined."""
+    modes = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    if not include_self or reduce not in modes:
+        raise UnsupportedError(f"node {b.name!r}: a scatter by {reduce}" + ("" if include_self else " without x"))
+    return _scatter(b, x, dim, index, src, modes[reduce])
+
+
+def _scatter(b: Builder, x: Value, dim: int, index: Value, src: Scalar, reduction: str) -> Value:
+    dtype = b.dtype
+    if dtype is DType.BOOL and reduction != "none":
+        raise UnsupportedError(f"node {b.name!r}: truth values combined")
+    sizes = b.sizes(index)
+    if isinstance(src, Value) and b.rank(src) == b.rank(index):
+        part = b.cast(src, dtype)
+        for axis, (own, wanted) in enumerate(zip(b.shape(src), b.shape(index), strict=True)):
+            if own != wanted:
+                part = b.op("Slice", part, *(b.ints([n]) for n in (0, sizes[axis], axis, 1)))
+    else:
+        part = b.expanded(b.cast(src, dtype), sizes)
+    if not b.rank(x):
+        flat = b.op("ScatterElements", b.reshape(x, [1]), b.reshape(index, [-1]), b.reshape(part, [-1]), axis=0)
+        return b.reshape(flat, [])
+    return b.op("ScatterElements", x, index, part, axis=b.axis(dim, b.rank(x)), reduction=reduction)
+
+
+@aten("index_put.default", "_unsafe_index_put.default")
+def index_put(b: Builder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False) -> Value:
+    """x with elements at places replaced or added to."""
+    dtype = b.dtype
+    if len(indices) == 1 and indices[0] is not None and b.dtype_of(indices[0]) is DType.BOOL:
+        return _put_masked(b, x, indices[0], values, accumulate)
+    found = [(axis, i) for axis, i in enumerate(indices) if i is not None]
+    if any(b.dtype_of(i) in (DType.BOOL, DType.U8) for _, i in found):
+        raise UnsupportedError(f"node {b.name!r}: writes at places that masks tell")
+    axes = [axis for axis, _ in found]
+    rest = [axis for axis in range(b.rank(x)) if axis not in axes]
+    order = axes + rest
+    data = b.op("Transpose", x, perm=order) if axes != list(range(len(axes))) else x
+    places, rank = _places(b, [i for _, i in found])
+    shape = b.op(
+        "Concat",
+        b.op("Shape", places, dtype=DType.I64, start=0, end=-1),
+        b.ints([b.sizes(x)[axis] for axis in rest]) if rest else b.constant(np.zeros(0, np.int64)),
+        axis=0,
+    )
+    if axes == list(range(axes[0], axes[-1] + 1)) and axes[0] > 0:
+        # What is written has the places' axes where the indices were.
+        total = axes[0] + rank + len(rest) - axes[0]
+        own = b.rank(values)
+        values_ = b.reshape(values, [1] * (total - own) + b.sizes(values)) if own < total else values
+        front = [*range(axes[0], axes[0] + rank), *range(axes[0]), *range(axes[0] + rank, total)]
+        update = b.op("Transpose", b.cast(values_, dtype), perm=front)
+    else:
+        update = b.cast(values, dtype)
+    update = b.op("Expand", update, shape)
+    y = b.op("ScatterND", data, places, update, reduction="add" if accumulate else "none")
+    return y if data is x else b.op("Transpose", y, perm=[order.index(axis) for axis in range(len(order))])
+
+
+def _put_masked(b: Builder, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
+    rank, count = b.rank(x), b.rank(mask)
+    if any(size != 1 for size in b.shape(values)[: max(0, b.rank(values) - (rank - count))]) or b.rank(values) > rank:
+        raise UnsupportedError(f"node {b.name!r}: several values at places that a mask tells")
+    wide = b.reshape(mask, [*b.sizes(mask), *[1] * (rank - count)]) if rank > count else mask
+    value = b.cast(values, b.dtype)
+    if accumulate:
+        value = b.op("Add", x, value)
+    return b.op("Where", wide, value, x, dtype=b.dtype)
+
+
+@aten("slice_scatter.default")
+def slice_scatter(
+    b: Builder, x: Value, src: Value, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
+) -> Value:
+    """x with a part along an axis replaced."""
+    axis = b.axis(dim, b.rank(x))
+    size = b.sizes(x)[axis]
+    every = b.op("Range", b.constant(0, DType.I64), b.cast(size, DType.I64), b.constant(1, DType.I64))
+    b.known[every] = _Known((b.shape(x)[axis],))
+    places = slice_(b, every, 0, start, end, step)
+    data = x if axis == 0 else _swapped(b, x, axis)
+    part = b.cast(src, b.dtype) if axis == 0 else _swapped(b, b.cast(src, b.dtype), axis, b.rank(src))
+    y = b.op("ScatterND", data, b.op("Unsqueeze", places, b.constant([1], DType.I64)), part)
+    return y if axis == 0 else _swapped(b, y, axis, b.rank(x))
+
+
+class _Known:
+    """Sizes of a tensor that is no node of PyTorch's graph."""
+
+    def __init__(self, shape: Sequence[Any]) -> None:
+        self.shape = tuple(shape)
+
+
+def _swapped(b: Builder, x: Value, axis: int, rank: int | None = None) -> Value:
+    """An axis and the first one exchanged."""
+    order = list(range(b.rank(x) if rank is None else rank))
+    order[0], order[axis] = axis, 0
+    return b.op("Transpose", x, perm=order)
+
+
+@aten("select_scatter.default")
+def select_scatter(b: Builder, x: Value, src: Value, dim: int, index: Size) -> Value:
+    """x with one index of an axis replaced."""
+    axis = b.axis(dim, b.rank(x))
+    data = x if axis == 0 else _swapped(b, x, axis)
+    part = b.op("Unsqueeze", b.cast(src, b.dtype), b.constant([axis], DType.I64))
+    part = part if axis == 0 else _swapped(b, part, axis, b.rank(x))
+    place = b.reshape(b.cast(index, DType.I64), [1, 1])
+    y = b.op("ScatterND", data, place, part)
+    return y if axis == 0 else _swapped(b, y, axis, b.rank(x))
+
+
+@aten("topk.default")
+def topk(b: Builder, x: Value, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Value]:
+    """The extreme elements along an axis, and their places."""
+    if not b.rank(x):
+        return [x, b.constant(0, DType.I64)]
+    count = b.ints([k])
+    axis = b.axis(dim, b.rank(x))
+    return b.ops("TopK", x, count, dtypes=[None, DType.I64], axis=axis, largest=int(largest), sorted=1)
+
+
+@aten("sort.default", "sort.stable")
+def sort(b: Builder, x: Value, dim: int = -1, descending: bool = False, *, stable: bool = False) -> tuple[Value, ...]:
+    """All elements along an axis in order, and their places."""
+    if not b.rank(x):
+        return x, b.constant(0, DType.I64)
+    axis = b.axis(dim, b.rank(x))
+    count = b.ints([b.sizes(x)[axis]])
+    return tuple(b.ops("TopK", x, count, dtypes=[None, DType.I64], axis=axis, largest=int(descending), sorted=1))
+
+
+@aten("kthvalue.default")
+def kthvalue(b: Builder, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
+    """The k-th smallest element along an axis, and its place."""
+    return _ordered(b, x, b.constant(k - 1, DType.I64), dim, keepdim)
+
+
+@aten("median.dim")
+def median(b: Builder, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
+    """The lower one of the middle elements along an axis, and its place."""
+    if not b.rank(x):
+        return x, b.constant(0, DType.I64)
+    size = b.sizes(x)[b.axis(dim, b.rank(x))]
+    middle = b.op("Div", b.op("Sub", b.cast(size, DType.I64), b.cast(1, DType.I64)), b.cast(2, DType.I64))
+    return _ordered(b, x, middle, dim, keepdim)
+
+
+def _ordered(b: Builder, x: Value, place: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    """The element at a place among those of an axis in order."""
+    if not b.rank(x):
+        return x, b.constant(0, DType.I64)
+    axis = b.axis(dim, b.rank(x))
+    found = sort(b, x, dim)
+    values = [b.op("Gather", value, place, axis=axis) for value in found]
+    if keepdim:
+        values = [b.op("Unsqueeze", value, b.constant([axis], DType.I64)) for value in values]
+    return values[0], values[1]

@@ -1,0 +1,152 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from opweld.errors import UnsupportedError
+from opweld.frontend.torch.builder import Builder, Value
+from opweld.frontend.torch.rows import aten
+from opweld.tensor.dtype import DType
+
+
+def _batched(b: Builder, x: Value, spatial: int, pool: Callable[[Value], Value]) -> Value:
+    """A pool of an input that may have no batch."""
+    if b.rank(x) == spatial + 2:
+        return pool(x)
+    front = b.constant([0], DType.I64)
+    return b.op("Squeeze", pool(b.op("Unsqueeze", x, front)), front)
+
+
+def _each(b: Builder, given: Sequence[int], spatial: int) -> list[int]:
+    found = [b.static(number, "a size of a window") for number in given]
+    return found * spatial if len(found) == 1 else found
+
+
+def _average(
+    spatial: int,
+    b: Builder,
+    x: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    if divisor_override is not None:
+        raise UnsupportedError(f"node {b.name!r}: an average divided by a number of its own")
+    window, pads = _each(b, kernel_size, spatial), _each(b, padding, spatial)
+    attributes: dict[str, Any] = {
+        "kernel_shape": window,
+        "strides": _each(b, stride, spatial) if stride else window,
+        "pads": pads + pads,
+        "ceil_mode": int(ceil_mode),
+        "count_include_pad": int(count_include_pad),
+    }
+    return _batched(b, x, spatial, lambda data: b.op("AveragePool", data, **attributes))
+
+
+for _spatial in (1, 2, 3):
+    aten(f"avg_pool{_spatial}d.default")(partial(_average, _spatial))
+
+
+def _maximum(
+    spatial: int,
+    b: Builder,
+    x: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Value:
+    window, pads = _each(b, kernel_size, spatial), _each(b, padding, spatial)
+    attributes: dict[str, Any] = {
+        "kernel_shape": window,
+        "strides": _each(b, stride, spatial) if stride else window,
+        "pads": pads + pads,
+        "dilations": _each(b, dilation, spatial),
+        "ceil_mode": int(ceil_mode),
+    }
+    return _batched(b, x, spatial, lambda data: b.op("MaxPool", data, **attributes))
+
+
+for _spatial in (1, 2, 3):
+    aten(f"max_pool{_spatial}d.default")(partial(_maximum, _spatial))
+
+
+def _maximum_and_place(
+    spatial: int,
+    b: Builder,
+    x: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Value, Value]:
+    """The maximum, and its place in the picture of its channel: ONNX counts through the whole tensor."""
+    window, pads = _each(b, kernel_size, spatial), _each(b, padding, spatial)
+    front = b.constant([0], DType.I64)
+    batched = b.rank(x) == spatial + 2
+    data = x if batched else b.op("Unsqueeze", x, front)
+    value, place = b.ops(
+        "MaxPool",
+        data,
+        dtypes=[None, DType.I64],
+        kernel_shape=window,
+        strides=_each(b, stride, spatial) if stride else window,
+        pads=pads + pads,
+        dilations=_each(b, dilation, spatial),
+        ceil_mode=int(ceil_mode),
+    )
+    picture = b.constant(1, DType.I64)
+    for size in b.sizes(x)[-spatial:]:
+        picture = b.op("Mul", picture, b.cast(size, DType.I64))
+    place = b.op("Mod", place, picture)
+    return (value, place) if batched else (b.op("Squeeze", value, front), b.op("Squeeze", place, front))
+
+
+for _spatial in (2, 3):
+    aten(f"max_pool{_spatial}d_with_indices.default")(partial(_maximum_and_place, _spatial))
+
+
+def _adaptive(spatial: int, b: Builder, x: Value, output_size: Sequence[int]) -> Value:
+    """Averages of equal windows; those of unequal ones are not supported yet."""
+    wanted = _each(b, output_size, spatial)
+    if all(size == 1 for size in wanted):
+        axes = b.constant(list(range(b.rank(x) - spatial, b.rank(x))), DType.I64)
+        return b.op("ReduceMean", x, axes, keepdims=1)
+    sizes = [b.static(size, "the size of a picture") for size in b.shape(x)[-spatial:]]
+    if any(size % count for size, count in zip(sizes, wanted, strict=True)):
+        return _unequal(b, x, sizes, wanted)
+    window = [size // count for size, count in zip(sizes, wanted, strict=True)]
+    return _average(spatial, b, x, window)
+
+
+def _unequal(b: Builder, x: Value, sizes: Sequence[int], wanted: Sequence[int]) -> Value:
+    """Along each axis a product with a matrix of averages: windows overlap where sizes do not divide."""
+    import numpy as np
+
+    rank = b.rank(x)
+    for number, (size, count) in enumerate(zip(sizes, wanted, strict=True)):
+        averages = np.zeros((size, count), np.float64)
+        for place in range(count):
+            first, last = place * size // count, -(-(place + 1) * size // count)
+            averages[first:last, place] = 1 / (last - first)
+        matrix = b.constant(averages.astype(b.dtype.numpy))
+        axis = rank - len(sizes) + number
+        order = [*(a for a in range(rank) if a != axis), axis]
+        moved = x if axis == rank - 1 else b.op("Transpose", x, perm=order)
+        product = b.op("MatMul", moved, matrix)
+        back = [order.index(a) for a in range(rank)]
+        x = product if axis == rank - 1 else b.op("Transpose", product, perm=back)
+    return x
+
+
+aten("adaptive_avg_pool1d.default")(partial(_adaptive, 1))
+aten("_adaptive_avg_pool2d.default", "adaptive_avg_pool2d.default")(partial(_adaptive, 2))
+aten("_adaptive_avg_pool3d.default", "adaptive_avg_pool3d.default")(partial(_adaptive, 3))

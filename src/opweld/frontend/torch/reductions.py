@@ -1,0 +1,180 @@
+"""Sums, extremes and their places, variances, running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from opweld.errors import UnsupportedError
+from opweld.frontend.torch.builder import Builder, Value
+from opweld.frontend.torch.rows import aten
+from opweld.tensor.dtype import DType
+
+_Dims = Sequence[int] | int | None
+
+
+def _axes(b: Builder, x: Value, dim: _Dims) -> list[int]:
+    rank = b.rank(x)
+    if dim is None or (not isinstance(dim, int) and not dim):
+        return list(range(rank))
+    return [b.axis(d, rank) for d in ([dim] if isinstance(dim, int) else dim)] if rank else []
+
+
+def _over(b: Builder, op_type: str, x: Value, axes: Sequence[int], keepdim: bool) -> Value:
+    """A reduction of ONNX; that over no axes is the tensor itself."""
+    if not axes:
+        return x
+    return b.op(op_type, x, b.constant(np.array(axes, np.int64)), keepdims=int(keepdim), noop_with_empty_axes=0)
+
+
+def reduced(op_type: str, b: Builder, x: Value, dim: _Dims = None, keepdim: bool = False, **_: Any) -> Value:
+    """In the type of the result."""
+    return _over(b, op_type, b.cast(x, b.dtype), _axes(b, x, dim), keepdim)
+
+
+def _nothing_to_none(op_type: str, b: Builder, x: Value, dim: _Dims = None, keepdim: bool = False, **_: Any) -> Value:
+    return reduced(op_type, b, x, dim, keepdim)
+
+
+aten("sum.default", "sum.dim_IntList")(partial(_nothing_to_none, "ReduceSum"))
+aten("mean.default", "mean.dim")(partial(_nothing_to_none, "ReduceMean"))
+aten("prod.default", "prod.dim_int")(partial(_nothing_to_none, "ReduceProd"))
+
+
+def _extreme(op_type: str, b: Builder, x: Value, dim: _Dims = (), keepdim: bool = False) -> Value:
+    if b.dtype is DType.BOOL:
+        return b.cast(_over(b, op_type, b.cast(x, DType.U8), _axes(b, x, dim), keepdim), DType.BOOL)
+    return reduced(op_type, b, x, dim, keepdim)
+
+
+aten("amax.default", "max.default")(partial(_extreme, "ReduceMax"))
+aten("amin.default", "min.default")(partial(_extreme, "ReduceMin"))
+
+
+def _extreme_and_place(op_type: str, b: Builder, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """The extreme along an axis, and where it is first."""
+    axis = b.axis(dim, b.rank(x))
+    if not b.rank(x):
+        return x, b.constant(0, DType.I64)
+    data = b.cast(x, DType.U8) if b.dtype_of(x) is DType.BOOL else x
+    value = _over(b, f"Reduce{op_type}", data, [axis], keepdim)
+    place = b.op(f"Arg{op_type}", data, dtype=DType.I64, axis=axis, keepdims=int(keepdim))
+    return b.cast(value, b.dtype_of(x)), place
+
+
+aten("max.dim")(partial(_extreme_and_place, "Max"))
+aten("min.dim")(partial(_extreme_and_place, "Min"))
+
+
+def _place(op_type: str, b: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    if not b.rank(x):
+        return b.constant(0, DType.I64)
+    if b.dtype_of(x) is DType.BOOL:
+        raise UnsupportedError(f"node {b.name!r}: the place of an extreme truth value")
+    if dim is not None:
+        return b.op(op_type, x, dtype=DType.I64, axis=b.axis(dim, b.rank(x)), keepdims=int(keepdim))
+    place = b.op(op_type, b.reshape(x, [-1]), dtype=DType.I64, axis=0, keepdims=0)
+    return b.reshape(place, [1] * b.rank(x)) if keepdim else place
+
+
+aten("argmax.default")(partial(_place, "ArgMax"))
+aten("argmin.default")(partial(_place, "ArgMin"))
+
+
+def _truths(op_type: str, b: Builder, x: Value, dim: _Dims = None, keepdim: bool = False) -> Value:
+    truths = b.cast(b.cast(x, DType.BOOL), DType.U8)
+    return b.cast(_over(b, op_type, truths, _axes(b, x, dim), keepdim), b.dtype)
+
+
+aten("any.default", "any.dim", "any.dims")(partial(_truths, "ReduceMax"))
+aten("all.default", "all.dim", "all.dims")(partial(_truths, "ReduceMin"))
+
+
+def _variance(b: Builder, x: Value, axes: Sequence[int], correction: float, keepdim: bool) -> tuple[Value, Value]:
+    """(variance, mean) along axes: from deviations, as rounding wants it."""
+    dtype = b.dtype_of(x)
+    mean = _over(b, "ReduceMean", x, axes, keepdim=True)
+    deviation = b.op("Sub", x, mean)
+    total = _over(b, "ReduceSum", b.op("Mul", deviation, deviation), axes, keepdim)
+    count = b.constant(1, DType.I64)
+    for axis in axes:
+        size = b.shape(x)[axis]
+        count = b.op("Mul", count, b.cast(size, DType.I64) if isinstance(size, int) else b.size(x, axis))
+    count = b.op("Sub", b.cast(count, dtype), b.cast(float(correction), dtype))
+    count = b.op("Max", count, b.cast(0, dtype))
+    mean = mean if keepdim or not axes else b.op("Squeeze", mean, b.constant(np.array(axes, np.int64)))
+    return b.op("Div", total, count), mean
+
+
+@aten("var.correction")
+def variance(
+    b: Builder, x: Value, dim: _Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> Value:
+    """The mean of squared deviations, corrected for how many there are."""
+    return _variance(b, x, _axes(b, x, dim), 1 if correction is None else correction, keepdim)[0]
+
+
+@aten("var.dim")
+def variance_dim(b: Builder, x: Value, dim: _Dims, unbiased: bool = True, keepdim: bool = False) -> Value:
+    """The same, corrected by one or not."""
+    return _variance(b, x, _axes(b, x, dim), int(unbiased), keepdim)[0]
+
+
+@aten("var_mean.correction")
+def variance_mean(
+    b: Builder, x: Value, dim: _Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Value, Value]:
+    """The variance and the mean."""
+    return _variance(b, x, _axes(b, x, dim), 1 if correction is None else correction, keepdim)
+
+
+@aten("std.correction")
+def deviation(
+    b: Builder, x: Value, dim: _Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> Value:
+    """The square root of the variance."""
+    return b.op("Sqrt", variance(b, x, dim, correction=correction, keepdim=keepdim))
+
+
+@aten("logsumexp.default")
+def logsumexp(b: Builder, x: Value, dim: _Dims, keepdim: bool = False) -> Value:
+    """The logarithm of the sum of exponentials."""
+    return reduced("ReduceLogSumExp", b, x, dim, keepdim)
+
+
+@aten("linalg_vector_norm.default")
+def vector_norm(
+    b: Builder,
+    x: Value,
+    ord: float = 2,
+    dim: _Dims = None,
+    keepdim: bool = False,
+    **_: Any,
+) -> Value:
+    """The root of the sum of powers of magnitudes."""
+    axes, dtype = _axes(b, x, dim), b.dtype
+    y = b.op("Abs", b.cast(x, dtype))
+    if math.isinf(ord):
+        return _over(b, "ReduceMax" if ord > 0 else "ReduceMin", y, axes, keepdim)
+    if ord == 0:
+        some = b.op("Not", b.op("Equal", y, b.cast(0, dtype), dtype=DType.BOOL))
+        return _over(b, "ReduceSum", b.cast(some, dtype), axes, keepdim)
+    if ord == 1:
+        return _over(b, "ReduceSum", y, axes, keepdim)
+    if ord == 2:
+        return b.op("Sqrt", _over(b, "ReduceSum", b.op("Mul", y, y), axes, keepdim))
+    total = _over(b, "ReduceSum", b.op("Pow", y, b.cast(float(ord), dtype)), axes, keepdim)
+    return b.op("Pow", total, b.cast(1 / float(ord), dtype))
+
+
+def _running(op_type: str, b: Builder, x: Value, dim: int, **_: Any) -> Value:
+    y = b.cast(x, b.dtype)
+    return b.op(op_type, y, b.constant(b.axis(dim, b.rank(x)), DType.I64)) if b.rank(x) else y
+
+
+aten("cumsum.default")(partial(_running, "CumSum"))
+aten("cumprod.default")(partial(_running, "CumProd"))

@@ -1,0 +1,70 @@
+"""Pictures at other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from opweld.frontend.torch.builder import Builder, Value
+from opweld.frontend.torch.rows import aten
+from opweld.tensor.dtype import DType
+
+
+def _resized(
+    b: Builder, x: Value, output_size: Sequence[Any] | None, factors: Sequence[float] | None, **attributes: Any
+) -> Value:
+    if factors:
+        scales = b.constant([1.0, 1.0, *factors], DType.F32)
+        return b.op("Resize", x, None, scales, None, **attributes)
+    assert output_size is not None
+    sizes = b.ints([*b.sizes(x)[:2], *output_size])
+    return b.op("Resize", x, None, None, sizes, **attributes)
+
+
+def _nearest(mode: str, b: Builder, x: Value, output_size: Any, scale_factors: Any = None) -> Value:
+    return _resized(
+        b, x, output_size, scale_factors, mode="nearest", coordinate_transformation_mode=mode, nearest_mode="floor"
+    )
+
+
+for _n in (1, 2, 3):
+    aten(f"upsample_nearest{_n}d.vec")(partial(_nearest, "asymmetric"))
+
+
+def _linear(b: Builder, x: Value, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Value:
+    transformation = "align_corners" if align_corners else "half_pixel"
+    return _resized(b, x, output_size, scale_factors, mode="linear", coordinate_transformation_mode=transformation)
+
+
+aten("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec")(_linear)
+
+
+@aten("upsample_bicubic2d.vec")
+def bicubic(b: Builder, x: Value, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Value:
+    """Cubic, of PyTorch's coefficient."""
+    transformation = "align_corners" if align_corners else "half_pixel"
+    return _resized(
+        b,
+        x,
+        output_size,
+        scale_factors,
+        mode="cubic",
+        cubic_coeff_a=-0.75,
+        coordinate_transformation_mode=transformation,
+    )
+
+
+@aten("grid_sampler_2d.default", "grid_sampler_3d.default", "grid_sampler.default")
+def grid_sample(
+    b: Builder, x: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Value:
+    """Pictures looked up at places that a grid tells."""
+    return b.op(
+        "GridSample",
+        x,
+        grid,
+        mode=("linear", "nearest", "cubic")[interpolation_mode],
+        padding_mode=("zeros", "border", "reflection")[padding_mode],
+        align_corners=int(align_corners),
+    )

@@ -1,0 +1,59 @@
+"""The table of ATen operators: how each overload is said with operators that opweld has.
+
+A row is a function of the builder and of the overload's arguments, in the order and with the names of its schema:
+
+    @aten("add.Tensor", "add.Scalar")
+    def add(b: Builder, x: Value, y: Value | Number, alpha: Number = 1) -> Value: ...
+
+Tensors and symbolic integers arrive as values, everything else as Python has it. An overload without a row is
+decomposed by PyTorch into others; so a row is also the decision to keep an operator whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any, TypeAlias
+
+Row: TypeAlias = Callable[..., Any]
+
+_FAMILIES = (
+    "arithmetic",
+    "activations",
+    "comparisons",
+    "convolutions",
+    "creation",
+    "indexing",
+    "movement",
+    "normalizations",
+    "pools",
+    "products",
+    "reductions",
+    "resampling",
+)
+_rows: dict[str, Row] = {}
+
+
+def aten(*names: str) -> Callable[[Row], Row]:
+    """Registers the row of overloads, by name without namespace: "add.Tensor"."""
+
+    def register(row: Row) -> Row:
+        for name in names:
+            if name in _rows:
+                raise ValueError(f"aten::{name} has two rows")
+            _rows[name] = row
+        return row
+
+    return register
+
+
+def rows() -> Mapping[str, Row]:
+    """All rows, by name of the overload."""
+    for family in _FAMILIES:
+        import_module(f"opweld.frontend.torch.{family}")
+    return _rows
+
+
+def names() -> Iterable[str]:
+    """The overloads that have a row."""
+    return rows().keys()

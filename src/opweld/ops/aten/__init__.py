@@ -1,0 +1,5 @@
+"""Operators of PyTorch that no operator of ONNX says: domain `aten`. Importing the package registers every family."""
+
+from opweld.ops.aten import elementwise
+
+__all__ = ["elementwise"]

@@ -1,0 +1,89 @@
+"""The backend of `torch.compile`: graphs of AOTAutograd, compiled for inference."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from opweld.errors import ModelError, UnsupportedError
+
+
+def opweld(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
+    """Compiles what Dynamo traced; see docs/guides/pytorch.md.
+
+    Args:
+        options: `strict`: raise UnsupportedError where something would stay in eager mode; and those of
+            `opweld.compile`, see docs/options.md.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.backends.debugging import boxed_nop
+
+    from opweld.frontend.torch.decompositions import decompositions
+
+    given = dict(options or {})
+    strict = bool(given.pop("strict", False))
+    frozen = frozen_inputs(gm, example_inputs)
+
+    def inference(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        return _compiled(graph, frozen, given, strict)
+
+    def training(graph: fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any]:
+        if strict:
+            raise UnsupportedError("the graph is traced for training; call the module under torch.no_grad()")
+        warnings.warn(
+            "opweld compiles for inference: this graph needs gradients and stays in eager mode; "
+            "call the module under torch.no_grad() or torch.inference_mode()",
+            stacklevel=2,
+        )
+        return boxed_nop(graph, list(fakes))
+
+    made = aot_autograd(
+        fw_compiler=training,
+        bw_compiler=boxed_nop,
+        inference_compiler=inference,
+        decompositions=decompositions(),
+        keep_inference_input_mutations=True,
+    )
+    return made(gm, example_inputs)
+
+
+def frozen_inputs(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> dict[int, torch.Tensor]:
+    """The inputs that are parameters and buffers of modules, by position: Dynamo hands them in at every call."""
+    holes = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    found: dict[int, torch.Tensor] = {}
+    for position, (node, example) in enumerate(zip(holes, example_inputs, strict=True)):
+        if not isinstance(example, torch.Tensor):
+            continue
+        told: Mapping[str, Any] = node.meta.get("tensor_dict") or {}
+        if isinstance(example, torch.nn.Parameter) or "_dynamo_static_input_type" in told:
+            found[position] = example
+    return found
+
+
+def _compiled(
+    graph: fx.GraphModule, frozen: Mapping[int, torch.Tensor], options: Mapping[str, Any], strict: bool
+) -> Callable[..., Any]:
+    """A graph as AOTAutograd calls it: wholly opweld's, or but for nodes that stay in eager mode."""
+    from torch._dynamo.backends.debugging import boxed_nop
+    from torch.utils import _python_dispatch as dispatch
+
+    from opweld.frontend.torch.graphs import refused_nodes
+    from opweld.torch.callable import Compiled
+    from opweld.torch.parts import in_parts
+
+    with dispatch._disable_current_modes():  # pyright: ignore[reportPrivateUsage] - parameters are read: tracing is over
+        refused = refused_nodes(graph)
+        if strict and refused:
+            raise UnsupportedError(next(iter(refused.values())))
+        try:
+            return in_parts(graph, refused, frozen, options) if refused else Compiled(graph, frozen, options)
+        except (ModelError, UnsupportedError) as error:
+            if strict:
+                raise
+            count = sum(node.op == "call_function" for node in graph.graph.nodes)
+            warnings.warn(f"opweld leaves a graph of {count} nodes in eager mode: {error}", stacklevel=2)
+            return boxed_nop(graph, [])

@@ -1,0 +1,64 @@
+"""Graphs of which some nodes stay in eager mode: the parts between them are compiled."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+import torch
+from opweld.torch.callable import Compiled
+from torch import fx
+
+
+def in_parts(
+    graph: fx.GraphModule,
+    refused: Mapping[fx.Node, str],
+    frozen: Mapping[int, torch.Tensor],
+    options: Mapping[str, Any],
+) -> Callable[..., Any]:
+    """A graph as AOTAutograd calls it; each node that is refused is named once."""
+    reasons = dict.fromkeys(str(node.target) for node in refused)
+    first = next(iter(refused.values()))
+    warnings.warn(f"opweld leaves {len(refused)} nodes in eager mode ({', '.join(reasons)}): {first}", stacklevel=2)
+    writes = {node.name for node in graph.graph.nodes if str(node.target) == "aten.copy_.default"}
+    stays = writes | {node.name for node in refused}
+
+    class Support(OperatorSupportBase):
+        def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
+            return node.op == "call_function" and node.name not in stays
+
+    partitioner = CapabilityBasedPartitioner(graph, Support(), allows_single_node_partition=True)
+    parts = partitioner.partition_and_fuse()
+    holes = [node for node in parts.graph.nodes if node.op == "placeholder"]
+    kept = {holes[position]: tensor for position, tensor in frozen.items()}
+    for node in parts.graph.nodes:
+        if node.op == "call_module":
+            own = {i: kept[value] for i, value in enumerate(node.args) if value in kept}
+            part = cast("fx.GraphModule", parts.get_submodule(str(node.target)))
+            parts.set_submodule(str(node.target), Part(Compiled(part, own, options)))
+    run = fx.GraphModule(parts, parts.graph)
+
+    def call(arguments: list[Any]) -> Any:
+        given = list(arguments)
+        arguments.clear()
+        return run(*given)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+class Part(torch.nn.Module):
+    """A compiled part, called as the module that it was."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        super().__init__()
+        self._compiled = compiled
+
+    def forward(self, *arguments: Any) -> Any:
+        """Its outputs; the only one alone."""
+        found = self._compiled(list(arguments))
+        return found[0] if len(found) == 1 and self._compiled.single else found

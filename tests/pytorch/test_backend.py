@@ -1,0 +1,136 @@
+"""`torch.compile(module, backend="opweld")`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from opweld.errors import UnsupportedError
+from opweld.torch.callable import Compiled
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch.compiler.reset()
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
+    """The graphs that were compiled, each as often as it was."""
+    found: list[Compiled] = []
+    build = Compiled._build  # pyright: ignore[reportPrivateUsage]
+
+    def noted(self: Compiled) -> None:
+        found.append(self)
+        build(self)
+
+    monkeypatch.setattr(Compiled, "_build", noted)
+    return found
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return torch.compile(function, backend="opweld", options={"strict": True, **options})
+
+
+def close(found: Any, right: Any) -> None:
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+
+
+def test_a_module_and_sizes_that_change(made: list[Compiled]) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)).eval()
+    run = compiled(module)
+    for batch in (2, 3, 5, 9):
+        x = torch.randn(batch, 8)
+        close(run(x), module(x))
+    assert len(made) == 2  # for the first size, and for any
+
+
+def test_parameters_are_packed_and_packed_again_when_they_change(made: list[Compiled]) -> None:
+    module = torch.nn.Linear(8, 4).eval()
+    run = compiled(module)
+    x = torch.randn(2, 8)
+    close(run(x), module(x))
+    assert made[0].model is not None
+    assert len(made[0].model.inputs) == 1
+    module.weight.mul_(2)
+    close(run(x), module(x))
+    module.load_state_dict(torch.nn.Linear(8, 4).state_dict())
+    close(run(x), module(x))
+    module.weight.data = torch.ones(4, 8)
+    close(run(x), module(x))
+    assert len(made) == 4
+    close(run(x), module(x))
+    assert len(made) == 4
+
+
+def test_inputs_that_are_written() -> None:
+    def step(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        cache[:, 1] = x
+        return cache.sum(0)
+
+    own, right, x = torch.zeros(3, 4), torch.zeros(3, 4), torch.randn(3)
+    close(compiled(step)(own, x), step(right, x))
+    close(own, right)
+
+
+def test_what_is_returned_may_be_an_input_a_number_or_nothing() -> None:
+    def odd(x: torch.Tensor) -> tuple[Any, ...]:
+        return x, 3, None, x + 1, x.shape[0]
+
+    x = torch.randn(4)
+    found, right = compiled(odd)(x), odd(x)
+    assert found[1:3] == right[1:3] and found[4] == right[4]
+    close(found[0], right[0])
+    close(found[3], right[3])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x * 2, lambda x: (x + 1).transpose(1, 2), lambda x: x.mean(1).mT],
+    ids=["channels last", "transposed", "a matrix"],
+)
+def test_strides_are_those_of_eager_mode(function: Callable[..., Any]) -> None:
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    found, right = compiled(function)(x), function(x)
+    assert found.stride() == right.stride()
+    close(found, right)
+
+
+def test_bfloat16_goes_in_and_comes_out() -> None:
+    x = torch.randn(4, 8).bfloat16()
+    found = compiled(lambda x: torch.relu(x) * 2)(x)
+    assert found.dtype is torch.bfloat16
+    torch.testing.assert_close(found, torch.relu(x) * 2)
+
+
+def test_nodes_that_opweld_does_not_have_stay_in_eager_mode_and_are_named() -> None:
+    def solved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv_ex(a.relu() + torch.eye(3))[0] @ b.sigmoid()
+
+    a, b = torch.rand(3, 3), torch.randn(3, 2)
+    with pytest.warns(UserWarning, match=r"leaves 1 nodes in eager mode \(aten.linalg_inv_ex.default\)"):
+        close(torch.compile(solved, backend="opweld")(a, b), solved(a, b))
+    torch.compiler.reset()
+    with pytest.raises(Exception, match="linalg_inv_ex") as caught:
+        compiled(solved)(a, b)
+    causes = [caught.value, caught.value.__cause__, getattr(caught.value, "inner_exception", None)]
+    assert any(isinstance(cause, UnsupportedError) for cause in causes)
+
+
+def test_training_stays_in_eager_mode_and_says_so() -> None:
+    module = torch.nn.Linear(4, 2)
+    with torch.enable_grad(), pytest.warns(UserWarning, match="opweld compiles for inference"):
+        torch.compile(module, backend="opweld")(torch.randn(3, 4)).sum().backward()
+    assert module.weight.grad is not None
+
+
+def test_nothing_is_said_where_all_is_compiled() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        close(torch.compile(lambda x: x.softmax(-1), backend="opweld")(torch.ones(2, 3)), torch.full((2, 3), 1 / 3))

@@ -1,0 +1,151 @@
+"""`opweld.compile(module, example_inputs)` and of a program of torch.export."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import opweld
+from opweld.errors import InputError, ModelError, ModelTypeError, OptionError, UnsupportedError
+
+
+class Net(torch.nn.Module):
+    """A convolution, its normalisation, and two answers by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.head = torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = torch.relu_(self.norm(self.conv(x))).mean((2, 3))
+        logits = self.head(hidden)
+        return {"logits": logits, "best": logits.argmax(-1)}
+
+
+class Counter(torch.nn.Module):
+    """Writes a buffer."""
+
+    total: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return self.total * 2
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def right(model: opweld.Model, module: torch.nn.Module, x: torch.Tensor) -> None:
+    found, expected = model.run({"x": x.numpy()}), module(x)
+    assert list(found) == list(expected)
+    for name, own in found.items():
+        np.testing.assert_allclose(own, expected[name].detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_module_with_a_dynamic_batch(net: Net) -> None:
+    model = opweld.compile(net, (torch.randn(2, 3, 8, 8),), dynamic_shapes={"x": {0: "batch"}})
+    assert [(info.name, info.shape) for info in model.inputs] == [("x", ("batch", 3, 8, 8))]
+    for batch in (1, 2, 7):
+        right(model, net, torch.randn(batch, 3, 8, 8))
+    assert model.verify({"x": np.random.default_rng(0).standard_normal((4, 3, 8, 8), np.float32)}).passed
+    with pytest.raises(InputError, match="x"):
+        model.run({"x": np.zeros((2, 3, 9, 8), np.float32)})
+
+
+def test_example_inputs_by_name_fix_the_sizes(net: Net) -> None:
+    model = opweld.compile(net, {"x": torch.randn(2, 3, 8, 8)})
+    assert model.inputs[0].shape == (2, 3, 8, 8)
+    right(model, net, torch.randn(2, 3, 8, 8))
+
+
+def test_a_program_is_a_model_and_a_dim_without_a_name_is_called_by_its_place(net: Net) -> None:
+    dim = torch.export.Dim.DYNAMIC
+    program = torch.export.export(net, (torch.randn(2, 3, 8, 8),), dynamic_shapes={"x": {0: dim}})
+    model = opweld.compile(program)
+    assert model.inputs[0].shape == ("x_dim0", 3, 8, 8)
+    right(model, net, torch.randn(5, 3, 8, 8))
+
+
+def test_explain_names_modules_operators_and_lines(net: Net) -> None:
+    told = str(opweld.compile(net, (torch.randn(2, 3, 8, 8),)).explain())
+    assert "aten." in told
+    assert "head/" in told
+    assert "linear.py:" in told
+
+
+def test_a_compiled_module_pickles_and_other_weights_are_another_model(net: Net) -> None:
+    example = (torch.randn(2, 3, 8, 8),)
+    model = opweld.compile(net, example)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.path == model.path
+    assert again.verify().passed
+    other = Net().eval()
+    assert opweld.compile(other, example).path != model.path
+
+
+def test_a_saved_artifact_runs_without_torch(net: Net, tmp_path: Path) -> None:
+    x = torch.randn(2, 3, 8, 8)
+    folder = opweld.compile(net, (x,)).save(tmp_path / "net.opweld")
+    np.save(tmp_path / "x.npy", x.numpy())
+    program = (
+        "import sys, numpy, opweld\n"
+        f"found = opweld.load({str(folder)!r}).run({{'x': numpy.load({str(tmp_path / 'x.npy')!r})}})\n"
+        f"numpy.save({str(tmp_path / 'y.npy')!r}, found['logits'])\n"
+        "assert 'torch' not in sys.modules and 'onnx' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), net(x)["logits"].detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_buffer_that_is_written_is_an_input_and_an_output_and_may_be_a_state() -> None:
+    module = Counter().eval()
+    model = opweld.compile(module, (torch.ones(3),))
+    assert [info.name for info in model.inputs] == ["total", "x"]
+    found = model.run({"total": np.full(3, 2, np.float32), "x": np.ones(3, np.float32)})
+    np.testing.assert_array_equal(found["total.next"], [3, 3, 3])
+    np.testing.assert_array_equal(found["output"], [6, 6, 6])
+    kept = opweld.compile(module, (torch.ones(3),), states={"total": "total.next"})
+    state = kept.new_state()
+    for count in (1, 2, 3):
+        answer = kept.run({"x": np.ones(3, np.float32)}, state)
+        np.testing.assert_array_equal(answer["output"], np.full(3, 2.0 * count))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda net: opweld.compile(net), ModelTypeError, "give it example inputs"),
+        (lambda net: opweld.compile(Net(), (torch.ones(1, 3, 4, 4),)), ModelError, "module.eval"),
+        (lambda net: opweld.compile(net, (torch.ones(1, 4),)), ModelError, "cannot trace Net"),
+        (lambda net: opweld.compile("x.onnx", (torch.ones(1),)), ModelTypeError, "PyTorch module"),
+        (lambda net: opweld.compile(b"", dynamic_shapes={}), OptionError, "dynamic_shapes"),
+    ],
+)
+def test_errors_say_what_to_do(net: Net, call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call(net)
+
+
+def test_what_is_not_supported_is_named_with_its_line() -> None:
+    class Inverse(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.inv_ex(x)[0]
+
+    with pytest.raises(UnsupportedError, match=r"linalg_inv_ex.*test_modules\.py:\d+"):
+        opweld.compile(Inverse().eval(), (torch.eye(3),))

@@ -1,0 +1,220 @@
+"""What each ATen operator says, against eager PyTorch, with the interpreter of tensor programs: nothing is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import opweld
+
+pytestmark = pytest.mark.usefixtures("interpreter")
+
+INF, NAN = float("inf"), float("nan")
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape, np.float32))
+
+
+def whole(*shape: int, low: int = -5, high: int = 6, dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(1).integers(low, high, shape)).to(dtype)
+
+
+X, Y, POSITIVE = normal(3, 5), normal(3, 5, seed=1), normal(3, 5).abs() + 0.1
+ODD = torch.tensor([0.0, -0.0, 1.5, -2.5, 3.5, INF, -INF, NAN, 0.25])
+WHOLE, DIVISORS = whole(3, 5), whole(3, 5, low=1)
+FLAGS, IMAGE = X > 0, normal(2, 4, 6, 7)
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    # promotion of types
+    "an integer and a float": (lambda x, i: x + i, (X, WHOLE)),
+    "an integer divided is a float": (lambda i, j: i / j, (WHOLE, DIVISORS)),
+    "a number does not widen": (lambda x: (x.half() * 2.5, x.to(torch.int8) + 1), (X,)),
+    "numbers wrap around": (lambda i: i.to(torch.uint8) - 1, (WHOLE.abs(),)),
+    "truth values add and multiply": (lambda b: (b + b, b * ~b, b.sum()), (FLAGS,)),
+    "compared as the wider type": (lambda x, i: (x > i, i == 2.5, x.half() < x), (X, WHOLE)),
+    "bfloat16": (lambda x: (x.bfloat16() * 3).sum(-1), (X,)),
+    # arithmetic
+    "rounded down": (lambda x, y: (x // y, torch.floor_divide(x, 0.7), torch.remainder(x, y)), (X, Y)),
+    "rounded down, integers": (lambda i, j: (i // j, i % j, torch.fmod(i, j), i // -j, i % -j), (WHOLE, DIVISORS)),
+    "rounded towards zero": (lambda x, y: (torch.div(x, y, rounding_mode="trunc"), torch.fmod(x, y)), (X, Y)),
+    "odd numbers": (lambda x: (torch.sign(x), x.round(), x.trunc(), torch.clamp(x, -1, 2), x.relu()), (ODD,)),
+    "powers": (lambda x: (x**2, x**3, x**-1, x**1.5, 2**x, x**0.5), (POSITIVE,)),
+    "functions": (lambda x: (x.log2(), x.log10(), x.log1p(), x.expm1(), x.exp2(), x.rsqrt(), x.erf()), (POSITIVE,)),
+    "near one": (lambda x: (torch.expm1(x * 1e-4), torch.log1p(x * 1e-4)), (X,)),
+    "the known one": (lambda x, y: (torch.fmax(x, y), torch.fmin(y, x), torch.maximum(x, y)), (ODD, ODD.flip(0))),
+    "signs": (lambda x: (torch.copysign(x.abs(), x), torch.copysign(x, -0.0)), (ODD,)),
+    "bits": (lambda i: (i & 3, i | 8, i ^ 5, ~i, i << 2, i >> 1, i << 70), (WHOLE,)),
+    "lerp": (lambda x, y: (torch.lerp(x, y, 0.2), torch.lerp(x, y, 0.9)), (X, Y)),
+    "angles": (torch.atan2, (X, Y)),
+    # activations
+    "activations": (
+        lambda x: (
+            functional.gelu(x),
+            functional.gelu(x, approximate="tanh"),
+            functional.silu(x),
+            functional.elu(x, 1.5),
+            functional.selu(x),
+        ),
+        (X,),
+    ),
+    "more": (
+        lambda x: (
+            functional.hardswish(x),
+            functional.softplus(x, 2, 1),
+            functional.hardsigmoid(x),
+            functional.mish(x),
+            functional.logsigmoid(x),
+        ),
+        (X,),
+    ),
+    "halves": (
+        lambda x: (functional.glu(x, 0), functional.leaky_relu(x, 0.3), functional.hardtanh(x, -0.5, 0.5)),
+        (normal(4, 3),),
+    ),
+    # reductions
+    "means": (lambda x: (x.mean(), x.sum(0), x.mean((0, 1), keepdim=True), x.prod(1)), (X,)),
+    "extremes": (lambda x: (x.max(), x.amin(0), *x.max(1), *x.min(0, keepdim=True), x.argmax(), x.argmin(1)), (X,)),
+    "spread": (lambda x: (x.var(), x.std(1), x.var(0, correction=0), *torch.var_mean(x, 1)), (X,)),
+    "truths": (lambda x: ((x > 0).any(1), (x > -9).all(), x.bool().any()), (X,)),
+    "running": (lambda x, i: (x.cumsum(0), i.cumsum(1), x.cumprod(1), x.logsumexp(1)), (X, WHOLE)),
+    "norms": (lambda x: (x.norm(), x.norm(1, 0), torch.linalg.vector_norm(x, INF, 1), functional.normalize(x)), (X,)),
+    "the middle": (lambda x: (*x.median(1), *x.kthvalue(2, 0)), (X,)),
+    # movement
+    "views": (
+        lambda x: (x.view(5, 3), x.flatten(), x.t(), x[None, ..., None].squeeze(0), x.unflatten(1, (5, 1))),
+        (X,),
+    ),
+    "parts": (lambda x: (x[1:, ::2], x[-1], x[:, 1:-1], *x.split(2, 1), *x.chunk(2), *x.unbind(0)), (X,)),
+    "joined": (lambda x, i: (torch.cat([x, i], 1), torch.stack([x, x], -1)), (X, WHOLE)),
+    "padded": (
+        lambda x: (functional.pad(x, (1, 2, -1, 0), value=2.0), functional.pad(x[None], (2, 1), mode="reflect")),
+        (X,),
+    ),
+    "edges": (lambda x: (functional.pad(x, (1, 2, 2, 1), mode="replicate"), functional.pixel_shuffle(x, 2)), (IMAGE,)),
+    "turned": (lambda x: (x.flip(0, 1), x.roll(7, 1), x.roll(2), x.repeat(2, 1), x.repeat_interleave(2, 0)), (X,)),
+    "triangles": (lambda x: (x.tril(), x.triu(1), x.diagonal(), x.diagonal(1), torch.diag(x[0])), (X,)),
+    "windows": (lambda x: (x.unfold(1, 3, 2), functional.unfold(x[None, None], (2, 3))), (X,)),
+    "strides": (lambda x: torch.as_strided(x, (2, 3), (5, 1), 1), (X,)),
+    # creation
+    "made": (lambda x: (torch.arange(3, 20, 4) + x.sum(), torch.full_like(x, 2), torch.eye(3), x.new_ones(2)), (X,)),
+    "steps": (lambda x: (torch.linspace(0, 1, 7) * x.sum(), torch.arange(0.0, 1.0, 0.3)), (X,)),
+    # indices
+    "gathered": (
+        lambda x, i: (x[i], x[:, i], x[i, i], x.gather(1, i[:, None]), x[[0, 2], 1:3]),
+        (X, whole(3, low=0, high=3)),
+    ),
+    "apart": (lambda x, i: (x[i, :, i], x[:, i, i], x[:, i]), (normal(3, 4, 5), torch.tensor([0, 2]))),
+    "negative indices": (lambda x, i: x[i], (X, torch.tensor([-1, 0, -3]))),
+    "chosen": (lambda x, b: (torch.where(b, x, 0.5), x.masked_fill(b, -INF), torch.where(b, 1, 0)), (X, FLAGS)),
+    "written": (
+        lambda x, i: (x.scatter(1, i, 2.0), x.scatter_add(1, i, x), x.index_fill(0, i[0, :1], 1.0)),
+        (X, whole(3, 2, low=0, high=3)),
+    ),
+    "combined": (
+        lambda x, i: (x.scatter_reduce(1, i, x, "amax"), x.scatter_reduce(1, i, x, "prod")),
+        (X, whole(3, 2, low=0, high=5)),
+    ),
+    "replaced": (lambda x, y: (x.select_scatter(y[0], 0, 1), x.slice_scatter(y[:, :2], 1, 1, 5, 2)), (X, Y)),
+    "put": (
+        lambda x, y, i: (x.index_put((i, i), y[0, :3]), x.index_put((i,), y, accumulate=True)),
+        (X, Y, torch.tensor([2, 0, 2])),
+    ),
+    "ordered": (lambda x: (*x.topk(2), *x.sort(0, descending=True), x.argsort(1)), (X,)),
+    "ties stay in order": (lambda i: torch.sort(i, dim=1, stable=True), (whole(2, 9, low=0, high=3),)),
+    "embedded": (lambda i: functional.embedding(i, torch.arange(12.0).reshape(4, 3)), (whole(2, 3, low=0, high=4),)),
+    "one hot": (lambda i: functional.one_hot(i, 4), (whole(2, 3, low=0, high=4),)),
+    # products
+    "products": (
+        lambda x, y: (x @ y.T, torch.addmm(x[:, :3], x, y.T, beta=0.5, alpha=2), functional.linear(x, y, y[:, 0])),
+        (X, Y),
+    ),
+    "batches": (
+        lambda x: (torch.bmm(x, x.mT), torch.baddbmm(x[:, :, :1], x, x.mT), torch.einsum("bij,bkj->bik", x, x)),
+        (normal(2, 3, 4),),
+    ),
+    "attention": (lambda q: functional.scaled_dot_product_attention(q, q, q, is_causal=True), (normal(2, 3, 5, 4),)),
+    "attention with a mask": (
+        lambda q, m: functional.scaled_dot_product_attention(q, q, q, m, scale=0.3),
+        (normal(2, 3, 5, 4), normal(5, 5) > -0.5),
+    ),
+    "attention of nothing": (
+        lambda q: functional.scaled_dot_product_attention(q, q, q, torch.zeros(5, 5, dtype=torch.bool)),
+        (normal(1, 1, 5, 4),),
+    ),
+    "grouped heads": (
+        lambda q: functional.scaled_dot_product_attention(q, q[:, :2], q[:, 2:], enable_gqa=True),
+        (normal(2, 4, 3, 8),),
+    ),
+    # pictures
+    "convolved": (
+        lambda x: functional.conv2d(x, normal(6, 2, 3, 3), normal(6), stride=2, padding=1, groups=2),
+        (IMAGE,),
+    ),
+    "transposed": (
+        lambda x: functional.conv_transpose2d(x, normal(4, 3, 3, 2), stride=(2, 1), padding=1, output_padding=(1, 0)),
+        (IMAGE,),
+    ),
+    "a line": (lambda x: functional.conv1d(x, normal(3, 4, 3), dilation=2, padding="same"), (normal(4, 9),)),
+    "pooled": (
+        lambda x: (functional.max_pool2d(x, 3, 2, 1, ceil_mode=True), functional.avg_pool2d(x, 2, padding=1)),
+        (IMAGE,),
+    ),
+    "places of maxima": (lambda x: functional.max_pool2d(x, 2, return_indices=True), (IMAGE,)),
+    "adaptive": (lambda x: (functional.adaptive_avg_pool2d(x, 1), functional.adaptive_avg_pool2d(x, (4, 3))), (IMAGE,)),
+    "larger": (
+        lambda x: (
+            functional.interpolate(x, scale_factor=2),
+            functional.interpolate(x, (9, 5), mode="bilinear", align_corners=True),
+        ),
+        (IMAGE,),
+    ),
+    "cubic": (lambda x: functional.interpolate(x, (9, 5), mode="bicubic"), (IMAGE,)),
+    "sampled": (lambda x, g: functional.grid_sample(x, g.tanh(), align_corners=False), (IMAGE, normal(2, 3, 3, 2))),
+    # normalisations
+    "normalised": (
+        lambda x: (
+            functional.layer_norm(x, (5,)),
+            functional.rms_norm(x, (5,), eps=1e-5),
+            functional.softmax(x, 0),
+            functional.log_softmax(x, 1),
+        ),
+        (X,),
+    ),
+    "groups": (lambda x: (functional.group_norm(x, 2), functional.instance_norm(x)), (IMAGE,)),
+}
+
+
+class Function(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*inputs)
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_says_what_eager_does(title: str) -> None:
+    function, inputs = CASES[title]
+    module = Function(function).eval()
+    model = opweld.compile(module, inputs, target="interpret")
+    found = model.run({info.name: tensor.numpy() for info, tensor in zip(model.inputs, inputs, strict=True)})
+    answers = module(*inputs)
+    expected = list(answers) if isinstance(answers, tuple | list) else [answers]
+    assert len(found) == len(expected)
+    for own, right in zip(found.values(), expected, strict=True):
+        if right.dtype is torch.bfloat16:
+            own, right = own.astype(np.float32), right.float()
+        tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(right.dtype, 2e-5)
+        torch.testing.assert_close(
+            torch.from_numpy(np.array(own)), right, rtol=tolerance, atol=tolerance, equal_nan=True
+        )
