@@ -39,6 +39,7 @@ PROGRAMS = programs.PROGRAMS | {
 
 UNMET: dict[str, str] = {
     "simplify.fold": "programs are compiled from after simplification on; see tests/unit/test_folding.py",
+    "fuse.precision": "answers are rounded by what it permits; see tests/unit/fuse/test_precision.py",
 }
 """Kinds that no test program meets, and why."""
 
