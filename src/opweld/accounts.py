@@ -42,11 +42,6 @@ def account_of(folder: Path) -> Account:
         raise ArtifactError(f"cannot read the decisions of {folder} ({error}); compile the model again") from error
 
 
-def account_without_compiler(model: object, options: Options, progress: Progress | None = None) -> Account:
-    """The account of compiling a model; see `left_without_compiler`."""
-    return left_without_compiler(model, options, progress)[0]
-
-
 @shortages()
 def left_without_compiler(
     model: object, options: Options, progress: Progress | None = None

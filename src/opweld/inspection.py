@@ -48,12 +48,13 @@ def explain(model: Inspected, **options: Unpack[CompileOptions]) -> Explanation:
     is compiled already.
     """
     from opweld.account.explained import Explanation
-    from opweld.accounts import account_of, account_without_compiler
+    from opweld.accounts import account_of, left_without_compiler
 
     found = _open(model, options)
     if found is not None:
-        return Explanation(account_of(found.folder), _name(model, found))
-    return Explanation(account_without_compiler(model, Options.of(**options)), _name(model, None))
+        return Explanation(account_of(found.folder), _name(model, found), found.folder)
+    account, folder = left_without_compiler(model, Options.of(**options))
+    return Explanation(account, _name(model, None), folder)
 
 
 @documented(Options)

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.zoo import fetch, inputs
 from opweld.account.regions import KERNELS, OUTCOME, Form
-from opweld.accounts import account_without_compiler
+from opweld.accounts import left_without_compiler
 from opweld.compile import keep_regions_of
 from opweld.options import Options
 from opweld.rewrite.optimize import optimize_model
@@ -69,7 +69,7 @@ def test_regions_of_a_transformer(form: Form, tmp_path: Path) -> None:
     assert len(marks) == sum(done.after.values())
     named = [mark[KERNELS].split(", ") if KERNELS in mark else [] for mark in marks]
     assert all(own for own, mark in zip(named, marks, strict=True) if mark[OUTCOME] in ("fused", "alone"))
-    kernels = {kernel.name for kernel in account_without_compiler(plain, Options()).kernels if kernel.nodes}
+    kernels = {kernel.name for kernel in left_without_compiler(plain, Options())[0].kernels if kernel.nodes}
     assert {name for own in named for name in own} == set(kept.kernels) == kernels
     several = sum(count > 1 for count in kept.kernels.values())
     assert len(model.functions) == len(kept.functions) >= (several // 2 if form == "functions" else 0)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import opweld
 from opweld import accounts
-from opweld.accounts import account_of, account_without_compiler
+from opweld.accounts import account_of, left_without_compiler
 from opweld.build.cache import Cache
 from opweld.build.toolchain import Compiler
 from opweld.display import Shown, Table
@@ -102,21 +102,32 @@ def test_explaining_and_analyzing_need_no_compiler(path: Path, model: opweld.Mod
     assert found.memory.arena is None and expected.memory.arena is not None
 
 
+def test_instructions_are_those_of_every_kernel(path: Path, model: opweld.Model, tmp_path: Path) -> None:
+    found = model.explain()
+    told = found.instructions()
+    assert told.keys() == {f"{v.name}/{k.name}" for v in found.account.record.variants for k in v.kernels}
+    assert any("arithmetic" in text or "fma" in text for text in told.values())
+    node = found.account.record.nodes[0].name
+    assert "instructions: " not in found.node(node)
+    printed = command("explain", model.path, "--instructions").stdout
+    assert printed.splitlines() == [f"{kernel}: {text}" for kernel, text in told.items()]
+
+
 def test_what_is_found_without_a_compiler_is_what_compiling_leaves(
     path: Path, model: opweld.Model, no_compiler: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, left = account_without_compiler(path, Options()), account_of(model.path)
+    found, left = left_without_compiler(path, Options())[0], account_of(model.path)
     assert found.ledger.dumps() == left.ledger.dumps()
     assert found.schedules.regions == left.schedules.regions
     assert found.schedules.decisions == left.schedules.decisions
     assert found.record.dumps() == left.record.dumps()
     (entry,) = [entry for entry in Cache.open().entries() if entry.kind == accounts.KIND]
     monkeypatch.setattr("opweld.pipeline.dry_run_texts", None)  # it is kept, and not found again
-    assert account_without_compiler(path, Options()).record.dumps() == left.record.dumps()
+    assert left_without_compiler(path, Options())[0].record.dumps() == left.record.dumps()
     monkeypatch.undo()
     monkeypatch.setenv("OPWELD_CACHE", str(entry.path.parents[2]))
     (entry.path / "graph.json").write_text("{")
-    assert account_without_compiler(path, Options(level="all")).record.dumps() == left.record.dumps()
+    assert left_without_compiler(path, Options(level="all"))[0].record.dumps() == left.record.dumps()
 
 
 @pytest.fixture
@@ -165,12 +176,12 @@ def test_what_lies_beside_the_file_is_part_of_it(tmp_path: Path, no_compiler: No
     stored = graph(np.full((8, 4), 2, np.float32))
     onnx.save(stored, file, save_as_external_data=True, location="weights", size_threshold=0)
     options = Options()
-    first = account_without_compiler(file, options)
-    assert first.record.dumps() == account_without_compiler(file, options).record.dumps()
+    first = left_without_compiler(file, options)[0]
+    assert first.record.dumps() == left_without_compiler(file, options)[0].record.dumps()
     (entry,) = [entry for entry in Cache.open().entries() if entry.kind == accounts.KIND]
     before = (entry.path / "external.json").read_text()
     np.full((8, 4), 3, np.float32).tofile(tmp_path / "weights")
-    account_without_compiler(file, options)
+    left_without_compiler(file, options)[0]
     assert (entry.path / "external.json").read_text() != before
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from opweld.account.account import Account
@@ -23,11 +24,11 @@ class Explanation(Shown):
     """The decisions about a model with their reasons. As text, it is the summary that `opweld explain` prints.
 
     Attributes:
-        model: its name. account: that of its compilation.
+        model: its name. account: that of its compilation. folder: its artifact, where there is one.
     """
 
-    def __init__(self, account: Account, model: str) -> None:
-        self.account, self.model = account, model
+    def __init__(self, account: Account, model: str, folder: Path | None = None) -> None:
+        self.account, self.model, self.folder = account, model, folder
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -38,9 +39,19 @@ class Explanation(Shown):
         """Outcomes of nodes, savings and coverage of fusion, and near misses."""
         return summary_text(self.account, self.model, near_misses)
 
-    def node(self, name: str) -> str:
-        """The outcome of a node, as printed by `opweld explain --node`. Raises OptionError for an unknown node."""
-        return "".join(node_text(self.account, node) for node in nodes_called(self.account, name))
+    def node(self, name: str, instructions: Mapping[str, str] | None = None) -> str:
+        """The outcome of a node, as printed by `opweld explain --node`, with `instructions` as the method of that name
+        tells them. Raises OptionError for an unknown node."""
+        return "".join(node_text(self.account, node, instructions) for node in nodes_called(self.account, name))
+
+    def instructions(self) -> dict[str, str]:
+        """Which classes of instructions kernels hold, by "variant/kernel": read from the assembly that the C compiler
+        makes of them now. Raises OptionError for what is not compiled, and ToolchainError without a compiler."""
+        from opweld.analysis.resources import instructions_text, kernel_resources
+
+        if self.folder is None:
+            raise OptionError("instructions are those of a compiled model: explain what opweld.compile gives")
+        return {kernel: instructions_text(found) for kernel, found in kernel_resources(self.folder).items()}
 
     def all(self, near_misses: int = NEAR_MISSES, *, ids: bool = False) -> str:
         """Every decision and every kernel, as printed by `opweld explain --all`; `ids`: also those of schedules."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from opweld.account.account import Account
 from opweld.account.misses import REWRITTEN, ends_of
@@ -42,8 +42,8 @@ def decisions_about(account: Account, node: FileNode) -> list[Decision]:
     return [decision for decision in account.ledger if called.intersection(decision.site)]
 
 
-def node_text(account: Account, node: FileNode) -> str:
-    """The text of `opweld explain --node`."""
+def node_text(account: Account, node: FileNode, instructions: Mapping[str, str] | None = None) -> str:
+    """The text of `opweld explain --node`; `instructions` of kernels by "variant/kernel", where they are known."""
     outcome = account.outcomes.of(node)
     names = {name: other for other in account.record.nodes for name in other.called}
     lines = _file(node)
@@ -51,6 +51,8 @@ def node_text(account: Account, node: FileNode) -> str:
     lines.append(f"  {text if outcome.kernels else text.rpartition(';')[0] or text.rstrip(':')}")
     for variant, kernel in outcome.kernels:
         lines += _kernel(account, node, variant, kernel)
+        if instructions is not None:
+            lines.append(f"    instructions: {instructions.get(f'{variant}/{kernel.name}', 'unknown')}")
     decisions = decisions_about(account, node)
     for title, found in (
         ("decisions about it", [decision for decision in decisions if not decision.part]),

@@ -71,7 +71,13 @@ def _resources(kernel: KernelProfile, known: Mapping[str, Resources] | None) -> 
     if found is None:
         return None
     spilled = [{"loop": spill.loop, "instruction": spill.instruction} for spill in found.spills]
-    return {"registers": found.registers, "spilled": len(spilled), "spills": spilled, "stack": found.stack}
+    return {
+        "registers": found.registers,
+        "spilled": len(spilled),
+        "spills": spilled,
+        "stack": found.stack,
+        "instructions": list(found.instructions),
+    }
 
 
 def _kernel(kernel: KernelProfile) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Resources of a kernel: vector registers, spills to the stack, and stack size.
+"""Resources of a kernel: vector registers, spills to the stack, stack size, and the classes of its instructions.
 
 Read from the assembly that the C compiler generates from the sources of an artifact, for x86-64 and AArch64, in the
 format of clang and gcc. Only costly spills count: a vector register saved to or loaded from the stack in an innermost
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from opweld.analysis.instructions import instruction_classes
 from opweld.analysis.sources import kernel_functions
 from opweld.build.artifact import read
 from opweld.build.toolchain import assembly
@@ -41,11 +42,14 @@ class Spill:
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of a function: the number of vector registers, the spills, and the bytes of its stack frame."""
+    """The resources of a function: the number of vector registers, the spills, and the bytes of its stack frame.
+
+    `instructions`: classes of instructions, see `instruction_classes`."""
 
     registers: int
     spills: tuple[Spill, ...]
     stack: int
+    instructions: tuple[str, ...] = ()
 
 
 def resources_of(text: str) -> dict[str, Resources]:
@@ -67,7 +71,8 @@ def resources_of(text: str) -> dict[str, Resources]:
 def _resources(lines: Sequence[str]) -> Resources:
     numbers = {match[1] or match[2] for line in lines for match in _VECTOR.finditer(_code(line))}
     frames = [match[1] or match[2] for line in lines if (match := _FRAME.match(line))]
-    return Resources(len(numbers), tuple(spills(lines)), sum(map(int, frames)))
+    classes = instruction_classes([_code(line) for line in lines])
+    return Resources(len(numbers), tuple(spills(lines)), sum(map(int, frames)), classes)
 
 
 def spills(lines: Sequence[str]) -> list[Spill]:
@@ -121,4 +126,9 @@ def kernel_resources(folder: Path) -> dict[str, Resources]:
 def resource_text(found: Resources) -> str:
     """The resources in words."""
     spilled = f"{len(found.spills)} spilled in its inner loops" if found.spills else "none spilled in its inner loops"
-    return f"{found.registers} vector registers, {spilled}, {found.stack} bytes of stack"
+    return f"{instructions_text(found)}; {found.registers} vector registers, {spilled}, {found.stack} bytes of stack"
+
+
+def instructions_text(found: Resources) -> str:
+    """The classes of its instructions in words."""
+    return ", ".join(found.instructions) or "no arithmetic"

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from opweld.cli import arguments, show
+from opweld.ledger import printable
 from opweld.options import Options
 
 
@@ -27,6 +28,10 @@ def explain(
     ids: Annotated[
         bool, typer.Option("--ids", help="As --all, with the decisions behind each kernel's schedule.")
     ] = False,
+    instructions: Annotated[
+        bool,
+        typer.Option("--instructions", help="Which instructions kernels hold: all, or those of --node. Compiles them."),
+    ] = False,
     near_misses: Annotated[int, typer.Option(metavar="N", help="How many near misses to list.")] = 10,
     json: arguments.JsonOption = None,
 ) -> None:
@@ -42,6 +47,8 @@ def explain(
         one kind of decision, with what each way would take
     opweld explain model.onnx --ids
         the decisions behind every kernel
+    opweld explain model.onnx --instructions
+        which instructions does each kernel hold, read from its machine code?
     opweld explain model.onnx --json - | jq '.decisions[].rule'
     opweld bench model.onnx --disable ID
         what is that decision worth?
@@ -53,14 +60,16 @@ def explain(
     --json writes is described by docs/explain.schema.json.
     """
     from opweld.account.explained import Explanation, check_rule
-    from opweld.cli.open import read_decisions
+    from opweld.cli.open import artifact_of, read_decisions
 
     arguments.check_files(model, json=json)
     if rule is not None and not model.is_dir():
         from opweld.pipeline import decision_rules
 
         check_rule(rule, decision_rules(options))  # before the model is compiled
-    found = Explanation(read_decisions(model, options)[0], str(model))
+    where = artifact_of(model, options) if instructions else model
+    account, folder = read_decisions(where, options)
+    found = Explanation(account, str(model), folder)
     decisions = found.decisions if node is None else found.about(node)
     if rule is not None:
         decisions = found.of_rule(rule, decisions)
@@ -71,6 +80,8 @@ def explain(
     if everything or ids or rule is not None:
         show.text(found.listed(decisions, near_misses, ids=ids or rule is not None))
     elif node is not None:
-        show.text(found.node(node))
+        show.text(found.node(node, found.instructions() if instructions else None))
+    elif instructions:
+        show.text("".join(f"{printable(kernel)}: {text}\n" for kernel, text in found.instructions().items()))
     else:
         show.text(found.summary(near_misses))

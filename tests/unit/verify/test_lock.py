@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from opweld.accounts import account_without_compiler
+from opweld.accounts import left_without_compiler
 from opweld.errors import OptionError
 from opweld.frontend.onnx import load
 from opweld.ledger import Decision, Ledger
@@ -49,7 +49,7 @@ APART = ("fuse.block",)
 
 
 def locked(model: Path, disable: tuple[str, ...] = APART) -> tuple[list[Fusion], list[Decision]]:
-    compiled = list(account_without_compiler(model, Options(disable=disable)).ledger)
+    compiled = list(left_without_compiler(model, Options(disable=disable))[0].ledger)
     rewritten = optimize_model(model, lambda: Ledger(rules=REWRITES)).ledger
     return fusions_of(compiled, list(rewritten)), compiled
 
