@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import opweld.torch
 from opweld.errors import UnsupportedError
 from opweld.torch.callable import Compiled
 
@@ -134,3 +135,18 @@ def test_nothing_is_said_where_all_is_compiled() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         close(torch.compile(lambda x: x.softmax(-1), backend="opweld")(torch.ones(2, 3)), torch.full((2, 3), 1 / 3))
+
+
+def test_explain_says_where_a_graph_breaks_and_what_stays_in_eager_mode() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x.relu()
+        torch._dynamo.graph_break()  # pyright: ignore[reportPrivateUsage]
+        return torch.linalg.inv_ex(y + torch.eye(3))[0].softmax(-1)
+
+    told = opweld.torch.explain(broken, torch.rand(3, 3))
+    assert [sorted(graph.eager) for graph in told.graphs] == [[], ["linalg_inv_ex"]]
+    assert len(told.breaks) == 1
+    assert "test_backend.py" in told.breaks[0]
+    text = str(told)
+    assert "2 graphs, 1 break between them" in text
+    assert "aten.linalg_inv_ex.default" in text
