@@ -17,13 +17,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from opweld.fuse.codes import counted, from_words, words_of
 from opweld.fuse.region import Kind, axes_in, classify, factors, has_words, operand_of, reductions, word_of
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import CONVERT, LAUNCH, Product, best_height, contraction, core_of, level_rate, most_rows
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
-from opweld.tensor.dim import Axis, product
+from opweld.tensor.dim import Atom, Axis, Dim, as_dim, axes_of, product
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
 from opweld.tensor.expr import (
@@ -60,10 +61,13 @@ def place_prologues(program: TensorProgram, expected: Expected, target: Target, 
 
 @dataclass(frozen=True)
 class _Factor:
-    """A factor of a contraction that is no bare load: what it is, and the load that has all its axes."""
+    """A factor of a contraction that is no bare load: what it is, the load that has all its axes, and the bytes of what
+    that reads and of the factor's elements."""
 
     value: Expr
     operand: Load
+    narrow: int
+    wide: int
 
 
 class _Placing:
@@ -81,6 +85,7 @@ class _Placing:
         self._after: dict[str, list[Tensor]] = {}
         self._before: dict[Item, list[Tensor]] = {}
         self._made: list[Constant] = []
+        self._words: dict[tuple[str, int], Constant] = {}
 
     def done(self) -> TensorProgram:
         """The program as decided."""
@@ -93,10 +98,11 @@ class _Placing:
             found += (tensor for name in item_outputs(new) for tensor in self._after.get(name, ()))
         copies = {tensor.name for tensors in self._after.values() for tensor in tensors}
         items = _kept_wide(found, copies, {value for _, value in self._program.outputs})
-        sources = {node.tensor for body in self._names for node in loads(body)}
+        sources = {node.tensor for body in self._names for node in loads(body)} | {name for name, _ in self._words}
         read = {name for item in items for name in item_inputs(item)} | {value for _, value in self._program.outputs}
         constants = (c for c in self._program.constants if c.name in read or c.name not in sources)
-        return replace(self._program, items=tuple(items), constants=(*constants, *self._made))
+        words = (constant for constant in self._words.values() if constant.name in read)
+        return replace(self._program, items=tuple(items), constants=(*constants, *self._made, *words))
 
     def _item(self, item: Item) -> Item:
         """The item with loads in place of those factors that are computed in memory."""
@@ -122,18 +128,44 @@ class _Placing:
                 continue
             if operand.tensor not in answers:  # what is multiplied by itself is so in one way
                 failed = {} if kind is Kind.CONTRACTION else {"kind": kind.value}
-                answers[operand.tensor] = self._in_registers(item, found[0], _Factor(value, operand), failed)
+                answers[operand.tensor] = self._in_registers(
+                    item, found[0], self._packed(value, operand, found[0]), failed
+                )
             if not answers[operand.tensor]:
                 replaced[value] = _read(self._name(body, operand, item), value, operand)
-            elif self._is_known(value) and (parts := _without_scale(value, found[0])) is not None:
-                replaced[value] = parts[0]
-                scales.append(parts[1])
+            elif self._is_known(value):
+                packed = self._packed(value, operand, found[0]).value
+                parts = _without_scale(packed, found[0])
+                replaced[value] = packed if parts is None else parts[0]
+                scales += () if parts is None else (parts[1],)
         if not replaced:
             return item
         total = reduce("sum", found[0].axes, transform(product, replaced.get))
         for scale in scales:
             total = binary("mul", total, scale)
         return replace(item, body=transform(item.body, lambda node: total if node is found[0] else None))
+
+    def _packed(self, value: Expr, operand: Load, summed: Reduce) -> _Factor:
+        """A factor as it is computed in registers: of constants of 4 bits, from words of 32."""
+        elements = self._expected.product(self._signatures[operand.tensor][1])
+        wide = elements * value.dtype.bytes
+        position = counted(operand, summed) if operand.tensor in self._constants else None
+        if position is None:
+            return _Factor(value, operand, elements * operand.dtype.bytes, wide)
+        key = (operand.tensor, position)
+        if key not in self._words:
+            name = f"{operand.tensor}_words"
+            while name in self._signatures:
+                name += "_"
+            made = words_of(name, self._constants[operand.tensor], position)
+            self._words[key] = made
+            self._signatures[name] = made.dtype, tuple(map(as_dim, made.shape))
+            self._constants[name] = made
+            self._ledger.call(name, f"{self._ledger.label(operand.tensor)} words")
+        packed = from_words(value, operand, self._words[key].name, position)
+        word = operand_of(packed)
+        assert word is not None
+        return _Factor(packed, word, elements * operand.dtype.bits // 8, wide)
 
     def _is_known(self, value: Expr) -> bool:
         return all(node.tensor in self._constants for node in loads(value))
@@ -180,13 +212,9 @@ class _Placing:
 
     def _in_registers(self, tensor: Tensor, summed: Reduce, factor: _Factor, failed: Mapping[str, int | str]) -> bool:
         known = self._is_known(factor.value)
-        shape = self._signatures[factor.operand.tensor][1]
-        elements = self._expected.product(shape)
-        narrow = elements * factor.operand.dtype.bytes
-        wide = elements * factor.value.dtype.bytes
-        registers, memory = (self._weights_cost if known else self._values_cost)(tensor, summed, factor, elements)
+        registers, memory = (self._weights_cost if known else self._values_cost)(tensor, summed, factor)
         pays = registers <= memory and not failed
-        reason = f"{narrow:,} bytes in memory in place of {wide:,}"
+        reason = f"{factor.narrow:,} bytes in memory in place of {factor.wide:,}"
         if not pays:
             reason = "each register tile that multiplies an element would compute it anew"
         choice = self._ledger.decide(
@@ -194,8 +222,8 @@ class _Placing:
             site=tensor.origin,
             subject=(tensor.name, factor.operand.tensor),
             alternatives=(
-                Alternative("in memory", bytes=wide, seconds=memory),
-                Alternative("in registers", bytes=narrow, seconds=None if failed else registers),
+                Alternative("in memory", bytes=factor.wide, seconds=memory),
+                Alternative("in registers", bytes=factor.narrow, seconds=None if failed else registers),
             ),
             prefer="in registers" if pays else "in memory",
             reason=reason,
@@ -203,21 +231,19 @@ class _Placing:
         )
         return choice == "in registers"
 
-    def _weights_cost(self, tensor: Tensor, summed: Reduce, factor: _Factor, elements: int) -> tuple[float, float]:
+    def _weights_cost(self, tensor: Tensor, summed: Reduce, factor: _Factor) -> tuple[float, float]:
         """(in registers, in memory) of a constant, along which the lanes run. Of rows whose number nobody knows, the
         geometric mean of as many as are expected and of many: what is gained at either counts alike."""
         axes = axes_in(factor.operand)
         extents = [axis.extent for axis in tensor.axes if axis not in axes]
         rows = max(1, self._expected.product(extents))
-        ways = self._weights_at(rows, tensor, summed, factor, elements)
+        ways = self._weights_at(rows, tensor, summed, factor)
         if self._expected.known(product(extents)) is not None or rows >= LENGTH:
             return ways
-        many = self._weights_at(LENGTH, tensor, summed, factor, elements)
+        many = self._weights_at(LENGTH, tensor, summed, factor)
         return math.sqrt(ways[0] * many[0]), math.sqrt(ways[1] * many[1])
 
-    def _weights_at(
-        self, rows: int, tensor: Tensor, summed: Reduce, factor: _Factor, elements: int
-    ) -> tuple[float, float]:
+    def _weights_at(self, rows: int, tensor: Tensor, summed: Reduce, factor: _Factor) -> tuple[float, float]:
         """The same of so many rows: the bytes of the constant come beside the products."""
         core, target = core_of(self._target), self._target
         axes = axes_in(factor.operand)
@@ -229,12 +255,11 @@ class _Placing:
         reduced = self._expected.product(axis.extent for axis in summed.axes)
         shape = Product(lane, rows, reduced, 1, summed.dtype, target)
         products = contraction(shape, VECTORS, best_height(shape, VECTORS))
-        rate = level_rate(self._weights, target)
-        fetched = [elements * dtype.bytes / rate for dtype in (factor.operand.dtype, factor.value.dtype)]
+        fetched = [size / level_rate(max(self._weights, size), target) for size in (factor.narrow, factor.wide)]
         # A tile of few rows waits for its sums: what it computes meanwhile takes no longer.
         return max(products.arithmetic + computed, products.seconds, fetched[0]), max(products.seconds, fetched[1])
 
-    def _values_cost(self, tensor: Tensor, summed: Reduce, factor: _Factor, elements: int) -> tuple[float, float]:
+    def _values_cost(self, tensor: Tensor, summed: Reduce, factor: _Factor) -> tuple[float, float]:
         """(in registers, in memory) of a value that is the same in all lanes: each tile of lanes computes it."""
         core, target = core_of(self._target), self._target
         axes = axes_in(factor.operand)
@@ -242,9 +267,8 @@ class _Placing:
         tiles = -(-max(1, columns) // (VECTORS * target.vector_lanes_f32))
         each = self._cycles(factor.value, summed)
         computed = self._expected.product(axis.extent for axis in axes) * tiles * each / core.hertz
-        wider = factor.value.dtype.bytes - factor.operand.dtype.bytes
-        moved = 2 * max(0, wider) * elements / level_rate(elements * factor.value.dtype.bytes, target)
-        once = elements / target.vector_lanes_f32 * each / core.hertz
+        moved = 2 * max(0, factor.wide - factor.narrow) / level_rate(factor.wide, target)
+        once = factor.wide / factor.value.dtype.bytes / target.vector_lanes_f32 * each / core.hertz
         made = 0.0 if factor.operand.tensor in self._producers else LAUNCH
         return computed, once + moved + made
 
@@ -263,14 +287,18 @@ class _Placing:
             shape = self._signatures[operand.tensor][1]
             axes = self._axes[operand.tensor] = tuple(Axis(f"i{n}", extent) for n, extent in enumerate(shape))
         places = {index: axis.dim for index, axis in zip(operand.indices, axes, strict=True)}
+        plain: dict[Atom, Dim] = {i.atom: to for i, to in places.items() if isinstance(i.atom, Axis)}
+
+        def place(found: Dim) -> Dim:
+            return places[found] if found in places else found.substitute(plain)
 
         def moved(node: Load) -> Expr:
             if node is operand:
                 return load(node.tensor, node.dtype, tuple(axis.dim for axis in axes))
-            return load(node.tensor, node.dtype, tuple(places.get(index, index) for index in node.indices))
+            return load(node.tensor, node.dtype, tuple(map(place, node.indices)))
 
         others = [node for node in loads(value) if node is not operand]
-        if any(node.guards or any(i.constant is None and i not in places for i in node.indices) for node in others):
+        if any(node.guards or not axes_of(place(i)) <= {*axes} for node in others for i in node.indices):
             return None
         if operand.guards and (others or not isinstance(operand.fill, Const)):
             return None

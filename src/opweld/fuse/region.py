@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from opweld.tensor.axes import split
-from opweld.tensor.dim import ONE, ZERO, Axis, Dim, atoms_of, axes_of, mod, product
+from opweld.tensor.dim import ONE, ZERO, Axis, Dim, FloorDiv, atoms_of, axes_of, mod, product
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Load, Reduce, Unary, dims_of, loads, walk
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Reduce, Unary, dims_of, loads, walk
 from opweld.tensor.operators import WORDS, is_expensive
 from opweld.tensor.program import Extern, Scan, Tensor, TensorProgram
 
@@ -257,12 +257,18 @@ def operand_of(factor: Expr) -> Load | None:
     found, nodes = loads(factor), list(walk(factor))
     if not found or len(nodes) > MOST_PROLOGUE or not all(map(_is_cheap, nodes)):
         return None
-    main = max(found, key=lambda node: len(axes_in(node)))
+    main = max(found, key=lambda node: (len(axes_in(node)), -_divided(node)))
     return main if all(axes_in(node) <= axes_in(main) for node in found) else None
 
 
+def _divided(node: Load) -> int:
+    """How many neighbours share an element of a load, by the divisions of its indices: those of a block its scale."""
+    atoms = {atom for dim in node.indices for atom in atoms_of(dim) if isinstance(atom, FloorDiv)}
+    return sum(atom.right.constant or 1 for atom in atoms)
+
+
 def _is_cheap(node: Expr) -> bool:
-    return isinstance(node, Load | Const | Cast | Bitcast) or (
+    return isinstance(node, Load | Const | Index | Cast | Bitcast) or (
         isinstance(node, Unary | Binary) and not is_expensive(node.op)
     )
 

@@ -136,23 +136,25 @@ class _Packer:
     def _reduction(self, tensor: Tensor, lanes: Lanes, known: Mapping[str, Storage], copies: bool) -> Expr:
         assert lanes.axis is not None
         if lanes.along is None or lanes.across is None:
-            return self._window(tensor, lanes.axis)
+            return self._beside(tensor, lanes.axis)
         old, new = lanes.along, None
         if old.tensor in self._constants:
             name = self._pack_constant(tensor, lanes, old, known[lanes.across.tensor].address(lanes.across.indices))
             new = load(name, old.dtype, old.indices, old.guards, old.fill)
         elif copies and old.tensor in self._storages:  # values in scratch are not copied
             new = self._copy(tensor, lanes, old)
-        return tensor.body if new is None else substitute_loads(tensor.body, lambda n: new if n is old else None)
+        body = tensor.body if new is None else substitute_loads(tensor.body, lambda n: new if n is old else None)
+        return self._beside(replace(tensor, body=body), lanes.axis, new or old)
 
     # ------------------------------------------------------------------------------------------------------ constants
 
-    def _window(self, tensor: Tensor, lane: Axis) -> Expr:
-        """Constants with strided lanes of a window are stored with the lane axis innermost: depthwise weights."""
+    def _beside(self, tensor: Tensor, lane: Axis, packed: Expr | None = None) -> Expr:
+        """Constants with strided lanes beside packed ones are stored with the lane axis innermost: depthwise weights,
+        scales of blocks."""
         body = tensor.body
         for node in loads(body):
             positions = [p for p, dim in enumerate(node.indices) if dim.depends_on(lane)]
-            if node.tensor not in self._constants or len(positions) != 1 or node.guards:
+            if node is packed or node.tensor not in self._constants or len(positions) != 1 or node.guards:
                 continue
             if self._storages[node.tensor].address(node.indices).coefficient(lane) is ONE:
                 continue
@@ -167,7 +169,7 @@ class _Packer:
                     Alternative("strided", seconds=GATHER * elements / self._hertz),
                     Alternative("lanes-innermost", seconds=vectors / core_of(self._target).loads / self._hertz),
                 ),
-                reason="the lanes of a window are contiguous",
+                reason="its lanes are contiguous",
             )
             if choice == "strided":
                 continue

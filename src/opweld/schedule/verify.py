@@ -55,6 +55,7 @@ def verify_reduction(
     _check(schedule, "row", schedule.row, (*axes, NO_AXIS))
     _check(schedule, "order", schedule.order, orders(recurrent))
     _check(schedule, "taps", schedule.taps, ("loop", "written"))
+    _check(schedule, "scales", schedule.scales, ("products", "sums"))
     _check(schedule, "algorithm", schedule.algorithm, ("direct",))
     if schedule.span < 0 or (schedule.span and not (alone and schedule.order == "rows" and schedule.row != NO_AXIS)):
         words = f"span={schedule.span} order={schedule.order} row={schedule.row}"
@@ -88,6 +89,7 @@ def verify_winograd(schedule: ReductionSchedule, lane: str, dtype: DType, target
         ("order", "rows"),
         ("span", 0),
         ("taps", "loop"),
+        ("scales", "products"),
         ("algorithm", "winograd"),
     ):
         _check(schedule, name, str(getattr(schedule, name)), (str(value),))

@@ -38,6 +38,8 @@ def split(axes: Sequence[Axis], body: Expr, stores: Sequence[Dim]) -> tuple[tupl
 
 
 def _divided(own: tuple[Axis, ...], body: Expr, stores: tuple[Dim, ...]) -> tuple[Axis, Dim] | None:
+    """An axis and a divisor of it: of several, the largest number, whose remainders the others divide again."""
+    found: tuple[Axis, Dim] | None = None
     candidates = {*own, *(axis for node in walk(body) if isinstance(node, Reduce) for axis in node.axes)}
     for dim in (*stores, *(d for node in walk(body) for d in dims_of(node))):
         for atom in sorted(atoms_of(dim), key=lambda a: a.key):
@@ -46,9 +48,11 @@ def _divided(own: tuple[Axis, ...], body: Expr, stores: tuple[Dim, ...]) -> tupl
             axis, divisor = atom.left.atom, atom.right
             if not isinstance(axis, Axis) or axis not in candidates or divisor in (ONE, axis.extent):
                 continue
-            if floordiv(axis.extent, divisor) * divisor is axis.extent:
-                return axis, divisor
-    return None
+            if floordiv(axis.extent, divisor) * divisor is not axis.extent:
+                continue
+            if found is None or (axis is found[0] and (divisor.constant or 0) > (found[1].constant or 0)):
+                found = axis, divisor
+    return found
 
 
 def replace_reduced(body: Expr, old: tuple[Axis, ...], new: tuple[Axis, ...], mapping: Mapping[Atom, Dim]) -> Expr:

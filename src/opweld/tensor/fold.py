@@ -166,7 +166,10 @@ def _for_readers(folding: Folding, users: Mapping[str, Sequence[Item | None]]) -
     """Whether a tensor is cheap to compute, is much larger than its operands, and only used as a factor."""
     nodes = [node for node in walk(folding.tensor.body) if not isinstance(node, Load | Const)]
     cheap = all(isinstance(node, Cast | Unary | Binary) and not _is_expensive(node) for node in nodes)
-    if not nodes or not cheap or len(nodes) > FEW_OPERATIONS or folding.after < WIDER * folding.before:
+    looked_up = any(
+        isinstance(atom, Value) for node in loads(folding.tensor.body) for i in node.indices for atom in atoms_of(i)
+    )
+    if not nodes or looked_up or not cheap or len(nodes) > FEW_OPERATIONS or folding.after < WIDER * folding.before:
         return False
     todo, found = [folding.tensor.name], set[str]()
     while todo:
@@ -174,12 +177,20 @@ def _for_readers(folding: Folding, users: Mapping[str, Sequence[Item | None]]) -
         for user in users.get(name, (None,)):
             if not isinstance(user, Tensor):
                 return False
+            if _looks_up(user):
+                continue
             if isinstance(user.body, Load) and not user.body.guards:
                 todo += [user.name] if user.name not in found else []
                 found.add(user.name)
             elif not _multiplies(user, name):
                 return False
     return True
+
+
+def _looks_up(user: Tensor) -> bool:
+    """Whether a tensor is some rows of a table: elements at an index that the run tells."""
+    body = user.body
+    return isinstance(body, Load) and any(isinstance(atom, Value) for i in body.indices for atom in atoms_of(i))
 
 
 def _is_expensive(node: Expr) -> bool:

@@ -210,21 +210,27 @@ def _nbits(node: ir.Node) -> tuple[int, int, int, int]:
 def lower_nbits(scope: Lowering, node: ir.Node) -> None:
     """sum over k of x[..., k] * (q[n, k] - zero[n, group]) * scale[n, group]. The group of k is its block, or given by
     g_idx."""
-    x, bias = required(node, 0), given(node, 5)
+    x, bias, groups = required(node, 0), given(node, 5), given(node, 4)
     n, k, bits, block = _nbits(node)
     dtype, blocks = scope.fact(x).dtype, -(-k // block)
-
-    groups = given(node, 4)
+    codes = _codes(scope, node, n, k, bits, blocks * block)
+    zeros = _zeros(scope, node, n, bits, blocks)
+    scales = emit(
+        scope,
+        (as_dim(n), as_dim(blocks)),
+        lambda at: cast(_flat(scope, required(node, 2), at[0] * blocks + at[1]), DType.F32),
+        "scales",
+    )
 
     def weight(at: Indices) -> Expr:
         row, column = at
         group = column // block
         if groups is not None:
             group = Value(cast(scope.load(groups, (column,)), DType.I64), as_dim(blocks)).dim
-        whole = row * (blocks * block) + column
-        number = _field(scope, required(node, 1), whole, bits)
-        scale = cast(_flat(scope, required(node, 2), row * blocks + group), DType.F32)
-        return mul(sub(number, _zero(scope, node, row, group, bits, blocks)), scale)
+        number = cast(codes.at(at), DType.F32)
+        if zeros is not None:
+            number = sub(number, cast(zeros.at((row, group)), DType.F32))
+        return mul(number, scales.at((row, group)))
 
     weights = emit(scope, (as_dim(n), as_dim(k)), weight, "weights")
     shape = scope.fact(node.outputs[0]).shape
@@ -239,15 +245,38 @@ def lower_nbits(scope: Lowering, node: ir.Node) -> None:
     )
 
 
-def _zero(scope: Lowering, node: ir.Node, row: Dim, group: Dim, bits: int, blocks: int) -> Expr:
-    """The zero point of a block: packed with each row padded to whole bytes, or a float, or the middle of the range."""
+_CODES = {2: (DType.U2, DType.I2), 4: (DType.U4, DType.I4), 8: (DType.U8, DType.I8)}
+"""The types of elements, by bits: with zero points, and without."""
+
+
+def _codes(scope: Lowering, node: ir.Node, n: int, k: int, bits: int, row: int) -> Emitted:
+    """[N, K] elements, of rows of so many; without zero points they are that much less, and signed."""
+    plain, signed = _CODES[bits]
+
+    def code(at: Indices) -> Expr:
+        number = _field(scope, required(node, 1), at[0] * row + at[1], bits)
+        if given(node, 3) is not None:
+            return cast(number, plain)
+        return cast(cast(sub(number, const(1 << (bits - 1), DType.I32)), DType.I8), signed)
+
+    return emit(scope, (as_dim(n), as_dim(k)), code, "codes")
+
+
+def _zeros(scope: Lowering, node: ir.Node, n: int, bits: int, blocks: int) -> Emitted | None:
+    """[N, blocks] zero points: bytes of which each row has whole ones, or floats; None where there are none."""
     zeros = given(node, 3)
     if zeros is None:
-        return const(float(1 << (bits - 1)), DType.F32)
-    if scope.fact(zeros).dtype is not DType.U8:
-        return cast(_flat(scope, zeros, row * blocks + group), DType.F32)
+        return None
     per_byte = 8 // bits
-    return _field(scope, zeros, row * (-(-blocks // per_byte) * per_byte) + group, bits)
+    packed = scope.fact(zeros).dtype is DType.U8
+
+    def zero(at: Indices) -> Expr:
+        row, group = at
+        if not packed:
+            return cast(_flat(scope, zeros, row * blocks + group), DType.F32)
+        return cast(_field(scope, zeros, row * (-(-blocks // per_byte) * per_byte) + group, bits), DType.F32)
+
+    return emit(scope, (as_dim(n), as_dim(blocks)), zero, "zeros")
 
 
 def _flat(scope: Lowering, value: ir.Value, place: Dim) -> Expr:
@@ -260,14 +289,13 @@ def _flat(scope: Lowering, value: ir.Value, place: Dim) -> Expr:
 
 
 def _field(scope: Lowering, value: ir.Value, place: Dim, bits: int) -> Expr:
-    """A number of the given number of bits, lowest bits of a byte first."""
+    """A number of the given number of bits as int32, lowest bits of a byte first."""
     per_byte = 8 // bits
     byte = cast(_flat(scope, value, place // per_byte), DType.I32)
     if per_byte == 1:
-        return cast(byte, DType.F32)
-    shift = cast(mul(index(place % per_byte), bits), DType.I32)
-    wide, moved = cast(byte, DType.U32), cast(shift, DType.U32)
-    return cast(binary("bitand", binary("shr", wide, moved), const((1 << bits) - 1, DType.U32)), DType.F32)
+        return byte
+    moved = binary("shr", byte, cast(mul(index(place % per_byte), bits), DType.I32))
+    return binary("bitand", moved, const((1 << bits) - 1, DType.I32))
 
 
 @infers("DynamicQuantizeMatMul", "MatMulIntegerToFloat", domain=MICROSOFT)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce as reduce_pairs
 
 from opweld.fuse.region import Kind, axes_in
 from opweld.schedule.choice import Choice
@@ -20,9 +21,26 @@ from opweld.schedule.cost import ROOM, Product, contraction, most_rows, passes
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
 from opweld.schedule.verify import ORDERS, orders
 from opweld.target import Target
+from opweld.tensor.algebra import simplify
 from opweld.tensor.axes import by_stride
 from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum, mod, nonnegative, product, row_major
-from opweld.tensor.expr import Binary, Expr, Reduce, const, dims_of, load, loads, substitute, transform, walk
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import (
+    Binary,
+    Const,
+    Expr,
+    Index,
+    Reduce,
+    binary,
+    const,
+    dims_of,
+    free_atoms,
+    load,
+    loads,
+    substitute,
+    transform,
+    walk,
+)
 from opweld.tensor.operators import REDUCTIONS, WORDS, neutral
 from opweld.tile.lanes import tile_at
 from opweld.tile.members.map import axis_name, axis_of
@@ -72,6 +90,11 @@ def choose_reduction(
     lane = axis_name(nest, nest.lane)
     row = _choose_row(nest, node, kind, vectors, choice)
     wanted, why = _wanted_order(nest, node, kind, row, vectors, choice, recurrent)
+    taps = "loop"
+    loops = loop_order(node, () if nest.lane is None else (nest.lane,))
+    if kind is Kind.CONTRACTION and _counts_fields(node, loops):
+        why = "shifts that bring the fields of a word to its lowest bits are numbers"
+        taps = choice.preferred("schedule.taps", ("loop", "written"), "written", why)
     spanned = kind is Kind.CONTRACTION and alone and row is not None and nest.lane is not None
 
     def made(height: int) -> ReductionSchedule:
@@ -80,29 +103,83 @@ def choose_reduction(
         if spanned and wanted == "rows" and row is not None and nest.lane is not None:
             prices = _spans(nest, node, nest.lane, row, height, vectors, choice)
             span = int(min(prices, key=prices.__getitem__))
-        return ReductionSchedule(lane, vectors, axis_name(nest, row), height, wanted, span)
+        scales = _wanted_scales(nest, node, vectors, height, choice.target)[0]
+        return ReductionSchedule(lane, vectors, axis_name(nest, row), height, wanted, span, taps, scales)
 
     height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice, paired, made)
     order = _choose_order(nest, wanted, why, choice, recurrent)
     span = 0
     if spanned and order == "rows" and row is not None and nest.lane is not None:
         span = _choose_span(nest, node, nest.lane, row, height, vectors, choice)
-    taps = "loop"
     if kind is Kind.WINDOW and node.axes:
-        inner = loop_order(node, () if nest.lane is None else (nest.lane,))[-1].extent
+        inner = loops[-1].extent
         taken = inner.constant or WRITTEN_MOST + 1
         failed: dict[str, int | str] = {} if taken <= WRITTEN_MOST else {"taps": str(inner), "most": WRITTEN_MOST}
         wanted, reason = "written", "taps of neighbouring rows share their loads"
         if taken > WRITTEN:
             wanted, reason = "loop", f"{inner} taps need more registers than they save loads"
         taps = choice.preferred("schedule.taps", ("loop", "written"), wanted, reason, failed)
+    scales = "products"
+    if (found := _wanted_scales(nest, node, vectors, height, choice.target))[1]:
+        scales = choice.preferred("schedule.scales", ("products", "sums"), *found)
     form = WindowSchedule if kind is Kind.WINDOW else ReductionSchedule
-    return form(lane, vectors, axis_name(nest, row), height, order, span, taps)
+    return form(lane, vectors, axis_name(nest, row), height, order, span, taps, scales)
 
 
 def reduction_of(nest: Nest) -> Reduce:
     """The reduction of a contraction or window."""
     return next(n for n in walk(nest.body) if isinstance(n, Reduce))
+
+
+def _counts_fields(node: Reduce, loops: Sequence[Axis]) -> bool:
+    """Whether the innermost loop counts fields of the same words: bits are shifted by what it tells."""
+    return bool(loops) and any(isinstance(n, Index) and n.dim.depends_on(loops[-1]) for n in walk(node.body))
+
+
+def _wanted_scales(nest: Nest, node: Reduce, vectors: int, height: int, target: Target) -> tuple[str, str]:
+    """(what is multiplied by the scale of a block: its products, or their sum; why). No reason: there are no blocks."""
+    if nest.lane is None or in_blocks(node, loop_order(node, (nest.lane,))) is None:
+        return "products", ""
+    needed, most = (2 * height + 1) * vectors + 1, target.registers(node.dtype)
+    if needed > most:
+        return "products", f"{height} rows of sums of blocks and of all need {needed} registers, {most} are there"
+    return "sums", "what is the same for a block of what is summed multiplies the sum of the block"
+
+
+@dataclass(frozen=True)
+class InBlocks:
+    """A sum of products as one of sums of blocks: the loops over blocks, those in one, what is summed there, and what
+    the sum of a block is multiplied by."""
+
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    value: Expr
+    scale: Expr
+
+
+def in_blocks(node: Reduce, loops: tuple[Axis, ...]) -> InBlocks | None:
+    """A sum whose products have a factor that is the same in the inner loops, as the scale of a block of weights is;
+    None for others."""
+    if node.kind != "sum" or not node.dtype.is_float:
+        return None
+    factors = _factors(node.body, node.dtype)
+    for cut in range(1, len(loops)):
+        inner = set(loops[cut:])
+        same = [factor for factor in factors if not free_atoms(factor) & inner and not isinstance(factor, Const)]
+        rest = [factor for factor in factors if factor not in same]
+        if same and rest and all(free_atoms(factor) & set(loops[:cut]) for factor in same):
+            return InBlocks(loops[:cut], loops[cut:], _multiplied(rest), _multiplied(same))
+    return None
+
+
+def _factors(value: Expr, dtype: DType) -> list[Expr]:
+    if isinstance(value, Binary) and value.op == "mul" and value.dtype is dtype:
+        return [*_factors(value.x, dtype), *_factors(value.y, dtype)]
+    return [value]
+
+
+def _multiplied(factors: Sequence[Expr]) -> Expr:
+    return reduce_pairs(lambda x, y: binary("mul", x, y), factors)
 
 
 def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choice) -> Axis | None:
@@ -305,9 +382,9 @@ def schedule_reduction(
 ) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
     """Grid axes and statements of a contraction or window nest; `time` is the time axis of an enclosing recurrence."""
     node = reduction_of(nest)
-    written = schedule.taps == "written"
+    written, blocks = schedule.taps == "written", schedule.scales == "sums"
     if not nest.axes:
-        return (), _accumulate(nest, node, buffer, {}, (), loop_order(node, ()), written)
+        return (), _accumulate(nest, node, buffer, {}, (), loop_order(node, ()), written, blocks)
     lane = axis_of(nest, schedule.lane)
     row = None if schedule.row == NO_AXIS else axis_of(nest, schedule.row)
     width = schedule.vectors * target.vector_lanes_f32
@@ -319,12 +396,12 @@ def schedule_reduction(
     def lane_body(lane_index: Dim, lane_axis: Axis) -> tuple[Statement, ...]:
         here: dict[Atom, Dim] = {lane: lane_index}
         if row is None or row_counter is None:
-            return _accumulate(nest, node, buffer, here, (lane_axis,), loops, written)
+            return _accumulate(nest, node, buffer, here, (lane_axis,), loops, written, blocks)
         counted = row
 
         def row_body(row_index: Dim, row_axis: Axis) -> tuple[Statement, ...]:
             place = {**here, counted: row_index}
-            return _accumulate(nest, node, buffer, place, (lane_axis, row_axis), loops, written)
+            return _accumulate(nest, node, buffer, place, (lane_axis, row_axis), loops, written, blocks)
 
         return (tile_at(row, "row", schedule.height, row_counter.dim, row_body, nest.limits.get(row)),)
 
@@ -391,9 +468,17 @@ def _accumulate(
     over: tuple[Axis, ...],
     loops: tuple[Axis, ...],
     written: bool,
+    blocks: bool,
 ) -> tuple[Statement, ...]:
-    value = substitute(node.body, at)
-    inner = accumulate_over(loops, "acc", node.kind, value, written, flat_position(node))
+    found = in_blocks(node, loops) if blocks else None
+    if found is None:
+        inner = accumulate_over(loops, "acc", node.kind, substitute(node.body, at), written, flat_position(node))
+    else:
+        part = accumulate_over(found.inner, "part", "sum", substitute(found.value, at), written)
+        scaled = binary("mul", load("part", node.dtype, ()), substitute(found.scale, at))
+        inner = (Declare("part", node.dtype, over, initial_of(node)), *part, Accumulate("acc", "sum", scaled))
+        for axis in reversed(found.outer):
+            inner = (Loop(axis, inner),)
     result = transform(
         substitute(nest.body, at),
         lambda n: load("acc", node.dtype, ()) if isinstance(n, Reduce) else None,
@@ -434,5 +519,5 @@ def accumulate_over(
     axis, rest = loops[0], loops[1:]
     extent = axis.extent.constant
     if not rest and written and extent is not None and position is None:
-        return tuple(Accumulate(name, kind, substitute(value, {axis: ZERO + n})) for n in range(extent))
+        return tuple(Accumulate(name, kind, simplify(substitute(value, {axis: ZERO + n}))) for n in range(extent))
     return (Loop(axis, accumulate_over(rest, name, kind, value, written, position)),)

@@ -1,0 +1,93 @@
+"""Constants of 4 and 2 bits as words: what is computed from them, and where there are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import opweld
+from opweld.fuse.codes import counted, from_words, words_of
+from opweld.quantize.writing import packed_int4
+from opweld.tensor.dim import Axis, as_dim
+from opweld.tensor.dtype import DType
+from opweld.tensor.evaluate import evaluate_tensor
+from opweld.tensor.expr import Load, Reduce, cast, load, reduce
+from opweld.tensor.program import Constant, Tensor
+
+RANDOM = np.random.default_rng(0)
+
+
+def summed_over(operand: Load, axis: Axis) -> Reduce:
+    made = reduce("sum", (axis,), cast(operand, DType.F32))
+    assert isinstance(made, Reduce)
+    return made
+
+
+def element(dtype: DType, rows: int) -> tuple[Load, Axis]:
+    k, j = Axis("k", as_dim(rows)), Axis("j", as_dim(5))
+    operand = load("w", dtype, (k.dim, j.dim))
+    assert isinstance(operand, Load)
+    return operand, k
+
+
+@pytest.mark.parametrize("dtype", [DType.U4, DType.I4, DType.U2, DType.I2])
+def test_elements_of_words_are_those_of_bytes(dtype: DType) -> None:
+    low, high = dtype.limits
+    data = RANDOM.integers(low, high + 1, (32, 5)).astype(dtype.numpy)
+    constant = Constant("w", dtype, data.shape, lambda: data, ())
+    k, j = Axis("i0", as_dim(32)), Axis("i1", as_dim(5))
+    operand = load("w", dtype, (k.dim, j.dim))
+    assert isinstance(operand, Load)
+    words = words_of("words", constant, 0)
+    assert words.shape == (32 * dtype.bits // 32, 5)
+    value = from_words(cast(operand, DType.F32), operand, "words", 0)
+    made = evaluate_tensor(Tensor("y", DType.F32, (k, j), value, ()), {"words": words.read()})
+    assert np.array_equal(made, data.astype(np.float32))
+
+
+def test_words_are_whole() -> None:
+    for rows, expected in ((64, 0), (63, None), (8, None), (4, None)):
+        operand, axis = element(DType.I4, rows)
+        assert counted(operand, summed_over(operand, axis)) == expected
+    operand, axis = element(DType.I8, 64)
+    assert counted(operand, summed_over(operand, axis)) is None
+
+
+def product(k: int, n: int, block: int, rows: int | str, axis: int = 0) -> tuple[bytes, np.ndarray]:
+    """x [rows, k] times weights of int4 with a scale for each block of k; and the weights in float64."""
+    codes = RANDOM.integers(-8, 8, (k, n)).astype(np.int8)
+    scales = RANDOM.uniform(0.5, 2.0, (-(-k // block), n)).astype(np.float32)
+    wide = codes * np.repeat(scales.astype(np.float64), block, 0)[:k]
+    stored = (codes, scales) if axis == 0 else (np.ascontiguousarray(codes.T), np.ascontiguousarray(scales.T))
+    weights = TensorProto(name="w", data_type=TensorProto.INT4, dims=stored[0].shape, raw_data=packed_int4(stored[0]))
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=axis, block_size=block)]
+    nodes.append(
+        helper.make_node("MatMul", ["x", "d"], ["y"])
+        if axis == 0
+        else helper.make_node("Gemm", ["x", "d"], ["y"], transB=1)
+    )
+    graph = helper.make_graph(
+        nodes,
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, k])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, n])],
+        [weights, numpy_helper.from_array(stored[1], "s")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return onnx.ModelProto.SerializeToString(model), wide
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    ("k", "n", "block"), [(64, 48, 32), (96, 1, 16), (40, 33, 16), (63, 17, 32), (256, 70, 256), (24, 5, 8)]
+)
+def test_products_are_those_of_float64(k: int, n: int, block: int, axis: int) -> None:
+    model, weights = product(k, n, block, "rows", axis)
+    compiled = opweld.compile(model, threads=2)
+    for rows in (1, 4, 8, 23):
+        x = RANDOM.standard_normal((rows, k)).astype(np.float32)
+        (y,) = compiled.run({"x": x}).values()
+        expected = x.astype(np.float64) @ weights
+        assert np.abs(y - expected).max() <= 1e-5 * (np.abs(x).astype(np.float64) @ np.abs(weights)).max()
