@@ -84,6 +84,8 @@ EVALUATIONS = 1 << 32
 
 UNIFORM_ELEMENTS = 4096
 """Constants up to this many elements are checked for being uniform, when loads of them become literals."""
+UNIFORM_BYTES = 1 << 20
+"""The same of elements of a byte: zero points of blocks."""
 
 COUNTED_ELEMENTS = 1 << 20
 """Integer constants up to this many elements are checked for being affine in their indices."""
@@ -309,7 +311,8 @@ def uniform_literals(constants: tuple[Constant, ...], items: tuple[Item, ...]) -
         item.name: item.body for item in items if isinstance(item, Tensor) and isinstance(item.body, Const)
     }
     for constant in constants:
-        if not 1 <= math.prod(constant.shape) <= UNIFORM_ELEMENTS:
+        most = UNIFORM_BYTES if constant.dtype.bytes == 1 else UNIFORM_ELEMENTS
+        if not 1 <= math.prod(constant.shape) <= most:
             continue
         data = np.asarray(constant.read()).reshape(-1)
         first = data[:1]
