@@ -57,6 +57,7 @@ def _digest(architecture: Architecture) -> str:
 
 def _make(architecture: Architecture, exporter: str, folder: Path) -> None:
     import torch
+
     from benchmarks.zoo.export import randomise
     from tests.architectures.called import Called
 

@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import torch
+from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-import torch
 from opweld.torch.callable import Compiled
-from torch import fx
 
 
 def in_parts(

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, cast
 
 import torch
+
 from opweld.frontend.torch.rows import names
 
 
