@@ -51,6 +51,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "the known one": (lambda x, y: (torch.fmax(x, y), torch.fmin(y, x), torch.maximum(x, y)), (ODD, ODD.flip(0))),
     "signs": (lambda x: (torch.copysign(x.abs(), x), torch.copysign(x, -0.0)), (ODD,)),
     "bits": (lambda i: (i & 3, i | 8, i ^ 5, ~i, i << 2, i >> 1, i << 70), (WHOLE,)),
+    "lengths": (lambda x, y: (torch.hypot(x, y), torch.hypot(x * 0, y)), (X, Y)),
+    "places after the point": (lambda x: (x.round(decimals=2), (100 * x).round(decimals=-1), x.signbit()), (X,)),
     "lerp": (lambda x, y: (torch.lerp(x, y, 0.2), torch.lerp(x, y, 0.9)), (X, Y)),
     "angles": (torch.atan2, (X, Y)),
     # activations
@@ -85,6 +87,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "truths": (lambda x: ((x > 0).any(1), (x > -9).all(), x.bool().any()), (X,)),
     "running": (lambda x, i: (x.cumsum(0), i.cumsum(1), x.cumprod(1), x.logsumexp(1)), (X, WHOLE)),
     "norms": (lambda x: (x.norm(), x.norm(1, 0), torch.linalg.vector_norm(x, INF, 1), functional.normalize(x)), (X,)),
+    "distances": (lambda x, y: (torch.dist(x, y), torch.cdist(x, y), torch.cdist(x, y, 1.0)), (X, Y)),
+    "histogram": (lambda x: (torch.histc(x, 5, -1, 1), torch.histc(x, 4, -2, 0)), (X,)),
     "the middle": (lambda x: (*x.median(1), *x.kthvalue(2, 0)), (X,)),
     # movement
     "views": (
@@ -125,6 +129,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "put": (
         lambda x, y, i: (x.index_put((i, i), y[0, :3]), x.index_put((i,), y, accumulate=True)),
         (X, Y, torch.tensor([2, 0, 2])),
+    ),
+    "combined without x": (
+        lambda x, i: [x.scatter_reduce(1, i, x, how, include_self=False) for how in ("sum", "mean", "amin", "prod")],
+        (X, whole(3, 2, low=0, high=5)),
+    ),
+    "searched": (
+        lambda x, y: (torch.bucketize(x, y), torch.searchsorted(y, x, right=True, out_int32=True)),
+        (X, torch.tensor([-1.0, 0.0, 0.5])),
     ),
     "ordered": (lambda x: (*x.topk(2), *x.sort(0, descending=True), x.argsort(1)), (X,)),
     "ties stay in order": (lambda i: torch.sort(i, dim=1, stable=True), (whole(2, 9, low=0, high=3),)),

@@ -152,6 +152,41 @@ def copysign(b: Builder, x: Value, y: Scalar) -> Value:
     return b.op("Where", below, b.op("Neg", own), own, dtype=dtype)
 
 
+@aten("signbit.default")
+def signbit(b: Builder, x: Value) -> Value:
+    """Whether the sign is negative, which a zero has too."""
+    dtype = b.dtype_of(x)
+    if dtype.is_float:
+        bits = {2: DType.I16, 4: DType.I32, 8: DType.I64}[dtype.bytes]
+        x, dtype = b.op("BitCast", x, dtype=bits, to=bits.onnx), bits
+    elif not dtype.is_signed:
+        return b.expanded(b.constant(False), b.sizes(x))
+    return b.op("Less", x, b.cast(0, dtype), dtype=DType.BOOL)
+
+
+@aten("hypot.default")
+def hypot(b: Builder, x: Value, y: Value) -> Value:
+    """The length of (x, y): the larger one times a root that cannot overflow."""
+    dtype = b.dtype
+    x, y = b.op("Abs", b.cast(x, dtype)), b.op("Abs", b.cast(y, dtype))
+    high, low = b.op("Max", x, y), b.op("Min", x, y)
+    ratio = b.op("Div", low, high)
+    one = b.cast(1, dtype)
+    length = b.op("Mul", high, b.op("Sqrt", b.op("Add", b.op("Mul", ratio, ratio), one)))
+    plain = b.op("Or", b.op("Equal", low, b.cast(0, dtype), dtype=DType.BOOL), b.op("IsInf", high, dtype=DType.BOOL))
+    return b.op("Where", plain, high, length, dtype=dtype)
+
+
+@aten("round.decimals")
+def round_decimals(b: Builder, x: Value, *, decimals: int) -> Value:
+    """Rounded to so many places after the point."""
+    if not b.dtype.is_float or decimals == 0:
+        return _rounded("Round", b, x)
+    power = b.cast(float(10 ** abs(decimals)), b.dtype)
+    there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
+    return b.op(back, b.op("Round", b.op(there, x, power)), power)
+
+
 @aten("ldexp.Tensor")
 def ldexp(b: Builder, x: Value, y: Value) -> Value:
     """x times 2 to the power of y."""

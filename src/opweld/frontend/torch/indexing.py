@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ def index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
 @aten("gather.default")
 def gather(b: Builder, x: Value, dim: int, index: Value, **_: Any) -> Value:
     """An index of an axis for each element."""
+    index = _whole(b, index)
     if not b.rank(x) or not b.rank(index):
         flat = b.op("GatherElements", b.reshape(x, [-1]), b.reshape(index, [-1]), axis=0)
         return b.reshape(flat, b.sizes(index))
@@ -115,14 +117,35 @@ def scatter_reduce(
     b: Builder, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
     """x with elements combined."""
-    modes = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    if not include_self or reduce not in modes:
-        raise UnsupportedError(f"node {b.name!r}: a scatter by {reduce}" + ("" if include_self else " without x"))
-    return _scatter(b, x, dim, index, src, modes[reduce])
+    dtype = b.dtype
+    modes = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    least, most = (-math.inf, math.inf) if dtype.is_float else dtype.limits
+    neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": least, "amin": most}[reduce]
+    start = x if include_self else _scatter(b, x, dim, index, neutral, "none")
+    b.known.setdefault(start, b.known[x])
+    total = _scatter(b, start, dim, index, src, modes[reduce])
+    if reduce != "mean":
+        return total
+    if not dtype.is_float:
+        raise UnsupportedError(f"node {b.name!r}: a mean of integers")
+    ones = b.expanded(b.cast(1 if include_self else 0, dtype), b.sizes(x))
+    b.known[ones] = b.known[x]
+    count = _scatter(b, ones, dim, index, 1, "add")
+    return b.op("Div", total, b.op("Max", count, b.cast(1, dtype)))
+
+
+def _whole(b: Builder, index: Value) -> Value:
+    """Indices in a type that operators take."""
+    if b.dtype_of(index) in (DType.I32, DType.I64):
+        return index
+    found = b.cast(index, DType.I64)
+    b.known[found] = b.known[index]
+    return found
 
 
 def _scatter(b: Builder, x: Value, dim: int, index: Value, src: Scalar, reduction: str) -> Value:
     dtype = b.dtype
+    index = _whole(b, index)
     if dtype is DType.BOOL and reduction != "none":
         raise UnsupportedError(f"node {b.name!r}: truth values combined")
     sizes = b.sizes(index)
@@ -272,3 +295,34 @@ def _ordered(b: Builder, x: Value, place: Value, dim: int, keepdim: bool) -> tup
     if keepdim:
         values = [b.op("Unsqueeze", value, b.constant([axis], DType.I64)) for value in values]
     return values[0], values[1]
+
+
+@aten("bucketize.Tensor", "bucketize.Scalar")
+def bucketize(b: Builder, x: Value, boundaries: Value, *, out_int32: bool = False, right: bool = False) -> Value:
+    """Before which boundary each element lies; see `searchsorted`."""
+    return searchsorted(b, boundaries, x, out_int32=out_int32, right=right)
+
+
+@aten("searchsorted.Tensor", "searchsorted.Scalar")
+def searchsorted(
+    b: Builder,
+    sorted_sequence: Value,
+    x: Scalar,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    """How many elements of a sequence, the last axis, are less than each element; or not more."""
+    if sorter is not None:
+        raise UnsupportedError(f"node {b.name!r}: a sequence in the order of another tensor")
+    dtype = b.promoted(sorted_sequence, x)
+    value = b.cast(x, dtype)
+    last = b.constant([-1], DType.I64)
+    rows = b.op("Unsqueeze", value, last)
+    sequence = b.cast(sorted_sequence, dtype)
+    sequence = b.op("Unsqueeze", sequence, b.constant([-2], DType.I64)) if b.rank(sorted_sequence) > 1 else sequence
+    op_type = "LessOrEqual" if right or side == "right" else "Less"
+    less = b.op(op_type, sequence, rows, dtype=DType.BOOL)
+    return b.cast(b.op("ReduceSum", b.cast(less, DType.I64), last, keepdims=0), b.dtype)

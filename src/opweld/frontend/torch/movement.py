@@ -123,7 +123,7 @@ def slice_(
     return b.op("Slice", x, *(b.ints(part) for part in parts))
 
 
-@aten("narrow.default")
+@aten("narrow.default", "narrow_copy.default")
 def narrow(b: Builder, x: Value, dim: int, start: Size, length: Size) -> Value:
     """A part of a length."""
     if isinstance(start, int) and isinstance(length, int):
@@ -229,6 +229,13 @@ def constant_pad(b: Builder, x: Value, pad: Sequence[Size], value: Scalar = 0) -
 
 def _pad(b: Builder, x: Value, pad: Sequence[Size], mode: str, value: Value | None = None) -> Value:
     rank = b.rank(x)
+    if mode != "constant":
+        for number, own in enumerate(pad):  # what is less than nothing is cut off before edges are looked at
+            if isinstance(own, int) and own < 0:
+                start, end = (-own, _LAST) if number % 2 == 0 else (0, own)
+                axis = rank - 1 - number // 2
+                x = b.op("Slice", x, *(b.ints([part]) for part in (start, end, axis, 1)))
+        pad = [max(own, 0) if isinstance(own, int) else own for own in pad]
     before: list[Size] = [0] * rank
     after: list[Size] = [0] * rank
     for number in range(len(pad) // 2):

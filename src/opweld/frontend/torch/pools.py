@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -36,17 +37,22 @@ def _average(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
-    if divisor_override is not None:
-        raise UnsupportedError(f"node {b.name!r}: an average divided by a number of its own")
+    if divisor_override is not None and ceil_mode:
+        raise UnsupportedError(
+            f"node {b.name!r}: an average divided by a number of its own, over windows that overhang"
+        )
     window, pads = _each(b, kernel_size, spatial), _each(b, padding, spatial)
     attributes: dict[str, Any] = {
         "kernel_shape": window,
         "strides": _each(b, stride, spatial) if stride else window,
         "pads": pads + pads,
         "ceil_mode": int(ceil_mode),
-        "count_include_pad": int(count_include_pad),
+        "count_include_pad": int(count_include_pad or divisor_override is not None),
     }
-    return _batched(b, x, spatial, lambda data: b.op("AveragePool", data, **attributes))
+    y = _batched(b, x, spatial, lambda data: b.op("AveragePool", data, **attributes))
+    if divisor_override is None:
+        return y
+    return b.op("Mul", y, b.cast(math.prod(window) / divisor_override, b.dtype))
 
 
 for _spatial in (1, 2, 3):
@@ -112,6 +118,19 @@ def _maximum_and_place(
 
 for _spatial in (2, 3):
     aten(f"max_pool{_spatial}d_with_indices.default")(partial(_maximum_and_place, _spatial))
+
+
+def _adaptive_maximum(spatial: int, b: Builder, x: Value, output_size: Sequence[int]) -> tuple[Value, Value]:
+    """Maxima of equal windows, and their places; those of unequal ones are not supported yet."""
+    wanted = _each(b, output_size, spatial)
+    sizes = [b.static(size, "the size of a picture") for size in b.shape(x)[-spatial:]]
+    if any(count == 0 or size % count for size, count in zip(sizes, wanted, strict=True)):
+        raise UnsupportedError(f"node {b.name!r}: maxima of windows of unequal sizes")
+    return _maximum_and_place(spatial, b, x, [size // count for size, count in zip(sizes, wanted, strict=True)])
+
+
+for _spatial in (2, 3):
+    aten(f"adaptive_max_pool{_spatial}d.default")(partial(_adaptive_maximum, _spatial))
 
 
 def _adaptive(spatial: int, b: Builder, x: Value, output_size: Sequence[int]) -> Value:

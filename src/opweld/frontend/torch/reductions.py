@@ -156,19 +156,54 @@ def vector_norm(
     **_: Any,
 ) -> Value:
     """The root of the sum of powers of magnitudes."""
-    axes, dtype = _axes(b, x, dim), b.dtype
-    y = b.op("Abs", b.cast(x, dtype))
-    if math.isinf(ord):
-        return _over(b, "ReduceMax" if ord > 0 else "ReduceMin", y, axes, keepdim)
-    if ord == 0:
+    return _norm(b, b.cast(x, b.dtype), ord, _axes(b, x, dim), keepdim)
+
+
+def _norm(b: Builder, x: Value, power: float, axes: Sequence[int], keepdim: bool = False) -> Value:
+    dtype, y = b.dtype, b.op("Abs", x)
+    if math.isinf(power):
+        return _over(b, "ReduceMax" if power > 0 else "ReduceMin", y, axes, keepdim)
+    if power == 0:
         some = b.op("Not", b.op("Equal", y, b.cast(0, dtype), dtype=DType.BOOL))
         return _over(b, "ReduceSum", b.cast(some, dtype), axes, keepdim)
-    if ord == 1:
+    if power == 1:
         return _over(b, "ReduceSum", y, axes, keepdim)
-    if ord == 2:
+    if power == 2:
         return b.op("Sqrt", _over(b, "ReduceSum", b.op("Mul", y, y), axes, keepdim))
-    total = _over(b, "ReduceSum", b.op("Pow", y, b.cast(float(ord), dtype)), axes, keepdim)
-    return b.op("Pow", total, b.cast(1 / float(ord), dtype))
+    total = _over(b, "ReduceSum", b.op("Pow", y, b.cast(float(power), dtype)), axes, keepdim)
+    return b.op("Pow", total, b.cast(1 / float(power), dtype))
+
+
+@aten("dist.default")
+def dist(b: Builder, x: Value, y: Value, p: float = 2) -> Value:
+    """The norm of a difference."""
+    return _norm(b, b.reshape(b.op("Sub", b.cast(x, b.dtype), b.cast(y, b.dtype)), [-1]), p, [0])
+
+
+@aten("_cdist_forward.default")
+def cdist(b: Builder, x: Value, y: Value, p: float, compute_mode: int | None) -> Value:
+    """The norms of the differences of all pairs of rows."""
+    rows, columns = b.op("Unsqueeze", x, b.constant([-2], DType.I64)), b.op("Unsqueeze", y, b.constant([-3], DType.I64))
+    return _norm(b, b.op("Sub", rows, columns), p, [-1])
+
+
+@aten("histc.default")
+def histc(b: Builder, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
+    """How many elements lie in each of equal parts of a range; the last one has its end."""
+    if min == max:
+        raise UnsupportedError(f"node {b.name!r}: a histogram over the range of the data")
+    wide = DType.F64 if b.dtype_of(x) is DType.F64 or b.dtype_of(x).is_integer else DType.F32
+    y = b.reshape(b.cast(x, wide), [-1])
+    low, high = b.cast(float(min), wide), b.cast(float(max), wide)
+    part = b.op("Div", b.op("Mul", b.op("Sub", y, low), b.cast(float(bins), wide)), b.cast(float(max) - min, wide))
+    part = b.op("Min", b.op("Floor", part), b.cast(float(bins - 1), wide))
+    inside = b.op(
+        "And", b.op("GreaterOrEqual", y, low, dtype=DType.BOOL), b.op("LessOrEqual", y, high, dtype=DType.BOOL)
+    )
+    part = b.op("Where", inside, part, b.cast(-1, wide), dtype=wide)
+    numbers = b.constant(np.arange(bins, dtype=wide.numpy)[:, None])
+    found = b.cast(b.op("Equal", numbers, part, dtype=DType.BOOL), b.dtype)
+    return _over(b, "ReduceSum", found, [1], keepdim=False)
 
 
 def _running(op_type: str, b: Builder, x: Value, dim: int, **_: Any) -> Value:

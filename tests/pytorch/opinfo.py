@@ -1,0 +1,126 @@
+"""PyTorch's own table of operators, OpInfo, through `torch.compile(backend="opweld")`: python -m tests.pytorch.opinfo.
+
+Each operator runs on a few of its sample inputs. What it answers is compared with eager mode by the tolerance of
+PyTorch's own tests. It is *inside* where nothing stayed in eager mode, *in part* where some nodes did and were named.
+With the interpreter of tensor programs, which is what a row means; `--native` compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FLOAT32 = (1.3e-5, 3e-5)
+"""(rtol, atol): PyTorch's, and as much beyond as another order of a sum makes."""
+
+RANDOM = ("empty", "normal", "rand", "uniform", "cauchy", "exponential", "geometric", "log_normal", "multinomial")
+"""Beginnings of operators whose answer is another one every time, or nobody's."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of an operator: inside, in part, wrong or failed; and why."""
+
+    name: str
+    verdict: str
+    what: str = ""
+
+
+def operators() -> list[Any]:
+    """The entries of OpInfo that eager mode answers with the same every time."""
+    from torch.testing._internal import common_methods_invocations as table
+
+    return [op for op in table.op_db if not op.name.rpartition(".")[2].startswith(RANDOM)]
+
+
+def title(operator: Any) -> str:
+    """The operator's name, with that of the variant."""
+    return f"{operator.name}.{operator.variant_test_name}" if operator.variant_test_name else operator.name
+
+
+def judged(operator: Any, dtype: torch.dtype, samples: int, options: dict[str, Any]) -> Found | None:
+    """What became of an operator; None where it has no such dtype."""
+    if not operator.supports_dtype(dtype, "cpu"):
+        return None
+    inputs = list(operator.sample_inputs("cpu", dtype, requires_grad=False))[:40]
+    chosen = inputs[:: max(1, len(inputs) // samples)][:samples]
+    verdicts = [found for sample in chosen if (found := _sample(operator, sample, dtype, options)) is not None]
+    order = ("failed", "wrong", "in part", "inside")
+    verdict, what = min(verdicts, key=lambda found: order.index(found[0]), default=("inside", "it has no samples"))
+    return Found(title(operator), verdict, what)
+
+
+def _sample(operator: Any, sample: Any, dtype: torch.dtype, options: dict[str, Any]) -> tuple[str, str] | None:
+    torch.compiler.reset()
+    function = operator.get_op()
+
+    def call(first: Any, args: Any, kwargs: Any) -> Any:
+        return function(first, *args, **kwargs)
+
+    given = (sample.input, sample.args, sample.kwargs)
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            right = call(*given)
+        except Exception:  # noqa: BLE001 - a sample that eager mode does not take
+            return None
+        try:
+            found = torch.compile(call, backend="opweld", dynamic=False, options=options)(*given)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect
+            return "failed", " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        try:
+            rtol, atol = FLOAT32 if dtype is torch.float32 else (None, None)
+            torch.testing.assert_close(found, right, equal_nan=True, rtol=rtol, atol=atol)
+        except AssertionError as error:
+            return "wrong", " ".join(str(error).split())[:300]
+    told = [str(warning.message) for warning in caught if str(warning.message).startswith("opweld leaves")]
+    return ("in part", told[0]) if told else ("inside", "")
+
+
+def all_judged(chosen: Sequence[Any], dtype: torch.dtype, samples: int, options: dict[str, Any]) -> Iterator[Found]:
+    """What became of operators, one after the other."""
+    torch._dynamo.config.recompile_limit = 1000  # pyright: ignore[reportPrivateUsage]
+    logging.getLogger("torch").setLevel(logging.ERROR)
+    for operator in chosen:
+        found = judged(operator, dtype, samples, options)
+        if found is not None:
+            yield found
+
+
+def main() -> int:
+    """Prints what is not inside as it comes, then counts; the status is 1 where anything is wrong or failed."""
+    from tests.backends.interpret import ENTRY_POINTS
+    from tests.unit.packages import installed
+
+    parser = argparse.ArgumentParser(prog="python -m tests.pytorch.opinfo", description=__doc__)
+    parser.add_argument("names", nargs="*", help="operators; all where none is named")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--samples", type=int, default=4, help="inputs of each operator")
+    parser.add_argument("--native", action="store_true", help="compiled for this processor")
+    given = parser.parse_args()
+    chosen = [op for op in operators() if not given.names or {op.name, title(op)} & set(given.names)]
+    counts: collections.Counter[str] = collections.Counter()
+    with tempfile.TemporaryDirectory() as folder, installed(Path(folder), ENTRY_POINTS):
+        os.environ.setdefault("OPWELD_CACHE", f"{folder}/cache")
+        options: dict[str, Any] = {} if given.native else {"target": "interpret"}
+        for found in all_judged(chosen, getattr(torch, given.dtype), given.samples, options):
+            counts[found.verdict] += 1
+            if found.verdict != "inside":
+                print(f"{found.name:40} {found.verdict:8} {found.what}", flush=True)
+    print(f"{counts.total()} operators of {given.dtype}:", dict(counts))
+    return 1 if counts["wrong"] or counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

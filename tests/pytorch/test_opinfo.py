@@ -1,0 +1,23 @@
+"""Operators of OpInfo: none is wrong, and most are wholly inside."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.pytorch.opinfo import all_judged, operators
+
+EVERY = 8
+"""One in so many is judged here; `python -m tests.pytorch.opinfo` does all of them, in ten minutes."""
+
+INSIDE = 0.65
+"""The part of operators of which nothing may stay in eager mode."""
+
+
+@pytest.mark.models
+@pytest.mark.usefixtures("interpreter")
+def test_none_is_wrong_and_most_are_inside() -> None:
+    found = list(all_judged(operators()[::EVERY], torch.float32, 2, {"target": "interpret"}))
+    bad = [f"{f.name} {f.verdict}: {f.what}" for f in found if f.verdict in ("wrong", "failed")]
+    assert not bad, "\n".join(bad)
+    assert sum(f.verdict == "inside" for f in found) >= INSIDE * len(found)
