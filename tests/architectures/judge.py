@@ -128,13 +128,19 @@ def _problem(outputs: Sequence[Array], answers: dict[str, Array]) -> str:
     problem = ""
     for i, output in enumerate(outputs):
         name = f"output {i}"
-        of_torch = compare(name, output, right[i], plain[i])
+        of_torch = compare(name, output, _sound(right[i], plain[i]), plain[i])
         if of_torch.passed:
             continue
         if peer and compare(name, output, peer[i], rtol=PEER_TOLERANCE).passed:
             continue
         problem = problem or f"{name}{'' if peer else ' (ONNX Runtime has no answer)'} {of_torch.problem}"
     return problem
+
+
+def _sound(right: Array, plain: Array) -> Array:
+    """torch's output in float64; that in float32 where a module's least number, which masks, overflows only there."""
+    lost = right.dtype.kind == "f" and np.any(np.isfinite(plain) & ~np.isfinite(right))
+    return plain.astype(right.dtype) if lost else right
 
 
 def _brief(error: Exception) -> str:
