@@ -36,7 +36,15 @@ KINDS = [rule for rule in RULES if rule not in UNMET]
 LONG = ("deep",)
 """Programs whose interpretation takes seconds: of what may be granted, one sample each is run."""
 
-PARTS = [(name, part) for name in PROGRAMS for part in range(1 if name in LONG else 4)]
+WIDE = ("bottleneck", "quantized_convolution")
+"""Programs of many decisions, which take minutes together: the first part of their cases is run, all of them with the
+long suites."""
+
+PARTS = [
+    pytest.param(name, part, marks=[pytest.mark.slow] if name in WIDE and part else [])
+    for name in PROGRAMS
+    for part in range(1 if name in LONG else 4)
+]
 """Cases that take about as long."""
 
 ABSENT = {
