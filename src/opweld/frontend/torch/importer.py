@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +20,8 @@ from opweld.frontend.torch.rows import rows
 from opweld.ir import Graph, Stored, Value
 from opweld.record import FileNode
 from opweld.tensor.dtype import DType
+
+_LIBRARY = Path(torch.__file__).parent
 
 _FAILING = ("_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range")
 """Beginnings of overloads that only fail or tell the tracer something: what compiled code assumes it checks itself."""
@@ -362,10 +365,10 @@ def _title(node: fx.Node) -> str:
 
 
 def _line(node: fx.Node) -> str:
-    """The line of the program: file:line, outermost library frames left out."""
+    """The innermost line of the program that is not PyTorch's own: file:line."""
     lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
     frames = [line for line in lines if line.startswith("File ")]
-    own = [f for f in frames if "/torch/" not in f] or frames
+    own = [frame for frame in frames if not frame.startswith(f'File "{_LIBRARY}/')] or frames
     if not own:
         return ""
     file, _, rest = own[-1].removeprefix('File "').partition('", line ')
