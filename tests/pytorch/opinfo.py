@@ -24,7 +24,18 @@ import torch
 FLOAT32 = (1.3e-5, 3e-5)
 """(rtol, atol): PyTorch's, and as much beyond as another order of a sum makes."""
 
-RANDOM = ("empty", "normal", "rand", "uniform", "cauchy", "exponential", "geometric", "log_normal", "multinomial")
+RANDOM = (
+    "empty",
+    "new_empty",
+    "normal",
+    "rand",
+    "uniform",
+    "cauchy",
+    "exponential",
+    "geometric",
+    "log_normal",
+    "multinomial",
+)
 """Beginnings of operators whose answer is another one every time, or nobody's."""
 
 
