@@ -57,6 +57,10 @@ OnnxModel: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_
 """An ONNX model: the path of a file, its bytes, the parsed file, or a model of onnx_ir."""
 ModelSource: TypeAlias = "OnnxModel | TensorProgram | Flow | torch.export.ExportedProgram | torch.nn.Module | Source"
 """A model as callers have it: ONNX, tensor programs (`opweld.programs`), a program or a module of PyTorch."""
+ExampleInputs: TypeAlias = "Sequence[torch.Tensor] | Mapping[str, torch.Tensor] | torch.Tensor"
+"""Arguments of a PyTorch module: positional ones, those with names, or the only one."""
+DynamicShapes: TypeAlias = "Mapping[str, Any] | Sequence[Any]"
+"""Which sizes of arguments may change, in the form of `torch.export.export`."""
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
@@ -218,9 +222,9 @@ class Model(Shown):
 @documented(Options)
 def compile(
     model: ModelSource,
-    example_inputs: Any = None,
+    example_inputs: ExampleInputs | None = None,
     *,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes | None = None,
     progress: Progress | None = None,
     **options: Unpack[CompileOptions],
 ) -> Model:

@@ -49,12 +49,13 @@ def explain(model: Inspected, **options: Unpack[CompileOptions]) -> Explanation:
     """
     from opweld.account.explained import Explanation
     from opweld.accounts import account_of, left_without_compiler
+    from opweld.analysis.resources import kernel_instructions
 
     found = _open(model, options)
     if found is not None:
-        return Explanation(account_of(found.folder), _name(model, found), found.folder)
+        return Explanation(account_of(found.folder), _name(model, found), found.folder, kernel_instructions)
     account, folder = left_without_compiler(model, Options.of(**options))
-    return Explanation(account, _name(model, None), folder)
+    return Explanation(account, _name(model, None), folder, kernel_instructions)
 
 
 @documented(Options)

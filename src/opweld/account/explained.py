@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,17 @@ class Explanation(Shown):
 
     Attributes:
         model: its name. account: that of its compilation. folder: its artifact, where there is one.
+        resources: reads what machine code an artifact holds, as `instructions` tells it.
     """
 
-    def __init__(self, account: Account, model: str, folder: Path | None = None) -> None:
-        self.account, self.model, self.folder = account, model, folder
+    def __init__(
+        self,
+        account: Account,
+        model: str,
+        folder: Path | None = None,
+        resources: Callable[[Path], dict[str, str]] | None = None,
+    ) -> None:
+        self.account, self.model, self.folder, self._resources = account, model, folder, resources
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -47,11 +54,9 @@ class Explanation(Shown):
     def instructions(self) -> dict[str, str]:
         """Which classes of instructions kernels hold, by "variant/kernel": read from the assembly that the C compiler
         makes of them now. Raises OptionError for what is not compiled, and ToolchainError without a compiler."""
-        from opweld.analysis.resources import instructions_text, kernel_resources
-
-        if self.folder is None:
+        if self.folder is None or self._resources is None:
             raise OptionError("instructions are those of a compiled model: explain what opweld.compile gives")
-        return {kernel: instructions_text(found) for kernel, found in kernel_resources(self.folder).items()}
+        return self._resources(self.folder)
 
     def all(self, near_misses: int = NEAR_MISSES, *, ids: bool = False) -> str:
         """Every decision and every kernel, as printed by `opweld explain --all`; `ids`: also those of schedules."""

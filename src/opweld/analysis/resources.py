@@ -129,6 +129,12 @@ def resource_text(found: Resources) -> str:
     return f"{instructions_text(found)}; {found.registers} vector registers, {spilled}, {found.stack} bytes of stack"
 
 
+def kernel_instructions(folder: Path) -> dict[str, str]:
+    """The classes of instructions of an artifact's kernels in words, by "variant/kernel"; raises as
+    `kernel_resources`."""
+    return {kernel: instructions_text(found) for kernel, found in kernel_resources(folder).items()}
+
+
 def instructions_text(found: Resources) -> str:
     """The classes of its instructions in words."""
     return ", ".join(found.instructions) or "no arithmetic"

@@ -60,6 +60,7 @@ def explain(
     --json writes is described by docs/explain.schema.json.
     """
     from opweld.account.explained import Explanation, check_rule
+    from opweld.analysis.resources import kernel_instructions
     from opweld.cli.open import artifact_of, read_decisions
 
     arguments.check_files(model, json=json)
@@ -69,7 +70,7 @@ def explain(
         check_rule(rule, decision_rules(options))  # before the model is compiled
     where = artifact_of(model, options) if instructions else model
     account, folder = read_decisions(where, options)
-    found = Explanation(account, str(model), folder)
+    found = Explanation(account, str(model), folder, kernel_instructions)
     decisions = found.decisions if node is None else found.about(node)
     if rule is not None:
         decisions = found.of_rule(rule, decisions)

@@ -110,8 +110,12 @@ def test_a_frame_pointer_is_a_pointer_like_any_other_where_no_frame_is_set_up() 
 
 def test_resources_of_functions() -> None:
     found = resources_of(X86)
-    assert found["opw_a"] == Resources(2, (Spill(".LBB0_1", "vmovups\t64(%rsp), %zmm3"),), 200)
+    spill = Spill(".LBB0_1", "vmovups\t64(%rsp), %zmm3")
+    assert found["opw_a"] == Resources(2, (spill,), 200, ("float arithmetic 256-bit",))
     assert found["opw_b"] == Resources(0, (), 0)
-    assert resources_of(ARM)["opw_a"] == Resources(4, (Spill(".LBB0_1", "ldr\tq4, [sp, #16]"),), 96)
-    assert resource_text(found["opw_b"]) == "0 vector registers, none spilled in its inner loops, 0 bytes of stack"
+    spill = Spill(".LBB0_1", "ldr\tq4, [sp, #16]")
+    assert resources_of(ARM)["opw_a"] == Resources(4, (spill,), 96, ("fma 128-bit",))
+    assert resource_text(found["opw_b"]) == (
+        "no arithmetic; 0 vector registers, none spilled in its inner loops, 0 bytes of stack"
+    )
     assert "1 spilled" in resource_text(found["opw_a"])
