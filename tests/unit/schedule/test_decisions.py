@@ -37,14 +37,9 @@ LONG = ("deep",)
 """Programs whose interpretation takes seconds: of what may be granted, one sample each is run."""
 
 WIDE = ("bottleneck", "quantized_convolution")
-"""Programs of many decisions, which take minutes together: the first part of their cases is run, all of them with the
-long suites."""
+"""Programs of so many decisions that a quarter of their cases takes as long as all of others: that quarter is run."""
 
-PARTS = [
-    pytest.param(name, part, marks=[pytest.mark.slow] if name in WIDE and part else [])
-    for name in PROGRAMS
-    for part in range(1 if name in LONG else 4)
-]
+PARTS = [(name, part) for name in PROGRAMS for part in range(1 if name in LONG + WIDE else 4)]
 """Cases that take about as long."""
 
 ABSENT = {
