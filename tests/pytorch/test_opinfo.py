@@ -15,6 +15,7 @@ INSIDE = 0.65
 
 
 @pytest.mark.models
+@pytest.mark.filterwarnings("ignore")  # what PyTorch says of its own samples
 @pytest.mark.usefixtures("interpreter")
 def test_none_is_wrong_and_most_are_inside() -> None:
     found = list(all_judged(operators()[::EVERY], torch.float32, 2, {"target": "interpret"}))
