@@ -7,6 +7,7 @@ from functools import partial
 from opweld.frontend.torch.arithmetic import clamp
 from opweld.frontend.torch.builder import Builder, Scalar, Value
 from opweld.frontend.torch.rows import aten
+from opweld.ops.aten.elementwise import DOMAIN
 from opweld.tensor.dtype import DType
 
 
@@ -70,7 +71,7 @@ def hardsigmoid(b: Builder, x: Value) -> Value:
 def elu(b: Builder, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
     """scale x, or scale alpha (exp(input_scale x) - 1) where x is not positive."""
     scaled = x if input_scale == 1 else b.op("Mul", x, b.cast(input_scale, b.dtype))
-    low = b.op("Mul", b.op("Expm1", scaled, domain="aten"), b.cast(float(alpha) * float(scale), b.dtype))
+    low = b.op("Mul", b.op("Expm1", scaled, domain=DOMAIN), b.cast(float(alpha) * float(scale), b.dtype))
     high = x if scale == 1 else b.op("Mul", x, b.cast(scale, b.dtype))
     positive = b.op("Greater", x, b.cast(0, b.dtype), dtype=DType.BOOL)
     return b.op("Where", positive, high, low, dtype=b.dtype)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Scalar, Value
 from opweld.frontend.torch.rows import aten
+from opweld.ops.aten.elementwise import DOMAIN
 from opweld.tensor.dtype import DType
-
-OWN = "aten"
-"""The domain of operators that ONNX does not have (`ops/aten`)."""
 
 
 def pair(b: Builder, op_type: str, x: Scalar, y: Scalar, dtype: DType | None = None) -> Value:
@@ -89,7 +88,7 @@ def remainder(b: Builder, x: Scalar, y: Scalar) -> Value:
 
 
 def _modulo(b: Builder, x: Value, y: Value) -> Value:
-    return b.op("Mod", x, y, domain=OWN)
+    return b.op("Mod", x, y, domain=DOMAIN)
 
 
 @aten("fmod.Tensor", "fmod.Scalar")
@@ -217,7 +216,7 @@ def clamp_max(b: Builder, x: Value, max: Scalar) -> Value:
 @aten("atan2.default")
 def atan2(b: Builder, y: Value, x: Value) -> Value:
     """The angle of (x, y)."""
-    return b.op("Atan2", b.cast(y, b.dtype), b.cast(x, b.dtype), domain=OWN)
+    return b.op("Atan2", b.cast(y, b.dtype), b.cast(x, b.dtype), domain=DOMAIN)
 
 
 @aten("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
@@ -299,7 +298,7 @@ def _rounded(op_type: str, b: Builder, x: Value) -> Value:
 for _name, _operator in _UNARY.items():
     aten(f"{_name}.default")(partial(_unary, _operator, ""))
 for _name, _operator in _OWN.items():
-    aten(f"{_name}.default")(partial(_unary, _operator, OWN))
+    aten(f"{_name}.default")(partial(_unary, _operator, DOMAIN))
 for _name, _operator in _WHOLE.items():
     aten(f"{_name}.default")(partial(_rounded, _operator))
 
@@ -311,7 +310,7 @@ def trunc(b: Builder, x: Value) -> Value:
 
 
 def _trunc(b: Builder, x: Value) -> Value:
-    return b.op("Trunc", x, domain=OWN)
+    return b.op("Trunc", x, domain=DOMAIN)
 
 
 @aten("neg.default")
@@ -371,8 +370,6 @@ def same(b: Builder, x: Value, **_: Any) -> Value:
 @aten("dropout.default", "native_dropout.default", "feature_dropout.default", "alpha_dropout.default")
 def dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
     """x: nothing is dropped at inference."""
-    from opweld.errors import UnsupportedError
-
     if train:
         raise UnsupportedError(f"node {b.name!r}: dropout in training; call module.eval() first")
     if isinstance(b.made, list | tuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from opweld.frontend.torch.arithmetic import OWN
 from opweld.frontend.torch.builder import Builder, Scalar, Value
 from opweld.frontend.torch.rows import aten
+from opweld.ops.aten.elementwise import DOMAIN
 from opweld.tensor.dtype import DType
 
 _COMPARED = {"eq": "Equal", "ge": "GreaterOrEqual", "gt": "Greater", "le": "LessOrEqual", "lt": "Less"}
@@ -60,7 +60,7 @@ def bitwise_not(b: Builder, x: Value) -> Value:
 
 
 def _shifted(op_type: str, b: Builder, x: Scalar, y: Scalar) -> Value:
-    return b.op(op_type, b.cast(x, b.dtype), b.cast(y, b.dtype), domain=OWN)
+    return b.op(op_type, b.cast(x, b.dtype), b.cast(y, b.dtype), domain=DOMAIN)
 
 
 for _name, _sign, _operator in (("left", "l", "ShiftLeft"), ("right", "r", "ShiftRight")):

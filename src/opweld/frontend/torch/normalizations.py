@@ -11,6 +11,7 @@ import numpy as np
 from opweld.frontend.torch.builder import Builder, Value
 from opweld.frontend.torch.products import safe_softmax
 from opweld.frontend.torch.rows import aten
+from opweld.ops.aten.elementwise import DOMAIN
 from opweld.tensor.dtype import DType
 
 
@@ -106,7 +107,7 @@ def _by_batch(
     mean = b.op("ReduceMean", x, axes, keepdims=1)
     deviation = b.op("Sub", x, mean)
     variance = b.op("ReduceMean", b.op("Mul", deviation, deviation), axes, keepdims=1)
-    root = b.op("Rsqrt", b.op("Add", variance, b.cast(eps, dtype)), domain="aten")
+    root = b.op("Rsqrt", b.op("Add", variance, b.cast(eps, dtype)), domain=DOMAIN)
     y = b.op("Mul", deviation, root)
     last = b.constant(list(range(1, b.rank(x) - 1)), DType.I64)
     for op_type, own in (("Mul", weight), ("Add", bias)):
@@ -175,7 +176,7 @@ def native_group_norm(
     mean = b.op("ReduceMean", rows, last, keepdims=1)
     deviation = b.op("Sub", rows, mean)
     variance = b.op("ReduceMean", b.op("Mul", deviation, deviation), last, keepdims=0)
-    root = b.op("Rsqrt", b.op("Add", variance, b.cast(eps, b.dtype_of(variance))), domain="aten")
+    root = b.op("Rsqrt", b.op("Add", variance, b.cast(eps, b.dtype_of(variance))), domain=DOMAIN)
     mean = b.op("Squeeze", mean, last)
     return y, b.cast(mean, b.dtype_of_made(1)), b.cast(root, b.dtype_of_made(2))
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Value
 from opweld.frontend.torch.rows import aten
@@ -148,8 +150,6 @@ def _adaptive(spatial: int, b: Builder, x: Value, output_size: Sequence[int]) ->
 
 def _unequal(b: Builder, x: Value, sizes: Sequence[int], wanted: Sequence[int]) -> Value:
     """Along each axis a product with a matrix of averages: windows overlap where sizes do not divide."""
-    import numpy as np
-
     rank = b.rank(x)
     for number, (size, count) in enumerate(zip(sizes, wanted, strict=True)):
         averages = np.zeros((size, count), np.float64)

@@ -36,13 +36,9 @@ def reduced(op_type: str, b: Builder, x: Value, dim: _Dims = None, keepdim: bool
     return _over(b, op_type, b.cast(x, b.dtype), _axes(b, x, dim), keepdim)
 
 
-def _nothing_to_none(op_type: str, b: Builder, x: Value, dim: _Dims = None, keepdim: bool = False, **_: Any) -> Value:
-    return reduced(op_type, b, x, dim, keepdim)
-
-
-aten("sum.default", "sum.dim_IntList")(partial(_nothing_to_none, "ReduceSum"))
-aten("mean.default", "mean.dim")(partial(_nothing_to_none, "ReduceMean"))
-aten("prod.default", "prod.dim_int")(partial(_nothing_to_none, "ReduceProd"))
+aten("sum.default", "sum.dim_IntList")(partial(reduced, "ReduceSum"))
+aten("mean.default", "mean.dim")(partial(reduced, "ReduceMean"))
+aten("prod.default", "prod.dim_int")(partial(reduced, "ReduceProd"))
 
 
 def _extreme(op_type: str, b: Builder, x: Value, dim: _Dims = (), keepdim: bool = False) -> Value:
