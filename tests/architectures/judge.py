@@ -3,7 +3,8 @@
 An output is right within the larger of 1e-5 of the scale of torch's float64 output and four times the error of torch's
 own float32 (`opweld.verification.compare`). An exporter may write a model that is not the module at other sizes; then
 ONNX Runtime's output is the reference, within 1e-4 of its scale. Where neither opweld nor ONNX Runtime runs a model,
-at some sizes or at all, it is the exporter's fault: the model has no meaning there.
+at some sizes or at all, it is the exporter's fault: the model has no meaning there; nor has a program of torch.export
+where torch itself does not run it.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def judge(architecture: Architecture, exporter: str, note: Callable[[str], None]
             try:
                 outputs = _run(session, answers)
             except OpweldError as error:
-                if exporter != PROGRAMS and not _series(answers, "peer"):
+                if not (_takes(folder, answers) if exporter == PROGRAMS else _series(answers, "peer")):
                     void += 1
                     continue
                 return found("refused", f"at {sizes}: {_brief(error)}", runs, void)
@@ -103,6 +104,19 @@ def _model(path: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.export.load(path)
+
+
+def _takes(folder: Path, answers: dict[str, Array]) -> bool:
+    """Whether a program of torch.export itself runs at these sizes, which it may have been specialised to."""
+    import torch
+
+    fed = [torch.from_numpy(array) for name, array in answers.items() if name.startswith("feed_")]
+    try:
+        with torch.no_grad():
+            _model(folder / file_of(PROGRAMS)).module()(*fed)
+    except Exception:  # noqa: BLE001 - it raises what it likes
+        return False
+    return True
 
 
 def _run(session: Any, answers: dict[str, Array]) -> list[Array]:
