@@ -76,11 +76,14 @@ def _compiled(
     from opweld.torch.parts import in_parts
 
     with dispatch._disable_current_modes():  # pyright: ignore[reportPrivateUsage] - parameters are read: tracing is over
-        refused = refused_nodes(graph)
-        if strict and refused:
-            raise UnsupportedError(next(iter(refused.values())))
         try:
-            return in_parts(graph, refused, frozen, options) if refused else Compiled(graph, frozen, options)
+            try:
+                return Compiled(graph, frozen, options)
+            except UnsupportedError:
+                refused = {} if strict else refused_nodes(graph)  # which nodes, where it is not the graph as a whole
+                if not refused:
+                    raise
+                return in_parts(graph, refused, frozen, options)
         except (ModelError, UnsupportedError) as error:
             if strict:
                 raise

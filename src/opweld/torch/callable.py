@@ -10,8 +10,8 @@ import torch
 from torch import fx
 
 from opweld.compile import Model, compile
-from opweld.frontend.torch.dtypes import dtype_of
 from opweld.frontend.torch.graphs import imported_graph
+from opweld.frontend.torch.importer import as_array
 from opweld.frontends.torch import TorchSource
 
 
@@ -70,13 +70,8 @@ class Compiled:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
-    """A tensor as an array over the same memory; a number as one of no axes."""
-    if not isinstance(value, torch.Tensor):
-        return np.asarray(value)
-    own = value.detach()
-    if own.dtype is torch.bfloat16:
-        return own.contiguous().view(torch.int16).numpy().view(dtype_of(own.dtype).numpy)
-    return own.numpy()
+    """A tensor as an array, over the same memory where it lies in order; a number as one of no axes."""
+    return as_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
 def _giver(meta: Any) -> Callable[[np.ndarray[Any, Any]], Any]:

@@ -54,7 +54,8 @@ def _counted(count: int, word: str) -> str:
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> TorchExplanation:
-    """Traces a function or a module for these inputs, and compiles nothing. It is called once, in eager mode."""
+    """Traces a function or a module for these inputs, and compiles nothing. It is called twice, in eager mode:
+    for the breaks, and for the graphs."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._dynamo.backends.debugging import boxed_nop
 

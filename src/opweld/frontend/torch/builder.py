@@ -178,6 +178,11 @@ class Builder:
         """An axis counted from the front."""
         return axis % max(rank, 1)
 
+    def each(self, given: Sequence[int | Value], count: int, what: str) -> list[int]:
+        """Fixed integers, one for each of so many axes; a single one is that of all."""
+        found = [self.static(number, what) for number in given]
+        return found * count if len(found) == 1 else found
+
     def static(self, number: Any, what: str) -> int:
         """An integer that must be known; UnsupportedError where it is symbolic."""
         if isinstance(number, Value):

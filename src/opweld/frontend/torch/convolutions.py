@@ -29,8 +29,7 @@ def convolution(
     batched = b.rank(x) == spatial + 2
 
     def each(given: Sequence[int]) -> list[int]:
-        found = [b.static(number, "a size of a window") for number in given]
-        return found * spatial if len(found) == 1 else found
+        return b.each(given, spatial, "a size of a window")
 
     if not b.dtype.is_float:
         raise UnsupportedError(f"node {b.name!r}: a convolution of {b.dtype!r}")

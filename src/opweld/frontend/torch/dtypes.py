@@ -22,8 +22,3 @@ def dtype_of(dtype: torch.dtype) -> DType:
     if found is None:
         raise UnsupportedError(f"element type {dtype} is not supported")
     return found
-
-
-def torch_dtype(dtype: DType) -> torch.dtype:
-    """PyTorch's element type."""
-    return next(theirs for theirs, own in _table().items() if own is dtype)

@@ -65,11 +65,11 @@ def imported(program: ExportedProgram, dynamic_shapes: Any = None, name: str = "
     targets = {spec.target for spec in written.values()}
     parameters: dict[str, torch.Tensor] = {}
     names: dict[str, str] = {}
+    stored: Mapping[str, Any] = {**functional.state_dict, **functional.constants}
     for spec in signature.input_specs:
         if spec.kind in _STORED and spec.target in targets:
             names[spec.arg.name] = str(spec.target)
         elif spec.kind in _STORED:
-            stored: Mapping[str, Any] = {**functional.state_dict, **functional.constants}
             parameters[spec.arg.name] = stored[str(spec.target)]
         elif spec.kind is not InputKind.USER_INPUT:
             raise UnsupportedError(f"input {spec.arg.name!r} is a {spec.kind.name.lower()}, which is not supported yet")

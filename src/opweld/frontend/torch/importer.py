@@ -14,6 +14,7 @@ from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 
 from opweld.errors import UnsupportedError
+from opweld.frontend.torch.arithmetic import pair
 from opweld.frontend.torch.builder import Builder, elements
 from opweld.frontend.torch.dtypes import dtype_of
 from opweld.frontend.torch.rows import rows
@@ -244,15 +245,14 @@ class Importer:
 
 def _integers(op_type: str) -> Callable[..., Value]:
     def row(b: Builder, x: Any, y: Any) -> Value:
-        dtype = b.dtype
-        return b.op(op_type, b.cast(x, dtype), b.cast(y, dtype))
+        return pair(b, op_type, x, y)
 
     return row
 
 
 def _floor(b: Builder, x: Any, y: Any) -> Value:
     """Sizes are not negative: rounded towards zero is rounded down."""
-    return b.op("Div", b.cast(x, DType.I64), b.cast(y, DType.I64))
+    return pair(b, "Div", x, y, DType.I64)
 
 
 def _compared(op_type: str, negated: bool = False) -> Callable[..., Value]:

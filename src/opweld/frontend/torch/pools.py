@@ -24,8 +24,27 @@ def _batched(b: Builder, x: Value, spatial: int, pool: Callable[[Value], Value])
 
 
 def _each(b: Builder, given: Sequence[int], spatial: int) -> list[int]:
-    found = [b.static(number, "a size of a window") for number in given]
-    return found * spatial if len(found) == 1 else found
+    return b.each(given, spatial, "a size of a window")
+
+
+def _windows(
+    b: Builder,
+    spatial: int,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    dilation: Sequence[int] = (),
+) -> dict[str, Any]:
+    """The attributes of a pool; its windows lie side by side where no stride is given."""
+    window, pads = _each(b, kernel_size, spatial), _each(b, padding, spatial)
+    return {
+        "kernel_shape": window,
+        "strides": _each(b, stride, spatial) if stride else window,
+        "pads": pads + pads,
+        "dilations": _each(b, dilation, spatial) if dilation else None,
+        "ceil_mode": int(ceil_mode),
+    }
 
 
 def _average(
@@ -43,18 +62,12 @@ def _average(
         raise UnsupportedError(
             f"node {b.name!r}: an average divided by a number of its own, over windows that overhang"
         )
-    window, pads = _each(b, kernel_size, spatial), _each(b, padding, spatial)
-    attributes: dict[str, Any] = {
-        "kernel_shape": window,
-        "strides": _each(b, stride, spatial) if stride else window,
-        "pads": pads + pads,
-        "ceil_mode": int(ceil_mode),
-        "count_include_pad": int(count_include_pad or divisor_override is not None),
-    }
+    attributes = _windows(b, spatial, kernel_size, stride, padding, ceil_mode)
+    attributes["count_include_pad"] = int(count_include_pad or divisor_override is not None)
     y = _batched(b, x, spatial, lambda data: b.op("AveragePool", data, **attributes))
     if divisor_override is None:
         return y
-    return b.op("Mul", y, b.cast(math.prod(window) / divisor_override, b.dtype))
+    return b.op("Mul", y, b.cast(math.prod(attributes["kernel_shape"]) / divisor_override, b.dtype))
 
 
 for _spatial in (1, 2, 3):
@@ -71,14 +84,7 @@ def _maximum(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> Value:
-    window, pads = _each(b, kernel_size, spatial), _each(b, padding, spatial)
-    attributes: dict[str, Any] = {
-        "kernel_shape": window,
-        "strides": _each(b, stride, spatial) if stride else window,
-        "pads": pads + pads,
-        "dilations": _each(b, dilation, spatial),
-        "ceil_mode": int(ceil_mode),
-    }
+    attributes = _windows(b, spatial, kernel_size, stride, padding, ceil_mode, dilation)
     return _batched(b, x, spatial, lambda data: b.op("MaxPool", data, **attributes))
 
 
@@ -97,20 +103,11 @@ def _maximum_and_place(
     ceil_mode: bool = False,
 ) -> tuple[Value, Value]:
     """The maximum, and its place in the picture of its channel: ONNX counts through the whole tensor."""
-    window, pads = _each(b, kernel_size, spatial), _each(b, padding, spatial)
+    attributes = _windows(b, spatial, kernel_size, stride, padding, ceil_mode, dilation)
     front = b.constant([0], DType.I64)
     batched = b.rank(x) == spatial + 2
     data = x if batched else b.op("Unsqueeze", x, front)
-    value, place = b.ops(
-        "MaxPool",
-        data,
-        dtypes=[None, DType.I64],
-        kernel_shape=window,
-        strides=_each(b, stride, spatial) if stride else window,
-        pads=pads + pads,
-        dilations=_each(b, dilation, spatial),
-        ceil_mode=int(ceil_mode),
-    )
+    value, place = b.ops("MaxPool", data, dtypes=[None, DType.I64], **attributes)
     picture = b.constant(1, DType.I64)
     for size in b.sizes(x)[-spatial:]:
         picture = b.op("Mul", picture, b.cast(size, DType.I64))
