@@ -26,7 +26,7 @@ import numpy as np
 from opweld.fuse.prologues import folded
 from opweld.fuse.region import Kind, axes_in, classify, has_words, reductions
 from opweld.ledger import Alternative, Ledger, cheapest
-from opweld.schedule.cost import Product, best_height, contraction, core_of, level_rate
+from opweld.schedule.cost import Product, core_of, fetched_product
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
@@ -65,8 +65,6 @@ LONGEST = (2**31 - 1) // 255**2
 """Products, of elements minus their zero points, whose sum no int32 overflows; what is on the way to it may wrap."""
 LONGEST_WHOLE = {DType.F32: 2**24 // 255**2, DType.F64: 2**53 // 255**2}
 """The same whose sums a float holds exactly."""
-VECTORS = 2
-"""Of the register tile that prices are made for: which one it is is chosen later."""
 
 
 def integer_products(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> TensorProgram:
@@ -228,12 +226,12 @@ class _Integers:
         shared = lane if kind is Kind.CONTRACTION else 1
         shifts = 2 * count * self._expected.product(item.shape) / shared / self._target.vector_lanes_f32
         shifted = shifts / core_of(self._target).products / core_of(self._target).hertz
+        words = fetched_product(bytes_, elements, self._weights)
+        whole = fetched_product(floats, 4 * elements, self._weights)
         alternatives = (
-            Alternative("floats", seconds=self._seconds(floats, 4 * elements) + shifted),
-            Alternative("integers", seconds=None if "integers" in failed else self._seconds(bytes_, elements)),
-            Alternative(
-                "whole floats", seconds=None if "whole floats" in failed else self._seconds(floats, 4 * elements)
-            ),
+            Alternative("floats", seconds=whole + shifted),
+            Alternative("integers", seconds=None if "integers" in failed else words),
+            Alternative("whole floats", seconds=None if "whole floats" in failed else whole),
         )
         best = cheapest(alternatives).name
         reasons = {
@@ -250,10 +248,6 @@ class _Integers:
             reason=str(reasons[best]),
             failed=failed,
         )
-
-    def _seconds(self, shape: Product, weights: int) -> float:
-        cost = contraction(shape, VECTORS, best_height(shape, VECTORS))
-        return max(cost.seconds, weights / level_rate(self._weights, self._target))
 
     # ---------------------------------------------------------------------------------------------------- the result
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from opweld.fuse.prologues import folded
 from opweld.fuse.region import Kind, axes_in, classify, has_words, reductions
 from opweld.ledger import Alternative, Ledger, cheapest
-from opweld.schedule.cost import Product, best_height, contraction, core_of, level_rate
+from opweld.schedule.cost import Product, core_of, fetched_product
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
@@ -29,8 +29,6 @@ RULE = "fuse.precision"
 """The rule of every decision here."""
 
 WORD = WORDS["dot2"]
-VECTORS = 2
-"""Of the register tile that prices are made for: which one it is is chosen later."""
 ROUNDING = 8
 """Plain operations that rounding a vector takes, and storing it."""
 
@@ -107,9 +105,10 @@ class _Rounding:
         core = core_of(self._target)
         vectors = self._expected.product(self._signatures[x.tensor][1]) / self._target.vector_lanes_f32
         rounding = 0.0 if x.tensor in self._names else ROUNDING * vectors / core.products / core.hertz
-        rounded = self._seconds(halves, DType.BF16.bytes * elements) + rounding
+        plain = fetched_product(floats, DType.F32.bytes * elements, self._weights)
+        rounded = fetched_product(halves, DType.BF16.bytes * elements, self._weights) + rounding
         alternatives = (
-            Alternative("fp32", bytes=4 * elements, seconds=self._seconds(floats, DType.F32.bytes * elements)),
+            Alternative("fp32", bytes=4 * elements, seconds=plain),
             Alternative("bf16", bytes=2 * elements, seconds=None if failed else rounded),
         )
         best = cheapest(alternatives).name
@@ -125,10 +124,6 @@ class _Rounding:
             reason=reason,
             failed=failed,
         )
-
-    def _seconds(self, shape: Product, weights: int) -> float:
-        cost = contraction(shape, VECTORS, best_height(shape, VECTORS))
-        return max(cost.seconds, weights / level_rate(self._weights, self._target))
 
     # ---------------------------------------------------------------------------------------------------- the result
 

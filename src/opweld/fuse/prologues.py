@@ -20,7 +20,18 @@ from numpy.typing import NDArray
 from opweld.fuse.codes import counted, from_words, words_of
 from opweld.fuse.region import Kind, axes_in, classify, factors, has_words, operand_of, reductions, word_of
 from opweld.ledger import Alternative, Ledger
-from opweld.schedule.cost import CONVERT, LAUNCH, Product, best_height, contraction, core_of, level_rate, most_rows
+from opweld.schedule.cost import (
+    CONVERT,
+    LAUNCH,
+    VECTORS,
+    Product,
+    best_height,
+    contraction,
+    core_of,
+    fetched_product,
+    level_rate,
+    most_rows,
+)
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
@@ -48,9 +59,6 @@ from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_in
 
 RULE = "fuse.prologue"
 """The rule of every decision here."""
-
-VECTORS = 2
-"""Of the register tile that prices are made for: which one it is is chosen later."""
 
 
 def place_prologues(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> TensorProgram:
@@ -196,8 +204,7 @@ class _Placing:
         seconds: list[float] = []
         for size, dtype in ((1, summed.dtype), (word, w.dtype)):
             shape = Product(lane, rows, max(1, reduced // size), 1, summed.dtype, self._target, word=size)
-            products = contraction(shape, VECTORS, best_height(shape, VECTORS)).seconds
-            seconds.append(max(products, elements * dtype.bytes / level_rate(self._weights, self._target)))
+            seconds.append(fetched_product(shape, elements * dtype.bytes, self._weights))
         choice = self._ledger.decide(
             rule=RULE,
             site=tensor.origin,

@@ -222,6 +222,17 @@ def best_height(product: Product, vectors: int) -> int:
     return min(heights, key=lambda height: contraction(product, vectors, height).seconds)
 
 
+VECTORS = 2
+"""Of the register tile that prices are made for before one is chosen."""
+
+
+def fetched_product(product: Product, weights: int, held: int) -> float:
+    """Seconds of a product, or of fetching so many bytes of weights from the memory that holds so many: whichever takes
+    longer, as they overlap."""
+    arithmetic = contraction(product, VECTORS, best_height(product, VECTORS)).seconds
+    return max(arithmetic, weights / level_rate(held, product.target))
+
+
 def most_rows(vectors: int, dtype: DType, target: Target) -> int:
     """The highest register tile of sums of a dtype that does not spill."""
     room = max(1, (target.registers(dtype) - vectors - core_of(target).spare) // vectors)
