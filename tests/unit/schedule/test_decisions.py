@@ -33,15 +33,6 @@ from tests.unit.tile.pipeline import Compiled
 
 KINDS = [rule for rule in RULES if rule not in UNMET]
 
-LONG = ("deep",)
-"""Programs whose interpretation takes seconds: of what may be granted, one sample each is run."""
-
-WIDE = ("bottleneck", "quantized_convolution")
-"""Programs of so many decisions that a quarter of their cases takes as long as all of others: that quarter is run."""
-
-PARTS = [(name, part) for name in PROGRAMS for part in range(1 if name in LONG + WIDE else 4)]
-"""Cases that take about as long."""
-
 ABSENT = {
     (kind.__name__, entry.metadata["rule"]): str(entry.metadata["absent"])
     for kind in (*MEMBERS.values(), LoopSchedule)
@@ -131,21 +122,19 @@ def test_a_file_gives_the_same_kernels(name: str, level: str) -> None:
     assert schedules(again) == schedules(first)
 
 
-@pytest.mark.parametrize(("name", "part"), PARTS)
-def test_whatever_is_granted_is_right(name: str, part: int) -> None:
-    """Six of 24 random grant sets; of a long program, one in all."""
-    for seed in range(part * 6, part * 6 + (1 if name in LONG else 6)):
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_whatever_is_granted_is_right(name: str) -> None:
+    """24 random grant sets."""
+    for seed in range(24):
         chance = random.Random(f"{name} {seed}")
         share = chance.random()
         draws = [chance.random() < share for _ in range(4096)]
         check_answer(name, compile_as(name, Ledger(grants=lambda number, draws=draws: draws[number % 4096])))
 
 
-@pytest.mark.parametrize(("name", "part"), PARTS)
-def test_every_prefix_is_right(name: str, part: int) -> None:
-    """Every fourth prefix, from this part on, so that it is all of them; of a long program, one in the middle."""
-    requests = compiled(name).ledger.requests
-    for prefix in (requests // 2,) if name in LONG else range(part, requests, 4):
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_prefix_is_right(name: str) -> None:
+    for prefix in range(compiled(name).ledger.requests):
         made = compile_as(name, Ledger(prefix=prefix))
         assert sum(d.fired for d in made.ledger) == prefix
         check_answer(name, made)

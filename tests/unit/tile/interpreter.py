@@ -5,7 +5,9 @@ another one changes, of the same kernel or of another one of its phase: they run
 (Writing the same value again is allowed.)
 
 Inside a tile all existing indices are worked on at once: an expression is an array with one dimension for each
-enclosing tile, and indices beyond the limit are simply not there.
+enclosing tile, and indices beyond the limit are simply not there. So are the iterations of a loop that does nothing but
+accumulate (`_accumulates`), which another order changes by rounding alone: nothing is written meanwhile, and one look
+at all that is read finds what looking at each iteration finds.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value
+from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value, atoms_of
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Select, Unary
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Select, Unary, loads
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.semantics import (
     apply_binary,
@@ -30,9 +34,24 @@ from opweld.tensor.semantics import (
     fails_on_zero,
     neutral,
 )
-from opweld.tile.tile import Accumulate, Collapse, Declare, Invoke, Kernel, Let, Loop, Statement, Tile
+from opweld.tile.tile import (
+    Accumulate,
+    Collapse,
+    Declare,
+    Invoke,
+    Kernel,
+    Let,
+    Loop,
+    Statement,
+    Tile,
+    expressions_of,
+    walk_statements,
+)
 
 Array = np.ndarray[Any, Any]
+
+AT_ONCE = 4096
+"""How many iterations of loops are worked on at once, for each index of the tiles inside them."""
 
 
 @dataclass(eq=False)
@@ -44,6 +63,10 @@ class Block:
     written: Array
     writer: Array = field(init=False)
     reader: Array = field(init=False)
+    changed: bool = field(init=False)
+    """Whether this phase wrote to it: else no element has a writer."""
+    complete: bool = field(init=False)
+    """Whether all of it was written before this phase."""
 
     def __post_init__(self) -> None:
         self.forget()
@@ -62,19 +85,27 @@ class Block:
         """Starts another phase: what was written before it is safe to touch."""
         self.writer = np.full(self.data.size, -1)
         self.reader = np.full(self.data.size, -1)
+        self.changed, self.complete = False, bool(self.written.all())
 
     def read(self, offsets: Array, mask: Array, iteration: int) -> Array:
         """The elements at the offsets where the mask holds, anything elsewhere."""
-        bad = mask & ((offsets < 0) | (offsets >= self.data.size))
-        assert not bad.any(), f"{self.name}: reads element {offsets[bad][:4]} of {self.data.size}"
-        at = offsets[mask]
-        unwritten = ~self.written[at]
-        assert not unwritten.any(), f"{self.name}: reads elements {at[unwritten][:4]}, which nothing wrote"
-        foreign = (self.writer[at] >= 0) & (self.writer[at] != iteration)
-        assert not foreign.any(), f"{self.name}: iteration {iteration} reads {at[foreign][:4]} of another one"
-        first, own = self.reader[at] == -1, self.reader[at] == iteration
-        self.reader[at] = np.where(first | own, iteration, -2)
-        return self.data[np.where(mask, offsets, 0)] if self.data.size else np.zeros(offsets.shape, self.data.dtype)
+        everywhere = bool(mask.all())
+        at = offsets if everywhere else offsets[mask]
+        if at.size == 0:
+            return np.zeros(offsets.shape, self.data.dtype)
+        if at.min() < 0 or at.max() >= self.data.size:
+            bad = at[(at < 0) | (at >= self.data.size)]
+            raise AssertionError(f"{self.name}: reads element {bad[:4]} of {self.data.size}")
+        if not self.complete:
+            unwritten = ~self.written[at]
+            assert not unwritten.any(), f"{self.name}: reads elements {at[unwritten][:4]}, which nothing wrote"
+        if self.changed:
+            writer = self.writer[at]
+            foreign = (writer >= 0) & (writer != iteration)
+            assert not foreign.any(), f"{self.name}: iteration {iteration} reads {at[foreign][:4]} of another one"
+        reader = self.reader[at]
+        self.reader[at] = np.where((reader == -1) | (reader == iteration), iteration, -2)
+        return self.data[at if everywhere else np.where(mask, offsets, 0)]
 
     def write(self, offsets: Array, values: Array, mask: Array, iteration: int) -> None:
         """Stores the values at the offsets where the mask holds."""
@@ -87,7 +118,7 @@ class Block:
         assert not foreign.any(), f"{self.name}: iteration {iteration} rewrites {at[foreign][:4]} of another one"
         foreign = (self.reader[at] != -1) & (self.reader[at] != iteration) & ~same
         assert not foreign.any(), f"{self.name}: iteration {iteration} changes {at[foreign][:4]} under another one"
-        self.data[at], self.written[at], self.writer[at] = new, True, iteration
+        self.data[at], self.written[at], self.writer[at], self.changed = new, True, iteration, True
 
 
 def _equal(x: Array, y: Array) -> Array:
@@ -106,21 +137,55 @@ class Accumulator:
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """What is known at a statement: the enclosing tiles with their existing indices, loop indices and sizes."""
+    """What is known at a statement: the enclosing tiles with their existing indices, loop indices and sizes. Loops that
+    are worked on at once stand among the tiles."""
 
     tiles: tuple[tuple[Axis, Array], ...]
     values: Mapping[Atom, int]
     iteration: int
+    loops: tuple[Axis, ...] = ()
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         return tuple(len(indices) for _, indices in self.tiles)
 
+    @cached_property
+    def everywhere(self) -> Array:
+        return np.ones(self.shape, bool)
+
+    @cached_property
+    def indices(self) -> Mapping[Atom, Array]:
+        """The indices of each tile, along its own dimension."""
+        after = range(len(self.tiles) - 1, -1, -1)
+        return {axis: found.reshape(-1, *[1] * n) for (axis, found), n in zip(self.tiles, after, strict=True)}
+
     def with_tile(self, axis: Axis, indices: Array) -> Scope:
-        return Scope((*self.tiles, (axis, indices)), self.values, self.iteration)
+        return Scope((*self.tiles, (axis, indices)), self.values, self.iteration, self.loops)
+
+    def with_loop(self, axis: Axis, indices: Array) -> Scope:
+        return Scope((*self.tiles, (axis, indices)), self.values, self.iteration, (*self.loops, axis))
 
     def with_value(self, axis: Axis, value: int) -> Scope:
-        return Scope(self.tiles, {**self.values, axis: value}, self.iteration)
+        return Scope(self.tiles, {**self.values, axis: value}, self.iteration, self.loops)
+
+
+@lru_cache(maxsize=4096)
+def _accumulates(loop: Loop) -> bool:
+    """Whether a loop does nothing but accumulate, what its iterations do not change, over ranges that are the same in
+    each."""
+    inside = list(walk_statements(loop.body))
+    if not all(isinstance(s, Accumulate | Let | Loop | Tile) for s in inside):
+        return False
+    changed = {s.name for s in inside if isinstance(s, Accumulate)}
+    ranges = [s for s in inside if isinstance(s, Loop | Tile)]
+    bounds = [
+        d for s in ranges for d in ((s.lower, s.end) if isinstance(s, Loop) else (s.base, s.limit)) if d is not None
+    ]
+    return (
+        not any(s.kind.startswith("arg") for s in inside if isinstance(s, Accumulate))
+        and not any(node.tensor in changed for s in inside for root in expressions_of(s) for node in loads(root))
+        and not any(loop.axis in atoms_of(dim) for dim in bounds)
+    )
 
 
 def run_kernel(kernel: Kernel, memory: Mapping[str, Block], sizes: Mapping[Atom, int], before: int = 0) -> int:
@@ -134,6 +199,18 @@ def run_kernel(kernel: Kernel, memory: Mapping[str, Block], sizes: Mapping[Atom,
     known: dict[Atom, int] = {symbol: sizes[symbol] for symbol in kernel.sizes}
     extents = [range(axis.extent.evaluate(known)) for axis in kernel.grid]
     positions = list(itertools.product(*extents))
+    with np.errstate(all="ignore"):
+        _run_grid(kernel, memory, known, positions, before)
+    return before + len(positions)
+
+
+def _run_grid(
+    kernel: Kernel,
+    memory: Mapping[str, Block],
+    known: Mapping[Atom, int],
+    positions: Iterable[tuple[int, ...]],
+    before: int,
+) -> None:
     for iteration, position in enumerate(positions, before):
         scratch = {
             block.name: Block.empty(block.name, block.dtype, block.elements.evaluate(known)) for block in kernel.scratch
@@ -142,7 +219,6 @@ def run_kernel(kernel: Kernel, memory: Mapping[str, Block], sizes: Mapping[Atom,
         buffers = {buffer.name: memory[buffer.name] for buffer in kernel.buffers}
         roles = {buffer.name: buffer.role for buffer in kernel.buffers}
         _Thread({**buffers, **scratch}, roles).block(kernel.body, Scope((), values, iteration))
-    return before + len(positions)
 
 
 class _Thread:
@@ -159,8 +235,7 @@ class _Thread:
 
     def statement(self, statement: Statement, scope: Scope) -> None:
         if isinstance(statement, Loop):
-            for value in range(_number(statement.lower, scope), _number(statement.end, scope)):
-                self.block(statement.body, scope.with_value(statement.axis, value))
+            self.loop(statement, scope)
         elif isinstance(statement, Tile):
             indices = np.arange(statement.width)
             if statement.limit is not None:
@@ -183,12 +258,22 @@ class _Thread:
             self.invoke(statement, scope)
         else:
             assert self.roles.get(statement.buffer) != "read", f"{statement.buffer} is stored to, but only read"
-            mask = np.ones(scope.shape, bool)
+            mask = scope.everywhere
             for guard in statement.guards:
-                mask &= np.broadcast_to(self.dim(guard, scope, mask) >= 0, scope.shape)
+                mask = mask & (self.dim(guard, scope, mask) >= 0)
             offsets = np.broadcast_to(self.dim(statement.offset, scope, mask), scope.shape)
             values = np.broadcast_to(self.value(statement.value, scope, mask), scope.shape)
             self.memory[statement.buffer].write(offsets, values, mask, scope.iteration)
+
+    def loop(self, loop: Loop, scope: Scope) -> None:
+        values = range(_number(loop.lower, scope), _number(loop.end, scope))
+        if not _accumulates(loop):
+            for value in values:
+                self.block(loop.body, scope.with_value(loop.axis, value))
+            return
+        size = max(1, AT_ONCE // prod(len(indices) for axis, indices in scope.tiles if axis in scope.loops))
+        for start in range(0, len(values), size):
+            self.block(loop.body, scope.with_loop(loop.axis, np.array(values[start : start + size], np.int64)))
 
     def invoke(self, call: Invoke, scope: Scope) -> None:
         numbers = [_number(dim, scope) for dim in call.numbers]
@@ -211,8 +296,9 @@ class _Thread:
         target = self.accumulator(statement.name)
         value = np.broadcast_to(self.value(statement.value, scope), scope.shape)
         known = dict(scope.tiles)
-        assert set(known) == set(target.over), f"{statement.name} is accumulated over other axes than it has"
-        order = [[axis for axis, _ in scope.tiles].index(axis) for axis in target.over]
+        over = set(known) - set(scope.loops)
+        assert over == set(target.over), f"{statement.name} is accumulated over other axes than it has"
+        order = [list(known).index(axis) for axis in (*target.over, *scope.loops)]
         value = value.transpose(order)
         where = np.ix_(*(known[axis] for axis in target.over)) if target.over else ()
         if statement.kind.startswith("arg"):
@@ -228,16 +314,16 @@ class _Thread:
             target.data[where] = np.where(better, position, target.data[where])
             target.seen[where] = True
             return
-        pair = np.stack([target.data[where], value.astype(target.data.dtype)], -1)
-        target.data[where] = apply_reduce(statement.kind, pair)
+        value = value.astype(target.data.dtype)
+        if scope.loops:
+            value = apply_reduce(statement.kind, value.reshape(*value.shape[: len(target.over)], -1))
+        target.data[where] = apply_reduce(statement.kind, np.stack([target.data[where], value], -1))
 
     # values
 
     def value(self, root: Expr, scope: Scope, mask: Array | None = None) -> Array:
         """The expression where the mask holds; what it is elsewhere does not matter."""
-        mask = np.ones(scope.shape, bool) if mask is None else mask
-        with np.errstate(all="ignore"):
-            return self._value(root, scope, mask)
+        return self._value(root, scope, scope.everywhere if mask is None else mask)
 
     def _value(self, node: Expr, scope: Scope, mask: Array) -> Array:
         if isinstance(node, Const):
@@ -270,7 +356,7 @@ class _Thread:
         assert self.roles.get(node.tensor) != "write", f"{node.tensor} is read, but only written"
         inside = mask
         for guard in node.guards:
-            inside = inside & np.broadcast_to(self.dim(guard, scope, mask) >= 0, scope.shape)
+            inside = inside & (self.dim(guard, scope, mask) >= 0)
         offsets = np.broadcast_to(self.dim(node.indices[0], scope, inside), scope.shape)
         memory = self.memory[node.tensor]
         if node.dtype is DType.I32 and memory.data.dtype.itemsize < 4:
@@ -308,12 +394,12 @@ class _Thread:
         shape = iter(data.shape)
         return data.reshape([next(shape) if axis in axes else 1 for axis in known])
 
-    def dim(self, dim: Dim, scope: Scope, mask: Array | None = None) -> Array:
-        """The integer of a polynomial at every index of the enclosing tiles."""
-        mask = np.ones(scope.shape, bool) if mask is None else mask
-        total = np.zeros(scope.shape, np.int64)
+    def dim(self, dim: Dim, scope: Scope, mask: Array | None = None) -> Array | int:
+        """The integer of a polynomial at every index of the enclosing tiles that it depends on."""
+        mask = scope.everywhere if mask is None else mask
+        total: Array | int = 0
         for monomial, coefficient in dim.terms:
-            term = np.full(scope.shape, coefficient, np.int64)
+            term: Array | int = coefficient
             for atom in monomial:
                 term = term * self._atom(atom, scope, mask)
             total = total + term
@@ -322,9 +408,8 @@ class _Thread:
     def _atom(self, atom: Atom, scope: Scope, mask: Array) -> Array | int:
         if atom in scope.values:
             return scope.values[atom]
-        for position, (axis, indices) in enumerate(scope.tiles):
-            if axis is atom:
-                return indices.reshape([-1 if p == position else 1 for p in range(len(scope.tiles))])
+        if atom in scope.indices:
+            return scope.indices[atom]
         if isinstance(atom, FloorDiv | Mod | Min | Max):
             left, right = self.dim(atom.left, scope, mask), self.dim(atom.right, scope, mask)
             if isinstance(atom, FloorDiv):
