@@ -43,7 +43,7 @@ TargetName: TypeAlias = Literal["native", "x86-64-v3", "x86-64-v4", "aarch64"]
 LevelName: TypeAlias = Literal["none", "basic", "extended", "all"]
 TuneName: TypeAlias = Literal["off", "quick", "full"]
 DenormalsName: TypeAlias = Literal["keep", "zero"]
-PrecisionName: TypeAlias = Literal["fp32", "bf16"]
+PrecisionName: TypeAlias = Literal["fp32", "bf16", "int8-weights", "int4-weights"]
 TARGETS: tuple[str, ...] = get_args(TargetName)
 TUNING: tuple[str, ...] = get_args(TuneName)
 DENORMALS: tuple[str, ...] = get_args(DenormalsName)
@@ -218,7 +218,8 @@ class Options:
     precision: str = option(
         "fp32",
         dataclasses.replace(_PRECISION, check=_precision),
-        "what operands of matrix products and convolutions may be rounded to: fp32, which rounds nothing, or bf16",
+        "what operands of matrix products and convolutions may be rounded to: fp32, which rounds nothing, or bf16; with"
+        " int8-weights and int4-weights their weights alone",
         more="Sums and everything else stay float32; each product is a decision, and rounded where that is faster. See"
         " docs/guides/precision.md.",
         flag="--precision",

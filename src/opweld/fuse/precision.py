@@ -5,7 +5,7 @@
 where the program permits it (`TensorProgram.precision`) and it is predicted to take less: where a processor multiplies
 two numbers at once, or where half of the bytes of weights take half of the time. Weights are rounded when the model is
 compiled. Any other operand is rounded once, by whoever makes it, and lies in memory so for contractions; others read
-it as it was.
+it as it was. Where it permits weights alone to be rounded, these become integers (`weights.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opweld.fuse.prologues import folded
-from opweld.fuse.region import Kind, axes_in, classify, has_words, reductions
+from opweld.fuse.region import axes_in, has_words
+from opweld.fuse.weights import RULE, integer_weights, product_by_weights
 from opweld.ledger import Alternative, Ledger, cheapest
 from opweld.schedule.cost import Product, core_of, fetched_product
 from opweld.schedule.expected import LENGTH, Expected
@@ -21,12 +22,9 @@ from opweld.target import Target
 from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import Axis, product
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Expr, Load, Reduce, binary, cast, load, reduce, transform
+from opweld.tensor.expr import Expr, Load, Reduce, binary, cast, load, reduce, transform
 from opweld.tensor.operators import WORDS
 from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, item_outputs
-
-RULE = "fuse.precision"
-"""The rule of every decision here."""
 
 WORD = WORDS["dot2"]
 ROUNDING = 8
@@ -36,7 +34,9 @@ ROUNDING = 8
 def reduce_precision(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> TensorProgram:
     """The program with operands of contractions rounded where it permits that and it is predicted to take less, each a
     decision in the ledger."""
-    return program if program.precision != "bf16" else _Rounding(program, expected, target, ledger).run()
+    if program.precision == "bf16":
+        return _Rounding(program, expected, target, ledger).run()
+    return integer_weights(program, expected, target, ledger)
 
 
 class _Rounding:
@@ -67,19 +67,10 @@ class _Rounding:
         return replace(self._program, items=tuple(found), constants=(*kept, *self._made))
 
     def _item(self, item: Tensor) -> Tensor:
-        found = reductions(item.body)
-        if len(found) != 1 or found[0].kind != "sum" or found[0].dtype is not DType.F32:
+        product = product_by_weights(item, self._constants)
+        if product is None or not isinstance(product.x, Load):
             return item
-        summed, body = found[0], found[0].body
-        if not isinstance(body, Binary) or body.op != "mul" or classify(item, self._constants) is not Kind.CONTRACTION:
-            return item
-        x, w = body.x, body.y
-        if not isinstance(x, Load) or not isinstance(w, Load):
-            return item
-        if x.tensor in self._constants:
-            x, w = w, x
-        if x.tensor in self._constants or w.tensor not in self._constants:
-            return item
+        summed, x, w = product.summed, product.x, product.w
         if self._decided(item, summed, x, w) != "bf16":
             return item
         factors = binary("mul", self._rounded(x, item), self._rounded(w, item))

@@ -10,27 +10,19 @@ round nothing by it: there is then one copy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from opweld.fuse.codes import counted, from_words, words_of
+from opweld.fuse.factor_prices import Factor, FactorPrices, without_scale
 from opweld.fuse.region import Kind, axes_in, classify, factors, has_words, operand_of, reductions, word_of
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import (
-    CONVERT,
-    LAUNCH,
-    VECTORS,
     Product,
-    best_height,
-    contraction,
-    core_of,
     fetched_product,
-    level_rate,
-    most_rows,
 )
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
@@ -47,13 +39,11 @@ from opweld.tensor.expr import (
     Reduce,
     binary,
     cast,
-    free_atoms,
     load,
     loads,
     reduce,
     substitute_loads,
     transform,
-    walk,
 )
 from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, item_outputs
 
@@ -67,17 +57,6 @@ def place_prologues(program: TensorProgram, expected: Expected, target: Target, 
     return _Placing(program, expected, target, ledger).done()
 
 
-@dataclass(frozen=True)
-class _Factor:
-    """A factor of a contraction that is no bare load: what it is, the load that has all its axes, and the bytes of what
-    that reads and of the factor's elements."""
-
-    value: Expr
-    operand: Load
-    narrow: int
-    wide: int
-
-
 class _Placing:
     def __init__(self, program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> None:
         self._program = program
@@ -88,6 +67,7 @@ class _Placing:
         self._constants = {constant.name: constant for constant in program.constants}
         self._weights = program.constant_bytes
         self._producers = {name: item for item in program.items for name in item_outputs(item)}
+        self._prices = FactorPrices(expected, target, self._weights, self._producers)
         self._axes: dict[str, tuple[Axis, ...]] = {}
         self._names: dict[Expr, str] = {}
         self._after: dict[str, list[Tensor]] = {}
@@ -143,7 +123,7 @@ class _Placing:
                 replaced[value] = _read(self._name(body, operand, item), value, operand)
             elif self._is_known(value):
                 packed = self._packed(value, operand, found[0]).value
-                parts = _without_scale(packed, found[0])
+                parts = without_scale(packed, found[0])
                 replaced[value] = packed if parts is None else parts[0]
                 scales += () if parts is None else (parts[1],)
         if not replaced:
@@ -153,13 +133,13 @@ class _Placing:
             total = binary("mul", total, scale)
         return replace(item, body=transform(item.body, lambda node: total if node is found[0] else None))
 
-    def _packed(self, value: Expr, operand: Load, summed: Reduce) -> _Factor:
+    def _packed(self, value: Expr, operand: Load, summed: Reduce) -> Factor:
         """A factor as it is computed in registers: of constants of 4 bits, from words of 32."""
         elements = self._expected.product(self._signatures[operand.tensor][1])
         wide = elements * value.dtype.bytes
         position = counted(operand, summed) if operand.tensor in self._constants else None
         if position is None:
-            return _Factor(value, operand, elements * operand.dtype.bytes, wide)
+            return Factor(value, operand, elements * operand.dtype.bytes, wide)
         key = (operand.tensor, position)
         if key not in self._words:
             name = f"{operand.tensor}_words"
@@ -173,8 +153,8 @@ class _Placing:
         packed = from_words(value, operand, self._words[key].name, position)
         word = operand_of(packed)
         if word is None:  # shifting it out as well is too much for each register tile
-            return _Factor(value, operand, elements * operand.dtype.bytes, wide)
-        return _Factor(packed, word, elements * operand.dtype.bits // 8, wide)
+            return Factor(value, operand, elements * operand.dtype.bytes, wide)
+        return Factor(packed, word, elements * operand.dtype.bits // 8, wide)
 
     def _is_known(self, value: Expr) -> bool:
         return all(node.tensor in self._constants for node in loads(value))
@@ -218,9 +198,9 @@ class _Placing:
         )
         return choice == "words"
 
-    def _in_registers(self, tensor: Tensor, summed: Reduce, factor: _Factor, failed: Mapping[str, int | str]) -> bool:
+    def _in_registers(self, tensor: Tensor, summed: Reduce, factor: Factor, failed: Mapping[str, int | str]) -> bool:
         known = self._is_known(factor.value)
-        registers, memory = (self._weights_cost if known else self._values_cost)(tensor, summed, factor)
+        registers, memory = (self._prices.weights if known else self._prices.values)(tensor, summed, factor)
         pays = registers <= memory and not failed
         reason = f"{factor.narrow:,} bytes in memory in place of {factor.wide:,}"
         if not pays:
@@ -238,53 +218,6 @@ class _Placing:
             failed=failed,
         )
         return choice == "in registers"
-
-    def _weights_cost(self, tensor: Tensor, summed: Reduce, factor: _Factor) -> tuple[float, float]:
-        """(in registers, in memory) of a constant, along which the lanes run. Of rows whose number nobody knows, the
-        geometric mean of as many as are expected and of many: what is gained at either counts alike."""
-        axes = axes_in(factor.operand)
-        extents = [axis.extent for axis in tensor.axes if axis not in axes]
-        rows = max(1, self._expected.product(extents))
-        ways = self._weights_at(rows, tensor, summed, factor)
-        if self._expected.known(product(extents)) is not None or rows >= LENGTH:
-            return ways
-        many = self._weights_at(LENGTH, tensor, summed, factor)
-        return math.sqrt(ways[0] * many[0]), math.sqrt(ways[1] * many[1])
-
-    def _weights_at(self, rows: int, tensor: Tensor, summed: Reduce, factor: _Factor) -> tuple[float, float]:
-        """The same of so many rows: the bytes of the constant come beside the products."""
-        core, target = core_of(self._target), self._target
-        axes = axes_in(factor.operand)
-        vectors = self._expected.product(axis.extent for axis in axes) / target.vector_lanes_f32
-        passes = -(-rows // most_rows(VECTORS, summed.dtype, target))
-        parts = _without_scale(factor.value, summed)
-        computed = passes * vectors * self._cycles(factor.value if parts is None else parts[0], summed) / core.hertz
-        lane = self._expected.product(axis.extent for axis in tensor.axes if axis in axes)
-        reduced = self._expected.product(axis.extent for axis in summed.axes)
-        shape = Product(lane, rows, reduced, 1, summed.dtype, target)
-        products = contraction(shape, VECTORS, best_height(shape, VECTORS))
-        fetched = [size / level_rate(max(self._weights, size), target) for size in (factor.narrow, factor.wide)]
-        # A tile of few rows waits for its sums: what it computes meanwhile takes no longer.
-        return max(products.arithmetic + computed, products.seconds, fetched[0]), max(products.seconds, fetched[1])
-
-    def _values_cost(self, tensor: Tensor, summed: Reduce, factor: _Factor) -> tuple[float, float]:
-        """(in registers, in memory) of a value that is the same in all lanes: each tile of lanes computes it."""
-        core, target = core_of(self._target), self._target
-        axes = axes_in(factor.operand)
-        columns = self._expected.product(axis.extent for axis in tensor.axes if axis not in axes)
-        tiles = -(-max(1, columns) // (VECTORS * target.vector_lanes_f32))
-        each = self._cycles(factor.value, summed)
-        computed = self._expected.product(axis.extent for axis in axes) * tiles * each / core.hertz
-        moved = 2 * max(0, factor.wide - factor.narrow) / level_rate(factor.wide, target)
-        once = factor.wide / factor.value.dtype.bytes / target.vector_lanes_f32 * each / core.hertz
-        made = 0.0 if factor.operand.tensor in self._producers else LAUNCH
-        return computed, once + moved + made
-
-    def _cycles(self, value: Expr, summed: Reduce) -> float:
-        """Of a vector of a factor, beside its load; what is the same for all that is summed is computed before."""
-        axes = set(summed.axes)
-        nodes = [node for node in walk(value) if not isinstance(node, Load | Const) and free_atoms(node) & axes]
-        return sum(CONVERT if isinstance(node, Cast) else 1 / core_of(self._target).products for node in nodes)
 
     # ---------------------------------------------------------------------------------------------------- in memory
 
@@ -334,16 +267,6 @@ class _Placing:
         else:
             self._before.setdefault(reader, []).append(tensor)
         return name
-
-
-def _without_scale(value: Expr, summed: Reduce) -> tuple[Expr, Expr] | None:
-    """A factor as one that is multiplied by what is the same for all that is summed: that is multiplied once, after."""
-    if not isinstance(value, Binary) or value.op != "mul" or value.dtype is not summed.dtype:
-        return None
-    for rest, scale in ((value.x, value.y), (value.y, value.x)):
-        if not free_atoms(scale) & set(summed.axes):
-            return rest, scale
-    return None
 
 
 def _read(name: str, value: Expr, operand: Load) -> Expr:

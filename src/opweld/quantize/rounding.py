@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opweld.quantize.scales import Weights, block_scales, quantize_blocks
+from opweld.tensor.integer_weights import Weights, block_scales, quantize_blocks
 
 Array = NDArray[Any]
 

@@ -15,15 +15,12 @@ from numpy.typing import NDArray
 from opweld.quantize.calibrate import Observed
 from opweld.quantize.graph import Graph, Layer
 from opweld.quantize.rounding import rounded_in_order
-from opweld.quantize.scales import Affine, Weights, quantize_blocks, quantize_weights
+from opweld.quantize.scales import Affine
+from opweld.tensor.integer_weights import Weights, block_length, quantize_blocks, quantize_weights
 
 Array = NDArray[Any]
 Precision = Literal["int8", "int8-weights", "int4-weights"]
 Rounding = Literal["nearest", "gptq"]
-
-BLOCKS = (32, 16)
-"""Weights of int4 that share a scale, along what is summed over: the first that divides it. Where none does, weights
-are int8: OpenVINO takes whole blocks only, and a longer block rounds more coarsely."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def block_of(layer: Layer, weights: Array) -> int:
     """Weights of int4 of a scale; 0 where a layer has none of int4."""
     if layer.sums is None or weights.ndim != 2:
         return 0
-    return next((block for block in BLOCKS if weights.shape[layer.sums] % block == 0), 0)
+    return block_length(weights.shape[layer.sums])
 
 
 def unusable(graph: Graph, layers: Iterable[Layer]) -> dict[int, str]:

@@ -12,9 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from opweld.quantize.graph import Graph, Layer
 from opweld.quantize.placement import Placement, needed
-from opweld.quantize.scales import Affine, Codes, Weights, least_weight_scales, quantize_weights
+from opweld.quantize.scales import Affine, Codes, least_weight_scales
 from opweld.quantize.simulate import drop_unread
 from opweld.quantize.versions import Setting, Version
+from opweld.tensor.integer_weights import Weights, quantize_weights
 
 Array = NDArray[Any]
 

@@ -27,9 +27,10 @@ from opweld.quantize.hessian import second_moments
 from opweld.quantize.histogram import Histogram
 from opweld.quantize.ranges import METHODS, range_of
 from opweld.quantize.rounding import rounded_in_order
-from opweld.quantize.scales import affine_of, quantize_blocks, quantize_weights
+from opweld.quantize.scales import affine_of
 from opweld.quantize.versions import Setting, Version
 from opweld.quantize.writing import packed_int4
+from opweld.tensor.integer_weights import quantize_blocks, quantize_weights
 
 Array = NDArray[Any]
 

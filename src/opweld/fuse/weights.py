@@ -1,0 +1,239 @@
+"""Weights of contractions rounded to integers of 8 or 4 bits, where the program permits it.
+
+    sum<k>(mul(x[i, k], w[k, j]))   becomes   sum<k>(mul(x[i, k], mul(f32(w_int8[k, j]), w_scales[j])))
+                                         or   sum<k>(mul(x[i, k], mul(f32(w_int4[k, j]), w_scales[k // 32, j])))
+
+which is what a model says that brings such weights with a DequantizeLinear; what follows is the same. Rounding is that
+of `opweld quantize` without data. Products that wait for their arithmetic, and not for the bytes of weights, gain
+nothing by it and keep their floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from opweld.fuse.codes import counted, from_words
+from opweld.fuse.factor_prices import Factor, FactorPrices
+from opweld.fuse.region import Kind, classify, operand_of, reductions
+from opweld.ledger import Alternative, Ledger
+from opweld.schedule.expected import Expected
+from opweld.target import Target
+from opweld.tensor.dim import floordiv
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Binary, Expr, Load, Reduce, binary, cast, load, loads, reduce, transform
+from opweld.tensor.integer_weights import BLOCKS, Weights, block_length, quantize_blocks, quantize_weights
+from opweld.tensor.program import Constant, Tensor, TensorProgram, item_inputs
+
+RULE = "fuse.precision"
+"""The rule of every decision here."""
+
+ASKED = {"int8-weights": ("int8",), "int4-weights": ("int4", "int8")}
+"""What weights become by the program's precision: the first that is legal, if it is predicted to take less."""
+CODES = {"int8": DType.I8, "int4": DType.I4}
+
+
+@dataclass(frozen=True)
+class ProductByWeights:
+    """A sum of products of float32 by constant ones: what is summed, the other factor, the weights."""
+
+    summed: Reduce
+    x: Expr
+    w: Load
+
+
+def product_by_weights(item: Tensor, constants: Mapping[str, Constant]) -> ProductByWeights | None:
+    """The product by weights that a tensor is, with whatever is done with the sum; None where it is none."""
+    found = reductions(item.body)
+    if len(found) != 1 or found[0].kind != "sum" or found[0].dtype is not DType.F32:
+        return None
+    body = found[0].body
+    if not isinstance(body, Binary) or body.op != "mul" or classify(item, constants) is not Kind.CONTRACTION:
+        return None
+    known = [all(node.tensor in constants for node in loads(factor)) for factor in (body.x, body.y)]
+    x, w = (body.y, body.x) if known[0] else (body.x, body.y)
+    if known[0] == known[1] or not isinstance(w, Load):
+        return None
+    return ProductByWeights(found[0], x, w)
+
+
+def integer_weights(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> TensorProgram:
+    """The program with weights rounded to integers where it permits that and it is predicted to take less, each a
+    decision in the ledger."""
+    return program if program.precision not in ASKED else _Rounding(program, expected, target, ledger).run()
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Weights of a contraction as integers: how they are called, the axis that they have scales along, weights of a
+    scale along it (0: one for each of its elements), and what stands for an element."""
+
+    name: str
+    axis: int
+    block: int
+    value: Expr
+    codes: Load
+
+
+class _Rounding:
+    def __init__(self, program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> None:
+        self._program = program
+        self._ledger = ledger
+        self._prices = FactorPrices(expected, target, program.constant_bytes)
+        self._constants = {constant.name: constant for constant in program.constants}
+        self._names = set(program.signatures)
+        self._forms: dict[tuple[str, int, int], tuple[str, str]] = {}
+        self._rounded: dict[tuple[str, int, int], Weights] = {}
+        self._made: dict[str, Constant] = {}
+
+    def run(self) -> TensorProgram:
+        """The program as decided."""
+        items = tuple(self._item(item) if isinstance(item, Tensor) else item for item in self._program.items)
+        read = {name for item in items for name in item_inputs(item)} | {value for _, value in self._program.outputs}
+        sources = {source for source, _, _ in self._forms}
+        kept = (c for c in self._program.constants if c.name in read or c.name not in sources)
+        made = (c for c in self._made.values() if c.name in read)
+        return replace(self._program, items=items, constants=(*kept, *made))
+
+    def _item(self, item: Tensor) -> Tensor:
+        product = product_by_weights(item, self._constants)
+        if product is None:
+            return item
+        form = self._decided(item, product)
+        if form is None:
+            return item
+        total = reduce("sum", product.summed.axes, binary("mul", product.x, form.value))
+        return replace(item, body=transform(item.body, lambda node: total if node is product.summed else None))
+
+    # ------------------------------------------------------------------------------------------------- the decision
+
+    def _decided(self, item: Tensor, product: ProductByWeights) -> _Form | None:
+        """The form that the weights of a product take; None where they stay floats."""
+        w, asked = product.w, ASKED[self._program.precision]
+        constant = self._constants[w.tensor]
+        elements = int(np.prod(constant.shape))
+        failed: dict[str, int | str] = {}
+        forms: dict[str, _Form] = {}
+        seconds: dict[str, float] = {}
+        sizes: dict[str, int] = {}
+        floats = 0.0
+        for name in asked:
+            form = self._form(name, w, product.summed)
+            if isinstance(form, str):
+                failed[name] = form
+                continue
+            forms[name] = form
+            scales = elements // form.block if form.block else constant.shape[form.axis]
+            sizes[name] = elements * CODES[name].bits // 8 + DType.F32.bytes * scales
+            factor = _in_words(form, product.summed)
+            factor = Factor(*factor, sizes[name], DType.F32.bytes * elements)
+            seconds[name], floats = self._prices.weights(item, product.summed, factor)
+        wanted = next((name for name in asked if name in forms and seconds[name] < floats), "fp32")
+        reason = "the product takes no less time where its weights are fewer bytes"
+        if wanted != "fp32":
+            held = constant.read()
+            if np.isfinite(held).all():
+                error = self._error(w.tensor, forms[wanted], held)
+                reason = f"fewer bytes of weights, which are off by {error:.2%} of their root mean square"
+            else:
+                failed |= dict.fromkeys(asked, f"the weights of {' '.join(item.origin)} hold NaN or infinity")
+                wanted = "fp32"
+        if wanted == "fp32" and failed:
+            reason = str(next(iter(failed.values())))
+        alternatives = (
+            Alternative("fp32", bytes=DType.F32.bytes * elements, seconds=floats or None),
+            *(
+                Alternative(name, bytes=sizes.get(name), seconds=None if name in failed else seconds[name])
+                for name in reversed(asked)
+            ),
+        )
+        taken = self._ledger.decide(
+            rule=RULE,
+            site=item.origin,
+            subject=(item.name, w.tensor),
+            alternatives=alternatives,
+            prefer=wanted,
+            reason=reason,
+            failed=failed,
+        )
+        return None if taken == "fp32" else self._stored(w, forms[taken])
+
+    def _error(self, source: str, form: _Form, held: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> float:
+        """The root mean square of what rounding adds, as a part of that of the weights."""
+        wrong = self._weights(source, form).values() - held
+        size = float(np.linalg.norm(held))
+        return float(np.linalg.norm(wrong)) / size if size else 0.0
+
+    # ---------------------------------------------------------------------------------------------------- the result
+
+    def _form(self, name: str, w: Load, summed: Reduce) -> _Form | str:
+        """The weights as integers; why they cannot be, where they cannot."""
+        shape = self._constants[w.tensor].shape
+        if w.guards:
+            return "what lies beyond the edges of the weights is read too"
+        if name == "int4":
+            along = [n for n, index in enumerate(w.indices) if index.atom in summed.axes]
+            axis = max(along, key=lambda n: shape[n], default=None)
+            if axis is None:
+                return "no axis of the weights is one that is summed over"
+            block = block_length(shape[axis])
+            if not block:
+                return f"neither of the blocks {BLOCKS} divides the {shape[axis]} that are summed"
+            places = (*w.indices[:axis], floordiv(w.indices[axis], block), *w.indices[axis + 1 :])
+        else:
+            apart = [n for n, i in enumerate(w.indices) if not any(i.depends_on(axis) for axis in summed.axes)]
+            axis, block = max(apart, key=lambda n: (shape[n] > 1, n), default=None), 0
+            if axis is None:
+                return "every axis of the weights is summed over"
+            places = (w.indices[axis],)
+        codes_name, scales_name = self._named(w.tensor, name, axis, block)
+        codes = load(codes_name, CODES[name], w.indices)
+        scale = load(scales_name, DType.F32, places)
+        assert isinstance(codes, Load)
+        return _Form(name, axis, block, binary("mul", cast(codes, DType.F32), scale), codes)
+
+    def _named(self, source: str, form: str, axis: int, block: int) -> tuple[str, str]:
+        """What the codes and scales of weights are called."""
+        key = (source, axis, block)
+        if key not in self._forms:
+            made: list[str] = []
+            for kind in (form, f"{form}_scales"):
+                name = f"{source}_{kind}"
+                while name in self._names:
+                    name += "_"
+                self._names.add(name)
+                self._ledger.call(name, f"{self._ledger.label(source)} {kind.replace('_', ' ')}")
+                made.append(name)
+            self._forms[key] = made[0], made[1]
+        return self._forms[key]
+
+    def _stored(self, w: Load, form: _Form) -> _Form:
+        """The form, whose constants are made."""
+        made, source = self._weights(w.tensor, form), self._constants[w.tensor]
+        codes, scales = self._forms[w.tensor, form.axis, form.block]
+        dtype = CODES[form.name]
+        if codes not in self._made:
+            self._made[codes] = Constant(
+                codes, dtype, source.shape, lambda: made.codes.astype(dtype.numpy, copy=False), source.origin
+            )
+            self._made[scales] = Constant(scales, DType.F32, made.scales.shape, lambda: made.scales, source.origin)
+        return form
+
+    def _weights(self, source: str, form: _Form) -> Weights:
+        key = (source, form.axis, form.block)
+        if key not in self._rounded:
+            held = self._constants[source].read()
+            self._rounded[key] = (
+                quantize_blocks(held, form.axis, form.block) if form.block else quantize_weights(held, form.axis)
+            )
+        return self._rounded[key]
+
+
+def _in_words(form: _Form, summed: Reduce) -> tuple[Expr, Load]:
+    """An element and what it is read from as `prologues.py` has them: those of 4 bits are fields of words."""
+    position = counted(form.codes, summed)
+    value = form.value if position is None else from_words(form.value, form.codes, form.codes.tensor, position)
+    operand = operand_of(value)
+    return (value, operand) if operand is not None else (form.value, form.codes)
