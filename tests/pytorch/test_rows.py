@@ -30,6 +30,9 @@ X, Y, POSITIVE = normal(3, 5), normal(3, 5, seed=1), normal(3, 5).abs() + 0.1
 ODD = torch.tensor([0.0, -0.0, 1.5, -2.5, 3.5, INF, -INF, NAN, 0.25])
 WHOLE, DIVISORS = whole(3, 5), whole(3, 5, low=1)
 FLAGS, IMAGE = X > 0, normal(2, 4, 6, 7)
+STEPS = torch.linspace(-3.7, 3.9, 39)
+BILINEAR = normal(2, 5, 5)
+Z = torch.complex(X, Y)
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     # promotion of types
@@ -200,6 +203,80 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         (X,),
     ),
     "groups": (lambda x: (functional.group_norm(x, 2), functional.instance_norm(x)), (IMAGE,)),
+    # special functions
+    "gamma": (lambda x: (torch.lgamma(x), torch.digamma(x)), (torch.cat([STEPS, torch.tensor([0.0, 1e30, INF])]),)),
+    "normal": (
+        lambda x: (torch.erfc(x), torch.erfinv(x / 4), torch.special.erfcx(x), torch.special.log_ndtr(x)),
+        (torch.cat([STEPS, torch.tensor([4.0, -4.0])]),),
+    ),
+    "quantiles": (lambda x: torch.special.ndtri(x.abs() / 4), (STEPS,)),
+    "bessel": (
+        lambda x: (torch.i0(x), torch.special.i0e(x), torch.special.i1(x), torch.special.i1e(x)),
+        (torch.cat([STEPS * 3, torch.tensor([8.0, 60.0, 80.0])]),),
+    ),
+    # more of each family
+    "unequal windows": (
+        lambda x: (
+            *functional.adaptive_max_pool2d(x, (4, 3), return_indices=True),
+            functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=4),
+        ),
+        (normal(1, 4, 7, 5),),
+    ),
+    "smoothed": (
+        lambda x: [functional.interpolate(x, (3, 4), mode=how, antialias=True) for how in ("bilinear", "bicubic")],
+        (normal(1, 2, 9, 11),),
+    ),
+    "running extremes": (lambda x: (*x.cummax(1), *x.cummin(0), x.logcumsumexp(1)), (X,)),
+    "medians": (lambda x: (x.median(), *x.nanmedian(1), x.nanmedian()), (torch.where(X > 1, NAN, X),)),
+    "counted": (lambda x: (torch.histc(x, 4), torch.pdist(x), functional.bilinear(x, x, BILINEAR)), (X,)),
+    "put in": (
+        lambda x, y, i: (
+            x.put(i, y[0, :3]),
+            x.put(i, y[0, :3], accumulate=True),
+            x.masked_scatter(x > 0, y),
+            x.diagonal_scatter(y[0, :3], 1),
+            x.index_reduce(0, i, y, "amax", include_self=False),
+            torch.nonzero_static(x > 0, size=20),
+        ),
+        (X, Y, torch.tensor([2, 0, 1])),
+    ),
+    "in the order of another": (
+        lambda x, y, i: torch.searchsorted(y[0], x, sorter=i),
+        (X, torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([1, 2, 0])),
+    ),
+    # complex numbers
+    "complex arithmetic": (
+        lambda x, y: (
+            (z := torch.complex(x, y)) * z.conj() / (z + 2j),
+            z.abs(),
+            z.angle(),
+            x.angle(),
+            torch.exp(z * 0.1).log(),
+            (z - x).sum(1),
+            1 / z,
+            z == z,
+        ),
+        (X, Y),
+    ),
+    "complex in and out": (lambda z: (z @ z.mH, torch.cat([z, z.T.reshape(3, 5)]), z[:, 1:3].real), (Z,)),
+    "rotated": (
+        lambda x, a: torch.view_as_real(torch.view_as_complex(x) * torch.polar(torch.ones_like(a), a)).flatten(1),
+        (normal(3, 4, 2), normal(3, 4)),
+    ),
+    "transforms": (
+        lambda x: (
+            (f := torch.fft.rfft2(x, norm="ortho")),
+            torch.fft.irfft2(f, s=(3, 5), norm="ortho"),
+            torch.fft.fft(x, dim=0),
+            torch.fft.ifft(f, norm="forward"),
+            torch.fft.hfft(f, n=6),
+        ),
+        (X,),
+    ),
+    "a spectrogram": (
+        lambda x: torch.stft(x, 8, 4, window=torch.hann_window(8), return_complex=True).abs(),
+        (normal(2, 40),),
+    ),
 }
 
 
@@ -214,16 +291,20 @@ class Function(torch.nn.Module):
         return self.function(*inputs)
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("title", CASES)
 def test_says_what_eager_does(title: str) -> None:
     function, inputs = CASES[title]
     module = Function(function).eval()
     model = opweld.compile(module, inputs, target="interpret")
-    found = model.run({info.name: tensor.numpy() for info, tensor in zip(model.inputs, inputs, strict=True)})
+    fed = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in inputs]
+    found = model.run({info.name: tensor.numpy() for info, tensor in zip(model.inputs, fed, strict=True)})
     answers = module(*inputs)
     expected = list(answers) if isinstance(answers, tuple | list) else [answers]
     assert len(found) == len(expected)
     for own, right in zip(found.values(), expected, strict=True):
+        if right.is_complex():
+            right = torch.view_as_real(right.resolve_conj())
         if right.dtype is torch.bfloat16:
             own, right = own.astype(np.float32), right.float()
         tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(right.dtype, 2e-5)

@@ -70,7 +70,10 @@ class Compiled:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
-    """A tensor as an array, over the same memory where it lies in order; a number as one of no axes."""
+    """A tensor as an array, over the same memory where it lies in order, complex numbers as pairs; a number as one of
+    no axes."""
+    if isinstance(value, torch.Tensor) and value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
     return as_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
@@ -84,6 +87,8 @@ def _giver(meta: Any) -> Callable[[np.ndarray[Any, Any]], Any]:
     def plain(array: np.ndarray[Any, Any]) -> torch.Tensor:
         if dtype is torch.bfloat16:
             return torch.from_numpy(array.view(np.int16)).view(dtype)
+        if dtype.is_complex:
+            return torch.view_as_complex(torch.from_numpy(array))
         return torch.from_numpy(array)
 
     if meta.is_contiguous() or order == sorted(order):

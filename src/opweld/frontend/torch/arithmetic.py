@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -280,7 +281,24 @@ _UNARY = {
 }
 """Functions of a float that ONNX has; an integer becomes one."""
 
-_OWN = {"expm1": "Expm1", "log10": "Log10", "log1p": "Log1p", "log2": "Log2", "rsqrt": "Rsqrt", "exp2": "Exp2"}
+_OWN = {
+    "digamma": "Digamma",
+    "erfc": "Erfc",
+    "erfinv": "Erfinv",
+    "exp2": "Exp2",
+    "expm1": "Expm1",
+    "i0": "BesselI0",
+    "lgamma": "Lgamma",
+    "log10": "Log10",
+    "log1p": "Log1p",
+    "log2": "Log2",
+    "rsqrt": "Rsqrt",
+    "special_erfcx": "Erfcx",
+    "special_i0e": "BesselI0e",
+    "special_i1": "BesselI1",
+    "special_i1e": "BesselI1e",
+    "special_ndtri": "Ndtri",
+}
 """The same that it does not have."""
 
 _WHOLE = {"ceil": "Ceil", "floor": "Floor", "round": "Round"}
@@ -334,6 +352,28 @@ def sign(b: Builder, x: Value) -> Value:
     if not b.dtype.is_float:
         return found
     return b.op("Where", b.op("IsNaN", x, dtype=DType.BOOL), b.cast(0, b.dtype), found, dtype=b.dtype)
+
+
+@aten("angle.default")
+def angle(b: Builder, x: Value) -> Value:
+    """Pi where x is negative, else 0; NaN of NaN."""
+    y = b.cast(x, b.dtype)
+    turn = b.op(
+        "Where",
+        b.op("Less", y, b.cast(0, b.dtype), dtype=DType.BOOL),
+        b.cast(math.pi, b.dtype),
+        b.cast(0, b.dtype),
+        dtype=b.dtype,
+    )
+    return b.op("Where", b.op("IsNaN", y, dtype=DType.BOOL), y, turn, dtype=b.dtype)
+
+
+@aten("polygamma.default")
+def polygamma(b: Builder, n: int, x: Value) -> Value:
+    """The n-th derivative of the digamma function, of which only the first one, n = 0, is supported."""
+    if n:
+        raise UnsupportedError(f"node {b.name!r}: a derivative of the digamma function")
+    return b.op("Digamma", b.cast(x, b.dtype), domain=DOMAIN)
 
 
 @aten("square.default")

@@ -28,6 +28,7 @@ class Builder:
         nodes: so far. stored: constants and parameters so far.
         name: of the node of PyTorch's graph whose row is at work: that of its nodes.
         made: what the node of PyTorch's graph makes, without data: a tensor, a symbolic number, or several of them.
+        complex: whether it makes complex numbers; `made` is then one of their parts.
         known: what each value is, likewise.
     """
 
@@ -35,6 +36,7 @@ class Builder:
     stored: list[Value] = field(default_factory=list[Value])
     name: str = ""
     made: Any = None
+    complex: bool = False
     known: dict[Value, Any] = field(default_factory=dict[Value, Any])
     _constants: dict[tuple[DType, tuple[int, ...], bytes], Value] = field(default_factory=dict[Any, Value])
     _taken: dict[str, int] = field(default_factory=dict[str, int])

@@ -16,6 +16,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.arithmetic import pair
 from opweld.frontend.torch.builder import Builder, elements
+from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, joined, parts, real_meta
 from opweld.frontend.torch.dtypes import dtype_of
 from opweld.frontend.torch.rows import rows
 from opweld.ir import Graph, Stored, Value
@@ -84,6 +85,8 @@ class Importer:
             return [self._opaque(name, own) for own in elements(cast("Any", made))]
         if not isinstance(made, torch.Tensor):
             return made
+        if is_complex(made):
+            return Complex(*(self._opaque(name, real_meta(made)) for _ in range(2)))
         try:
             value = Value(self._builder.unique(name), dtype_of(made.dtype))
         except UnsupportedError:
@@ -113,7 +116,7 @@ class Importer:
 
     # ---------------------------------------------------------------------------------------------------------- values
 
-    def _placeholder(self, node: fx.Node) -> Value:
+    def _placeholder(self, node: fx.Node) -> Any:
         parameter = self._parameters.get(node.name)
         if parameter is not None:
             return self._stored(node.name, parameter)
@@ -121,14 +124,19 @@ class Importer:
         if isinstance(made, torch.SymInt) and (found := self._size(node, made)) is not None:
             return found
         value = Value(self._builder.unique(self._names.get(node.name, node.name)), *self._declared(node, made))
-        self._builder.known[value] = made
         self.inputs[node] = value
+        if is_complex(made):
+            self._builder.name = node.name
+            found = parts(self._builder, value)
+            self._learn(found, made)
+            return found
+        self._builder.known[value] = made
         return value
 
     def _size(self, node: fx.Node, wanted: torch.SymInt) -> Value | None:
         """A symbolic number that is a size of an input."""
         for value in self.inputs.values():
-            known = self._builder.known[value]
+            known = self._builder.known.get(value)
             for axis, size in enumerate(known.shape if isinstance(known, torch.Tensor) else ()):
                 if isinstance(size, torch.SymInt) and size.node.expr == wanted.node.expr:
                     self._builder.name = node.name
@@ -139,15 +147,18 @@ class Importer:
 
     def _declared(self, node: fx.Node, made: Any) -> tuple[DType, tuple[int | str, ...]]:
         if isinstance(made, torch.Tensor):
-            dims = [dim_of(size) for size in made.shape]
-            return dtype_of(made.dtype), tuple(self._dims.get(d, d) if isinstance(d, str) else d for d in dims)
+            dims = [dim_of(size) for size in made.shape] + [2] * made.is_complex()
+            dtype = made.dtype.to_real() if made.is_complex() else made.dtype
+            return dtype_of(dtype), tuple(self._dims.get(d, d) if isinstance(d, str) else d for d in dims)
         if isinstance(made, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
             kinds = ((bool, DType.BOOL), (torch.SymBool, DType.BOOL), (int, DType.I64), (torch.SymInt, DType.I64))
             return next((dtype for kind, dtype in kinds if isinstance(made, kind)), DType.F32), ()
         raise UnsupportedError(f"input {node.name!r} is no tensor and no number")
 
-    def _stored(self, name: str, tensor: torch.Tensor) -> Value:
+    def _stored(self, name: str, tensor: torch.Tensor) -> Any:
         """A tensor of the model by reference: its data is read when it is packed."""
+        if tensor.is_complex():
+            return Complex(self._stored(f"{name}.real", tensor.real), self._stored(f"{name}.imag", tensor.imag))
         dtype, shape = dtype_of(tensor.dtype), tuple(map(int, tensor.shape))
         value = Value(self._builder.unique(name), dtype, shape, Stored(dtype, shape, partial(as_array, tensor)))
         self._builder.stored.append(value)
@@ -169,9 +180,11 @@ class Importer:
 
     def _named(self, value: Any, name: str) -> Value:
         """An output of the graph under its public name."""
+        self._builder.name = name
+        if isinstance(value, Complex):
+            value = joined(self._builder, value)
         if not isinstance(value, Value):
             value = self._builder.constant(np.asarray(value))
-        self._builder.name = name
         return self._builder.op("Identity", value)
 
     # ----------------------------------------------------------------------------------------------------------- calls
@@ -185,7 +198,13 @@ class Importer:
         builder.name, builder.made = _title(node), node.meta.get("val")
         if isinstance(node.target, HigherOrderOperator):
             return self._inlined(node, arguments)
-        row = self._row(node)
+        told = builder.made
+        builder.complex = is_complex(told)
+        if is_complex(told) or is_complex(arguments) or is_complex(list(keywords.values())):
+            row = self._complex_row(node)
+            builder.made = real_meta(told)
+        else:
+            row = self._row(node)
         if any(
             isinstance(o.dtype, str)
             for o in [*_flat(arguments), *_flat(list(keywords.values()))]
@@ -194,7 +213,7 @@ class Importer:
             raise UnsupportedError(f"node {node.name!r}: {node.target} of such elements is not supported{_where(node)}")
         _check_types(builder.made)
         made = row(builder, *arguments, **keywords)
-        self._learn(made, builder.made)
+        self._learn(made, told)
         self._tell(node, [n.name for n in builder.nodes[before:]])
         return made
 
@@ -212,6 +231,14 @@ class Importer:
             raise UnsupportedError(f"node {node.name!r}: operator {node.target} is not supported yet{_where(node)}")
         return found
 
+    def _complex_row(self, node: fx.Node) -> Callable[..., Any]:
+        found = complex_row(str(node.target).removeprefix("aten."))
+        if found is None:
+            raise UnsupportedError(
+                f"node {node.name!r}: {node.target} of complex numbers is not supported{_where(node)}"
+            )
+        return found
+
     def _inlined(self, node: fx.Node, arguments: list[Any]) -> Any:
         """A body that is called once, in a state of autograd or autocast that inference has anyhow."""
         body = next((a for a in arguments if isinstance(a, fx.GraphModule)), None)
@@ -225,6 +252,9 @@ class Importer:
     def _learn(self, made: Any, meta: Any) -> None:
         if isinstance(made, Value):
             self._builder.known.setdefault(made, meta)
+        elif isinstance(made, Complex):
+            self._learn(made.real, real_meta(meta))
+            self._learn(made.imag, real_meta(meta))
         elif isinstance(made, list | tuple) and isinstance(meta, list | tuple):
             for value, own in zip(elements(cast("Any", made)), elements(cast("Any", meta)), strict=False):
                 self._learn(value, own)

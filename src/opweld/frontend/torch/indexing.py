@@ -157,7 +157,14 @@ def _scatter(b: Builder, x: Value, dim: int, index: Value, src: Scalar, reductio
     else:
         part = b.expanded(b.cast(src, dtype), sizes)
     if not b.rank(x):
-        flat = b.op("ScatterElements", b.reshape(x, [1]), b.reshape(index, [-1]), b.reshape(part, [-1]), axis=0)
+        flat = b.op(
+            "ScatterElements",
+            b.reshape(x, [1]),
+            b.reshape(index, [-1]),
+            b.reshape(part, [-1]),
+            axis=0,
+            reduction=reduction,
+        )
         return b.reshape(flat, [])
     return b.op("ScatterElements", x, index, part, axis=b.axis(dim, b.rank(x)), reduction=reduction)
 
@@ -249,6 +256,63 @@ def select_scatter(b: Builder, x: Value, src: Value, dim: int, index: Size) -> V
     return y if axis == 0 else _swapped(b, y, axis, b.rank(x))
 
 
+@aten("index_reduce.default")
+def index_reduce(
+    b: Builder, x: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    """x with slices along an axis combined with those of another tensor."""
+    axis = b.axis(dim, max(b.rank(x), 1))
+    shape: list[int | Value] = [1] * b.rank(source)
+    if shape:
+        shape[axis] = -1
+    places = b.expanded(b.reshape(index, shape), b.sizes(source))
+    b.known[places] = b.known[source]
+    return scatter_reduce(b, x, dim, places, source, reduce, include_self=include_self)
+
+
+@aten("put.default")
+def put(b: Builder, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """x with elements, counted through the whole tensor, replaced or added to."""
+    update = b.reshape(b.cast(source, b.dtype), [-1])
+    reduction = "add" if accumulate else "none"
+    flat = b.op("ScatterElements", b.reshape(x, [-1]), b.reshape(index, [-1]), update, axis=0, reduction=reduction)
+    return b.reshape(flat, b.sizes(x))
+
+
+@aten("masked_scatter.default")
+def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
+    """x with the elements of a mask replaced by those of another tensor, one after the other."""
+    hold = b.cast(mask, DType.BOOL)
+    wide = b.op("Expand", hold, b.op("Shape", x, dtype=DType.I64))
+    count = b.op("CumSum", b.cast(b.reshape(wide, [-1]), DType.I64), b.constant(0, DType.I64))
+    place = b.op("Max", b.op("Sub", count, b.constant(1, DType.I64)), b.constant(0, DType.I64))
+    found = b.op("Gather", b.reshape(b.cast(source, b.dtype), [-1]), place, axis=0)
+    return b.op("Where", wide, b.op("Reshape", found, b.op("Shape", wide, dtype=DType.I64)), x, dtype=b.dtype)
+
+
+@aten("nonzero_static.default")
+def nonzero_static(b: Builder, x: Value, *, size: int, fill_value: int = -1) -> Value:
+    """The first places of what is not zero, a row each; as many rows as are told."""
+    every = b.op("NonZero", x, dtype=DType.I64)
+    rank = max(b.rank(x), 0)
+    filled = b.op("Concat", every, b.constant(np.full((rank, size), fill_value, np.int64)), axis=1)
+    first = b.op("Slice", filled, *(b.constant([n], DType.I64) for n in (0, size, 1)))
+    return b.op("Transpose", first, perm=[1, 0])
+
+
+@aten("diagonal_scatter.default")
+def diagonal_scatter(b: Builder, x: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """x with the diagonal of two axes replaced."""
+    rank = b.rank(x)
+    first, second = b.axis(dim1, rank), b.axis(dim2, rank)
+    count = b.static(b.shape(src)[-1], "the size of a diagonal")
+    order = [first, second, *(axis for axis in range(rank) if axis not in (first, second))]
+    places = np.arange(count)[:, None] + np.array([max(0, -offset), max(0, offset)])
+    part = b.op("Transpose", b.cast(src, b.dtype), perm=[rank - 2, *range(rank - 2)])
+    y = b.op("ScatterND", b.op("Transpose", x, perm=order), b.constant(places.astype(np.int64)), part)
+    return b.op("Transpose", y, perm=[order.index(axis) for axis in range(rank)])
+
+
 @aten("topk.default")
 def topk(b: Builder, x: Value, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Value]:
     """The extreme elements along an axis, and their places."""
@@ -277,12 +341,55 @@ def kthvalue(b: Builder, x: Value, k: int, dim: int = -1, keepdim: bool = False)
 
 @aten("median.dim")
 def median(b: Builder, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """The lower one of the middle elements along an axis, and its place."""
+    """The lower one of the middle elements along an axis, and its place; a NaN where there is one."""
     if not b.rank(x):
         return x, b.constant(0, DType.I64)
-    size = b.sizes(x)[b.axis(dim, b.rank(x))]
+    axis = b.axis(dim, b.rank(x))
+    size = b.sizes(x)[axis]
     middle = b.op("Div", b.op("Sub", b.cast(size, DType.I64), b.cast(1, DType.I64)), b.cast(2, DType.I64))
-    return _ordered(b, x, middle, dim, keepdim)
+    value, place = _ordered(b, x, middle, dim, keepdim)
+    if not b.dtype_of(x).is_float:
+        return value, place
+    unknown = b.cast(b.op("IsNaN", x, dtype=DType.BOOL), DType.U8)
+    some = b.cast(b.op("ReduceMax", unknown, b.constant([axis], DType.I64), keepdims=int(keepdim)), DType.BOOL)
+    first = b.op("ArgMax", unknown, dtype=DType.I64, axis=axis, keepdims=int(keepdim))
+    nan = b.cast(math.nan, b.dtype_of(x))
+    return b.op("Where", some, nan, value, dtype=b.dtype_of(x)), b.op("Where", some, first, place, dtype=DType.I64)
+
+
+@aten("median.default")
+def median_of_all(b: Builder, x: Value) -> Value:
+    """The lower one of the middle elements."""
+    return median(b, _flattened(b, x), 0)[0]
+
+
+@aten("nanmedian.dim")
+def nanmedian(b: Builder, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
+    """The same of those that are numbers; NaN where none is."""
+    if not b.rank(x) or not b.dtype_of(x).is_float:
+        return median(b, x, dim, keepdim)
+    axis = b.axis(dim, b.rank(x))
+    numbers = b.cast(b.op("Not", b.op("IsNaN", x, dtype=DType.BOOL)), DType.I64)
+    axes = b.constant([axis], DType.I64)
+    count = b.op("ReduceSum", numbers, axes, keepdims=1)
+    zero, one, two = (b.constant(number, DType.I64) for number in (0, 1, 2))
+    middle = b.op("Max", b.op("Div", b.op("Sub", count, one), two), zero)
+    found = [b.op("GatherElements", value, middle, axis=axis) for value in sort(b, x, dim)]  # NaN comes last
+    if not keepdim:
+        found = [b.op("Squeeze", value, axes) for value in found]
+    return found[0], found[1]
+
+
+@aten("nanmedian.default")
+def nanmedian_of_all(b: Builder, x: Value) -> Value:
+    """The lower one of the middle elements that are numbers."""
+    return nanmedian(b, _flattened(b, x), 0)[0]
+
+
+def _flattened(b: Builder, x: Value) -> Value:
+    flat = b.reshape(x, [-1])
+    b.known[flat] = _Known((math.prod(b.shape(x)),))
+    return flat
 
 
 def _ordered(b: Builder, x: Value, place: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
@@ -316,7 +423,8 @@ def searchsorted(
 ) -> Value:
     """How many elements of a sequence, the last axis, are less than each element; or not more."""
     if sorter is not None:
-        raise UnsupportedError(f"node {b.name!r}: a sequence in the order of another tensor")
+        sorted_sequence = gather(b, sorted_sequence, -1, sorter)
+        b.known[sorted_sequence] = b.known[sorter]
     dtype = b.promoted(sorted_sequence, x)
     value = b.cast(x, dtype)
     last = b.constant([-1], DType.I64)

@@ -152,6 +152,13 @@ def batch_norm_functional(
     return (y, mean, root, *gathered)
 
 
+@aten("_batch_norm_with_update_functional.default")
+def batch_norm_with_update(b: Builder, x: Value, *arguments: Any) -> tuple[Any, ...]:
+    """The same in training; nothing is kept for a backward pass."""
+    y, mean, root, *gathered = batch_norm_functional(b, x, *arguments[:4], True, *arguments[4:])
+    return (y, mean, root, b.constant(np.zeros(0, np.uint8)), *gathered)
+
+
 @aten("native_group_norm.default")
 def native_group_norm(
     b: Builder,

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Value
 from opweld.frontend.torch.rows import aten
 from opweld.tensor.dtype import DType
 
 
-def _batched(b: Builder, x: Value, spatial: int, pool: Callable[[Value], Value]) -> Value:
+def _batched(b: Builder, x: Value, spatial: int, pool: Callable[[Value], Value], rank: int | None = None) -> Value:
     """A pool of an input that may have no batch."""
-    if b.rank(x) == spatial + 2:
+    if (b.rank(x) if rank is None else rank) == spatial + 2:
         return pool(x)
     front = b.constant([0], DType.I64)
     return b.op("Squeeze", pool(b.op("Unsqueeze", x, front)), front)
@@ -58,16 +57,23 @@ def _average(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
-    if divisor_override is not None and ceil_mode:
-        raise UnsupportedError(
-            f"node {b.name!r}: an average divided by a number of its own, over windows that overhang"
-        )
     attributes = _windows(b, spatial, kernel_size, stride, padding, ceil_mode)
-    attributes["count_include_pad"] = int(count_include_pad or divisor_override is not None)
-    y = _batched(b, x, spatial, lambda data: b.op("AveragePool", data, **attributes))
     if divisor_override is None:
-        return y
-    return b.op("Mul", y, b.cast(math.prod(attributes["kernel_shape"]) / divisor_override, b.dtype))
+        attributes["count_include_pad"] = int(count_include_pad)
+        return _batched(b, x, spatial, lambda data: b.op("AveragePool", data, **attributes))
+    # Sums: averages over windows that lie within a picture with zeros around it.
+    window, steps, pads = attributes["kernel_shape"], attributes["strides"], attributes["pads"][:spatial]
+    sizes, made = (b.each(shape[-spatial:], spatial, "the size of a picture") for shape in (b.shape(x), b.made.shape))
+    ends = [
+        (count - 1) * step + width - size - pad
+        for count, step, width, size, pad in zip(made, steps, window, sizes, pads, strict=True)
+    ]
+    front = [0] * (b.rank(x) - spatial)
+    padded = b.op("Pad", x, b.ints([*front, *pads, *front, *ends]), b.cast(0, b.dtype), mode="constant")
+    found = _batched(
+        b, padded, spatial, lambda data: b.op("AveragePool", data, kernel_shape=window, strides=steps), b.rank(x)
+    )
+    return b.op("Mul", found, b.cast(math.prod(window) / divisor_override, b.dtype))
 
 
 for _spatial in (1, 2, 3):
@@ -120,12 +126,33 @@ for _spatial in (2, 3):
 
 
 def _adaptive_maximum(spatial: int, b: Builder, x: Value, output_size: Sequence[int]) -> tuple[Value, Value]:
-    """Maxima of equal windows, and their places; those of unequal ones are not supported yet."""
+    """Maxima of windows that cover the picture, and their places in it."""
     wanted = _each(b, output_size, spatial)
     sizes = [b.static(size, "the size of a picture") for size in b.shape(x)[-spatial:]]
-    if any(count == 0 or size % count for size, count in zip(sizes, wanted, strict=True)):
-        raise UnsupportedError(f"node {b.name!r}: maxima of windows of unequal sizes")
-    return _maximum_and_place(spatial, b, x, [size // count for size, count in zip(sizes, wanted, strict=True)])
+    if 0 not in wanted and not any(size % count for size, count in zip(sizes, wanted, strict=True)):
+        return _maximum_and_place(spatial, b, x, [size // count for size, count in zip(sizes, wanted, strict=True)])
+    # Windows of unequal sizes: looked up, where a short one repeats its last element.
+    front = b.rank(x) - spatial
+    places = np.zeros((1,) * 2 * spatial, np.int64)
+    found = x
+    for number, (size, count) in enumerate(zip(sizes, wanted, strict=True)):
+        first = np.arange(count) * size // max(count, 1)
+        last = -(-(np.arange(count) + 1) * size // max(count, 1)) - 1
+        width = int((last - first).max(initial=0)) + 1
+        own = np.minimum(first[:, None] + np.arange(width), last[:, None])
+        found = b.op("Gather", found, b.constant(own), axis=front + 2 * number)
+        places = places * size + own.reshape(
+            [own.shape[a - 2 * number] if a // 2 == number else 1 for a in range(2 * spatial)]
+        )
+    order = [*range(0, 2 * spatial, 2), *range(1, 2 * spatial, 2)]
+    found = b.op("Transpose", found, perm=[*range(front), *(front + a for a in order)])
+    windows = places.transpose(order).reshape(*wanted, -1)
+    found = b.reshape(found, [*b.sizes(x)[:front], *windows.shape])
+    last_axis = b.constant([-1], DType.I64)
+    value = b.op("ReduceMax", found, last_axis, keepdims=0)
+    which = b.op("ArgMax", found, dtype=DType.I64, axis=-1, keepdims=1)
+    table = b.expanded(b.constant(windows), [*b.sizes(x)[:front], *windows.shape])
+    return value, b.op("Squeeze", b.op("GatherElements", table, which, axis=-1), last_axis)
 
 
 for _spatial in (2, 3):

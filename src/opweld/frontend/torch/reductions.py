@@ -186,12 +186,17 @@ def cdist(b: Builder, x: Value, y: Value, p: float, compute_mode: int | None) ->
 @aten("histc.default")
 def histc(b: Builder, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
     """How many elements lie in each of equal parts of a range; the last one has its end."""
-    if min == max:
-        raise UnsupportedError(f"node {b.name!r}: a histogram over the range of the data")
     wide = DType.F64 if b.dtype_of(x) is DType.F64 or b.dtype_of(x).is_integer else DType.F32
     y = b.reshape(b.cast(x, wide), [-1])
-    low, high = b.cast(float(min), wide), b.cast(float(max), wide)
-    part = b.op("Div", b.op("Mul", b.op("Sub", y, low), b.cast(float(bins), wide)), b.cast(float(max) - min, wide))
+    if min != max:
+        low, high = b.cast(float(min), wide), b.cast(float(max), wide)
+    elif any(size == 0 for size in b.shape(x)):
+        low, high = b.cast(0.0, wide), b.cast(1.0, wide)
+    else:  # that of the data, widened where there is one number only
+        low, high = (_over(b, op_type, y, [0], keepdim=False) for op_type in ("ReduceMin", "ReduceMax"))
+        widened = b.cast(b.op("Equal", low, high, dtype=DType.BOOL), wide)
+        low, high = b.op("Sub", low, widened), b.op("Add", high, widened)
+    part = b.op("Div", b.op("Mul", b.op("Sub", y, low), b.cast(float(bins), wide)), b.op("Sub", high, low))
     part = b.op("Min", b.op("Floor", part), b.cast(float(bins - 1), wide))
     inside = b.op(
         "And", b.op("GreaterOrEqual", y, low, dtype=DType.BOOL), b.op("LessOrEqual", y, high, dtype=DType.BOOL)
@@ -209,3 +214,83 @@ def _running(op_type: str, b: Builder, x: Value, dim: int, **_: Any) -> Value:
 
 aten("cumsum.default")(partial(_running, "CumSum"))
 aten("cumprod.default")(partial(_running, "CumProd"))
+
+
+def _preceding(b: Builder, x: Value, axis: int, neutral: Value) -> Value:
+    """Along a new last axis all elements up to each one of an axis, which comes before it; beyond them, `neutral`."""
+    rank = b.rank(x)
+    order = [*(a for a in range(rank) if a != axis), axis]
+    moved = x if axis == rank - 1 else b.op("Transpose", x, perm=order)
+    size = b.cast(b.sizes(x)[axis], DType.I64)
+    every = b.op("Range", b.constant(0, DType.I64), size, b.constant(1, DType.I64))
+    before = b.op("LessOrEqual", every, b.op("Unsqueeze", every, b.constant([-1], DType.I64)), dtype=DType.BOOL)
+    return b.op("Where", before, b.op("Unsqueeze", moved, b.constant([-2], DType.I64)), neutral, dtype=b.dtype_of(x))
+
+
+def _back(b: Builder, x: Value, axis: int, rank: int) -> Value:
+    """The last axis at its place again."""
+    order = [*range(axis), rank - 1, *range(axis, rank - 1)]
+    return x if axis == rank - 1 else b.op("Transpose", x, perm=order)
+
+
+def _running_extreme(op_type: str, b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+    """The extreme of the elements up to each one, and where it is last."""
+    rank = b.rank(x)
+    if not rank:
+        return x, b.constant(0, DType.I64)
+    axis, data = b.axis(dim, rank), x
+    if b.dtype_of(x) is DType.BOOL:
+        data = b.cast(x, DType.U8)
+        b.known[data] = b.known[x]
+    dtype = b.dtype_of(data)
+    least, most = (-math.inf, math.inf) if dtype.is_float else dtype.limits
+    rows = _preceding(b, data, axis, b.cast(least if op_type == "Max" else most, dtype))
+    last = b.constant([-1], DType.I64)
+    value = b.op(f"Reduce{op_type}", rows, last, keepdims=0)
+    place = b.op(f"Arg{op_type}", rows, dtype=DType.I64, axis=-1, keepdims=0, select_last_index=1)
+    found = _back(b, value, axis, rank), _back(b, place, axis, rank)
+    return b.cast(found[0], b.dtype_of(x)), found[1]
+
+
+aten("cummax.default")(partial(_running_extreme, "Max"))
+aten("cummin.default")(partial(_running_extreme, "Min"))
+
+
+@aten("logcumsumexp.default")
+def logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
+    """The logarithm of the sum of the exponentials of the elements up to each one."""
+    rank = b.rank(x)
+    if not rank:
+        return x
+    axis = b.axis(dim, rank)
+    rows = _preceding(b, x, axis, b.cast(-math.inf, b.dtype))
+    last = b.constant([-1], DType.I64)
+    return _back(b, b.op("ReduceLogSumExp", rows, last, keepdims=0), axis, rank)
+
+
+@aten("_pdist_forward.default")
+def pdist(b: Builder, x: Value, p: float = 2) -> Value:
+    """The norms of the differences of all pairs of rows, each pair once."""
+    first, second = np.triu_indices(b.static(b.shape(x)[0], "the number of rows"), 1)
+    rows = [b.op("Gather", x, b.constant(which.astype(np.int64)), axis=0) for which in (first, second)]
+    return _norm(b, b.op("Sub", *rows), p, [1])
+
+
+@aten("_trilinear.default")
+def trilinear(
+    b: Builder,
+    x: Value,
+    y: Value,
+    z: Value,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Value:
+    """The product of three tensors with axes of size 1 put in, summed over axes."""
+    wide = [
+        b.op("Unsqueeze", own, b.constant(list(axes), DType.I64)) if axes else own
+        for own, axes in ((x, expand1), (y, expand2), (z, expand3))
+    ]
+    return _over(b, "ReduceSum", b.op("Mul", b.op("Mul", wide[0], wide[1]), wide[2]), list(sumdim), keepdim=False)

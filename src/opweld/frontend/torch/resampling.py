@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Value
 from opweld.frontend.torch.rows import aten
 from opweld.tensor.dtype import DType
@@ -53,6 +54,27 @@ def bicubic(b: Builder, x: Value, output_size: Any, align_corners: bool, scale_f
         cubic_coeff_a=-0.75,
         coordinate_transformation_mode=transformation,
     )
+
+
+def _smoothed(b: Builder, x: Value, output_size: Any, align_corners: bool, *scales: Any, mode: str) -> Value:
+    """Smaller by averages over what each element stands for, as Pillow does it."""
+    if align_corners:
+        raise UnsupportedError(f"node {b.name!r}: smoothed, with aligned corners")
+    return _resized(
+        b,
+        x,
+        output_size,
+        None,
+        mode=mode,
+        cubic_coeff_a=-0.5 if mode == "cubic" else None,
+        antialias=1,
+        exclude_outside=1,
+        coordinate_transformation_mode="half_pixel",
+    )
+
+
+aten("_upsample_bilinear2d_aa.default")(partial(_smoothed, mode="linear"))
+aten("_upsample_bicubic2d_aa.default")(partial(_smoothed, mode="cubic"))
 
 
 @aten("grid_sampler_2d.default", "grid_sampler_3d.default", "grid_sampler.default")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from opweld import ir
 from opweld.ops.arithmetic import add, div, mul, sub, where
+from opweld.ops.aten.special import SPECIAL
 from opweld.ops.element_algebra import track
 from opweld.ops.emitted import define
 from opweld.ops.fact import Fact
@@ -43,6 +44,7 @@ UNARY: Mapping[str, Callable[[Expr], Expr]] = {
     "Log2": lambda x: mul(unary("log", x), 1 / math.log(2)),
     "Rsqrt": lambda x: unary("rsqrt", x),
     "Trunc": truncated,
+    **SPECIAL,
 }
 """Functions of a float."""
 
