@@ -24,11 +24,12 @@ test: $(READY)
 	  echo "again as $$other, what is compiled for a machine:"; \
 	  $(BIN)/python -m pytest -n auto -m "not models and not slow" --target $$other $(COMPILED); }
 
-# What a target decides: kernels and their schedules, graphs from end to end. Everything else is the same for all.
-COMPILED := tests/unit/codegen tests/unit/tile tests/unit/verify tests/unit/test_compile.py tests/random/test_net.py
+# What a target decides: C text of kernels, graphs from end to end. Everything else is the same for all, or names targets
+# of its own, as tests of schedules and tile programs do.
+COMPILED := tests/unit/codegen tests/unit/test_compile.py tests/random/test_net.py
 
 models: $(READY) chromium emulator
-	$(BIN)/python -m pytest -m "models or slow"
+	$(BIN)/python -m pytest -n auto -m "models or slow"
 
 # Kernels beside those of the last release, once there is one.
 RELEASE := $(shell git describe --tags --abbrev=0 2>/dev/null)

@@ -1,4 +1,5 @@
-"""Every test run has a cache of its own: it finds nothing that another left, and touches nothing of the user's.
+"""Every test run has a cache of its own, which its processes share: it finds nothing that another left, and touches
+nothing of the user's.
 
 No property fails because a shared machine was slow."""
 
@@ -13,11 +14,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import precompiled
 from tests.machines import TARGETS, run_as
 
 REPOSITORY = Path(__file__).parent.parent
 
 _CACHE = pytest.StashKey[Path]()
+
+PRECOMPILED = "OPWELD_TESTS_PRECOMPILED"
+"""Names the folder of precompiled headers in all processes of a run."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,8 +36,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
     settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("shared")
-    config.stash[_CACHE] = Path(tempfile.mkdtemp(prefix="opweld-tests-"))
-    os.environ["OPWELD_CACHE"] = str(config.stash[_CACHE])
+    if not hasattr(config, "workerinput"):  # workers of pytest-xdist find what the process that starts them has set
+        config.stash[_CACHE] = Path(tempfile.mkdtemp(prefix="opweld-tests-"))
+        os.environ["OPWELD_CACHE"] = str(config.stash[_CACHE] / "cache")
+        os.environ[PRECOMPILED] = str(config.stash[_CACHE] / "precompiled")
+    precompiled.keep(Path(os.environ[PRECOMPILED]))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

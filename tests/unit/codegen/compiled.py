@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from opweld.build.toolchain import BASE_FLAGS, Compiler, build_shared, gcc_flags
+from opweld.build.toolchain import BASE_FLAGS, Compiler, Objects, gcc_flags
 from opweld.codegen.c.render import render_kernel
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Symbol
@@ -40,8 +40,11 @@ def source(kernel: Kernel, lanes: int, decide: Decide = as_wanted) -> str:
     """A whole C file, the kernel's loops written as they are best, or as decided."""
     kernel = tune_loops(kernel, machine(lanes), decide)
     export = '__attribute__((visibility("default"))) '
-    text = render_kernel(kernel, lanes, "kernel").replace("void kernel(", export + "void kernel(")
-    return f'#define OPW_LANES {lanes}\n#include "opweld_kernel.h"\n\n{text}'
+    return _head(lanes) + render_kernel(kernel, lanes, "kernel").replace("void kernel(", export + "void kernel(")
+
+
+def _head(lanes: int) -> str:
+    return f'#define OPW_LANES {lanes}\n#include "opweld_kernel.h"\n\n'
 
 
 @cache
@@ -54,7 +57,9 @@ def compile_text(text: str) -> ctypes.CDLL:
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = _folder() / f"{name}.so"
     if not path.exists():
-        build_shared({f"k{name}.c": text}, path, target=Target.native(), headers=headers())
+        common = next((head for head in map(_head, (16, 8, 4)) if text.startswith(head)), "")
+        with Objects(target=Target.native(), headers=headers(), common=common) as objects:
+            objects.link({f"k{name}.c": text}, path)
     return ctypes.CDLL(str(path))
 
 

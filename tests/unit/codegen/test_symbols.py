@@ -16,7 +16,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opweld
+from opweld.build import toolchain
 from opweld.codegen.c.literals import words
+from tests import precompiled
 from tests.patience import PATIENCE_S
 
 EVIL = 'a"b*/\nü'
@@ -38,7 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [numpy_helper.from_array(weights, "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return opweld.compile(model, disable=["fuse.block"]).save(tmp_path_factory.mktemp("model") / "m.opweld")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toolchain, "_precompile", precompiled.product)
+        return opweld.compile(model, disable=["fuse.block"]).save(tmp_path_factory.mktemp("model") / "m.opweld")
 
 
 def symbols_of(path: Path) -> list[str]:

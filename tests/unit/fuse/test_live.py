@@ -83,7 +83,7 @@ def test_what_a_mask_says(score: str, first: list[str] | None, end: list[str] | 
         assert ends(made) == (first, end)
 
 
-@pytest.mark.parametrize("rows", [1, 24, 64])
+@pytest.mark.parametrize(("rows", "length"), [(1, 100), (24, LENGTH), (64, 128), (64, 100)])
 @pytest.mark.parametrize(
     "condition",
     [
@@ -97,9 +97,8 @@ def test_what_a_mask_says(score: str, first: list[str] | None, end: list[str] | 
         "lt(index(i2 - i3), index(30*i1 + 5))",
     ],
 )
-@pytest.mark.parametrize("length", [LENGTH, 128, 100])
 def test_what_is_left_gives_the_answer(condition: str, rows: int, length: int) -> None:
-    """Of rows that see some columns, all or none; with columns left over, and without."""
+    """Of rows that see some columns, all or none; with rows and columns left over, and without."""
     text = masked(f"select({condition}, {SCORE}, -inf)", length)
     made = compiled(text, rows)
     assert decision(made).taken == "skipped"

@@ -1,4 +1,5 @@
-"""The vector headers, compiled by each compiler at hand for each kind of vector that this machine has."""
+"""The vector headers, compiled by each compiler at hand for each kind of vector that this machine has; dot products
+also for each set of instructions that they are written for."""
 
 from __future__ import annotations
 
@@ -34,19 +35,22 @@ INTEGERS = [name for name in DTYPES if not name.startswith("f")]
 
 _BUILDS = {
     "zig-v4": ("zig", "x86-64-v4", None),
-    "zig-v4-vnni": ("zig", "x86-64-v4 avx512vnni", None),
-    "zig-v4-bf16": ("zig", "x86-64-v4 avx512bf16", None),
-    "zig-v3-vnni": ("zig", "x86-64-v3 avxvnni", None),
     "zig-v3": ("zig", "x86-64-v3", None),
     "zig-4-lanes": ("zig", "x86-64-v3", 4),
     "gcc-v4": ("gcc", "x86-64-v4", None),
     "gcc-v3": ("gcc", "x86-64-v3", None),
 }
 
+_DOT_BUILDS = _BUILDS | {
+    "zig-v4-vnni": ("zig", "x86-64-v4 avx512vnni", None),
+    "zig-v4-bf16": ("zig", "x86-64-v4 avx512bf16", None),
+    "zig-v3-vnni": ("zig", "x86-64-v3 avxvnni", None),
+}
+
 
 @dataclass(frozen=True)
 class Kernels:
-    """A shared object of kernels.c."""
+    """A shared object of kernels.c, or of dots.c."""
 
     library: ctypes.CDLL
     lanes: int
@@ -74,7 +78,15 @@ class Kernels:
 
 @pytest.fixture(scope="session", params=list(_BUILDS))
 def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    compiler, target_name, lanes = _BUILDS[request.param]
+    return _built("kernels.c", *_BUILDS[request.param], tmp_path_factory.mktemp("vector"))
+
+
+@pytest.fixture(scope="session", params=list(_DOT_BUILDS))
+def dots(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    return _built("dots.c", *_DOT_BUILDS[request.param], tmp_path_factory.mktemp("vector"))
+
+
+def _built(file: str, compiler: str, target_name: str, lanes: int | None, folder: Path) -> Kernels:
     if Target.native().architecture != "x86_64":
         pytest.skip(f"this processor cannot run {target_name}")
     target_name, _, extra = target_name.partition(" ")
@@ -88,7 +100,7 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         target, lanes = Target.of("x86-64-v3"), lanes or wanted.vector_lanes_f32
     if compiler == "gcc" and shutil.which("gcc") is None:
         pytest.skip("no gcc here")
-    out = tmp_path_factory.mktemp("vector") / f"{request.param}.so"
+    out = folder / "vector.so"
     flags = ["-Wall", "-Wextra", "-Werror"]
     flags += [] if lanes is None else [f"-DOPW_LANES={lanes}"]
     flags += ["-Wno-psabi"] if compiler == "gcc" else []
@@ -98,8 +110,8 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             patch.setenv("OPWELD_CC", str(shutil.which("gcc")))
         else:
             patch.delenv("OPWELD_CC", raising=False)
-        source = (Path(__file__).parent / "kernels.c").read_text()
-        build_shared({"kernels.c": source}, out, target=target, headers=headers, flags=flags)
+        source = (Path(__file__).parent / file).read_text()
+        build_shared({file: source}, out, target=target, headers=headers, flags=flags)
     library = ctypes.CDLL(str(out))
     count = np.zeros(1, np.int64)
     Kernels(library, 0).call("lanes", count)

@@ -9,7 +9,7 @@ import numpy as np
 from tests.unit.runtime_math.conftest import Kernels
 
 
-def test_dot_products_of_bytes(kernels: Kernels) -> None:
+def test_dot_products_of_bytes(dots: Kernels) -> None:
     generator = np.random.default_rng(3)
     unsigned = generator.integers(0, 256, (1024, 4)).astype(np.uint8)
     signed = generator.integers(-128, 128, (1024, 4)).astype(np.int8)
@@ -17,11 +17,11 @@ def test_dot_products_of_bytes(kernels: Kernels) -> None:
     start = generator.integers(-(2**31), 2**31, 1024).astype(np.int32)
     wanted = start.astype(np.int64) + (unsigned.astype(np.int64) * signed.astype(np.int64)).sum(-1)
     found = start.copy()
-    kernels.call("dot4_add", found, unsigned, signed, found.size)
+    dots.call("dot4_add", found, unsigned, signed, found.size)
     np.testing.assert_array_equal(found, wanted.astype(np.int32))
 
 
-def test_dot_products_of_bfloat16(kernels: Kernels) -> None:
+def test_dot_products_of_bfloat16(dots: Kernels) -> None:
     """A product of two bfloat16 is exact in float32, so that each of two sums is off by half a unit in its last place:
     2 ** -24 of the largest magnitude on the way, of all three numbers together at most."""
     generator = np.random.default_rng(4)
@@ -29,14 +29,14 @@ def test_dot_products_of_bfloat16(kernels: Kernels) -> None:
     start = generator.standard_normal(1024).astype(np.float32)
     products = x.astype(np.float64) * y.astype(np.float64)
     found = start.copy()
-    kernels.call("dot2_add", found, x, y, found.size)
+    dots.call("dot2_add", found, x, y, found.size)
     bound = 2 * 2.0**-24 * (np.abs(start.astype(np.float64)) + np.abs(products).sum(-1))
     assert (np.abs(found - (start + products.sum(-1))) <= bound).all()
 
 
-def test_dot_products_of_bfloat16_keep_infinities_and_nans(kernels: Kernels) -> None:
+def test_dot_products_of_bfloat16_keep_infinities_and_nans(dots: Kernels) -> None:
     found = np.zeros(1024, np.float32)
     x = np.ones((1024, 2), ml_dtypes.bfloat16)
     x[0, 0], x[1, 1], x[2] = np.inf, np.nan, (np.inf, -np.inf)
-    kernels.call("dot2_add", found, x, np.ones_like(x), found.size)
+    dots.call("dot2_add", found, x, np.ones_like(x), found.size)
     assert found[0] == np.inf and np.isnan(found[1:3]).all() and (found[3:] == 2).all()
