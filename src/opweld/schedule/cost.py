@@ -8,6 +8,7 @@ matters is that alternatives come in the right order, and `python -m benchmarks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from opweld.target import Target
 from opweld.tensor.dtype import DType
@@ -208,6 +209,11 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
     return arithmetic, waiting
 
 
+PRICED = 1 << 14
+"""How many prices are remembered: layers are alike, and each asks for dozens."""
+
+
+@lru_cache(PRICED)
 def contraction(product: Product, vectors: int, height: int) -> Cost:
     """Seconds of a contraction whose operands are where its lanes want them."""
     arithmetic, waiting = tile_cycles(product, vectors, height)
@@ -215,6 +221,7 @@ def contraction(product: Product, vectors: int, height: int) -> Cost:
     return Cost(arithmetic / hertz, waiting / hertz)
 
 
+@lru_cache(PRICED)
 def best_height(product: Product, vectors: int) -> int:
     """Rows of the register tile: as many as registers hold beside one row of lanes and one broadcast, or fewer where
     that leaves a better tail."""
