@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -37,13 +38,23 @@ class NoWeights:
         return self._places
 
 
+_SAMPLE = 1024
+"""Bytes of an image by which it is looked for."""
+
+
 class WeightsFile:
-    """Images one after the other, equal ones once. `size`: bytes so far."""
+    """Images one after the other, equal ones once. `size`: bytes so far.
+
+    Images are told apart by their size and the checksum of a sample. Only those that share these are hashed: it takes as
+    long as writing them, and few images are alike."""
 
     def __init__(self, path: Path) -> None:
         self.size = 0
-        self._offsets: dict[bytes, int] = {}
-        self._file = path.open("wb")
+        self._first: dict[tuple[int, int], int] = {}
+        """Where the first image of a size and a sample is."""
+        self._hashed: dict[tuple[int, int], dict[bytes, int]] = {}
+        """Where images are that share these, by their hash."""
+        self._file = path.open("w+b")
 
     def __enter__(self) -> WeightsFile:
         return self
@@ -55,14 +66,30 @@ class WeightsFile:
 
     def put(self, name: str, image: Callable[[], np.ndarray[Any, Any]]) -> int:
         """Appends the image, aligned, unless the same bytes are there; returns the offset."""
-        data = memoryview(np.ascontiguousarray(image()).view(np.uint8).reshape(-1).data)
-        digest = hashlib.blake2b(data, digest_size=16).digest()
-        if digest in self._offsets:
-            return self._offsets[digest]
+        data = np.ascontiguousarray(image()).view(np.uint8).reshape(-1)
+        sample = np.ascontiguousarray(data[:: max(1, data.nbytes // _SAMPLE)])
+        alike = data.nbytes, zlib.crc32(sample.data)
         offset = self.size
-        self._offsets[digest] = offset
+        first = self._first.setdefault(alike, offset)
+        if first != offset:
+            hashed = self._hashed.get(alike)
+            if hashed is None:
+                hashed = self._hashed[alike] = {_hash(self._read(first, data.nbytes)): first}
+            found = hashed.setdefault(_hash(data.data), offset)
+            if found != offset:
+                return found
         padding = -data.nbytes % ALIGNMENT
-        self._file.write(data)
+        self._file.write(data.data)
         self._file.write(b"\0" * padding)
         self.size += data.nbytes + padding
         return offset
+
+    def _read(self, offset: int, size: int) -> bytes:
+        self._file.seek(offset)
+        data = self._file.read(size)
+        self._file.seek(self.size)
+        return data
+
+
+def _hash(data: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
