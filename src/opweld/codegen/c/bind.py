@@ -53,7 +53,7 @@ class Binder:
         """The C function."""
         lines = ["(void)inputs, (void)slots;", *self._sizes.lines, "return 0;"]
         body = "\n".join("    " + line for line in lines)
-        return f"static int32_t {name}(const opw_tensor *inputs, int64_t *slots) {{\n{body}\n}}\n"
+        return f"static OPW_ONCE int32_t {name}(const opw_tensor *inputs, int64_t *slots) {{\n{body}\n}}\n"
 
     # ---- assumptions -------------------------------------------------------------------------------------------------
 
