@@ -103,7 +103,7 @@ bool opw_count_threads(int32_t *threads, char *message, size_t capacity) {
 }
 
 /* Under the lock: the plan of this key with one more reference, or NULL. */
-static opw_plan *find(opw_model *model, const opw_key *key) {
+static opw_plan *find_plan(opw_model *model, const opw_key *key) {
     for (int32_t i = 0; i < model->n_plans; i++) {
         opw_plan *plan = model->plans[i];
         if (!opw_key_is(key, plan)) continue;
@@ -143,7 +143,7 @@ int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, co
     int32_t status = opw_key_make(model->module, inputs, model->module->n_inputs, true, threads, &key, message, capacity);
     if (status != OPW_OK) goto done;
     opw_lock();
-    plan = find(model, &key);
+    plan = find_plan(model, &key);
     opw_unlock();
     if (plan) goto done;
 
@@ -155,7 +155,7 @@ int32_t opw_bind(opw_model *model, const opw_tensor *inputs, int32_t threads, co
     opw_key_give(&key, made);
     atomic_store(&made->references, 1);
     opw_lock();
-    plan = find(model, &kept);
+    plan = find_plan(model, &kept);
     if (!plan) {
         evicted = remember(model, made);
         plan = made;

@@ -7,7 +7,7 @@
 
 #define HUGE_PAGE (2 << 20)
 
-static char *allocate(size_t bytes) {
+static char *allocate_block(size_t bytes) {
     void *memory = NULL;
     bool large = bytes >= 2 * HUGE_PAGE;
     if (posix_memalign(&memory, large ? HUGE_PAGE : OPW_ALIGNMENT, bytes)) return NULL;
@@ -18,7 +18,7 @@ static char *allocate(size_t bytes) {
 }
 
 /* The best-fitting free block; else one that `fit` will enlarge; NULL if there is none. */
-static opw_block *find(opw_model *model, size_t bytes) {
+static opw_block *find_block(opw_model *model, size_t bytes) {
     opw_lock();
     opw_block **best = NULL;
     for (opw_block **at = &model->blocks; *at; at = &(*at)->next) {
@@ -40,7 +40,7 @@ static bool fit(opw_block *block, const opw_plan *plan, size_t bytes) {
     if (block->capacity < bytes || !block->memory) {
         free(block->memory);
         block->plan_id = 0;
-        block->memory = allocate(bytes);
+        block->memory = allocate_block(bytes);
         block->capacity = block->memory ? bytes : 0;
     }
     if (block->pointer_capacity < (size_t)plan->n_sources || !block->pointers) {
@@ -53,7 +53,7 @@ static bool fit(opw_block *block, const opw_plan *plan, size_t bytes) {
 }
 
 opw_block *opw_block_take(opw_model *model, const opw_plan *plan, size_t bytes) {
-    opw_block *block = find(model, bytes);
+    opw_block *block = find_block(model, bytes);
     if (!block) block = calloc(1, sizeof *block);
     if (!block || fit(block, plan, bytes)) return block;
     opw_block_give(model, block);

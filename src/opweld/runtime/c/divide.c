@@ -11,16 +11,16 @@
 #define NANOSECONDS_PER_PIECE 1500  /* large enough that the cost of taking one is negligible */
 #define MOST_PIECES 8               /* of one step, for each thread */
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The most parts into which the step can be divided. */
 static int64_t parts_of(const opw_plan *plan, const opw_bound_step *step) {
     int32_t limit = plan->variant->steps[step->step].max_threads;
-    return limit > 0 ? least(limit, step->grid) : step->grid;
+    return limit > 0 ? lesser(limit, step->grid) : step->grid;
 }
 
 /* How many threads the steps [first, end) together justify. */
-static int32_t threads_for(const opw_plan *plan, const opw_phase *phase, int32_t threads) {
+static int32_t threads_of_phase(const opw_plan *plan, const opw_phase *phase, int32_t threads) {
     double work = 0, longest = 1; /* `longest`: nanoseconds of the longest indivisible step */
     int64_t parts = 0;
     for (int32_t i = phase->first; i < phase->end; i++) {
@@ -32,7 +32,7 @@ static int32_t threads_for(const opw_plan *plan, const opw_phase *phase, int32_t
         parts = own > threads - parts ? threads : parts + own; /* no more matter; a sum could overflow */
     }
     if (work - longest < NANOSECONDS_PER_THREAD) return 1;
-    int32_t count = (int32_t)least(threads, parts);
+    int32_t count = (int32_t)lesser(threads, parts);
     if (work / NANOSECONDS_PER_THREAD < count) count = (int32_t)(work / NANOSECONDS_PER_THREAD);
     while (count > 2 && (count - 1) * longest >= work) count--; /* the others would wait for that part */
     return count < 1 ? 1 : count;
@@ -41,9 +41,9 @@ static int32_t threads_for(const opw_plan *plan, const opw_phase *phase, int32_t
 /* Divides a step among at most `threads` threads; returns how many it justifies. */
 static int32_t cut(const opw_plan *plan, opw_bound_step *step, int32_t threads) {
     int64_t parts = parts_of(plan, step);
-    int64_t count = least(least(step->work / NANOSECONDS_PER_THREAD, parts), threads);
+    int64_t count = lesser(lesser(step->work / NANOSECONDS_PER_THREAD, parts), threads);
     if (count < 1) count = 1;
-    int64_t pieces = least(step->work / count / NANOSECONDS_PER_PIECE, least(MOST_PIECES, parts / count));
+    int64_t pieces = lesser(step->work / count / NANOSECONDS_PER_PIECE, lesser(MOST_PIECES, parts / count));
     step->pieces = pieces < 1 ? count : count * pieces;
     return (int32_t)count;
 }
@@ -61,7 +61,7 @@ static void sort(opw_bound_step *steps, int32_t first, int32_t end) {
 }
 
 static void divide_phase(opw_plan *plan, opw_phase *phase, int32_t threads) {
-    phase->threads = threads_for(plan, phase, threads);
+    phase->threads = threads_of_phase(plan, phase, threads);
     int64_t pieces = 0;
     phase->work = 0;
     for (int32_t i = phase->first; i < phase->end; i++) {
@@ -88,7 +88,7 @@ static int32_t first_piece(const opw_plan *plan, const opw_phase *phase, int32_t
         const opw_bound_step *step = &plan->steps[i];
         double piece = piece_of(step);
         double whole = before >= (double)step->work ? (double)step->pieces : before / piece + 0.5;
-        count += least((int64_t)whole, step->pieces);
+        count += lesser((int64_t)whole, step->pieces);
         before -= (double)step->work;
     }
     return (int32_t)count;

@@ -25,7 +25,7 @@ struct opw_result {
     opw_value outputs[];
 };
 
-static opw_memory *allocate(size_t bytes) {
+static opw_memory *allocate_memory(size_t bytes) {
     opw_memory *memory = NULL;
     size_t room = (sizeof *memory + bytes + OPW_ALIGNMENT - 1) / OPW_ALIGNMENT * OPW_ALIGNMENT;
     if (room < bytes || posix_memalign((void **)&memory, OPW_ALIGNMENT, room)) return NULL;
@@ -47,7 +47,7 @@ static opw_value retained(const opw_value *value) {
 /* Creates a value with its own memory, uninitialised. */
 static int32_t make(const opw_tensor *tensor, opw_value *value, char *message, size_t capacity) {
     int64_t bytes = opw_tensor_bytes(tensor);
-    opw_memory *memory = bytes < 0 ? NULL : allocate((size_t)bytes);
+    opw_memory *memory = bytes < 0 ? NULL : allocate_memory((size_t)bytes);
     if (!memory) {
         opw_message(message, capacity, "no memory for a value of %lld bytes", (long long)bytes);
         return OPW_NO_MEMORY;
@@ -72,7 +72,7 @@ static int32_t empty_stacks(const opw_ending *ending, opw_value *values, char *m
 }
 
 /* Appends a value to a stack, along its first axis. Its memory grows by doubling. */
-static int32_t append(opw_value *stack, const opw_value *added, char *message, size_t capacity) {
+static int32_t append_value(opw_value *stack, const opw_value *added, char *message, size_t capacity) {
     opw_tensor whole = stack->tensor;
     bool fits = whole.rank == added->tensor.rank + 1 && whole.dtype == added->tensor.dtype;
     for (int32_t axis = 1; fits && axis < whole.rank; axis++) {
@@ -90,7 +90,7 @@ static int32_t append(opw_value *stack, const opw_value *added, char *message, s
         return OPW_TOO_LARGE;
     }
     if (!stack->memory || stack->memory->references > 1 || stack->memory->capacity < (size_t)needed) {
-        opw_memory *larger = allocate((size_t)needed * 2);
+        opw_memory *larger = allocate_memory((size_t)needed * 2);
         if (!larger) {
             opw_message(message, capacity, "no memory for the %lld bytes that a loop stacks", (long long)needed);
             return OPW_NO_MEMORY;
@@ -126,8 +126,8 @@ typedef struct {
 } opw_frame;
 
 /* Runs a segment. On success `*variant` is the one that was taken, and its outputs are in `frame->made`. */
-static int32_t compute(opw_model *model, int32_t segment, opw_frame *frame, int32_t threads, int32_t *variant,
-                       char *message, size_t capacity) {
+static int32_t compute_segments(opw_model *model, int32_t segment, opw_frame *frame, int32_t threads, int32_t *variant,
+                                char *message, size_t capacity) {
     const opw_plan *plan;
     int32_t status = opw_bind(model, frame->inputs, threads, &plan, message, capacity), made = 0;
     if (status != OPW_OK) return status;
@@ -156,7 +156,7 @@ static int32_t walk(opw_model *model, opw_value *values, opw_value *room, opw_fr
         const opw_segment *segment = &module->segments[next];
         for (int32_t i = 0; i < segment->module->n_inputs; i++) frame->inputs[i] = values[segment->inputs[i]].tensor;
         int32_t variant;
-        int32_t status = compute(&model->segments[next], next, frame, threads, &variant, message, capacity);
+        int32_t status = compute_segments(&model->segments[next], next, frame, threads, &variant, message, capacity);
         if (status != OPW_OK) return status;
         const opw_ending *ending = &segment->endings[variant];
         for (int32_t i = 0; i < segment->module->variants[variant].n_outputs; i++) {
@@ -165,7 +165,7 @@ static int32_t walk(opw_model *model, opw_value *values, opw_value *room, opw_fr
         }
         status = empty_stacks(ending, values, message, capacity);
         for (int32_t i = 0; i < ending->n_appends && status == OPW_OK; i++)
-            status = append(&values[ending->appends[2 * i]], &values[ending->appends[2 * i + 1]], message, capacity);
+            status = append_value(&values[ending->appends[2 * i]], &values[ending->appends[2 * i + 1]], message, capacity);
         if (status != OPW_OK) return status;
         move(ending, values, room);
         for (int32_t i = 0; i < ending->n_dead; i++) release(&values[ending->dead[i]]);
@@ -201,7 +201,7 @@ static int32_t call_straight(opw_model *model, opw_frame *frame, const opw_tenso
                              opw_result *result, char *message, size_t capacity) {
     int32_t variant;
     memcpy(frame->inputs, inputs, (size_t)model->module->n_inputs * sizeof *inputs);
-    int32_t status = compute(model, 0, frame, threads, &variant, message, capacity);
+    int32_t status = compute_segments(model, 0, frame, threads, &variant, message, capacity);
     if (status != OPW_OK) return status;
     result->n_outputs = model->module->n_outputs;
     memcpy(result->outputs, frame->made, (size_t)result->n_outputs * sizeof *result->outputs);

@@ -107,7 +107,7 @@ static int64_t memory_of(int tree, const char *folder) {
 }
 
 /* The minimum over the process's group and all above it, in both trees. */
-static int64_t least(int64_t (*limit_of)(int tree, const char *folder), int second) {
+static int64_t least_limit(int64_t (*limit_of)(int tree, const char *folder), int second) {
     int64_t limit = INT64_MAX;
     for (int tree = UNIFIED; tree < N_TREES; tree++) {
         if (tree != UNIFIED && tree != second) continue;
@@ -125,5 +125,5 @@ static int64_t least(int64_t (*limit_of)(int tree, const char *folder), int seco
     return limit;
 }
 
-int64_t opw_group_processors(void) { return least(processors_of, CPU); }
-int64_t opw_group_memory(void) { return least(memory_of, MEMORY); }
+int64_t opw_group_processors(void) { return least_limit(processors_of, CPU); }
+int64_t opw_group_memory(void) { return least_limit(memory_of, MEMORY); }

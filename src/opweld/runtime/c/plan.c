@@ -32,7 +32,7 @@ int64_t opw_tensor_bytes(const opw_tensor *tensor) {
 /* ---- variant ---- */
 
 /* Appends to a message that may already be full. */
-static void append(char *message, size_t capacity, const char *before, const char *name, const char *text) {
+static void append_reason(char *message, size_t capacity, const char *before, const char *name, const char *text) {
     if (!message || !capacity) return;
     size_t used = strlen(message);
     snprintf(message + used, capacity - used, "%s'%s' needs %s", before, name, text);
@@ -56,8 +56,8 @@ static int32_t choose_variant(const opw_module *module, const opw_tensor *inputs
         plan->slots = NULL;
         bool guard = result > 0 && result <= variant->n_guards;
         overflow |= result < 0;
-        append(message, capacity, i ? "; " : " ", variant->name,
-               guard ? variant->guards[result - 1] : result < 0 ? "sizes below 2^63" : "an unnamed condition");
+        append_reason(message, capacity, i ? "; " : " ", variant->name,
+                      guard ? variant->guards[result - 1] : result < 0 ? "sizes below 2^63" : "an unnamed condition");
     }
     return overflow ? OPW_TOO_LARGE : OPW_NO_VARIANT;
 }

@@ -40,7 +40,7 @@ static int32_t tell_error(const opw_job *job, char *message, size_t capacity) {
 }
 
 /* A caller that is pinned to some cores gets no more threads than those: the rest belong to other callers. */
-static int32_t threads_for(const opw_plan *plan) {
+static int32_t threads_of_plan(const opw_plan *plan) {
     if (plan->threads == 1) return 1;
     int32_t processors = opw_processors_of_caller();
     return plan->threads < processors ? plan->threads : processors;
@@ -63,7 +63,7 @@ static int32_t run(opw_model *model, const opw_plan *plan, void *const *inputs, 
     opw_block_point(model, plan, block, inputs, outputs);
     if (timings)
         memset(timings, 0, (size_t)plan->threads * (size_t)plan->variant->n_steps * sizeof *timings);
-    int32_t threads = watch ? 1 : threads_for(plan);
+    int32_t threads = watch ? 1 : threads_of_plan(plan);
     opw_job alone, *together = threads > 1 ? opw_job_take(plan) : NULL; /* without memory it runs alone */
     opw_job *job = together ? together : &alone;
     job->plan = plan;

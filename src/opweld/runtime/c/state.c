@@ -206,7 +206,7 @@ static void drop_first(opw_state *state) {
 }
 
 /* Puts the plan of this key first; false where there is none. */
-static bool find(opw_state *state, const opw_key *key) {
+static bool recall_plan(opw_state *state, const opw_key *key) {
     int32_t at = 0;
     while (at < state->n_plans && !opw_key_is(key, state->plans[at])) at++;
     if (at == state->n_plans) return false;
@@ -217,7 +217,7 @@ static bool find(opw_state *state, const opw_key *key) {
 }
 
 static int32_t plan_for(opw_state *state, int32_t threads, opw_key *key, char *message, size_t capacity) {
-    if (!find(state, key)) {
+    if (!recall_plan(state, key)) {
         int32_t status = make_plan(state, threads, key, message, capacity);
         state->made += status == OPW_OK;
         return status;

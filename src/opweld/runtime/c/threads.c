@@ -205,7 +205,7 @@ static void in_child(void) {
 }
 
 /* Runs when the library is loaded. It stays loaded from then on: its threads, and the handlers of fork, live in it. */
-__attribute__((constructor)) static void settle(void) {
+__attribute__((constructor)) static void settle_threads(void) {
     Dl_info here;
     if (dladdr((void *)opw_lock, &here)) dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
     opw_find_groups("");

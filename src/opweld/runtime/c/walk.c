@@ -25,7 +25,7 @@ static void report_error(opw_job *job, int32_t step, int64_t error) {
 
 /* Computes a part of a step's grid. After an error only earlier steps are computed: they may fail too, and take
  * precedence. */
-static void compute(opw_job *job, const opw_bound_step *step, int32_t worker, int64_t begin, int64_t end) {
+static void compute_range(opw_job *job, const opw_bound_step *step, int32_t worker, int64_t begin, int64_t end) {
     if (step->step >= atomic_load_explicit(&job->failed_step, memory_order_relaxed)) return;
     const opw_plan *plan = job->plan;
     int64_t error = 0, from = job->timings ? opw_now() : 0;
@@ -42,7 +42,7 @@ static void compute(opw_job *job, const opw_bound_step *step, int32_t worker, in
 
 static void compute_whole(opw_job *job, const opw_phase *phase, int32_t worker) {
     for (int32_t i = phase->first; i < phase->end; i++)
-        compute(job, &job->plan->steps[i], worker, 0, job->plan->steps[i].grid);
+        compute_range(job, &job->plan->steps[i], worker, 0, job->plan->steps[i].grid);
 }
 
 static void compute_piece(opw_job *job, const opw_phase *phase, int32_t worker, int64_t piece) {
@@ -50,7 +50,7 @@ static void compute_piece(opw_job *job, const opw_phase *phase, int32_t worker, 
     for (; piece >= step->pieces; step++) piece -= step->pieces;
     int64_t share = step->grid / step->pieces, rest = step->grid % step->pieces;
     int64_t begin = piece * share + (piece < rest ? piece : rest);
-    compute(job, step, worker, begin, begin + share + (piece < rest));
+    compute_range(job, step, worker, begin, begin + share + (piece < rest));
 }
 
 /* Passes the memory written by a phase's steps to the watcher, up to a failed step. */
