@@ -308,17 +308,22 @@ def at_least_zero(dim: DimLike) -> Expr:
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Every node once, operands before users, run-time index expressions included."""
     seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    stack: list[Expr | None] = list(reversed(roots))
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
+        node = stack.pop()
+        if node is None:  # all operands of the node below were walked
+            ready = stack.pop()
+            assert ready is not None
+            yield ready
             continue
         if node in seen:
             continue
         seen.add(node)
-        stack.append((node, True))
-        stack.extend((child, False) for child in _children(node))
+        children = _children(node)
+        if children:
+            stack += (node, None, *children)
+        else:
+            yield node
 
 
 def _children(node: Expr) -> tuple[Expr, ...]:

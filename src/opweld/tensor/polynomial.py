@@ -114,11 +114,20 @@ class Dim:
         return _interned(tuple((monomial, number * coefficient) for monomial, coefficient in self.terms))
 
     def __sub__(self, other: DimLike) -> Dim:
-        return self + -as_dim(other)
+        other = as_dim(other)
+        if not other.terms:
+            return self
+        if not self.terms:
+            return -other
+        total = dict(self.terms)
+        for monomial, coefficient in other.terms:
+            total[monomial] = total.get(monomial, 0) - coefficient
+        return make(total)
 
     def __mul__(self, other: DimLike) -> Dim:
-        other = as_dim(other)
-        for one, two in ((self, other), (other, self)):
+        if not isinstance(other, Dim):
+            return self if other == 1 else self._times(int(other))
+        for one, two in ((other, self), (self, other)):
             number = one.constant
             if number is not None:
                 return two if number == 1 else two._times(number)
@@ -150,6 +159,8 @@ class Dim:
 
     def coefficient(self, atom: Atom) -> Dim | None:
         """c of `c * atom + rest` where neither c nor rest depends on the atom; None when not affine in it."""
+        if atom not in self.atoms:
+            return ZERO
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
             count = monomial.count(atom)
@@ -172,7 +183,7 @@ class Dim:
         """Replaces atoms everywhere, run-time index expressions included when `on_value` rewrites those."""
         if not mapping and on_value is None:
             return self
-        if on_value is None and not any(atom in mapping for atom in self.atoms):
+        if on_value is None and self.atoms.isdisjoint(mapping):
             return self
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
