@@ -163,12 +163,14 @@ class Dim:
             return ZERO
         total: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
-            count = monomial.count(atom)
-            rest = tuple(a for a in monomial if a is not atom)
-            if any(atom in a.inside() for a in rest) or count > 1:
-                return None
-            if count:
+            rest = monomial
+            if atom in monomial:
+                place = monomial.index(atom)
+                rest = monomial[:place] + monomial[place + 1 :]
                 total[rest] = total.get(rest, 0) + coefficient
+            for other in rest:  # a second factor is inside itself
+                if atom in other.inside():
+                    return None
         return make(total)
 
     def without(self, atom: Atom) -> Dim:

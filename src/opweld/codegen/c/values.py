@@ -123,10 +123,11 @@ class Values:
 
     # ---- which nodes, in which order ---------------------------------------------------------------------------------
 
-    def _key(self, node: Expr, active: Active) -> tuple[Expr, Active]:
-        if not self.dependence.touches(node):
-            return node, ALL
-        return node, active if active.mask is not None or self.dependence.varies(node) else ALL
+    def _key(self, node: Expr, active: Active) -> Expr | tuple[Expr, Active]:
+        """What the value is known by: the expression, and which lanes it has where others would be another value."""
+        if active is ALL or not self.dependence.touches(node):
+            return node
+        return (node, active) if active.mask is not None or self.dependence.varies(node) else node
 
     def _lazy(self, node: Expr, active: Active) -> tuple[Expr, ...]:
         """Operands that are evaluated inside a branch or under a mask, by the node itself."""
@@ -174,7 +175,7 @@ class Values:
                 stack.append((operand, False))
         return order, uses, branches
 
-    def _name(self, node: Expr, key: tuple[Expr, Active], value: Expression) -> Name:
+    def _name(self, node: Expr, key: Expr | tuple[Expr, Active], value: Expression) -> Name:
         name = self._scopes.numbered("t")
         ctype = f"const {vector_type(node.dtype)}"
         return self._scopes.define(key, ctype, name, value, self.dependence.reads(node))
