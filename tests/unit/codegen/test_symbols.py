@@ -116,6 +116,6 @@ def test_gdb_stops_at_a_kernel_by_name_and_shows_its_source(folder: Path) -> Non
     if "ptrace" in answer.stderr and "hit Breakpoint" not in answer.stdout:
         pytest.skip("gdb may not trace processes here")
     assert re.search(rf"^#0 +{kernel} \(\) at (source/)?kernels_\d\.c:\d+", answer.stdout, re.MULTILINE), answer.stdout
-    assert re.search(r"^#\d.* in compute \(\) at (source/)?walk\.c:\d+", answer.stdout, re.MULTILINE)
+    assert re.search(r"^#\d.* in compute_range \(\) at (\./|source/)?walk\.c:\d+", answer.stdout, re.MULTILINE)
     assert "void " + kernel in answer.stdout, "the text of the kernel is shown"
     assert "more recent than executable" not in answer.stdout + answer.stderr
