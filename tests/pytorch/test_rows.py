@@ -108,7 +108,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "turned": (lambda x: (x.flip(0, 1), x.roll(7, 1), x.roll(2), x.repeat(2, 1), x.repeat_interleave(2, 0)), (X,)),
     "triangles": (lambda x: (x.tril(), x.triu(1), x.diagonal(), x.diagonal(1), torch.diag(x[0])), (X,)),
     "windows": (lambda x: (x.unfold(1, 3, 2), functional.unfold(x[None, None], (2, 3))), (X,)),
-    "strides": (lambda x: torch.as_strided(x, (2, 3), (5, 1), 1), (X,)),
+    "strides": (
+        lambda x: (torch.as_strided(x, (2, 3), (5, 1), 1), torch.as_strided_scatter(x, x[:2, :3], (2, 3), (5, 1), 1)),
+        (X,),
+    ),
     # creation
     "made": (lambda x: (torch.arange(3, 20, 4) + x.sum(), torch.full_like(x, 2), torch.eye(3), x.new_ones(2)), (X,)),
     "steps": (lambda x: (torch.linspace(0, 1, 7) * x.sum(), torch.arange(0.0, 1.0, 0.3)), (X,)),

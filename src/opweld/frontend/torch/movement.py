@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from opweld.errors import UnsupportedError
-from opweld.frontend.torch.builder import Builder, Scalar, Value
+from opweld.frontend.torch.builder import Array, Builder, Scalar, Value
 from opweld.frontend.torch.rows import aten
 from opweld.tensor.dtype import DType
 
@@ -304,6 +304,23 @@ def as_strided(
     b: Builder, x: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Value:
     """Elements of x's memory, as it lies, at places that strides tell."""
+    places = _strided_places(b, x, size, stride, storage_offset)
+    return b.op("Gather", b.reshape(x, [-1]), b.constant(places), axis=0)
+
+
+@aten("as_strided_scatter.default")
+def as_strided_scatter(
+    b: Builder, x: Value, src: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+) -> Value:
+    """x with the same elements of its memory replaced."""
+    places = _strided_places(b, x, size, stride, storage_offset).reshape(-1)
+    part = b.reshape(b.cast(src, b.dtype), [-1])
+    return b.reshape(b.op("ScatterElements", b.reshape(x, [-1]), b.constant(places), part, axis=0), b.sizes(x))
+
+
+def _strided_places(
+    b: Builder, x: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None
+) -> Array:
     known = b.known[x]
     numbers = [*size, *stride, *known.shape, *known.stride()]
     if not all(isinstance(number, int) for number in numbers) or not known.is_contiguous():
@@ -317,7 +334,7 @@ def as_strided(
         places = places + (np.arange(own) * step).reshape(shape)
     if places.size and places.max() >= np.prod(known.shape, dtype=np.int64):
         raise UnsupportedError(f"node {b.name!r}: strides beyond the tensor")
-    return b.op("Gather", b.reshape(x, [-1]), b.constant(places.reshape(sizes)), axis=0)
+    return places.reshape(sizes)
 
 
 @aten("unfold.default", "unfold_copy.default")
