@@ -6,7 +6,7 @@ import math
 from collections.abc import Container
 from dataclasses import dataclass
 
-from opweld.fuse.region import axes_in
+from opweld.fuse.region import axes_in, loaded
 from opweld.schedule.cost import (
     CONVERT,
     LAUNCH,
@@ -21,7 +21,7 @@ from opweld.schedule.cost import (
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.dim import product
-from opweld.tensor.expr import Binary, Cast, Const, Expr, Load, Reduce, free_atoms, walk
+from opweld.tensor.expr import Binary, Bitcast, Cast, Expr, Load, Reduce, free_atoms
 from opweld.tensor.program import Tensor
 
 
@@ -92,7 +92,7 @@ class FactorPrices:
     def _cycles(self, value: Expr, summed: Reduce) -> float:
         """Of a vector of a factor, beside its load; what is the same for all that is summed is computed before."""
         axes = set(summed.axes)
-        nodes = [node for node in walk(value) if not isinstance(node, Load | Const) and free_atoms(node) & axes]
+        nodes = [node for node in loaded(value) if not isinstance(node, Load | Bitcast) and free_atoms(node) & axes]
         return sum(CONVERT if isinstance(node, Cast) else 1 / core_of(self.target).products for node in nodes)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MOST_PROLOGUE = 12
-"""Expression nodes of a factor of a contraction: each is computed anew for every register tile that multiplies it."""
+"""Expressions of a factor of a contraction that depend on what it loads: each register tile computes them anew."""
 
 
 class Kind(enum.Enum):
@@ -255,10 +255,19 @@ def operand_of(factor: Expr) -> Load | None:
     if isinstance(factor, Load):
         return factor
     found, nodes = loads(factor), list(walk(factor))
-    if not found or len(nodes) > MOST_PROLOGUE or not all(map(_is_cheap, nodes)):
+    if not found or not all(map(_is_cheap, nodes)) or len(loaded(factor)) > MOST_PROLOGUE:
         return None
     main = max(found, key=lambda node: (len(axes_in(node)), -_divided(node)))
     return main if all(axes_in(node) <= axes_in(main) for node in found) else None
+
+
+def loaded(value: Expr) -> list[Expr]:
+    """The expressions of a value that depend on what is loaded: others count axes, and are computed beside them."""
+    found: dict[Expr, None] = {}
+    for node in walk(value):
+        if isinstance(node, Load) or any(operand in found for operand in node.operands):
+            found[node] = None
+    return list(found)
 
 
 def _divided(node: Load) -> int:
