@@ -18,6 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import opweld
+from tests.pytorch.opinfo import left_in_eager, said
 
 TOLERANCE = 1e-3
 """Of the largest element. Networks with random weights amplify rounding: by float64, eager mode itself is off by 2e-4
@@ -94,9 +95,9 @@ def judged(module: torch.nn.Module, x: torch.Tensor) -> Iterator[tuple[str, str,
                     warnings.simplefilter("always")
                     found = list(pytree.tree_leaves(run(module, x)))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect
-                yield door, "failed", " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                yield door, "failed", said(error)
                 continue
-            told = [str(own.message) for own in caught if str(own.message).startswith("opweld leaves")]
+            told = left_in_eager(caught)
             worst = max((_error(*pair) for pair in zip(found, right, strict=True)), default=0.0)
             verdict = "wrong" if not worst <= TOLERANCE else "in part" if told else "right"
             yield door, verdict, told[0] if told else f"{worst:.1e}"

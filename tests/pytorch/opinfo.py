@@ -89,14 +89,24 @@ def _sample(operator: Any, sample: Any, dtype: torch.dtype, options: dict[str, A
         try:
             found = torch.compile(call, backend="opweld", dynamic=False, options=options)(*given)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect
-            return "failed", " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            return "failed", said(error)
         try:
             rtol, atol = FLOAT32 if dtype is torch.float32 else (None, None)
             torch.testing.assert_close(found, right, equal_nan=True, rtol=rtol, atol=atol)
         except AssertionError as error:
             return "wrong", " ".join(str(error).split())[:300]
-    told = [str(warning.message) for warning in caught if str(warning.message).startswith("opweld leaves")]
+    told = left_in_eager(caught)
     return ("in part", told[0]) if told else ("inside", "")
+
+
+def said(error: Exception) -> str:
+    """An error in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def left_in_eager(caught: Sequence[warnings.WarningMessage]) -> list[str]:
+    """What was said of nodes that stay in eager mode."""
+    return [text for text in (str(own.message) for own in caught) if text.startswith("opweld leaves")]
 
 
 def all_judged(chosen: Sequence[Any], dtype: torch.dtype, samples: int, options: dict[str, Any]) -> Iterator[Found]:

@@ -34,8 +34,8 @@ from opweld.tensor.program import Constant
 
 NARROW = (DType.U4, DType.I4, DType.U2, DType.I2)
 """The types of which a byte would hold a single element."""
-WIDTH, HALF = 32, 16
-"""Bits of a word, and of the half of one that fits a mantissa."""
+WIDTH = 32
+"""Bits of a word, of which half fit a mantissa."""
 MANTISSA = 23
 """Bits of the mantissa of float32."""
 EXPONENT = 127 + MANTISSA

@@ -67,10 +67,10 @@ class _Rounding:
         return replace(self._program, items=tuple(found), constants=(*kept, *self._made))
 
     def _item(self, item: Tensor) -> Tensor:
-        product = product_by_weights(item, self._constants)
-        if product is None or not isinstance(product.x, Load):
+        found = product_by_weights(item, self._constants)
+        if found is None or not isinstance(found.x, Load):
             return item
-        summed, x, w = product.summed, product.x, product.w
+        summed, x, w = found.summed, found.x, found.w
         if self._decided(item, summed, x, w) != "bf16":
             return item
         factors = binary("mul", self._rounded(x, item), self._rounded(w, item))

@@ -20,10 +20,7 @@ from opweld.fuse.codes import counted, from_words, words_of
 from opweld.fuse.factor_prices import Factor, FactorPrices, without_scale
 from opweld.fuse.region import Kind, axes_in, classify, factors, has_words, operand_of, reductions, word_of
 from opweld.ledger import Alternative, Ledger
-from opweld.schedule.cost import (
-    Product,
-    fetched_product,
-)
+from opweld.schedule.cost import Product, fetched_product
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify

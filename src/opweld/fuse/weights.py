@@ -158,7 +158,10 @@ class _Rounding:
             reason=reason,
             failed=failed,
         )
-        return None if taken == "fp32" else self._stored(w, forms[taken])
+        if taken == "fp32":
+            return None
+        self._store(w, forms[taken])
+        return forms[taken]
 
     def _error(self, source: str, form: _Form, held: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> float:
         """The root mean square of what rounding adds, as a part of that of the weights."""
@@ -209,8 +212,8 @@ class _Rounding:
             self._forms[key] = made[0], made[1]
         return self._forms[key]
 
-    def _stored(self, w: Load, form: _Form) -> _Form:
-        """The form, whose constants are made."""
+    def _store(self, w: Load, form: _Form) -> None:
+        """Makes the constants of a form."""
         made, source = self._weights(w.tensor, form), self._constants[w.tensor]
         codes, scales = self._forms[w.tensor, form.axis, form.block]
         dtype = CODES[form.name]
@@ -219,7 +222,6 @@ class _Rounding:
                 codes, dtype, source.shape, lambda: made.codes.astype(dtype.numpy, copy=False), source.origin
             )
             self._made[scales] = Constant(scales, DType.F32, made.scales.shape, lambda: made.scales, source.origin)
-        return form
 
     def _weights(self, source: str, form: _Form) -> Weights:
         key = (source, form.axis, form.block)

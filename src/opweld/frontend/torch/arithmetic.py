@@ -373,7 +373,7 @@ def polygamma(b: Builder, n: int, x: Value) -> Value:
     """The n-th derivative of the digamma function, of which only the first one, n = 0, is supported."""
     if n:
         raise UnsupportedError(f"node {b.name!r}: a derivative of the digamma function")
-    return b.op("Digamma", b.cast(x, b.dtype), domain=DOMAIN)
+    return _unary("Digamma", DOMAIN, b, x)
 
 
 @aten("square.default")

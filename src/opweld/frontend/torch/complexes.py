@@ -129,16 +129,8 @@ def polar(b: Builder, radius: Value, angle: Value) -> Complex:
     return Complex(b.op("Mul", radius, b.op("Cos", angle)), b.op("Mul", radius, b.op("Sin", angle)))
 
 
-@_aten("view_as_complex.default", "view_as_complex_copy.default")
-def view_as_complex(b: Builder, x: Value) -> Complex:
-    """Pairs of floats."""
-    return parts(b, x)
-
-
-@_aten("view_as_real.default", "view_as_real_copy.default")
-def view_as_real(b: Builder, x: Complex) -> Value:
-    """The parts side by side."""
-    return joined(b, x)
+_aten("view_as_complex.default", "view_as_complex_copy.default")(parts)
+_aten("view_as_real.default", "view_as_real_copy.default")(joined)
 
 
 @_aten("real.default")

@@ -200,7 +200,7 @@ class Importer:
             return self._inlined(node, arguments)
         told = builder.made
         builder.complex = is_complex(told)
-        if is_complex(told) or is_complex(arguments) or is_complex(list(keywords.values())):
+        if is_complex([told, *arguments, *keywords.values()]):
             row = self._complex_row(node)
             builder.made = real_meta(told)
         else:

@@ -156,17 +156,15 @@ def _scatter(b: Builder, x: Value, dim: int, index: Value, src: Scalar, reductio
                 part = b.op("Slice", part, *(b.ints([n]) for n in (0, sizes[axis], axis, 1)))
     else:
         part = b.expanded(b.cast(src, dtype), sizes)
-    if not b.rank(x):
-        flat = b.op(
-            "ScatterElements",
-            b.reshape(x, [1]),
-            b.reshape(index, [-1]),
-            b.reshape(part, [-1]),
-            axis=0,
-            reduction=reduction,
-        )
-        return b.reshape(flat, [])
-    return b.op("ScatterElements", x, index, part, axis=b.axis(dim, b.rank(x)), reduction=reduction)
+    if b.rank(x):
+        return b.op("ScatterElements", x, index, part, axis=b.axis(dim, b.rank(x)), reduction=reduction)
+    return b.reshape(_scatter_flat(b, x, index, part, reduction), [])
+
+
+def _scatter_flat(b: Builder, x: Value, index: Value, part: Value, reduction: str) -> Value:
+    """The same with elements counted through the whole tensor."""
+    flat = (b.reshape(value, [-1]) for value in (x, index, part))
+    return b.op("ScatterElements", *flat, axis=0, reduction=reduction)
 
 
 @aten("index_put.default", "_unsafe_index_put.default")
@@ -273,9 +271,7 @@ def index_reduce(
 @aten("put.default")
 def put(b: Builder, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """x with elements, counted through the whole tensor, replaced or added to."""
-    update = b.reshape(b.cast(source, b.dtype), [-1])
-    reduction = "add" if accumulate else "none"
-    flat = b.op("ScatterElements", b.reshape(x, [-1]), b.reshape(index, [-1]), update, axis=0, reduction=reduction)
+    flat = _scatter_flat(b, x, index, b.cast(source, b.dtype), "add" if accumulate else "none")
     return b.reshape(flat, b.sizes(x))
 
 
@@ -294,8 +290,7 @@ def masked_scatter(b: Builder, x: Value, mask: Value, source: Value) -> Value:
 def nonzero_static(b: Builder, x: Value, *, size: int, fill_value: int = -1) -> Value:
     """The first places of what is not zero, a row each; as many rows as are told."""
     every = b.op("NonZero", x, dtype=DType.I64)
-    rank = max(b.rank(x), 0)
-    filled = b.op("Concat", every, b.constant(np.full((rank, size), fill_value, np.int64)), axis=1)
+    filled = b.op("Concat", every, b.constant(np.full((b.rank(x), size), fill_value, np.int64)), axis=1)
     first = b.op("Slice", filled, *(b.constant([n], DType.I64) for n in (0, size, 1)))
     return b.op("Transpose", first, perm=[1, 0])
 

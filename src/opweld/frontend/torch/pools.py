@@ -14,9 +14,9 @@ from opweld.frontend.torch.rows import aten
 from opweld.tensor.dtype import DType
 
 
-def _batched(b: Builder, x: Value, spatial: int, pool: Callable[[Value], Value], rank: int | None = None) -> Value:
+def _batched(b: Builder, x: Value, spatial: int, pool: Callable[[Value], Value]) -> Value:
     """A pool of an input that may have no batch."""
-    if (b.rank(x) if rank is None else rank) == spatial + 2:
+    if b.rank(x) == spatial + 2:
         return pool(x)
     front = b.constant([0], DType.I64)
     return b.op("Squeeze", pool(b.op("Unsqueeze", x, front)), front)
@@ -68,12 +68,12 @@ def _average(
         (count - 1) * step + width - size - pad
         for count, step, width, size, pad in zip(made, steps, window, sizes, pads, strict=True)
     ]
-    front = [0] * (b.rank(x) - spatial)
-    padded = b.op("Pad", x, b.ints([*front, *pads, *front, *ends]), b.cast(0, b.dtype), mode="constant")
-    found = _batched(
-        b, padded, spatial, lambda data: b.op("AveragePool", data, kernel_shape=window, strides=steps), b.rank(x)
-    )
-    return b.op("Mul", found, b.cast(math.prod(window) / divisor_override, b.dtype))
+
+    def averaged(data: Value) -> Value:
+        padded = b.op("Pad", data, b.ints([0, 0, *pads, 0, 0, *ends]), b.cast(0, b.dtype), mode="constant")
+        return b.op("AveragePool", padded, kernel_shape=window, strides=steps)
+
+    return b.op("Mul", _batched(b, x, spatial, averaged), b.cast(math.prod(window) / divisor_override, b.dtype))
 
 
 for _spatial in (1, 2, 3):

@@ -217,39 +217,29 @@ aten("cumprod.default")(partial(_running, "CumProd"))
 
 
 def _preceding(b: Builder, x: Value, axis: int, neutral: Value) -> Value:
-    """Along a new last axis all elements up to each one of an axis, which comes before it; beyond them, `neutral`."""
-    rank = b.rank(x)
-    order = [*(a for a in range(rank) if a != axis), axis]
-    moved = x if axis == rank - 1 else b.op("Transpose", x, perm=order)
+    """Behind an axis a new one with all elements up to each of it; beyond them, `neutral`."""
     size = b.cast(b.sizes(x)[axis], DType.I64)
     every = b.op("Range", b.constant(0, DType.I64), size, b.constant(1, DType.I64))
     before = b.op("LessOrEqual", every, b.op("Unsqueeze", every, b.constant([-1], DType.I64)), dtype=DType.BOOL)
-    return b.op("Where", before, b.op("Unsqueeze", moved, b.constant([-2], DType.I64)), neutral, dtype=b.dtype_of(x))
-
-
-def _back(b: Builder, x: Value, axis: int, rank: int) -> Value:
-    """The last axis at its place again."""
-    order = [*range(axis), rank - 1, *range(axis, rank - 1)]
-    return x if axis == rank - 1 else b.op("Transpose", x, perm=order)
+    if after := range(2, b.rank(x) + 1 - axis):
+        before = b.op("Unsqueeze", before, b.constant(list(after), DType.I64))
+    return b.op("Where", before, b.op("Unsqueeze", x, b.constant([axis], DType.I64)), neutral, dtype=b.dtype_of(x))
 
 
 def _running_extreme(op_type: str, b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
     """The extreme of the elements up to each one, and where it is last."""
-    rank = b.rank(x)
-    if not rank:
+    if not b.rank(x):
         return x, b.constant(0, DType.I64)
-    axis, data = b.axis(dim, rank), x
+    axis, data = b.axis(dim, b.rank(x)), x
     if b.dtype_of(x) is DType.BOOL:
         data = b.cast(x, DType.U8)
         b.known[data] = b.known[x]
     dtype = b.dtype_of(data)
     least, most = (-math.inf, math.inf) if dtype.is_float else dtype.limits
     rows = _preceding(b, data, axis, b.cast(least if op_type == "Max" else most, dtype))
-    last = b.constant([-1], DType.I64)
-    value = b.op(f"Reduce{op_type}", rows, last, keepdims=0)
-    place = b.op(f"Arg{op_type}", rows, dtype=DType.I64, axis=-1, keepdims=0, select_last_index=1)
-    found = _back(b, value, axis, rank), _back(b, place, axis, rank)
-    return b.cast(found[0], b.dtype_of(x)), found[1]
+    value = _over(b, f"Reduce{op_type}", rows, [axis + 1], keepdim=False)
+    place = b.op(f"Arg{op_type}", rows, dtype=DType.I64, axis=axis + 1, keepdims=0, select_last_index=1)
+    return b.cast(value, b.dtype_of(x)), place
 
 
 aten("cummax.default")(partial(_running_extreme, "Max"))
@@ -259,13 +249,11 @@ aten("cummin.default")(partial(_running_extreme, "Min"))
 @aten("logcumsumexp.default")
 def logcumsumexp(b: Builder, x: Value, dim: int) -> Value:
     """The logarithm of the sum of the exponentials of the elements up to each one."""
-    rank = b.rank(x)
-    if not rank:
+    if not b.rank(x):
         return x
-    axis = b.axis(dim, rank)
+    axis = b.axis(dim, b.rank(x))
     rows = _preceding(b, x, axis, b.cast(-math.inf, b.dtype))
-    last = b.constant([-1], DType.I64)
-    return _back(b, b.op("ReduceLogSumExp", rows, last, keepdims=0), axis, rank)
+    return _over(b, "ReduceLogSumExp", rows, [axis + 1], keepdim=False)
 
 
 @aten("_pdist_forward.default")

@@ -166,18 +166,23 @@ _ERFCX_MIDDLE = 2.0
 """The x at the middle of the series."""
 
 
-def erfcx(x: Expr) -> Expr:
-    """exp(x**2) erfc(x)"""
+def _erfcx_of_size(x: Expr) -> Expr:
+    """exp(x**2) erfc(|x|)"""
     y = unary("abs", x)
     t = div(sub(y, _ERFCX_MIDDLE), add(y, _ERFCX_MIDDLE))
     t = where(binary("eq", y, _number(math.inf)), _number(1), t)
-    right = div(_series(t, _erfcx_coefficients()), add(1, mul(y, 2)))
+    return div(_series(t, _erfcx_coefficients()), add(1, mul(y, 2)))
+
+
+def erfcx(x: Expr) -> Expr:
+    """exp(x**2) erfc(x)"""
+    right = _erfcx_of_size(x)
     return where(_less(x, 0), sub(mul(unary("exp", mul(x, x)), 2), right), right)
 
 
 def erfc(x: Expr) -> Expr:
     """1 - erf(x), which for a large x is no difference."""
-    far = mul(erfcx(unary("abs", x)), unary("exp", mul(mul(x, x), -1)))
+    far = mul(_erfcx_of_size(x), unary("exp", mul(mul(x, x), -1)))
     return where(_less(x, 1), sub(1, unary("erf", x)), far)
 
 
@@ -202,7 +207,7 @@ def _bessel_coefficients(order: int) -> tuple[tuple[float, ...], tuple[float, ..
         return total / np.sqrt(2 * np.pi)
 
     def far(t: Array) -> Array:
-        x = 2 * _BESSEL_MIDDLE / np.maximum(t + 1, 1e-300)
+        x = 2 * _BESSEL_MIDDLE / (t + 1)
         return np.where(x > 60, asymptotic(x), scaled(np.minimum(x, 60)) * np.sqrt(x))
 
     def near(t: Array) -> Array:
