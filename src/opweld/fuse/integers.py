@@ -106,8 +106,6 @@ class _Integers:
         items: list[Item] = []
         for item in self._program.items:
             items += self._item(item) if isinstance(item, Tensor) else (item,)
-        if not self._made:
-            return self._program
         read = {node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)}
         made = (constant for name, constant in self._made.items() if name in read)
         return replace(self._program, items=tuple(items), constants=(*self._program.constants, *made))

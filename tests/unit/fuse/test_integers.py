@@ -76,6 +76,24 @@ def test_products_of_any_bytes_are_exact(x: str, w: str, zeros: bool) -> None:
     check(program, compiled)
 
 
+def test_bare_bytes_are_summed_too_where_no_constant_has_to_be_made() -> None:
+    text = """program bare
+input x u8[3, 16]
+constant w i8[16, 21]
+tensor a f32[i0: 3, i1: 16] from "Cast"
+  = f32(x[i0, i1])
+tensor product i32[i0: 3, i1: 21] from "MatMulInteger"
+  over r0: 16
+  = i32(sum<r0>(mul(a[i0, r0], f32(w[r0, i1]))))
+output y = product
+"""
+    _, first = compiled_of(text)
+    (decision,) = (d for d in first.ledger if d.rule == RULE)
+    program, compiled = compiled_of(text, ledger=Ledger(pins={decision.id: "integers"}))
+    assert sums_of_bytes(compiled) == 1 and uses_words(compiled)
+    check(program, compiled)
+
+
 @pytest.mark.parametrize("target", [V3, V4], ids=lambda t: t.name)
 @pytest.mark.parametrize("x", ["u8", "i8"])
 def test_padding_of_a_convolution_is_the_zero_point(x: str, target: Target) -> None:
