@@ -217,6 +217,47 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         lambda x: (torch.i0(x), torch.special.i0e(x), torch.special.i1(x), torch.special.i1e(x)),
         (torch.cat([STEPS * 3, torch.tensor([8.0, 60.0, 80.0])]),),
     ),
+    "modified bessel": (
+        lambda x: (
+            torch.special.modified_bessel_i0(x),
+            torch.special.modified_bessel_i1(x),
+            torch.special.spherical_bessel_j0(x),
+        ),
+        (torch.cat([STEPS, torch.tensor([INF, -INF])]),),
+    ),
+    "zeta": (
+        lambda x, q: (
+            torch.special.zeta(x, q),
+            torch.special.zeta(3, q),
+            torch.polygamma(1, q),
+            torch.polygamma(4, q),
+        ),
+        # From below 1, where it is not defined, over integers, where q may be negative, to a large one; and to where q
+        # is 0, or a negative integer.
+        (
+            torch.cat([torch.linspace(0, 6, 25), torch.arange(2.0, 16.0)]).double(),
+            torch.cat([STEPS[:38], torch.zeros(1)]).double(),
+        ),
+    ),
+    "zeta of whole numbers": (
+        lambda x, q: torch.special.zeta(x, q),
+        (torch.arange(1.0, 9.0)[:, None], torch.arange(-3.0, 4.0)),
+    ),
+    **{
+        f"bags of rows, {mode}": (
+            lambda w, i, o, mode=mode: (
+                functional.embedding_bag(i, w, o, mode=mode),
+                functional.embedding_bag(i, w, o, mode=mode, include_last_offset=True, padding_idx=3),
+                functional.embedding_bag(i.reshape(3, 2), w, mode=mode),
+            ),
+            (normal(10, 4), torch.tensor([1, 2, 3, 4, 3, 3]), torch.tensor([0, 2, 2, 5])),
+        )
+        for mode in ("sum", "mean", "max")
+    },
+    "weighted bags of rows": (
+        lambda w, i, weights: functional.embedding_bag(i, w, mode="sum", per_sample_weights=weights),
+        (normal(10, 4), torch.tensor([[1, 2, 3], [4, 3, 3]]), normal(2, 3)),
+    ),
     # more of each family
     "unequal windows": (
         lambda x: (

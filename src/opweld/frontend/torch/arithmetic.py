@@ -297,7 +297,10 @@ _OWN = {
     "special_i0e": "BesselI0e",
     "special_i1": "BesselI1",
     "special_i1e": "BesselI1e",
+    "special_modified_bessel_i0": "BesselI0",
+    "special_modified_bessel_i1": "BesselI1",
     "special_ndtri": "Ndtri",
+    "special_spherical_bessel_j0": "SphericalBesselJ0",
 }
 """The same that it does not have."""
 
@@ -368,12 +371,19 @@ def angle(b: Builder, x: Value) -> Value:
     return b.op("Where", b.op("IsNaN", y, dtype=DType.BOOL), y, turn, dtype=b.dtype)
 
 
+@aten("special_zeta.default", "special_zeta.self_scalar", "special_zeta.other_scalar")
+def zeta(b: Builder, x: Value | Number, q: Value | Number) -> Value:
+    """The sum of (q + k)**-x over k from 0."""
+    return b.op("Zeta", b.cast(x, b.dtype), b.cast(q, b.dtype), domain=DOMAIN)
+
+
 @aten("polygamma.default")
 def polygamma(b: Builder, n: int, x: Value) -> Value:
-    """The n-th derivative of the digamma function, of which only the first one, n = 0, is supported."""
-    if n:
-        raise UnsupportedError(f"node {b.name!r}: a derivative of the digamma function")
-    return _unary("Digamma", DOMAIN, b, x)
+    """The n-th derivative of the digamma function."""
+    if not n:
+        return _unary("Digamma", DOMAIN, b, x)
+    scale = math.factorial(n) if n < 171 else math.inf
+    return b.op("Mul", zeta(b, n + 1, x), b.cast(scale if n % 2 else -scale, b.dtype))
 
 
 @aten("square.default")

@@ -173,7 +173,10 @@ class Importer:
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, fx.Node):
-            return self._values[value]
+            found = self._values[value]
+            if found is None and value.target is operator.getitem:  # its row does not make it
+                raise UnsupportedError(f"node {value.name!r}: a value for gradients is not supported{_where(value)}")
+            return found
         if isinstance(value, list | tuple):
             return [self._argument(element) for element in elements(cast("Any", value))]
         return value

@@ -23,6 +23,68 @@ def embedding(b: Builder, weight: Value, indices: Value, *_: Any, **__: Any) -> 
     return b.op("Gather", weight, indices, axis=0)
 
 
+@aten("_embedding_bag_forward_only.default", "_embedding_bag.default")
+def embedding_bag(
+    b: Builder,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Value | None, ...]:
+    """Rows of a table, combined in bags that begin at offsets; bags without rows are zero. What PyTorch returns beside
+    them, for gradients, is not made."""
+    dtype, bags = b.dtype, b.sizes(offsets)
+    zero, one = b.constant(0, DType.I64), b.constant(1, DType.I64)
+    if include_last_offset:
+        offsets = b.op("Slice", offsets, b.constant([0], DType.I64), b.constant([-1], DType.I64))
+        bags = [b.op("Sub", b.cast(bags[0], DType.I64), one)]
+    count, wide = b.sizes(indices)[0], [b.sizes(indices)[0], b.sizes(weight)[1]]
+    longer = b.op("Add", b.cast(count, DType.I64), one)
+    places = b.cast(offsets, DType.I64)
+    begun = b.op(
+        "ScatterElements",
+        b.expanded(zero, [longer]),
+        places,
+        b.op("Expand", one, b.op("Shape", places, dtype=DType.I64)),
+        axis=0,
+        reduction="add",
+    )
+    own = b.op("Sub", b.op("CumSum", begun, zero), one)  # the bag of each index, and of one more
+    bag = b.op("Slice", own, b.constant([0], DType.I64), b.constant([-1], DType.I64))
+    rows = b.op("Gather", weight, indices, axis=0)
+    column = b.constant([1], DType.I64)
+    if per_sample_weights is not None:
+        rows = b.op("Mul", rows, b.op("Unsqueeze", per_sample_weights, column))
+    least = b.cast(-math.inf, dtype)
+    counted = b.expanded(b.cast(1, dtype), [count])
+    if padding_idx >= 0:
+        kept = b.op("Not", b.op("Equal", indices, b.cast(padding_idx, b.dtype_of(indices)), dtype=DType.BOOL))
+        counted = b.cast(kept, dtype)
+        neutral = least if mode == _MAXIMUM else b.cast(0, dtype)
+        rows = b.op("Where", b.op("Unsqueeze", kept, column), rows, neutral, dtype=dtype)
+    everywhere = b.expanded(b.op("Unsqueeze", bag, column), wide)
+    start = b.expanded(least if mode == _MAXIMUM else b.cast(0, dtype), [*bags, wide[1]])
+    reduction = "max" if mode == _MAXIMUM else "add"
+    found = b.op("ScatterElements", start, everywhere, rows, axis=0, reduction=reduction)
+    if mode == _SUM:
+        return found, None, None, None
+    numbers = b.op("ScatterElements", b.expanded(b.cast(0, dtype), bags), bag, counted, axis=0, reduction="add")
+    numbers = b.op("Unsqueeze", numbers, column)
+    if mode == _MAXIMUM:
+        some = b.op("Greater", numbers, b.cast(0, dtype), dtype=DType.BOOL)
+        return b.op("Where", some, found, b.cast(0, dtype), dtype=dtype), None, None, None
+    return b.op("Div", found, b.op("Max", numbers, b.cast(1, dtype))), None, None, None
+
+
+_SUM, _MAXIMUM = 0, 2
+"""Modes of a bag; 1 is the mean."""
+
+
 @aten("index_select.default")
 def index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
     """Indices of an axis."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from opweld import ir
 from opweld.ops.arithmetic import add, div, mul, sub, where
-from opweld.ops.aten.special import SPECIAL
+from opweld.ops.aten.special import SPECIAL, SPECIAL_PAIRS
 from opweld.ops.element_algebra import track
 from opweld.ops.emitted import define
 from opweld.ops.fact import Fact
@@ -76,6 +76,7 @@ PAIRS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "Mod": modulo,
     "ShiftLeft": lambda x, count: shifted("shl", x, count),
     "ShiftRight": lambda x, count: shifted("shr", x, count),
+    **SPECIAL_PAIRS,
 }
 """Functions of two operands of one dtype."""
 

@@ -105,6 +105,51 @@ def digamma(x: Expr) -> Expr:
     return where(whole, where(binary("eq", x, _number(0)), div(_number(-1), x), _number(math.nan)), found)
 
 
+def zeta(x: Expr, q: Expr) -> Expr:
+    """Hurwitz' zeta function, the sum of (q + k)**-x over k from 0; NaN where x is below 1, or q is negative and x no
+    integer."""
+    part = sub(q, unary("floor", q))
+    far, near = _zeta_of_positive(x, sub(1, q)), _zeta_of_positive(x, sub(1, part))
+    odd = binary("ne", _from_whole(mul(x, 0.5)), _number(0))
+    between = where(odd, sub(far, near), sub(near, far))
+    # Terms of a negative base are those of its size, with the sign that x gives: all between q and 0.
+    below = add(_zeta_of_positive(x, where(binary("eq", part, _number(0)), _number(1), part)), between)
+    below = where(binary("eq", _from_whole(x), _number(0)), below, _number(math.nan))
+    below = where(binary("eq", part, _number(0)), _number(math.inf), below)
+    found = where(binary("gt", q, _number(0)), _zeta_of_positive(x, q), below)
+    return where(_less(x, 1), _number(math.nan), where(binary("eq", x, _number(1)), _number(math.inf), found))
+
+
+def _zeta_of_positive(x: Expr, q: Expr) -> Expr:
+    """The same for x > 1 and q > 0: ten terms, and the rest by Euler and Maclaurin's formula."""
+    exponent = mul(x, -1)
+    total = _number(0)
+    for place in range(10):
+        total = add(total, binary("pow", add(q, place), exponent))
+    end = add(q, 10)
+    power = binary("pow", end, exponent)
+    total = add(total, mul(power, add(div(end, sub(x, 1)), 0.5)))
+    factor = div(x, end)
+    square = div(_number(1), mul(end, end))
+    for place, coefficient in enumerate(_EULER_MACLAURIN):
+        total = add(total, mul(mul(power, factor), coefficient))
+        raised = mul(add(x, 2 * place + 1), add(x, 2 * place + 2))
+        factor = mul(mul(factor, raised), square)
+    return total
+
+
+_EULER_MACLAURIN = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
+"""B(2k) / (2k)!, of Bernoulli's numbers."""
+
+
+def spherical_bessel_j0(x: Expr) -> Expr:
+    """sin(x) / x"""
+    small = binary("eq", x, _number(0))
+    found = div(unary("sin", x), where(small, _number(1), x))
+    infinite = binary("eq", unary("abs", x), _number(math.inf))
+    return where(infinite, _number(0), where(small, _number(1), found))
+
+
 def erfinv(x: Expr) -> Expr:
     """The inverse of erf: M. Giles' approximation (2010), and two steps of Newton's method."""
     w = sub(0, unary("log", mul(sub(1, x), add(1, x))))
@@ -250,6 +295,12 @@ SPECIAL: Mapping[str, Callable[[Expr], Expr]] = {
         "BesselI1e": partial(_bessel, order=1),
         "Lgamma": lgamma,
         "Ndtri": ndtri,
+        "SphericalBesselJ0": spherical_bessel_j0,
     }.items()
 }
 """Functions of a float."""
+
+SPECIAL_PAIRS: Mapping[str, Callable[[Expr, Expr], Expr]] = {
+    "Zeta": lambda x, q: cast(zeta(cast(x, DType.F64), cast(q, DType.F64)), x.dtype)
+}
+"""Functions of two floats."""
