@@ -27,8 +27,10 @@ def main() -> int:
     """Opens the model and prints what that took (seconds to open and of the first run, peak bytes of memory), then
     answers each number of seconds with that many seconds of run times."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runtime", help="opweld, onnxruntime, openvino or inductor")
-    parser.add_argument("model", type=Path, help="ONNX; of opweld also an artifact; of inductor a torch.export file")
+    parser.add_argument("runtime", help="opweld, onnxruntime, openvino or inductor; torch:NAME of benchmarks.modules")
+    parser.add_argument(
+        "model", type=Path, help="ONNX; of opweld also an artifact; of inductor a torch.export file; of torch:NAME a module"
+    )
     parser.add_argument("feeds", type=Path, help="an npz file")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--clients", type=int, default=1, help="threads that run the model at once")
@@ -125,6 +127,10 @@ def _opener(
         return lambda: partial(opweld.compile(str(model), threads=threads, disable=disable).run, feeds)
     if runtime == "inductor":
         return _inductor(model, feeds, threads)
+    if runtime.startswith("torch:"):
+        from benchmarks.modules import opener
+
+        return opener(runtime.removeprefix("torch:"), str(model), feeds, threads)
     from opweld.experiments.peers import prepare
 
     with contextlib.suppress(ImportError):

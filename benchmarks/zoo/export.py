@@ -115,7 +115,7 @@ def export(architecture: str, out: Path, *, raw: bool, batch: int = 1) -> None:
         warnings.simplefilter("ignore")
         made: Any = torch.onnx.export(
             module,
-            tuple(_example(name, batch) for name in recipe.inputs),
+            tuple(example(name, batch) for name in recipe.inputs),
             dynamo=True,
             optimize=not raw,
             input_names=list(recipe.inputs),
@@ -131,7 +131,7 @@ def program(architecture: str, out: Path, batch: int = 1) -> None:
     """Writes the module itself to `out`, for torch.export.load: what Inductor compiles."""
     recipe = ARCHITECTURES[architecture]
     with torch.no_grad():
-        values = {name: _example(name, batch) for name in recipe.inputs}
+        values = {name: example(name, batch) for name in recipe.inputs}
         torch.export.save(torch.export.export(_built(architecture), (), values), out)
 
 
@@ -187,7 +187,8 @@ def strip_provenance(proto: onnx.ModelProto) -> None:
         del item.metadata_props[:]
 
 
-def _example(name: str, batch: int) -> torch.Tensor:
+def example(name: str, batch: int) -> torch.Tensor:
+    """An input by its name."""
     if name == "pixel_values":
         return torch.zeros(batch, 3, SIDE, SIDE)
     if name == "input_ids":
