@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,6 +78,67 @@ def test_inputs_that_are_written() -> None:
 
     own, right, x = torch.zeros(3, 4), torch.zeros(3, 4), torch.randn(3)
     close(compiled(step)(own, x), step(right, x))
+    close(own, right)
+
+
+def test_sizes_that_may_be_nothing() -> None:
+    def longer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, x.new_ones(y.item())])  # type: ignore[arg-type]
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):  # pyright: ignore[reportPrivateUsage]
+        run = compiled(longer)
+        for count in (0, 3):
+            close(run(torch.ones(2), torch.tensor(count)), torch.ones(2 + count))
+
+
+def test_numbers_of_symbolic_sizes() -> None:
+    def counted(x: torch.Tensor) -> tuple[Any, ...]:
+        half = x.shape[0] / 4
+        return x * half, x.double() * (half / 3), round(half), math.trunc(half), math.ceil(half)
+
+    run = torch.compile(counted, backend="opweld", options={"strict": True}, dynamic=True)
+    for count in (6, 10):
+        x = torch.randn(count)
+        torch.testing.assert_close(run(x), counted(x))
+
+
+def test_parts_of_symbolic_sizes() -> None:
+    run = torch.compile(lambda x: x.chunk(3), backend="opweld", options={"strict": True}, dynamic=True)
+    for count in (6, 12, 11):
+        x = torch.randn(count)
+        close(run(x), x.chunk(3))
+
+
+def test_views_of_inputs_lie_where_they_do_in_eager_mode() -> None:
+    def views(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y.mul_(2)
+        return x[3 : x.shape[0]], x[1:].t(), x.sum(0), y[2:]
+
+    run = torch.compile(views, backend="opweld", options={"strict": True}, dynamic=True)
+    for count in (6, 9):
+        x, y = torch.randn(count, 4), torch.randn(count)
+        right = views(x, y.clone())
+        found = run(x, y)
+        close(found, right)
+        assert found[0].data_ptr() == x[3:].data_ptr()
+        assert found[3].data_ptr() == y[2:].data_ptr()
+        assert [own.stride() for own in found] == [own.stride() for own in right]
+
+
+def test_strides_over_memory_with_holes_stay_in_eager_mode() -> None:
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return torch.as_strided(torch.as_strided((x * 2)[:, :5], (3, 4), (8, 2), 1), (2, 2), (16, 4)) + 1
+
+    x = torch.randn(4, 8)
+    with pytest.warns(UserWarning, match="as_strided"):
+        close(torch.compile(twice, backend="opweld")(x), twice(x))
+
+
+def test_what_is_written_in_place_may_be_returned() -> None:
+    own, right, y = torch.ones(2, 3, 4).mT, torch.ones(2, 3, 4).mT, torch.randn(2, 4, 1)
+    found = compiled(lambda x, y: x.add_(y))(own, y)
+    assert found.data_ptr() == own.data_ptr()
+    close(found, right.add_(y))
     close(own, right)
 
 

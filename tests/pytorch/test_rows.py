@@ -87,6 +87,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "means": (lambda x: (x.mean(), x.sum(0), x.mean((0, 1), keepdim=True), x.prod(1)), (X,)),
     "extremes": (lambda x: (x.max(), x.amin(0), *x.max(1), *x.min(0, keepdim=True), x.argmax(), x.argmin(1)), (X,)),
     "spread": (lambda x: (x.var(), x.std(1), x.var(0, correction=0), *torch.var_mean(x, 1)), (X,)),
+    "spread of many halves": (lambda x: x.half().expand(70000, 3, 5).var(0, correction=0), (X,)),
     "truths": (lambda x: ((x > 0).any(1), (x > -9).all(), x.bool().any()), (X,)),
     "running": (lambda x, i: (x.cumsum(0), i.cumsum(1), x.cumprod(1), x.logsumexp(1)), (X, WHOLE)),
     "norms": (lambda x: (x.norm(), x.norm(1, 0), torch.linalg.vector_norm(x, INF, 1), functional.normalize(x)), (X,)),
@@ -186,6 +187,30 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     ),
     "places of maxima": (lambda x: functional.max_pool2d(x, 2, return_indices=True), (IMAGE,)),
     "adaptive": (lambda x: (functional.adaptive_avg_pool2d(x, 1), functional.adaptive_avg_pool2d(x, (4, 3))), (IMAGE,)),
+    "averages of nothing": (lambda x: (functional.adaptive_avg_pool2d(x, (0, 3)), x.sum()), (IMAGE,)),
+    "bits as another type": (
+        lambda x, i: (
+            x.view(torch.int32),
+            x.view(torch.int16),
+            i.to(torch.uint8).view(torch.int64),
+            i.view(torch.float32).view(torch.int64),
+            x.half().view(torch.bfloat16),
+        ),
+        (normal(3, 8), whole(3, 8)),
+    ),
+    "strides over strides": (
+        lambda x: (
+            (y := torch.as_strided(x * 2, (2, 3, 3), (20, 4, 1), 1)),
+            torch.as_strided(y, (2, 2, 2), (24, 1, 5)),
+            torch.as_strided(x.mT * 2, (4, 2), (3, 1)),
+            torch.as_strided_scatter(x.mT * 2, x[:2, 0, :3], (2, 3), (8, 2), 1),
+        ),
+        (normal(6, 8, 3),),
+    ),
+    "numbers in types of their own": (
+        lambda i: (torch.ops.prims.div(i, 2), torch.ops.prims.convert_element_type(i, torch.float64)),
+        (WHOLE,),
+    ),
     "larger": (
         lambda x: (
             functional.interpolate(x, scale_factor=2),

@@ -39,6 +39,7 @@ class Compiled:
         self._fed = made.fed
         self._returned = made.returned
         self._mutated = made.mutated
+        self._views, self._bases = made.views, made.bases
         self.model: Model | None = compile(TorchSource(made.imported, None), **self._options) if made.names else None
         self._names = made.names
         self._given = [_giver(meta) for meta in made.metas]
@@ -53,8 +54,18 @@ class Compiled:
             values = {name: give(array) for name, give, array in zip(self._names, self._given, arrays, strict=True)}
         for position, name in self._mutated:
             arguments[position].copy_(values[name])
+        viewed: dict[fx.Node, torch.Tensor] = {}
+        if self._views is not None:
+            bases = [values[base] if isinstance(base, str) else arguments[base] for base in self._bases]
+            viewed = dict(zip(self._views.outputs, self._views.module(*bases), strict=True))
         outputs = [
-            values[item] if isinstance(item, str) else arguments[item] if isinstance(item, int) else item.value
+            values[item]
+            if isinstance(item, str)
+            else arguments[item]
+            if isinstance(item, int)
+            else viewed[item]
+            if isinstance(item, fx.Node)
+            else item.value
             for item in self._returned
         ]
         arguments.clear()

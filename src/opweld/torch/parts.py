@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -11,6 +11,7 @@ from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from opweld.frontend.torch.views import view_nodes
 from opweld.torch.callable import Compiled
 
 
@@ -25,7 +26,9 @@ def in_parts(
     first = next(iter(refused.values()))
     warnings.warn(f"opweld leaves {len(refused)} nodes in eager mode ({', '.join(reasons)}): {first}", stacklevel=2)
     writes = {node.name for node in graph.graph.nodes if str(node.target) == "aten.copy_.default"}
-    stays = writes | {node.name for node in refused}
+    views = view_nodes(graph, [node for node in graph.graph.nodes if node.op == "placeholder"])
+    kept_whole = {own for node in refused for own in _strided_from(node)} | views
+    stays = writes | {node.name for node in [*refused, *kept_whole]}
 
     class Support(OperatorSupportBase):
         def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
@@ -49,6 +52,16 @@ def in_parts(
 
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
+
+
+def _strided_from(node: fx.Node) -> Iterator[fx.Node]:
+    """The views that a node tells strides over: compiled, they would have strides of their own."""
+    while str(node.target).startswith("aten.as_strided"):
+        source = node.args[0]
+        if not isinstance(source, fx.Node) or source.op != "call_function":
+            return
+        yield source
+        node = source
 
 
 class Part(torch.nn.Module):

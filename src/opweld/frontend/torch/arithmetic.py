@@ -55,6 +55,12 @@ def div(b: Builder, x: Scalar, y: Scalar) -> Value:
     return pair(b, "Div", x, y)
 
 
+@aten("prims.div.default")
+def div_alike(b: Builder, x: Scalar, y: Scalar) -> Value:
+    """x / y in their own type: integers rounded towards zero."""
+    return pair(b, "Div", x, y)
+
+
 @aten("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(b: Builder, x: Scalar, y: Scalar, rounding_mode: str | None = None) -> Value:
     """x / y, rounded down or towards zero."""
@@ -399,6 +405,7 @@ def to_copy(b: Builder, x: Value, **_: Any) -> Value:
 
 
 @aten("to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as.default", "float.default")
+@aten("prims.convert_element_type.default")
 def to(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
     """The same."""
     return b.cast(x, b.dtype)

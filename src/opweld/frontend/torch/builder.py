@@ -30,6 +30,7 @@ class Builder:
         made: what the node of PyTorch's graph makes, without data: a tensor, a symbolic number, or several of them.
         complex: whether it makes complex numbers; `made` is then one of their parts.
         known: what each value is, likewise.
+        bases: the value in whose memory another lies, by strides of its own.
     """
 
     nodes: list[Node] = field(default_factory=list[Node])
@@ -38,6 +39,7 @@ class Builder:
     made: Any = None
     complex: bool = False
     known: dict[Value, Any] = field(default_factory=dict[Value, Any])
+    bases: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _constants: dict[tuple[DType, tuple[int, ...], bytes], Value] = field(default_factory=dict[Any, Value])
     _taken: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -138,10 +140,7 @@ class Builder:
     def cast(self, value: Scalar, dtype: DType) -> Value:
         """A value, or a number, in a dtype."""
         if not isinstance(value, Value):
-            with np.errstate(all="ignore"):  # an integer type wraps around, a float16 overflows, as PyTorch's do
-                if dtype.is_integer and isinstance(value, int):
-                    return self.constant(dtype.wrapped(value), dtype)
-                return self.constant(np.asarray(value).astype(dtype.numpy))
+            return self.constant(number(value, dtype))
         if value.dtype is dtype:
             return value
         return self.op("Cast", value, dtype=dtype, to=dtype.onnx)
@@ -192,6 +191,14 @@ class Builder:
         return int(number)
 
 
+def number(value: Number, dtype: DType) -> Array:
+    """A number in a dtype: an integer type wraps around, a float16 overflows, as PyTorch's do."""
+    with np.errstate(all="ignore"):
+        if dtype.is_integer and isinstance(value, int):
+            return np.asarray(dtype.wrapped(value), dtype.numpy)
+        return np.asarray(value).astype(dtype.numpy)
+
+
 def elements(value: Any) -> list[Any]:
     """What a list or a tuple holds; anything else alone."""
     return list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
@@ -204,7 +211,9 @@ def _dtype(made: Any) -> DType:
         return DType.BOOL
     if isinstance(made, int | torch.SymInt):
         return DType.I64
-    if isinstance(made, float | torch.SymFloat):
+    if isinstance(made, torch.SymFloat):
+        return DType.F64
+    if isinstance(made, float):
         return dtype_of(torch.get_default_dtype())
     raise UnsupportedError(f"{type(made).__name__} is no tensor and no number")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opweld.frontend.torch.builder import Builder, Scalar, Value
+from opweld.frontend.torch.builder import Builder, Scalar, Value, number
 from opweld.frontend.torch.rows import aten
 from opweld.tensor.dtype import DType
 
@@ -15,8 +15,10 @@ Size = int | Value
 @aten("full.default")
 def full(b: Builder, size: Sequence[Size], fill_value: Scalar, **_: Any) -> Value:
     """One number everywhere."""
-    number = b.cast(fill_value, b.dtype)
-    return b.expanded(number, size) if size else number
+    if not isinstance(fill_value, Value) and any(isinstance(own, Value) for own in size):
+        return b.op("ConstantOfShape", b.ints(size), dtype=b.dtype, value=number(fill_value, b.dtype))
+    found = b.cast(fill_value, b.dtype)
+    return b.expanded(found, size) if size else found
 
 
 @aten("full_like.default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -152,7 +153,7 @@ class Importer:
             return dtype_of(dtype), tuple(self._dims.get(d, d) if isinstance(d, str) else d for d in dims)
         if isinstance(made, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool):
             kinds = ((bool, DType.BOOL), (torch.SymBool, DType.BOOL), (int, DType.I64), (torch.SymInt, DType.I64))
-            return next((dtype for kind, dtype in kinds if isinstance(made, kind)), DType.F32), ()
+            return next((dtype for kind, dtype in kinds if isinstance(made, kind)), DType.F64), ()
         raise UnsupportedError(f"input {node.name!r} is no tensor and no number")
 
     def _stored(self, name: str, tensor: torch.Tensor) -> Any:
@@ -221,7 +222,7 @@ class Importer:
         return made
 
     def _row(self, node: fx.Node) -> Callable[..., Any]:
-        found = _SYMBOLIC.get(node.target)
+        found = SYMBOLIC.get(node.target)
         if found is not None:
             return found
         if not isinstance(node.target, OpOverload):
@@ -313,6 +314,15 @@ def _cast(b: Builder, x: Value) -> Value:
     return b.cast(x, b.dtype)
 
 
+def _rounded(op_type: str) -> Callable[..., Value]:
+    def row(b: Builder, x: Value, digits: int | None = None) -> Value:
+        if digits is not None:
+            raise UnsupportedError(f"node {b.name!r}: decimal places of a number are not supported")
+        return b.cast(b.op(op_type, b.cast(x, DType.F64)), b.dtype)
+
+    return row
+
+
 def _not(b: Builder, x: Value) -> Value:
     return b.op("Not", x)
 
@@ -321,7 +331,7 @@ def _nothing(_: Builder, *__: Any, **___: Any) -> None:
     return None
 
 
-_SYMBOLIC: Mapping[Any, Callable[..., Any]] = {
+SYMBOLIC: Mapping[Any, Callable[..., Any]] = {
     operator.add: _integers("Add"),
     operator.sub: _integers("Sub"),
     operator.mul: _integers("Mul"),
@@ -340,6 +350,10 @@ _SYMBOLIC: Mapping[Any, Callable[..., Any]] = {
     torch.sym_float: _cast,
     torch.sym_int: _cast,
     torch.sym_not: _not,
+    math.trunc: _cast,
+    math.floor: _rounded("Floor"),
+    math.ceil: _rounded("Ceil"),
+    round: _rounded("Round"),
     torch.ops.aten.sym_size.int: _size,
     torch.ops.aten.sym_numel.default: _count,
 }

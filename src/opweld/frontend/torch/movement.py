@@ -22,6 +22,35 @@ def view(b: Builder, x: Value, size: Sequence[Size]) -> Value:
     return b.reshape(x, size)
 
 
+@aten("view.dtype")
+def view_dtype(b: Builder, x: Value, dtype: Any) -> Value:
+    """The same bits as elements of another type, the first of several in the lowest bits."""
+    own, wanted = b.dtype_of(x), b.dtype
+    if DType.BOOL in (own, wanted):
+        raise UnsupportedError(f"node {b.name!r}: the bits of truth values are not supported")
+    if own.bits == wanted.bits:
+        return b.op("BitCast", x, dtype=wanted, to=wanted.onnx)
+    bits = b.op("BitCast", x, dtype=_bits(own), to=_bits(own).onnx)
+    narrow, count = min(own.bits, wanted.bits), max(own.bits, wanted.bits) // min(own.bits, wanted.bits)
+    shifts = b.constant(np.arange(count, dtype=np.uint64) * narrow)
+    sizes = b.sizes(x)
+    if own.bits < wanted.bits:
+        wide = b.reshape(b.cast(bits, DType.U64), [*sizes[:-1], -1, count])
+        moved = b.op("BitShift", wide, shifts, direction="LEFT")
+        found = b.op("Gather", moved, b.constant(0, DType.I64), axis=-1)
+        for place in range(1, count):
+            found = b.op("BitwiseOr", found, b.op("Gather", moved, b.constant(place, DType.I64), axis=-1))
+    else:
+        wide = b.op("Unsqueeze", b.cast(bits, DType.U64), b.constant([-1], DType.I64))
+        moved = b.op("BitShift", wide, shifts, direction="RIGHT")
+        found = b.reshape(b.op("BitwiseAnd", moved, b.constant(2**narrow - 1, DType.U64)), [*sizes[:-1], -1])
+    return b.op("BitCast", b.cast(found, _bits(wanted)), dtype=wanted, to=wanted.onnx)
+
+
+def _bits(dtype: DType) -> DType:
+    return {8: DType.U8, 16: DType.U16, 32: DType.U32, 64: DType.U64}[dtype.bits]
+
+
 @aten("_local_scalar_dense.default")
 def item(b: Builder, x: Value) -> Value:
     """The only element, as a number."""
@@ -140,7 +169,12 @@ def select(b: Builder, x: Value, dim: int, index: Size) -> Value:
 @aten("split.Tensor", "split_copy.Tensor", "split.default")
 def split(b: Builder, x: Value, split_size: Size, dim: int = 0) -> list[Value]:
     """Parts of a size; the last one is what is left."""
-    return split_with_sizes(b, x, _sizes_of(b, b.axis(dim, b.rank(x))), dim)
+    axis = b.axis(dim, b.rank(x))
+    if all(isinstance(made.shape[axis], int) for made in b.made):
+        return split_with_sizes(b, x, _sizes_of(b, axis), dim)
+    before = [split_size] * (len(b.made) - 1)
+    taken = b.op("Mul", b.cast(split_size, DType.I64), b.constant(len(before), DType.I64))
+    return split_with_sizes(b, x, [*before, b.op("Sub", b.size(x, axis), taken)], dim)
 
 
 def _sizes_of(b: Builder, axis: int) -> list[int]:
@@ -304,8 +338,11 @@ def as_strided(
     b: Builder, x: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Value:
     """Elements of x's memory, as it lies, at places that strides tell."""
-    places = _strided_places(b, x, size, stride, storage_offset)
-    return b.op("Gather", b.reshape(x, [-1]), b.constant(places), axis=0)
+    base = b.bases.get(x, x)
+    places = _strided_places(b, base, size, stride, b.known[x].storage_offset(), storage_offset)
+    found = b.op("Gather", _memory(b, base), b.constant(places), axis=0)
+    b.bases[found] = base
+    return found
 
 
 @aten("as_strided_scatter.default")
@@ -313,28 +350,62 @@ def as_strided_scatter(
     b: Builder, x: Value, src: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Value:
     """x with the same elements of its memory replaced."""
-    places = _strided_places(b, x, size, stride, storage_offset).reshape(-1)
+    places = _strided_places(b, x, size, stride, b.known[x].storage_offset(), storage_offset).reshape(-1)
     part = b.reshape(b.cast(src, b.dtype), [-1])
-    return b.reshape(b.op("ScatterElements", b.reshape(x, [-1]), b.constant(places), part, axis=0), b.sizes(x))
+    found = b.op("ScatterElements", _memory(b, x), b.constant(places), part, axis=0)
+    order = _memory_order(b, x)
+    sizes = b.sizes(x)
+    found = b.reshape(found, [sizes[axis] for axis in order])
+    return b.op("Transpose", found, perm=[order.index(axis) for axis in range(len(order))])
+
+
+def _memory_order(b: Builder, x: Value) -> list[int]:
+    """The axes of a tensor from the one with the largest stride on."""
+    strides = b.known[x].stride()
+    return sorted(range(len(strides)), key=lambda axis: (-strides[axis], axis))
+
+
+def _memory(b: Builder, x: Value) -> Value:
+    """The elements of a tensor in the order in which they lie."""
+    order = _memory_order(b, x)
+    return b.reshape(x if order == sorted(order) else b.op("Transpose", x, perm=order), [-1])
 
 
 def _strided_places(
-    b: Builder, x: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None
+    b: Builder,
+    x: Value,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    own_offset: Size,
+    storage_offset: Size | None,
 ) -> Array:
+    """Places in the memory of x, which must lie in it without holes. Offsets are counted from where its storage
+    begins, which need not be where x does."""
     known = b.known[x]
-    numbers = [*size, *stride, *known.shape, *known.stride()]
-    if not all(isinstance(number, int) for number in numbers) or not known.is_contiguous():
-        raise UnsupportedError(f"node {b.name!r}: strides over what does not lie in order, or of symbolic sizes")
-    offset = 0 if storage_offset is None else b.static(storage_offset, "an offset")
+    numbers = [*size, *stride, *known.shape, *known.stride(), own_offset, known.storage_offset()]
+    if not all(isinstance(number, int) for number in numbers) or not lies_without_holes(known):
+        raise UnsupportedError(f"node {b.name!r}: strides over memory with holes, or of symbolic sizes")
+    given = own_offset if storage_offset is None else storage_offset
+    offset = b.static(given, "an offset") - known.storage_offset()
     sizes, steps = [b.static(own, "a size") for own in size], [b.static(own, "a stride") for own in stride]
     places = np.full((1,) * len(sizes), offset, np.int64)
     for axis, (own, step) in enumerate(zip(sizes, steps, strict=True)):
         shape = [1] * len(sizes)
         shape[axis] = own
         places = places + (np.arange(own) * step).reshape(shape)
-    if places.size and places.max() >= np.prod(known.shape, dtype=np.int64):
+    if places.size and (places.min() < 0 or places.max() >= np.prod(known.shape, dtype=np.int64)):
         raise UnsupportedError(f"node {b.name!r}: strides beyond the tensor")
     return places.reshape(sizes)
+
+
+def lies_without_holes(tensor: Any) -> bool:
+    """Whether each place of a tensor's memory, from the first on, holds one of its elements. Sizes are fixed."""
+    expected = 1
+    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and step != expected:
+            return False
+        expected *= size
+    return True
 
 
 @aten("unfold.default", "unfold_copy.default")

@@ -166,7 +166,7 @@ def _adaptive(spatial: int, b: Builder, x: Value, output_size: Sequence[int]) ->
         axes = b.constant(list(range(b.rank(x) - spatial, b.rank(x))), DType.I64)
         return b.op("ReduceMean", x, axes, keepdims=1)
     sizes = [b.static(size, "the size of a picture") for size in b.shape(x)[-spatial:]]
-    if any(size % count for size, count in zip(sizes, wanted, strict=True)):
+    if any(count == 0 or size % count for size, count in zip(sizes, wanted, strict=True)):
         return _unequal(b, x, sizes, wanted)
     window = [size // count for size, count in zip(sizes, wanted, strict=True)]
     return _average(spatial, b, x, window)

@@ -91,10 +91,13 @@ aten("all.default", "all.dim", "all.dims")(partial(_truths, "ReduceMin"))
 
 
 def _variance(b: Builder, x: Value, axes: Sequence[int], correction: float, keepdim: bool) -> tuple[Value, Value]:
-    """(variance, mean) along axes: from deviations, as rounding wants it."""
-    dtype = b.dtype_of(x)
-    mean = _over(b, "ReduceMean", x, axes, keepdim=True)
-    deviation = b.op("Sub", x, mean)
+    """(variance, mean) along axes: from deviations, as rounding wants it; in float32 at least, for a float16 cannot say
+    how many elements there are."""
+    own = b.dtype_of(x)
+    dtype = DType.F32 if own.bits < 32 else own
+    wide = b.cast(x, dtype)
+    mean = _over(b, "ReduceMean", wide, axes, keepdim=True)
+    deviation = b.op("Sub", wide, mean)
     total = _over(b, "ReduceSum", b.op("Mul", deviation, deviation), axes, keepdim)
     count = b.constant(1, DType.I64)
     for axis in axes:
@@ -103,7 +106,7 @@ def _variance(b: Builder, x: Value, axes: Sequence[int], correction: float, keep
     count = b.op("Sub", b.cast(count, dtype), b.cast(float(correction), dtype))
     count = b.op("Max", count, b.cast(0, dtype))
     mean = mean if keepdim or not axes else b.op("Squeeze", mean, b.constant(np.array(axes, np.int64)))
-    return b.op("Div", total, count), mean
+    return b.cast(b.op("Div", total, count), own), b.cast(mean, own)
 
 
 @aten("var.correction")
