@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runtime", help="opweld, onnxruntime, openvino or inductor; torch:NAME of benchmarks.modules")
     parser.add_argument(
-        "model", type=Path, help="ONNX; of opweld also an artifact; of inductor a torch.export file; of torch:NAME a module"
+        "model", type=Path, help="ONNX; of opweld an artifact too, of inductor a torch.export file, of torch:NAME none"
     )
     parser.add_argument("feeds", type=Path, help="an npz file")
     parser.add_argument("--threads", type=int, required=True)

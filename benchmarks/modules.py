@@ -126,7 +126,11 @@ def opener(runtime: str, name: str, feeds: Mapping[str, Any], threads: int) -> C
     elif runtime == "eager":
         compiled = partial(_same, module)
     else:
-        options = {"freezing": True, "cpp_wrapper": True, "max_autotune": runtime == "inductor-autotuned"}
+        options: dict[str, Any] = {
+            "freezing": True,
+            "cpp_wrapper": True,
+            "max_autotune": runtime == "inductor-autotuned",
+        }
         compiled = partial(torch.compile, module, options=options)
     return lambda: partial(compiled(), **values)
 

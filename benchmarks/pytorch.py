@@ -68,9 +68,7 @@ def compare(module: str, runtimes: Sequence[str], threads: int, rounds: int, war
                 "OPWELD_CACHE": str(Path(folder) / runtime / "opweld"),
                 "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / runtime / "inductor"),
             }
-            return Contestant(
-                runtime, REPOSITORY, f"torch:{runtime}", Path(module), feeds, threads, variables=caches
-            )
+            return Contestant(runtime, REPOSITORY, f"torch:{runtime}", Path(module), feeds, threads, variables=caches)
 
         second: dict[str, float] = {}
         with contextlib.ExitStack() as stack:

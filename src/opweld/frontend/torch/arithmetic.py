@@ -378,7 +378,7 @@ def angle(b: Builder, x: Value) -> Value:
 
 
 @aten("special_zeta.default", "special_zeta.self_scalar", "special_zeta.other_scalar")
-def zeta(b: Builder, x: Value | Number, q: Value | Number) -> Value:
+def zeta(b: Builder, x: Scalar, q: Scalar) -> Value:
     """The sum of (q + k)**-x over k from 0."""
     return b.op("Zeta", b.cast(x, b.dtype), b.cast(q, b.dtype), domain=DOMAIN)
 
