@@ -57,8 +57,8 @@ OnnxModel: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_
 """An ONNX model: the path of a file, its bytes, the parsed file, or a model of onnx_ir."""
 ModelSource: TypeAlias = "OnnxModel | TensorProgram | Flow | torch.export.ExportedProgram | torch.nn.Module | Source"
 """A model as callers have it: ONNX, tensor programs (`opweld.programs`), a program or a module of PyTorch."""
-ExampleInputs: TypeAlias = "Sequence[torch.Tensor] | Mapping[str, torch.Tensor] | torch.Tensor"
-"""Arguments of a PyTorch module: positional ones, those with names, or the only one."""
+ExampleInputs: TypeAlias = "Sequence[Any] | Mapping[str, Any] | torch.Tensor"
+"""Arguments of a PyTorch module: positional, by name, or the only one; what is no tensor is a constant."""
 DynamicShapes: TypeAlias = "Mapping[str, Any] | Sequence[Any]"
 """Which sizes of arguments may change, in the form of `torch.export.export`."""
 Progress = Callable[[str, int, int], None]

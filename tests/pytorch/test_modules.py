@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import opweld
 from opweld.errors import InputError, ModelError, ModelTypeError, OptionError, UnsupportedError
@@ -125,6 +126,33 @@ def test_a_buffer_that_is_written_is_an_input_and_an_output_and_may_be_a_state()
     for count in (1, 2, 3):
         answer = kept.run({"x": np.ones(3, np.float32)}, state)
         np.testing.assert_array_equal(answer["output"], np.full(3, 2.0 * count))
+
+
+def test_outputs_of_a_class_that_was_registered_without_names() -> None:
+    class Answer(dict[str, torch.Tensor]):
+        pass
+
+    class Answers(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return {"first": Answer(one=x + 1, two=x + 2), "second": x * 3}
+
+    pytree.register_pytree_node(
+        Answer, lambda own: (list(own.values()), list(own)), lambda values, keys: Answer(zip(keys, values, strict=True))
+    )
+    model = opweld.compile(Answers().eval(), (torch.ones(3),))
+    assert [info.name for info in model.outputs] == ["first.one", "first.two", "second"]
+
+
+def test_arguments_that_are_no_tensors_are_constants_of_the_program() -> None:
+    class Switched(torch.nn.Module):
+        def forward(self, x: torch.Tensor, scale: float, how: str, bias: Any = None) -> torch.Tensor:
+            y = x * scale if how == "times" else x + scale
+            return y if bias is None else y + bias
+
+    model = opweld.compile(Switched().eval(), {"x": torch.ones(3), "scale": 2.5, "how": "times", "bias": None})
+    assert [info.name for info in model.inputs] == ["x"]
+    np.testing.assert_array_equal(model.run({"x": np.arange(3, dtype=np.float32)})["output"], [0, 2.5, 5])
+    assert model.verify().passed
 
 
 @pytest.mark.parametrize(

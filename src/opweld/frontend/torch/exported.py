@@ -114,10 +114,30 @@ def output_names(spec: Any) -> Iterator[str]:
     """Names of what a module returns, by where it stands in that: `logits`, `past_key_values.0.1`; `output` where it
     returns a tensor, `output.0` and so on for a tuple."""
     leaves = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    paths = cast("list[tuple[Any, Any]]", pytree.tree_flatten_with_path(leaves)[0])
-    for path, _ in paths:
-        text = ".".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
+    for path in _paths(leaves):
+        text = ".".join(path)
         yield text if text and not text[0].isdigit() else f"output.{text}" if text else "output"
+
+
+def _paths(tree: Any) -> Iterator[tuple[str, ...]]:
+    """Where each leaf stands, in order. A class may be registered without names of what it holds; those of a dict are
+    its context then."""
+    found = cast("list[tuple[Any, Any]]", pytree.tree_flatten_with_path(tree, is_leaf=_is_nameless)[0])
+    for path, leaf in found:
+        keys = tuple(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
+        if not _is_nameless(leaf):
+            yield keys
+            continue
+        children, context = pytree.SUPPORTED_NODES[type(leaf)].flatten_fn(leaf)
+        told: list[Any] = cast("list[Any]", context) if isinstance(context, list) else []
+        names = told if len(told) == len(children) else range(len(children))
+        for name, child in zip(names, children, strict=True):
+            yield from ((*keys, str(name), *rest) for rest in _paths(child))
+
+
+def _is_nameless(tree: Any) -> bool:
+    kind = pytree.SUPPORTED_NODES.get(cast("Any", type(tree)))
+    return kind is not None and kind.flatten_with_keys_fn is None
 
 
 def dim_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, str]:

@@ -122,6 +122,8 @@ class Importer:
         if parameter is not None:
             return self._stored(node.name, parameter)
         made = node.meta["val"]
+        if not node.users and not isinstance(made, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+            return made  # an argument that is a constant to torch.export, which put it in where it is read
         if isinstance(made, torch.SymInt) and (found := self._size(node, made)) is not None:
             return found
         value = Value(self._builder.unique(self._names.get(node.name, node.name)), *self._declared(node, made))

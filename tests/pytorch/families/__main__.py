@@ -1,0 +1,116 @@
+"""Families of models through both of PyTorch's doors: python -m tests.pytorch.families [SOURCE|FAMILY...]
+
+The smallest models of timm and torchvision, models of diffusers and every task head of transformers in tiny
+configurations, with random weights, at two shapes, through `torch.compile` and through `opweld.compile`. timm,
+torchvision and diffusers are not among what the tests install: pip install --no-deps timm torchvision diffusers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.pytorch.families import diffusers_models, task_heads, timm_models, torchvision_models
+from tests.pytorch.families.family import Family, Source
+from tests.pytorch.families.judge import Verdict, judged
+from tests.pytorch.opinfo import said
+
+SOURCES: dict[str, Source] = {
+    "timm": timm_models.families,
+    "torchvision": torchvision_models.families,
+    "diffusers": diffusers_models.families,
+    "transformers": task_heads.families,
+}
+
+
+def chosen(names: set[str]) -> Iterator[Family]:
+    """Those that are named, by source or by family; all where none is."""
+    for source, families in SOURCES.items():
+        try:
+            for family in families():
+                if not names or {source, family.name} & names:
+                    yield family
+        except ImportError as error:
+            if not names or source in names:
+                print(f"{source}: {error}", flush=True)
+
+
+def verdicts(family: Family, seconds: int, options: dict[str, Any]) -> list[Verdict]:
+    """What became of a family, within so many seconds."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"more than {seconds} s")
+
+    torch.manual_seed(0)
+    signal.signal(signal.SIGALRM, late)
+    found: list[Verdict] = []
+    try:
+        signal.alarm(seconds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module, inputs = family.make()
+            with torch.no_grad():
+                for fed in inputs:
+                    module(**fed)
+        found.extend(judged(module, inputs, options))
+    except Exception as error:  # noqa: BLE001 - a library raises what it likes
+        found.append(("eager mode", "absent", said(error)))
+    finally:
+        signal.alarm(0)
+    return found
+
+
+def main() -> int:
+    """Prints a line for each family and door, and counts; the status is 1 where anything is wrong or failed."""
+    from tests.backends.interpret import ENTRY_POINTS
+    from tests.unit.packages import installed
+
+    parser = argparse.ArgumentParser(prog="python -m tests.pytorch.families", description=__doc__)
+    parser.add_argument("names", nargs="*", help="sources or families; all where none is named")
+    parser.add_argument("--interpret", action="store_true", help="with the interpreter: what rows mean, not C")
+    parser.add_argument("--seconds", type=int, default=300, help="the most that a family may take")
+    parser.add_argument("--results", type=Path, help="a file of JSON lines; what it has is not run again")
+    given = parser.parse_args()
+    logging.getLogger("torch").setLevel(logging.ERROR)
+    done: dict[str, list[Verdict]] = {}
+    if given.results and given.results.exists():
+        done = dict(json.loads(line) for line in given.results.read_text().splitlines())
+    counts: collections.Counter[str] = collections.Counter()
+    with tempfile.TemporaryDirectory() as folder, installed(Path(folder), ENTRY_POINTS):
+        os.environ.setdefault("OPWELD_CACHE", f"{folder}/cache")
+        options: dict[str, Any] = {"target": "interpret"} if given.interpret else {}
+        for family in chosen(set(given.names)):
+            key = f"{family.source} {family.name}"
+            found = done.get(key)
+            if found is None:
+                if given.results:  # a crash of the process is a finding, which the next line replaces
+                    _add(given.results, key, [("either", "failed", "the process ended")])
+                found = verdicts(family, given.seconds, options)
+                if given.results:
+                    _add(given.results, key, found)
+                for door, verdict, what in found:
+                    print(f"{family.source:12} {family.name:40} {door:14} {verdict:9} {what}", flush=True)
+            counts.update(verdict for _, verdict, _ in found)
+    print(dict(counts))
+    return 1 if counts["wrong"] or counts["failed"] else 0
+
+
+def _add(path: Path, key: str, found: list[Verdict]) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps([key, found]) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

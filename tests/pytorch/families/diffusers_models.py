@@ -1,0 +1,141 @@
+"""Models of diffusers in tiny configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tests.pytorch.families.family import Family, Inputs
+from tests.pytorch.families.packages import imported
+
+_UNET: dict[str, Any] = {
+    "sample_size": 16,
+    "block_out_channels": (16, 32),
+    "layers_per_block": 1,
+    "norm_num_groups": 8,
+    "attention_head_dim": 8,
+}
+_VAE: dict[str, Any] = {
+    "block_out_channels": (16, 32),
+    "down_block_types": ("DownEncoderBlock2D",) * 2,
+    "up_block_types": ("UpDecoderBlock2D",) * 2,
+    "norm_num_groups": 8,
+    "layers_per_block": 1,
+}
+_LATENT: dict[str, Any] = {"sample_size": 16, "patch_size": 2, "num_attention_heads": 2, "attention_head_dim": 16}
+_FLUX: dict[str, Any] = {"num_layers": 1, "num_single_layers": 1, "num_attention_heads": 2, "attention_head_dim": 16}
+
+_MODELS: dict[str, dict[str, Any]] = {
+    "UNet2DModel": {
+        **_UNET,
+        "down_block_types": ("DownBlock2D", "AttnDownBlock2D"),
+        "up_block_types": ("AttnUpBlock2D", "UpBlock2D"),
+    },
+    "UNet2DConditionModel": {
+        **_UNET,
+        "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
+        "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"),
+        "cross_attention_dim": 24,
+    },
+    "AutoencoderKL": _VAE,
+    "AsymmetricAutoencoderKL": {
+        "down_block_types": ("DownEncoderBlock2D",) * 2,
+        "up_block_types": ("UpDecoderBlock2D",) * 2,
+        "down_block_out_channels": (16, 32),
+        "up_block_out_channels": (16, 32),
+        "norm_num_groups": 8,
+    },
+    "AutoencoderTiny": {"encoder_block_out_channels": (8,) * 4, "decoder_block_out_channels": (8,) * 4},
+    "VQModel": {**_VAE, "num_vq_embeddings": 20},
+    "DiTTransformer2DModel": {**_LATENT, "num_layers": 2, "num_embeds_ada_norm": 10, "in_channels": 4},
+    "PixArtTransformer2DModel": {**_LATENT, "num_layers": 2, "cross_attention_dim": 32, "caption_channels": 24},
+    "Transformer2DModel": {
+        "num_attention_heads": 2,
+        "attention_head_dim": 16,
+        "in_channels": 4,
+        "num_layers": 1,
+        "norm_num_groups": 2,
+        "cross_attention_dim": 24,
+    },
+    "SD3Transformer2DModel": {
+        **_LATENT,
+        "num_layers": 2,
+        "joint_attention_dim": 24,
+        "caption_projection_dim": 32,
+        "pooled_projection_dim": 20,
+        "pos_embed_max_size": 16,
+        "in_channels": 4,
+        "out_channels": 4,
+    },
+    "FluxTransformer2DModel": {
+        **_FLUX,
+        "joint_attention_dim": 24,
+        "pooled_projection_dim": 20,
+        "in_channels": 4,
+        "axes_dims_rope": (4, 4, 8),
+    },
+    "SanaTransformer2DModel": {
+        "sample_size": 16,
+        "in_channels": 4,
+        "out_channels": 4,
+        "num_layers": 1,
+        "num_attention_heads": 2,
+        "attention_head_dim": 16,
+        "num_cross_attention_heads": 2,
+        "cross_attention_head_dim": 16,
+        "cross_attention_dim": 32,
+        "caption_channels": 24,
+    },
+}
+
+
+def families() -> Iterator[Family]:
+    """A family is a class of diffusers."""
+    for name, options in _MODELS.items():
+
+        def make(name: str = name, options: dict[str, Any] = options) -> tuple[torch.nn.Module, list[Inputs]]:
+            module = getattr(imported("diffusers"), name)(**options).eval()
+            return module, [{**_inputs(name, batch), **_constants(name)} for batch in (2, 3)]
+
+        yield Family("diffusers", name, make)
+
+
+def _constants(name: str) -> Inputs:
+    """What says that the answer is a tuple, where the class is asked so."""
+    return {} if name == "AutoencoderTiny" else {"return_dict": False}
+
+
+def _inputs(name: str, batch: int) -> Inputs:
+    channels = 4 if "Transformer" in name else 3
+    latents = torch.randn(batch, channels, 16, 16)
+    steps, texts = torch.tensor([7, 3, 5])[:batch], torch.randn(batch, 5, 24)
+    match name:
+        case "UNet2DModel":
+            return {"sample": latents, "timestep": torch.tensor(7)}
+        case "UNet2DConditionModel":
+            conditioned = torch.randn(batch, 4, 16, 16)
+            return {"sample": conditioned, "timestep": torch.tensor(7), "encoder_hidden_states": texts}
+        case "DiTTransformer2DModel":
+            return {"hidden_states": latents, "timestep": steps, "class_labels": steps}
+        case "Transformer2DModel":
+            return {"hidden_states": latents, "encoder_hidden_states": texts}
+        case "PixArtTransformer2DModel" | "SanaTransformer2DModel":
+            more = {"added_cond_kwargs": {"resolution": None, "aspect_ratio": None}} if name.startswith("Pix") else {}
+            return {"hidden_states": latents, "timestep": steps, "encoder_hidden_states": texts, **more}
+        case "SD3Transformer2DModel":
+            pooled = torch.randn(batch, 20)
+            told = {"encoder_hidden_states": texts, "pooled_projections": pooled, "timestep": steps}
+            return {"hidden_states": latents, **told}
+        case "FluxTransformer2DModel":
+            return {
+                "hidden_states": torch.randn(batch, 16, 4),
+                "encoder_hidden_states": texts,
+                "pooled_projections": torch.randn(batch, 20),
+                "timestep": torch.tensor([0.7, 0.3, 0.5])[:batch],
+                "img_ids": torch.cartesian_prod(torch.zeros(1), torch.arange(4.0), torch.arange(4.0)),
+                "txt_ids": torch.zeros(5, 3),
+            }
+        case _:
+            return {"sample": latents}

@@ -1,0 +1,44 @@
+"""Of each family of timm its smallest model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from tests.pytorch.families.family import Family, Inputs, pictures
+from tests.pytorch.families.packages import imported
+
+
+def families() -> Iterator[Family]:
+    """A family is a module of timm.models."""
+    package = imported("timm")
+    found: dict[str, list[str]] = {}
+    for name in package.list_models():
+        module = str(package.models.model_entrypoint(name).__module__)
+        found.setdefault(module.rpartition(".")[2], []).append(name)
+    for family, names in found.items():
+
+        def make(names: Sequence[str] = names) -> tuple[torch.nn.Module, list[Inputs]]:
+            name, shape = _smallest(package, names)
+            module = package.create_model(name, pretrained=False, num_classes=10).eval()
+            return module, pictures(module, shape)
+
+        yield Family("timm", family, make)
+
+
+def _smallest(package: Any, names: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+    """The model with the least parameters times pixels, and the shape of its picture."""
+    sized: list[tuple[int, str, tuple[int, ...]]] = []
+    for name in names[:40]:
+        try:
+            with torch.device("meta"):
+                model = package.create_model(name, pretrained=False, num_classes=10)
+        except Exception:  # noqa: BLE001 - a model that needs what is not installed
+            continue
+        shape = tuple((getattr(model, "pretrained_cfg", None) or {}).get("input_size", (3, 224, 224)))
+        sized.append((sum(p.numel() for p in model.parameters()) * shape[1] * shape[2], name, shape))
+    if not sized:
+        raise ValueError("none of its models can be made on the device meta")
+    return min(sized)[1:]

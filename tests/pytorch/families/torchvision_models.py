@@ -1,0 +1,51 @@
+"""Of each family of torchvision its smallest model: classification, segmentation, detection, video and flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from tests.pytorch.families.family import Family, Inputs, pictures
+from tests.pytorch.families.packages import imported
+
+_DETECTION = "torchvision.models.detection."
+_VIDEO = "torchvision.models.video."
+
+
+def families() -> Iterator[Family]:
+    """A family is a module of torchvision.models."""
+    package = imported("torchvision").models
+    found: dict[str, list[str]] = {}
+    for name in package.list_models():
+        module = str(package.get_model_builder(name).__module__)
+        found.setdefault(module, []).append(name)
+    for module, names in found.items():
+        if module.startswith(_DETECTION + "_") or "quantization" in module:
+            continue
+
+        def make(names: Sequence[str] = names, module: str = module) -> tuple[torch.nn.Module, list[Inputs]]:
+            return _made(package, names, module)
+
+        yield Family("torchvision", module.removeprefix("torchvision.models."), make)
+
+
+def _made(package: Any, names: Sequence[str], module: str) -> tuple[torch.nn.Module, list[Inputs]]:
+    options = {"weights": None}
+    if module.startswith((_DETECTION, "torchvision.models.segmentation.")):
+        options["weights_backbone"] = None
+    sized: list[tuple[int, str]] = []
+    for name in names:
+        with torch.device("meta"):
+            sized.append((sum(p.numel() for p in package.get_model(name, **options).parameters()), name))
+    model = package.get_model(min(sized)[1], **options).eval()
+    if module.startswith(_DETECTION):
+        return model, [{"images": [torch.rand(3, *shape) for _ in range(2)]} for shape in ((96, 96), (96, 128))]
+    if module.startswith(_VIDEO):
+        return model, pictures(model, (3, 16, 112, 112) if "resnet" in module else (3, 16, 224, 224), (1, 2))
+    if "raft" in module:
+        shapes = ((1, 3, 128, 128), (1, 3, 128, 160))
+        return model, [{name: torch.rand(*shape) for name in ("image1", "image2")} for shape in shapes]
+    side = 299 if "inception" in module else 64 if "segmentation" in module else 224
+    return model, pictures(model, (3, side, side))
