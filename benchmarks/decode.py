@@ -3,10 +3,12 @@
     python -m benchmarks.decode                               Llama of 160M at 128, 1,024 and 4,096 tokens of cache
     python -m benchmarks.decode 512 --vs onnxruntime          other lengths, one peer
     python -m benchmarks.decode 128 1024 --state              tokens in a row: the cache as a state, and fed back
+    python -m benchmarks.decode 128 --weights                 weights of 8 and 4 bits, beside those of peers
 
 The model is written as exporters write it: RMSNorm from Pow, ReduceMean and Sqrt, rotary embeddings, keys and values
 appended by Concat, grouped in heads, softmax, SwiGLU. Each step reads every weight and the cache once, which no cache
-of the processor holds: `of DRAM` is that many bytes by the time, by the bandwidth that `opweld machine` measured.
+of the processor holds: `of DRAM` is that many bytes by the time, by the bandwidth that `opweld machine` measured. Of
+weights of fewer bits, KL is the divergence of the logits' distribution from that of floats, by the same runtime.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,6 +33,7 @@ from benchmarks.paired import REPOSITORY, Contestant, contest
 from benchmarks.sized_models import IR_VERSION, OPSET, Builder
 from opweld.analysis.ceilings import measure as measure_machine
 from opweld.analysis.machine import Machine
+from opweld.experiments.peers import prepare
 
 LENGTHS = (128, 1024, 4096)
 
@@ -129,13 +133,12 @@ class Decoder(Builder):
         graph = helper.make_graph(self.nodes, "decode", inputs, outputs, self.weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
 
-    @property
-    def bytes(self) -> int:
-        """What a step must read and write: weights but for the table of words, of which it reads a row; the cache read
-        and written, as it is an output."""
+    def bytes(self, bits: float = 32) -> int:
+        """What a step must read and write: weights of so many bits but for the table of words, of which it reads a
+        row; the cache read and written, as it is an output."""
         shape = self.shape
         weights = shape.layers * (4 * shape.width**2 + 3 * shape.width * shape.inner) + shape.width * shape.words
-        return 4 * (weights + 2 * 2 * shape.layers * shape.width * self.length)
+        return int(weights * bits / 8) + 4 * 2 * 2 * shape.layers * shape.width * self.length
 
 
 def feeds_of(shape: Shape, length: int) -> dict[str, np.ndarray]:
@@ -170,9 +173,81 @@ def measure(length: int, peers: Sequence[str], threads: int, rounds: int, bandwi
 
         cells: list[str] = []
         for contestant in contest(started(), rounds, stack, f"{length}: left out: "):
-            rate = decoder.bytes / contestant.median
+            rate = decoder.bytes() / contestant.median
             cells.append(f"{contestant.name} {contestant.median * 1e3:.2f} ms, {rate / bandwidth:.0%} of DRAM")
-    return f"{length:>6} tokens, {decoder.bytes / 1e6:.0f} MB  {'   '.join(cells)}"
+    return f"{length:>6} tokens, {decoder.bytes() / 1e6:.0f} MB  {'   '.join(cells)}"
+
+
+BITS = {"int8": 8.0, "int4": 4 + 32 / 32}
+"""Of a weight, with its part of a scale: of int4, a float of 32 bits for 32 weights."""
+
+
+def measure_weights(length: int, peers: Sequence[str], threads: int, rounds: int, bandwidth: float) -> Iterator[str]:
+    """Lines of the table: each runtime with floats, and with weights of 8 and of 4 bits as it likes them best."""
+    decoder = Decoder(Shape(), length)
+    proto, feeds = decoder.step(), feeds_of(Shape(), length)
+    with tempfile.TemporaryDirectory(prefix="opweld-decode-") as made, contextlib.ExitStack() as stack:
+        folder = Path(made)
+        file, model = folder / "feeds.npz", folder / "fp32.onnx"
+        np.savez(file, allow_pickle=False, **feeds)
+        onnx.save(proto, model)
+        ways: dict[str, tuple[str, Path]] = {}
+        for precision in ("fp32", "int8-weights", "int4-weights"):
+            path = folder / f"{precision}.opweld"
+            opweld.compile(model, precision=precision, threads=threads).save(path)
+            ways[f"opweld {precision}"] = "opweld", path
+        if "onnxruntime" in peers:
+            ways["onnxruntime fp32"] = "onnxruntime", model
+            for level in (0, 4):
+                path = folder / f"matmulnbits{level}.onnx"
+                _matmul_nbits(proto, level, path)
+                ways[f"onnxruntime int4, level {level}"] = "onnxruntime", path
+        if "openvino" in peers:
+            ways["openvino fp32"] = "openvino", model
+            for precision in ("int8-weights", "int4-weights"):
+                path = folder / f"{precision}.onnx"
+                opweld.quantize(model, precision=precision).save(path)
+                ways[f"openvino {precision}"] = "openvino", path
+        logits = {name: _logits(runtime, path, feeds, threads) for name, (runtime, path) in ways.items()}
+        found = contest(
+            (Contestant(name, REPOSITORY, runtime, path, file, threads) for name, (runtime, path) in ways.items()),
+            rounds,
+            stack,
+            f"{length}: left out: ",
+        )
+        for contestant in found:
+            bits = next((bits for kind, bits in BITS.items() if kind in contestant.name), 32)
+            size = decoder.bytes(bits)
+            told = f"{contestant.median * 1e3:7.2f} ms, least {contestant.least * 1e3:6.2f}"
+            parts = [size / seconds / bandwidth for seconds in (contestant.median, contestant.least)]
+            part = f"{parts[0]:4.0%} of DRAM, at best {parts[1]:4.0%}"
+            apart = _divergence(logits[f"{contestant.runtime} fp32"], logits[contestant.name])
+            yield f"{length:>6} tokens  {contestant.name:28} {told}   {part}   KL {apart:.1e}"
+
+
+def _matmul_nbits(proto: onnx.ModelProto, level: int, path: Path) -> None:
+    """Weights of 4 bits in blocks of 32 as ONNX Runtime rounds them; `level` 4 lets it round activations to bytes."""
+    from onnxruntime.quantization.matmul_nbits_quantizer import (  # pyright: ignore[reportMissingImports]
+        MatMulNBitsQuantizer,
+    )
+
+    copied = onnx.ModelProto()
+    copied.CopyFrom(proto)
+    maker: Any = MatMulNBitsQuantizer(copied, block_size=32, is_symmetric=True, accuracy_level=level)
+    maker.process()
+    maker.model.save_model_to_file(str(path))
+
+
+def _logits(runtime: str, path: Path, feeds: dict[str, np.ndarray], threads: int) -> np.ndarray:
+    if runtime == "opweld":
+        return next(iter(opweld.load(path, threads=threads).run(feeds).values()))
+    return prepare(runtime, path, feeds, threads)()[0]
+
+
+def _divergence(right: np.ndarray, found: np.ndarray) -> float:
+    """Kullback and Leibler's, of the distributions that softmax makes of logits."""
+    logs = [x.astype(np.float64) - np.logaddexp.reduce(x.astype(np.float64), axis=None) for x in (right, found)]
+    return float((np.exp(logs[0]) * (logs[0] - logs[1])).sum())
 
 
 def measure_states(length: int, steps: int, threads: int) -> str:
@@ -214,6 +289,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7, help="blocks of a contestant")
     parser.add_argument("--state", action="store_true", help="tokens in a row, with the cache as a state and without")
+    parser.add_argument("--weights", action="store_true", help="weights of 8 and 4 bits, and what they cost")
     parser.add_argument("--steps", type=int, default=64, help="tokens in a row")
     options = parser.parse_args()
     if options.state:
@@ -223,8 +299,12 @@ def main() -> int:
     dram = (Machine.remembered() or measure_machine()).level("DRAM")
     assert dram is not None
     bandwidth = dram.read.at(options.threads)
+    peers = [peer for peer in options.vs.split(",") if peer]
     for length in options.lengths:
-        peers = [peer for peer in options.vs.split(",") if peer]
+        if options.weights:
+            for line in measure_weights(length, peers, options.threads, options.rounds, bandwidth):
+                print(line, flush=True)
+            continue
         print(measure(length, peers, options.threads, options.rounds, bandwidth), flush=True)
     return 0
 

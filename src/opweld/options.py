@@ -219,9 +219,9 @@ class Options:
         "fp32",
         dataclasses.replace(_PRECISION, check=_precision),
         "what operands of matrix products and convolutions may be rounded to: fp32, which rounds nothing, or bf16; with"
-        " int8-weights and int4-weights their weights alone",
-        more="Sums and everything else stay float32; each product is a decision, and rounded where that is faster. See"
-        " docs/guides/precision.md.",
+        " int8-weights and int4-weights their weights",
+        more="Sums are float32 or exact, everything else stays float32; each product is a decision, and rounded where"
+        " that is faster. See docs/guides/precision.md.",
         flag="--precision",
     )
     states: Mapping[str, str] = option(
