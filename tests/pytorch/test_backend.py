@@ -125,6 +125,29 @@ def test_views_of_inputs_lie_where_they_do_in_eager_mode() -> None:
         assert [own.stride() for own in found] == [own.stride() for own in right]
 
 
+def test_outputs_that_share_memory_do_so() -> None:
+    def made(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        part = y[0:1].squeeze()
+        torch._dynamo.graph_break()  # pyright: ignore[reportPrivateUsage]
+        y[0] = 7
+        return part
+
+    x = torch.randn(3)
+    close(compiled(made)(x), torch.tensor(7.0))
+
+
+@pytest.mark.filterwarnings("ignore:opweld leaves")
+def test_numbers_that_eager_mode_makes() -> None:
+    def parts(sizes: torch.Tensor, x: torch.Tensor) -> Any:
+        first, second = sizes.tolist()
+        return torch.ops.aten.split_with_sizes.default(torch.linalg.inv_ex(x)[0][0], [first, second])
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):  # pyright: ignore[reportPrivateUsage]
+        x = torch.randn(5, 5) + 5 * torch.eye(5)
+        close(torch.compile(parts, backend="opweld")(torch.tensor([2, 3]), x), parts(torch.tensor([2, 3]), x))
+
+
 def test_strides_over_memory_with_holes_stay_in_eager_mode() -> None:
     def twice(x: torch.Tensor) -> torch.Tensor:
         return torch.as_strided(torch.as_strided((x * 2)[:, :5], (3, 4), (8, 2), 1), (2, 2), (16, 4)) + 1

@@ -40,6 +40,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "an integer divided is a float": (lambda i, j: i / j, (WHOLE, DIVISORS)),
     "a number does not widen": (lambda x: (x.half() * 2.5, x.to(torch.int8) + 1), (X,)),
     "numbers wrap around": (lambda i: i.to(torch.uint8) - 1, (WHOLE.abs(),)),
+    "constants wrap around": (
+        lambda x: (
+            torch.tensor(5, dtype=torch.uint8) < torch.neg(torch.tensor(5, dtype=torch.uint8)),
+            torch.tensor([100, 27], dtype=torch.int8) + 100 > 0,
+            x,
+        ),
+        (X,),
+    ),
     "truth values add and multiply": (lambda b: (b + b, b * ~b, b.sum()), (FLAGS,)),
     "compared as the wider type": (lambda x, i: (x > i, i == 2.5, x.half() < x), (X, WHOLE)),
     "bfloat16": (lambda x: (x.bfloat16() * 3).sum(-1), (X,)),
@@ -90,6 +98,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "spread of many halves": (lambda x: x.half().expand(70000, 3, 5).var(0, correction=0), (X,)),
     "truths": (lambda x: ((x > 0).any(1), (x > -9).all(), x.bool().any()), (X,)),
     "running": (lambda x, i: (x.cumsum(0), i.cumsum(1), x.cumprod(1), x.logsumexp(1)), (X, WHOLE)),
+    "running along a long axis": (
+        lambda x, i: (x.double().cumsum(0), i.cumsum(1), x[:1100].exp2().cumprod(0)),
+        (normal(2100, 2) / 9, whole(2, 1024 * 2)),
+    ),
     "norms": (lambda x: (x.norm(), x.norm(1, 0), torch.linalg.vector_norm(x, INF, 1), functional.normalize(x)), (X,)),
     "distances": (lambda x, y: (torch.dist(x, y), torch.cdist(x, y), torch.cdist(x, y, 1.0)), (X, Y)),
     "histogram": (lambda x: (torch.histc(x, 5, -1, 1), torch.histc(x, 4, -2, 0)), (X,)),
@@ -115,6 +127,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     ),
     # creation
     "made": (lambda x: (torch.arange(3, 20, 4) + x.sum(), torch.full_like(x, 2), torch.eye(3), x.new_ones(2)), (X,)),
+    "steps of integers": (
+        lambda x: (
+            torch.ops.prims.iota(5, start=3, step=-2, dtype=torch.int64, device="cpu", requires_grad=False),
+            torch.empty_strided((2, 3), (1, 2)).fill_(4) + x.sum(),
+        ),
+        (X,),
+    ),
     "steps": (lambda x: (torch.linspace(0, 1, 7) * x.sum(), torch.arange(0.0, 1.0, 0.3)), (X,)),
     # indices
     "gathered": (

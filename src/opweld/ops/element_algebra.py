@@ -162,4 +162,13 @@ def track(scope: Inference, node: ir.Node, fact: Fact, operands: list[Fact]) -> 
         tracked: Elements | None = map_elements(function, *known)
     except TooLargeError:  # the numbers are ordinary data then, computed at run time
         return fact
-    return fact if tracked is None else Fact(fact.dtype, fact.shape, tracked, fact.constant)
+    if tracked is None or not _fit(tracked, fact.dtype):
+        return fact
+    return Fact(fact.dtype, fact.shape, tracked, fact.constant)
+
+
+def _fit(elements: Elements, dtype: DType) -> bool:
+    """Whether the known numbers among elements are ones of the type: others wrap around, which dims do not."""
+    least, most = (0, 1) if dtype is DType.BOOL else dtype.limits
+    numbers = (own.constant for own in elements.flat if isinstance(own, Dim))
+    return all(number is None or least <= number <= most for number in numbers)

@@ -98,6 +98,21 @@ def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar = 1, **_: A
     return b.cast(b.op("Add", b.cast(start, wide), steps), dtype)
 
 
+@aten("prims.iota.default")
+def iota(b: Builder, length: Size, *, start: Size, step: Size, **_: Any) -> Value:
+    """So many integers from a start by steps."""
+    zero, one = b.constant(0, DType.I64), b.constant(1, DType.I64)
+    places = b.op("Range", zero, b.cast(length, DType.I64), one)
+    moved = b.op("Add", b.cast(start, DType.I64), b.op("Mul", places, b.cast(step, DType.I64)))
+    return b.cast(moved, b.dtype)
+
+
+@aten("empty_strided.default", "new_empty_strided.default")
+def empty_strided(b: Builder, *arguments: Any, **_: Any) -> Value:
+    """Elements that nobody has written: zeros. Strides are those of a value when it leaves the graph."""
+    return full(b, arguments[-2], 0)
+
+
 @aten("eye.default", "eye.m")
 def eye(b: Builder, n: Size, m: Size | None = None, **_: Any) -> Value:
     """Ones on the diagonal."""

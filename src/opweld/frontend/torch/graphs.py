@@ -13,7 +13,7 @@ from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import elements
 from opweld.frontend.torch.imported import Imported
 from opweld.frontend.torch.importer import Importer
-from opweld.frontend.torch.views import Views, views_of
+from opweld.frontend.torch.views import Views, is_view, view_nodes, views_of
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,15 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
     returned: list[str | int | fx.Node | Literal] = []
     made: dict[fx.Node, str] = {}
     ends = next(node for node in gm.graph.nodes if node.op == "output").args[0]
+    outputs = [value for value in elements(ends) if isinstance(value, fx.Node)]
     bases = list(dict.fromkeys([*holes, *(value for _, value in written)]))
-    views = views_of(gm, bases, [value for value in elements(ends) if isinstance(value, fx.Node)])
+    views = views_of(gm, bases, outputs)
+    # Outputs share memory with each other too: what is written to one may show in another.
+    seen = view_nodes(gm, bases)
+    more = [own for own in dict.fromkeys(outputs) if own not in seen and not is_view(own) and not _writes_to_input(own)]
+    if view_nodes(gm, [*bases, *more]).difference(seen).intersection(outputs):
+        bases = list(dict.fromkeys([*bases, *more]))
+        views = views_of(gm, bases, outputs)
     for value in elements(ends):
         if not isinstance(value, fx.Node):
             returned.append(Literal(value))

@@ -84,6 +84,10 @@ class Importer:
         """A value that another runtime makes, or several."""
         if isinstance(made, list | tuple):
             return [self._opaque(name, own) for own in elements(cast("Any", made))]
+        if isinstance(made, torch.SymInt | torch.SymFloat | torch.SymBool):
+            value = Value(self._builder.unique(name), self._builder.dtype_of(cast("Any", made)), ())
+            self._builder.known[value] = made
+            return value
         if not isinstance(made, torch.Tensor):
             return made
         if is_complex(made):

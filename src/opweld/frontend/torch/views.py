@@ -27,12 +27,13 @@ def view_nodes(gm: fx.GraphModule, bases: Collection[fx.Node]) -> set[fx.Node]:
     """The nodes that make views of these, and sizes for views."""
     found = set(bases)
     for node in gm.graph.nodes:
-        if node.op == "call_function" and _is_view(node) and found.issuperset(node.all_input_nodes):
+        if node.op == "call_function" and is_view(node) and found.issuperset(node.all_input_nodes):
             found.add(node)
     return found.difference(bases)
 
 
-def _is_view(node: fx.Node) -> bool:
+def is_view(node: fx.Node) -> bool:
+    """Whether a node makes a view of what it is given, or a size."""
     target = node.target
     return target in SYMBOLIC or target is getitem or (isinstance(target, OpOverload) and target.is_view)
 
