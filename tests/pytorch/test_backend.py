@@ -53,6 +53,17 @@ def test_a_module_and_sizes_that_change(made: list[Compiled]) -> None:
     assert len(made) == 2  # for the first size, and for any
 
 
+def test_a_mean_whose_channels_are_innermost_and_a_batch_that_changes(made: list[Compiled]) -> None:
+    def pooled(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.adaptive_avg_pool2d(x.permute(0, 3, 1, 2) * 2, 1)
+
+    run = compiled(pooled)
+    for batch in (2, 3, 5):
+        x = torch.randn(batch, 4, 5, 6)
+        close(run(x), pooled(x))
+    assert len(made) == 2
+
+
 def test_parameters_are_packed_and_packed_again_when_they_change(made: list[Compiled]) -> None:
     module = torch.nn.Linear(8, 4).eval()
     run = compiled(module)

@@ -339,8 +339,11 @@ def as_strided(
 ) -> Value:
     """Elements of x's memory, as it lies, at places that strides tell."""
     base = b.bases.get(x, x)
-    places = _strided_places(b, base, size, stride, b.known[x].storage_offset(), storage_offset)
-    found = b.op("Gather", _memory(b, base), b.constant(places), axis=0)
+    if _are_same_elements(b.known[base], b.made):
+        found = b.reshape(base, size)
+    else:
+        places = _strided_places(b, base, size, stride, b.known[x].storage_offset(), storage_offset)
+        found = b.op("Gather", _memory(b, base), b.constant(places), axis=0)
     b.bases[found] = base
     return found
 
@@ -357,6 +360,22 @@ def as_strided_scatter(
     sizes = b.sizes(x)
     found = b.reshape(found, [sizes[axis] for axis in order])
     return b.op("Transpose", found, perm=[order.index(axis) for axis in range(len(order))])
+
+
+def _are_same_elements(one: Any, other: Any) -> bool:
+    """Whether two tensors over one memory hold all of the same elements in row-major order, for any symbolic sizes: a
+    mean over pictures whose channels are innermost in memory says its strides so."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true as known
+
+    if not known(one.numel() == other.numel()) or not known(one.storage_offset() == other.storage_offset()):
+        return False
+    for tensor in (one, other):
+        expected = 1
+        for size, step in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+            if not known(size == 1) and not known(step == expected):
+                return False
+            expected *= size
+    return True
 
 
 def _memory_order(b: Builder, x: Value) -> list[int]:
