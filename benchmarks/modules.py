@@ -11,9 +11,16 @@ import transformers
 
 from benchmarks.zoo import export
 
-RUNTIMES = ("opweld", "inductor", "inductor-autotuned", "eager")
-"""opweld and Inductor as backends of `torch.compile`; Inductor with frozen weights and its wrapper in C++, and with its
-search for the best template of each product besides; PyTorch uncompiled."""
+INDUCTOR: Mapping[str, Mapping[str, bool]] = {
+    "inductor": {"freezing": True},
+    "inductor-cpp": {"freezing": True, "cpp_wrapper": True},
+    "inductor-autotuned": {"freezing": True, "max_autotune": True},
+}
+"""Options of Inductor: weights frozen; what calls its kernels in C++ besides; its search for the best template of each
+product."""
+
+RUNTIMES = ("opweld", *INDUCTOR, "eager")
+"""Backends of `torch.compile`, and PyTorch uncompiled."""
 
 
 class CachedStep(torch.nn.Module):
@@ -126,12 +133,7 @@ def opener(runtime: str, name: str, feeds: Mapping[str, Any], threads: int) -> C
     elif runtime == "eager":
         compiled = partial(_same, module)
     else:
-        options: dict[str, Any] = {
-            "freezing": True,
-            "cpp_wrapper": True,
-            "max_autotune": runtime == "inductor-autotuned",
-        }
-        compiled = partial(torch.compile, module, options=options)
+        compiled = partial(torch.compile, module, options=dict(INDUCTOR[runtime]))
     return lambda: partial(compiled(), **values)
 
 

@@ -45,16 +45,12 @@ class Row:
     @property
     def ratio(self) -> float:
         """The better of Inductor's ways by opweld: above 1, opweld is faster."""
-        return min(self.milliseconds[name] for name in _inductors(self.milliseconds)) / self.milliseconds[THIS]
+        return min(t for name, t in self.milliseconds.items() if name in modules.INDUCTOR) / self.milliseconds[THIS]
 
     @property
     def first_ratio(self) -> float:
-        """opweld's first answer by that of Inductor without its search."""
-        return self.first[THIS] / self.first["inductor"]
-
-
-def _inductors(names: Sequence[str] | dict[str, float]) -> list[str]:
-    return [name for name in names if name.startswith("inductor")]
+        """opweld's first answer by the soonest of Inductor."""
+        return self.first[THIS] / min(t for name, t in self.first.items() if name in modules.INDUCTOR)
 
 
 def compare(module: str, runtimes: Sequence[str], threads: int, rounds: int, warm: bool) -> Row:
@@ -110,7 +106,9 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", help=f"of {', '.join(modules.CATALOGUE)}; left out: all")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9, help="blocks of a contestant")
-    parser.add_argument("--vs", default="inductor,eager", metavar="NAMES", help=", ".join(modules.RUNTIMES[1:]))
+    parser.add_argument(
+        "--vs", default="inductor,inductor-cpp,eager", metavar="NAMES", help=", ".join(modules.RUNTIMES[1:])
+    )
     parser.add_argument("--warm", action="store_true", help="the first answer of a second process too")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
@@ -127,11 +125,11 @@ def main() -> int:
             print(f"{module:22} {error}", flush=True)
             continue
         print(_line(rows[-1]), flush=True)
-    beside = [row for row in rows if _inductors(row.milliseconds)]
+    beside = [row for row in rows if modules.INDUCTOR.keys() & row.milliseconds.keys()]
     if beside:
         ratio = math.exp(statistics.fmean(math.log(row.ratio) for row in beside))
         least = min(beside, key=lambda row: row.ratio)
-        first = max(row.first_ratio for row in beside if "inductor" in row.first)
+        first = max(row.first_ratio for row in beside)
         print(
             f"{options.threads} threads, Inductor by opweld: {ratio:.2f} in the geometric mean of {len(beside)}, least"
             f" {least.ratio:.2f} ({least.module}); first answer at most {first:.0%} of Inductor's time"
