@@ -222,6 +222,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
             (y := torch.as_strided(x * 2, (2, 3, 3), (20, 4, 1), 1)),
             torch.as_strided(y, (2, 2, 2), (24, 1, 5)),
             torch.as_strided(x.mT * 2, (4, 2), (3, 1)),
+            torch.as_strided_copy(x.flatten(), (2, x.numel() // 2), (1, 1)),  # as many elements, not the same ones
             torch.as_strided_scatter(x.mT * 2, x[:2, 0, :3], (2, 3), (8, 2), 1),
         ),
         (normal(6, 8, 3),),

@@ -333,7 +333,7 @@ def diagonal(b: Builder, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
     return b.op("Transpose", found, perm=[*range(1, len(rest) + 1), 0])
 
 
-@aten("as_strided.default", "as_strided_copy.default")
+@aten("as_strided.default")
 def as_strided(
     b: Builder, x: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Value:
@@ -342,10 +342,19 @@ def as_strided(
     if _are_same_elements(b.known[base], b.made):
         found = b.reshape(base, size)
     else:
-        places = _strided_places(b, base, size, stride, b.known[x].storage_offset(), storage_offset)
-        found = b.op("Gather", _memory(b, base), b.constant(places), axis=0)
+        found = as_strided_copy(b, x, size, stride, storage_offset)
     b.bases[found] = base
     return found
+
+
+@aten("as_strided_copy.default")
+def as_strided_copy(
+    b: Builder, x: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+) -> Value:
+    """The same in memory of its own."""
+    base = b.bases.get(x, x)
+    places = _strided_places(b, base, size, stride, b.known[x].storage_offset(), storage_offset)
+    return b.op("Gather", _memory(b, base), b.constant(places), axis=0)
 
 
 @aten("as_strided_scatter.default")
