@@ -106,7 +106,7 @@ def _is_nearer(found: Any, right: Any, call: Callable[..., Any], given: Any) -> 
     """Whether no answer is further from what eager mode makes of the same inputs in float64 than eager mode's own,
     which is off by more than a tolerance where it cancels."""
     try:
-        wide = call(*pytree.tree_map(_widened, given))
+        wide = call(*pytree.tree_map(widened, given))
     except Exception:  # noqa: BLE001 - operators that have no float64
         return False
     for own, plain, exact in zip(*map(pytree.tree_leaves, (found, right, wide)), strict=True):
@@ -119,7 +119,8 @@ def _is_nearer(found: Any, right: Any, call: Callable[..., Any], given: Any) -> 
     return True
 
 
-def _widened(value: Any) -> Any:
+def widened(value: Any) -> Any:
+    """A tensor of floats in float64; anything else as it is."""
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 

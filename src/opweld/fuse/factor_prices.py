@@ -20,7 +20,7 @@ from opweld.schedule.cost import (
 )
 from opweld.schedule.expected import LENGTH, Expected
 from opweld.target import Target
-from opweld.tensor.dim import product
+from opweld.tensor.dim import Axis, product
 from opweld.tensor.expr import Binary, Bitcast, Cast, Expr, Load, Reduce, free_atoms
 from opweld.tensor.program import Tensor
 
@@ -104,3 +104,14 @@ def without_scale(value: Expr, summed: Reduce) -> tuple[Expr, Expr] | None:
         if not free_atoms(scale) & set(summed.axes):
             return rest, scale
     return None
+
+
+def lanes_and_rows(
+    item: Tensor, along: Container[Axis], across: Container[Axis], expected: Expected
+) -> tuple[int, int]:
+    """How many results of a product its weights, which have the axes `along`, and only they have; how many share those
+    weights: many, where nobody knows. `across` are the axes of the other operand."""
+    lanes = expected.product(axis.extent for axis in item.axes if axis in along and axis not in across)
+    extents = [axis.extent for axis in item.axes if axis not in along]
+    rows = max(1, expected.product(extents))
+    return lanes, rows if expected.known(product(extents)) is not None else max(rows, LENGTH)

@@ -15,14 +15,16 @@ sums of integers are exact. A row that holds an infinity or a NaN is one of thos
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from opweld.fuse.factor_prices import lanes_and_rows
+from opweld.fuse.integers import LONGEST, WORD
 from opweld.fuse.prologues import folded
 from opweld.fuse.region import axes_in, has_words
 from opweld.ledger import Ledger
 from opweld.schedule.cost import LAUNCH, Product, core_of, fetched_product
-from opweld.schedule.expected import LENGTH, Expected
+from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Atom, Axis, Dim, as_dim, product
 from opweld.tensor.dtype import DType
@@ -40,10 +42,8 @@ from opweld.tensor.expr import (
     transform,
     unary,
 )
-from opweld.tensor.operators import WORDS
-from opweld.tensor.program import Constant, Tensor
+from opweld.tensor.program import Constant, Tensor, unused
 
-WORD = WORDS["dot4"]
 PLANES = 3
 """Bytes of a number."""
 MIDDLE = 2 ** (8 * PLANES - 1)
@@ -54,8 +54,6 @@ SPLITTING = 20
 """Plain operations that splitting a vector takes: its largest element, a division, three bytes stored."""
 LEAST_STEP = 2.0**-126
 """Of a row of zeros too: a number by it is one."""
-LONGEST = (2**31 - 1) // 255**2
-"""Products of two bytes whose sum no int32 overflows."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +104,7 @@ class FixedPoint:
         """Of the sums, whose rows are as many for each byte, beside `stored` bytes of weights; and of splitting x,
         where no other product did."""
         along = axes_in(codes)
-        lane = self._expected.product(axis.extent for axis in item.axes if axis in along)
-        extents = [axis.extent for axis in item.axes if axis not in along]
-        rows = max(1, self._expected.product(extents))
-        if self._expected.known(product(extents)) is None:
-            rows = max(rows, LENGTH)
+        lane, rows = lanes_and_rows(item, along, axes_in(x), self._expected)
         count = self._expected.product(axis.extent for axis in summed.axes)
         shape = Product(lane, PLANES * rows, max(1, count // WORD), 1, DType.I32, self._target, word=WORD)
         taken = fetched_product(shape, stored, self._weights_bytes)
@@ -147,13 +141,7 @@ class FixedPoint:
         for part in parts[1:]:
             value = binary("add", binary("mul", value, const(256.0, DType.F32)), cast(part, DType.F32))
         value = binary("mul", binary("mul", value, load(split.step, DType.F32, tuple(rows))), scale)
-        last = Tensor(
-            item.name,
-            item.dtype,
-            item.axes,
-            transform(item.body, lambda node: value if node is summed else None),
-            item.origin,
-        )
+        last = replace(item, body=transform(item.body, lambda node: value if node is summed else None))
         return (*before, total, last)
 
     # ------------------------------------------------------------------------------------------------------- the parts
@@ -202,10 +190,7 @@ class FixedPoint:
         return self._sums[codes.tensor]
 
     def _name(self, source: str, kind: str) -> str:
-        name = f"{source}_{kind}"
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
+        name = unused(f"{source}_{kind}", self._taken)
         self._ledger.call(name, f"{self._ledger.label(source)} {kind}")
         return name
 

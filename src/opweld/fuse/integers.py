@@ -23,11 +23,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from opweld.fuse.factor_prices import lanes_and_rows
 from opweld.fuse.prologues import folded
 from opweld.fuse.region import Kind, axes_in, classify, has_words, reductions
 from opweld.ledger import Alternative, Ledger, cheapest
 from opweld.schedule.cost import Product, core_of, fetched_product
-from opweld.schedule.expected import LENGTH, Expected
+from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
 from opweld.tensor.dim import ONE, Atom, Axis, Dim, product
@@ -52,7 +53,7 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.operators import WORDS
-from opweld.tensor.program import Constant, Item, Tensor, TensorProgram
+from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, unused
 
 RULE = "fuse.integer"
 """The rule of every decision here."""
@@ -212,11 +213,7 @@ class _Integers:
         if known is None or known > LONGEST_WHOLE[summed.dtype]:
             failed["whole floats"] = f"sums may be no whole {summed.dtype.short}"
         along, across = axes_in(w.element), axes_in(x.element)
-        lane = self._expected.product(axis.extent for axis in item.axes if axis in along and axis not in across)
-        extents = [axis.extent for axis in item.axes if axis not in along]
-        rows = max(1, self._expected.product(extents))
-        if self._expected.known(product(extents)) is None:
-            rows = max(rows, LENGTH)
+        lane, rows = lanes_and_rows(item, along, across, self._expected)
         elements = self._expected.product(axis.extent for axis in along)
         floats = Product(lane, rows, count, 1, summed.dtype, self._target)
         bytes_ = Product(lane, rows, max(1, count // WORD), 1, DType.I32, self._target, word=WORD)
@@ -341,10 +338,7 @@ class _Integers:
         return self._flipped[name]
 
     def _name(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
+        return unused(name, self._taken)
 
 
 def _unsigned(element: Load) -> Expr:

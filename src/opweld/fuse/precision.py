@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from opweld.fuse.factor_prices import lanes_and_rows
 from opweld.fuse.prologues import folded
 from opweld.fuse.region import axes_in, has_words
 from opweld.fuse.weights import RULE, integer_weights, product_by_weights
 from opweld.ledger import Alternative, Ledger, cheapest
 from opweld.schedule.cost import Product, core_of, fetched_product
-from opweld.schedule.expected import LENGTH, Expected
+from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
-from opweld.tensor.dim import Axis, product
+from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, Load, Reduce, binary, cast, load, reduce, transform
 from opweld.tensor.operators import WORDS
@@ -84,11 +85,7 @@ class _Rounding:
         if not has_words(summed, WORD, x, w):
             failed["bf16"] = f"no axis of the sum counts neighbours of both operands, {WORD} at a time"
         along, across = axes_in(w), axes_in(x)
-        lane = self._expected.product(axis.extent for axis in item.axes if axis in along and axis not in across)
-        extents = [axis.extent for axis in item.axes if axis not in along]
-        rows = max(1, self._expected.product(extents))
-        if self._expected.known(product(extents)) is None:
-            rows = max(rows, LENGTH)
+        lane, rows = lanes_and_rows(item, along, across, self._expected)
         count = self._expected.product(axis.extent for axis in summed.axes)
         elements = self._expected.product(axis.extent for axis in along)
         floats = Product(lane, rows, count, 1, DType.F32, self._target)

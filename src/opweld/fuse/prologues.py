@@ -17,14 +17,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 from opweld.fuse.codes import counted, from_words, words_of
-from opweld.fuse.factor_prices import Factor, FactorPrices, without_scale
+from opweld.fuse.factor_prices import Factor, FactorPrices, lanes_and_rows, without_scale
 from opweld.fuse.region import Kind, axes_in, classify, factors, has_words, operand_of, reductions, word_of
 from opweld.ledger import Alternative, Ledger
 from opweld.schedule.cost import Product, fetched_product
-from opweld.schedule.expected import LENGTH, Expected
+from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.algebra import simplify
-from opweld.tensor.dim import Atom, Axis, Dim, as_dim, axes_of, product
+from opweld.tensor.dim import Atom, Axis, Dim, as_dim, axes_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
 from opweld.tensor.expr import (
@@ -171,11 +171,7 @@ class _Placing:
         if x.tensor in self._constants or w.tensor not in self._constants or not has_words(summed, word, x, w):
             return False
         axes = axes_in(w)
-        extents = [axis.extent for axis in tensor.axes if axis not in axes]
-        rows = max(1, self._expected.product(extents))
-        if self._expected.known(product(extents)) is None:
-            rows = max(rows, LENGTH)
-        lane = self._expected.product(axis.extent for axis in tensor.axes if axis in axes)
+        lane, rows = lanes_and_rows(tensor, axes, (), self._expected)
         reduced = self._expected.product(axis.extent for axis in summed.axes)
         elements = self._expected.product(self._signatures[w.tensor][1])
         seconds: list[float] = []

@@ -27,7 +27,7 @@ from opweld.tensor.dim import floordiv
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, Reduce, binary, cast, load, loads, reduce, transform
 from opweld.tensor.integer_weights import BLOCKS, Weights, block_length, quantize_blocks, quantize_weights
-from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs
+from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, unused
 
 RULE = "fuse.precision"
 """The rule of every decision here."""
@@ -234,10 +234,7 @@ class _Rounding:
         if key not in self._forms:
             made: list[str] = []
             for kind in (form, f"{form}_scales"):
-                name = f"{source}_{kind}"
-                while name in self._names:
-                    name += "_"
-                self._names.add(name)
+                name = unused(f"{source}_{kind}", self._names)
                 self._ledger.call(name, f"{self._ledger.label(source)} {kind.replace('_', ' ')}")
                 made.append(name)
             self._forms[key] = made[0], made[1]

@@ -246,6 +246,14 @@ def item_outputs(item: Item) -> tuple[str, ...]:
     return tuple(name for name, _ in (*item.stacked, *item.final))
 
 
+def unused(name: str, taken: set[str]) -> str:
+    """A name like this one that is not taken yet, and is from now on."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
 def item_inputs(item: Item) -> tuple[str, ...]:
     """The names of other items, inputs and constants that an item loads, once each, in order."""
     if isinstance(item, Tensor):

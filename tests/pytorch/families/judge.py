@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 import opweld
 from opweld.errors import OpweldError
 from tests.pytorch.families.family import Inputs
-from tests.pytorch.opinfo import left_in_eager, said
+from tests.pytorch.opinfo import left_in_eager, said, widened
 
 TOLERANCE = 1e-3
 """Of the largest element. Networks with random weights amplify rounding: where more is missing, float64 judges."""
@@ -113,15 +113,10 @@ def _worst(module: torch.nn.Module, inputs: Any, found: Any, expected: Any) -> t
 
 def _exact(module: torch.nn.Module, fed: Inputs) -> list[torch.Tensor]:
     """The answers in float64; none where the module insists on float32."""
-    wide: Callable[[Any], Any] = lambda own: own.double() if _floats(own) else own  # noqa: E731
     try:
-        return _tensors(copy.deepcopy(module).double()(**pytree.tree_map(wide, fed)))
+        return _tensors(copy.deepcopy(module).double()(**pytree.tree_map(widened, fed)))
     except Exception:  # noqa: BLE001 - a module that mixes float32 with its parameters
         return []
-
-
-def _floats(own: Any) -> bool:
-    return isinstance(own, torch.Tensor) and own.is_floating_point()
 
 
 def _error(found: torch.Tensor, right: torch.Tensor) -> float:

@@ -49,15 +49,9 @@ def mul(b: Builder, x: Scalar, y: Scalar) -> Value:
     return pair(b, "And" if b.dtype is DType.BOOL else "Mul", x, y)
 
 
-@aten("div.Tensor", "div.Scalar")
+@aten("div.Tensor", "div.Scalar", "prims.div.default")
 def div(b: Builder, x: Scalar, y: Scalar) -> Value:
-    """x / y, a float."""
-    return pair(b, "Div", x, y)
-
-
-@aten("prims.div.default")
-def div_alike(b: Builder, x: Scalar, y: Scalar) -> Value:
-    """x / y in their own type: integers rounded towards zero."""
+    """x / y in the type of the result: a float, or, of prims, that of integers, rounded towards zero."""
     return pair(b, "Div", x, y)
 
 

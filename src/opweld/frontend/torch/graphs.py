@@ -59,13 +59,12 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
     ends = next(node for node in gm.graph.nodes if node.op == "output").args[0]
     outputs = [value for value in elements(ends) if isinstance(value, fx.Node)]
     bases = list(dict.fromkeys([*holes, *(value for _, value in written)]))
-    views = views_of(gm, bases, outputs)
     # Outputs share memory with each other too: what is written to one may show in another.
     seen = view_nodes(gm, bases)
     more = [own for own in dict.fromkeys(outputs) if own not in seen and not is_view(own) and not _writes_to_input(own)]
     if view_nodes(gm, [*bases, *more]).difference(seen).intersection(outputs):
         bases = list(dict.fromkeys([*bases, *more]))
-        views = views_of(gm, bases, outputs)
+    views = views_of(gm, bases, outputs)
     for value in elements(ends):
         if not isinstance(value, fx.Node):
             returned.append(Literal(value))
