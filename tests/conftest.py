@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # workers of pytest-xdist find what the process that starts them has set
         config.stash[_CACHE] = Path(tempfile.mkdtemp(prefix="opweld-tests-"))
         os.environ["OPWELD_CACHE"] = str(config.stash[_CACHE] / "cache")
+        os.environ["OPWELD_CACHE_LIMIT"] = "2G"  # a run compiles 10 GB of models, nearly all of them once
         os.environ[PRECOMPILED] = str(config.stash[_CACHE] / "precompiled")
     precompiled.keep(Path(os.environ[PRECOMPILED]))
 

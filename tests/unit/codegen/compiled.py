@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import mmap
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -49,7 +51,9 @@ def _head(lanes: int) -> str:
 
 @cache
 def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="opweld-kernels-"))
+    folder = tempfile.TemporaryDirectory(prefix="opweld-kernels-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def compile_text(text: str) -> ctypes.CDLL:
@@ -66,25 +70,30 @@ def compile_text(text: str) -> ctypes.CDLL:
 def assembly(text: str, target: Target | None = None) -> str:
     """The assembly that the compiler makes of a C text."""
     compiler = Compiler.find()
-    folder = Path(tempfile.mkdtemp(prefix="opweld-assembly-"))
-    for name, header in headers().items():
-        (folder / name).write_text(header)
-    (folder / "kernel.c").write_text(text)
     command = [*compiler.command, *compiler.flags(target or Target.native()), "-S", "kernel.c", "-o", "kernel.s"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=os.environ)
-    return (folder / "kernel.s").read_text()
+    with _written(text) as folder:
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, env=os.environ)
+        return (folder / "kernel.s").read_text()
 
 
 def with_gcc(text: str) -> ctypes.CDLL:
     """The shared object that gcc makes of a C text."""
-    folder = Path(tempfile.mkdtemp(prefix="opweld-gcc-"))
-    for name, header in headers().items():
-        (folder / name).write_text(header)
-    (folder / "kernel.c").write_text(text)
     flags = [flag for flag in BASE_FLAGS if not flag.startswith("-fno-sanitize")]
     command = ["gcc", *flags, "-ffp-contract=fast", *gcc_flags(Target.native()), "-shared", "kernel.c", "-o", "k.so"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    return ctypes.CDLL(str(folder / "k.so"))
+    with _written(text) as folder:
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        return ctypes.CDLL(str(folder / "k.so"))  # what is loaded does not need its file
+
+
+@contextmanager
+def _written(text: str) -> Generator[Path]:
+    """A folder with a C text, kernel.c, and the headers that it includes."""
+    with tempfile.TemporaryDirectory(prefix="opweld-kernel-") as name:
+        folder = Path(name)
+        for header, content in headers().items():
+            (folder / header).write_text(content)
+        (folder / "kernel.c").write_text(text)
+        yield folder
 
 
 class Runner:
