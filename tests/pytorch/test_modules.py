@@ -177,3 +177,17 @@ def test_what_is_not_supported_is_named_with_its_line() -> None:
 
     with pytest.raises(UnsupportedError, match=r"linalg_inv_ex.*test_modules\.py:\d+"):
         opweld.compile(Inverse().eval(), (torch.eye(3),))
+
+
+def test_checks_of_the_tracer_need_no_rows_and_steps_in_floats_no_fixed_sizes() -> None:
+    class Positions(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            size = x.shape[0]
+            torch._check(torch.ops.aten.sym_storage_offset.default(x[1:]) >= 0)  # pyright: ignore[reportPrivateUsage]
+            return torch.arange(size, -size, -1.0, dtype=torch.int64) + x.sum()
+
+    module = Positions().eval()
+    model = opweld.compile(module, (torch.randn(4),), dynamic_shapes={"x": {0: "n"}})
+    for size in (3, 4, 7):
+        x = torch.randn(size)
+        np.testing.assert_allclose(model.run({"x": x.numpy()})["output"], module(x).numpy(), rtol=1e-5)

@@ -134,6 +134,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         ),
         (X,),
     ),
+    "steps of integers told in floats": (
+        lambda x: (
+            torch.arange(1.5, 7.2, 1.6, dtype=torch.int64),
+            torch.arange(9.0, -3.0, -2.0, dtype=torch.int32),
+            x.sum(),
+        ),
+        (X,),
+    ),
     "steps": (lambda x: (torch.linspace(0, 1, 7) * x.sum(), torch.arange(0.0, 1.0, 0.3)), (X,)),
     # indices
     "gathered": (
@@ -316,6 +324,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         (normal(1, 2, 9, 11),),
     ),
     "running extremes": (lambda x: (*x.cummax(1), *x.cummin(0), x.logcumsumexp(1)), (X,)),
+    "running extremes of the least and the largest": (
+        lambda x, i, b: (*x.cummax(0), *x.cummin(0), *i.cummax(0), *b.cummax(1), *b.cummin(1)),
+        (torch.tensor([-INF, -INF, 1.0, NAN, 1.0]), torch.tensor([0, 0, 3, 0], dtype=torch.uint8), FLAGS),
+    ),
     "medians": (lambda x: (x.median(), *x.nanmedian(1), x.nanmedian()), (torch.where(X > 1, NAN, X),)),
     "counted": (lambda x: (torch.histc(x, 4), torch.pdist(x), functional.bilinear(x, x, BILINEAR)), (X,)),
     "put in": (

@@ -186,7 +186,7 @@ class Builder:
 
     def static(self, number: Any, what: str) -> int:
         """An integer that must be known; UnsupportedError where it is symbolic."""
-        if isinstance(number, Value):
+        if isinstance(number, Value | torch.SymInt):
             raise UnsupportedError(f"node {self.name!r}: {what} is a symbolic size; only a fixed one is supported")
         return int(number)
 

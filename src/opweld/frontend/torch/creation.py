@@ -83,17 +83,16 @@ def arange_start(b: Builder, start: Scalar, end: Scalar, **_: Any) -> Value:
 
 @aten("arange.start_step")
 def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar = 1, **_: Any) -> Value:
-    """The same by steps: as many as PyTorch says, each a multiple, so that roundings do not add up."""
+    """The same by steps: as many as PyTorch says, each a multiple, so that roundings do not add up. Integers count in
+    integers, whatever numbers say how many there are."""
     dtype = b.dtype
-    if dtype.is_integer and all(isinstance(number, int | Value) for number in (start, end, step)):
-        return (
-            b.op("Range", *(b.cast(number, DType.I64) for number in (start, end, step)), dtype=DType.I64)
-            if (dtype is DType.I64)
-            else b.cast(b.op("Range", *(b.cast(number, DType.I64) for number in (start, end, step))), dtype)
-        )
+    given = (start, end, step)
+    if dtype.is_integer and all(own.dtype is DType.I64 if isinstance(own, Value) else own == int(own) for own in given):
+        found = b.op("Range", *(b.cast(own, DType.I64) for own in given), dtype=DType.I64)
+        return b.cast(found, dtype)
     count = b.static(b.made.shape[0], "the number of steps")
     places = b.op("Range", b.constant(0, DType.I64), b.constant(count, DType.I64), b.constant(1, DType.I64))
-    wide = DType.F64
+    wide = DType.I64 if dtype.is_integer else DType.F64
     steps = b.op("Mul", b.cast(places, wide), b.cast(step, wide))
     return b.cast(b.op("Add", b.cast(start, wide), steps), dtype)
 

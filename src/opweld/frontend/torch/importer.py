@@ -105,8 +105,11 @@ class Importer:
         holes = [node for node in graph.nodes if node.op == "placeholder" and node not in self._values]
         for node in sorted(holes, key=lambda hole: not isinstance(hole.meta.get("val"), torch.Tensor)):
             self._values[node] = self._placeholder(node)
+        needed = _needed(graph)
         for node in graph.nodes:
             match node.op:
+                case _ if node not in needed:
+                    pass
                 case "placeholder":
                     pass
                 case "get_attr":
@@ -386,6 +389,16 @@ def dim_of(size: Any) -> int | str:
         return size
     expression = size.node.expr
     return str(expression) if expression.is_symbol else int(expression) if expression.is_number else ""
+
+
+def _needed(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that a graph computes anything by: not what only checks of the tracer read."""
+    found: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        checks = str(node.target).removeprefix("aten.").startswith(_FAILING)
+        if node.op == "output" or (node.is_impure() and not checks) or not found.isdisjoint(node.users):
+            found.add(node)
+    return found
 
 
 def _check_types(made: Any) -> None:

@@ -248,12 +248,18 @@ aten("cumprod.default")(partial(_running, "CumProd"))
 
 def _preceding(b: Builder, x: Value, axis: int, neutral: Value) -> Value:
     """Behind an axis a new one with all elements up to each of it; beyond them, `neutral`."""
+    before = _up_to_each(b, x, axis)
+    return b.op("Where", before, b.op("Unsqueeze", x, b.constant([axis], DType.I64)), neutral, dtype=b.dtype_of(x))
+
+
+def _up_to_each(b: Builder, x: Value, axis: int) -> Value:
+    """Of an axis and a new one behind it: whether a place along the new one is no further than that along the other."""
     size = b.cast(b.sizes(x)[axis], DType.I64)
     every = b.op("Range", b.constant(0, DType.I64), size, b.constant(1, DType.I64))
     before = b.op("LessOrEqual", every, b.op("Unsqueeze", every, b.constant([-1], DType.I64)), dtype=DType.BOOL)
     if after := range(2, b.rank(x) + 1 - axis):
         before = b.op("Unsqueeze", before, b.constant(list(after), DType.I64))
-    return b.op("Where", before, b.op("Unsqueeze", x, b.constant([axis], DType.I64)), neutral, dtype=b.dtype_of(x))
+    return before
 
 
 def _running_extreme(op_type: str, b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
@@ -268,7 +274,13 @@ def _running_extreme(op_type: str, b: Builder, x: Value, dim: int) -> tuple[Valu
     least, most = (-math.inf, math.inf) if dtype.is_float else dtype.limits
     rows = _preceding(b, data, axis, b.cast(least if op_type == "Max" else most, dtype))
     value = _over(b, f"Reduce{op_type}", rows, [axis + 1], keepdim=False)
-    place = b.op(f"Arg{op_type}", rows, dtype=DType.I64, axis=axis + 1, keepdims=0, select_last_index=1)
+    extreme = b.op("Unsqueeze", value, b.constant([axis + 1], DType.I64))
+    equal = b.op("Equal", rows, extreme, dtype=DType.BOOL)
+    if dtype.is_float:
+        unknown = [b.op("IsNaN", own, dtype=DType.BOOL) for own in (rows, extreme)]
+        equal = b.op("Or", equal, b.op("And", *unknown))
+    equal = b.cast(b.op("And", equal, _up_to_each(b, data, axis)), DType.U8)
+    place = b.op("ArgMax", equal, dtype=DType.I64, axis=axis + 1, keepdims=0, select_last_index=1)
     return b.cast(value, b.dtype_of(x)), place
 
 
