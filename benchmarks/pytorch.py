@@ -2,7 +2,8 @@
 
     python -m benchmarks.pytorch                              all modules, two threads
     python -m benchmarks.pytorch minilm gpt2-decode --threads 1
-    python -m benchmarks.pytorch --warm                       the first answers of a second process too
+    python -m benchmarks.pytorch --warm                       the first answers of a second process too, and of a
+                                                              third one that loads what `aot_compile` saved
 
 Each contestant has a process and a folder of caches of its own, empty at first. `first` are seconds from the module to
 its first answer, PyTorch's tracing included, PyTorch's import not. Ratios are of medians, by blocks that alternate, as
@@ -33,7 +34,8 @@ THIS = "opweld"
 @dataclass(frozen=True)
 class Row:
     """A module: by runtime, milliseconds of a run (median, least), and seconds to the first answer, in a process with
-    empty caches and in a second one."""
+    empty caches and in a second one; and to that of what `aot_compile` saved, in a process that has PyTorch's compiler
+    imported."""
 
     module: str
     threads: int
@@ -41,6 +43,7 @@ class Row:
     least: dict[str, float]
     first: dict[str, float]
     second_process: dict[str, float]
+    loaded: dict[str, float]
 
     @property
     def ratio(self) -> float:
@@ -63,10 +66,12 @@ def compare(module: str, runtimes: Sequence[str], threads: int, rounds: int, war
             caches = {
                 "OPWELD_CACHE": str(Path(folder) / runtime / "opweld"),
                 "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / runtime / "inductor"),
+                modules.SAVED_FILE: str(Path(folder) / f"{runtime}.function"),
             }
             return Contestant(runtime, REPOSITORY, f"torch:{runtime}", Path(module), feeds, threads, variables=caches)
 
         second: dict[str, float] = {}
+        loaded: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
             found = contest(map(started, runtimes), rounds, stack, f"{module}: left out: ")
         if warm:
@@ -74,6 +79,11 @@ def compare(module: str, runtimes: Sequence[str], threads: int, rounds: int, war
                 with contextlib.closing(started(contestant.name)) as again:
                     again.wait()
                     second[contestant.name] = _first(again)
+            for runtime in modules.SAVED:
+                for _ in ("saved", "loaded"):  # the second process finds the file of the first
+                    with contextlib.closing(started(runtime)) as again:
+                        again.wait()
+                        loaded[runtime.removesuffix("-saved")] = _first(again)
     return Row(
         module,
         threads,
@@ -81,6 +91,7 @@ def compare(module: str, runtimes: Sequence[str], threads: int, rounds: int, war
         {c.name: c.least * 1e3 for c in found},
         {c.name: _first(c) for c in found},
         second,
+        loaded,
     )
 
 
@@ -96,8 +107,9 @@ def _line(row: Row) -> str:
     )  # fmt: skip
     firsts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in row.first.items())
     again = ", ".join(f"{name} {seconds:.2f}" for name, seconds in row.second_process.items())
+    loaded = ", ".join(f"{name} {seconds:.2f}" for name, seconds in row.loaded.items())
     text = f"{row.module:22} {mine:9.3f} ms   {others}   first: {firsts}"
-    return f"{text}   second process: {again}" if again else text
+    return f"{text}   second process: {again}   saved and loaded: {loaded}" if again else text
 
 
 def main() -> int:
@@ -109,7 +121,9 @@ def main() -> int:
     parser.add_argument(
         "--vs", default="inductor,inductor-cpp,eager", metavar="NAMES", help=", ".join(modules.RUNTIMES[1:])
     )
-    parser.add_argument("--warm", action="store_true", help="the first answer of a second process too")
+    parser.add_argument(
+        "--warm", action="store_true", help="the first answer of a second process too, and of what was saved"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     unknown = set(options.modules) - set(modules.CATALOGUE)

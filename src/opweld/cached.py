@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache as remember
 from pathlib import Path
@@ -117,6 +117,28 @@ def _compiled(
         artifact.remember(folder / "model.opweld", cache)
     cache.prune_at_times(Environment.read().cache_limit)
     return folders[0] / "model.opweld"
+
+
+def kept(folder: Path) -> tuple[str, dict[str, bytes]]:
+    """The key of an artifact of the cache, and the content of its files by name. Raises ArtifactError where it is
+    damaged."""
+    names = (artifact.MANIFEST, *artifact.read(folder).files)
+    return folder.parent.name, {name: (folder / name).read_bytes() for name in names}
+
+
+def restored(key: str, files: Mapping[str, bytes]) -> Path:
+    """The artifact that the cache has under a key; these files become it where there is none."""
+    cache = Cache.open()
+
+    def fill(folder: Path) -> None:
+        for name, content in files.items():
+            path = folder / "model.opweld" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        (folder / "external.json").write_text("{}", encoding="utf-8")
+
+    found = cache.find_folder("models", key)
+    return (cache.publish_folder("models", key, fill) if found is None else found) / "model.opweld"
 
 
 def _linked(source: str, target: str) -> None:

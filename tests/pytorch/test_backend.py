@@ -28,9 +28,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
     found: list[Compiled] = []
     build = Compiled._build  # pyright: ignore[reportPrivateUsage]
 
-    def noted(self: Compiled) -> None:
+    def noted(self: Compiled, *arguments: Any) -> None:
         found.append(self)
-        build(self)
+        build(self, *arguments)
 
     monkeypatch.setattr(Compiled, "_build", noted)
     return found

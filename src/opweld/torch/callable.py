@@ -2,111 +2,148 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self, TypeAlias
 
-import numpy as np
 import torch
 from torch import fx
+from torch._inductor.output_code import OutputCode
 
 from opweld.compile import Model, compile
 from opweld.frontend.torch.graphs import imported_graph
-from opweld.frontend.torch.importer import as_array
+from opweld.frontend.torch.imported import Imported
 from opweld.frontends.torch import TorchSource
+from opweld.torch.saved import Saved, SavedArtifact, checksums, pickled, unpickled
+
+Frozen: TypeAlias = Mapping[int, torch.Tensor]
+"""The arguments that are parameters and buffers of modules, by position."""
 
 
-class Compiled:
+class Runnable(OutputCode):
+    """What AOTAutograd gets for a graph. It pickles: `aot_compile` saves nothing but an OutputCode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._boxed_call = True  # inputs come as one list, which the call empties; wrappers look for it in the instance
+
+    def prepare_for_serialization(self) -> None:
+        """Nothing: what it pickles as says what is saved."""
+
+    def post_compile(self, example_inputs: Sequence[Any], constants: Any, graph_kwargs: Any) -> None:
+        """Nothing: what was loaded runs."""
+
+    def set_triton_bundle(self, triton_bundle: Any) -> None:
+        """Nothing: it has no Triton kernels."""
+
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return copy.copy(self)  # what it holds is replaced, never changed
+
+
+def emptied(inputs: Sequence[Any]) -> list[Any]:
+    """What is in a list that AOTAutograd hands in, which from now on keeps nothing alive."""
+    assert isinstance(inputs, list)
+    arguments = list(inputs)
+    inputs.clear()
+    return arguments
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A parameter as it was packed into an artifact."""
+
+    position: int
+    tensor: torch.Tensor
+    address: int
+    version: int
+
+    @classmethod
+    def of(cls, position: int, tensor: torch.Tensor) -> _Packed:
+        return cls(position, tensor, tensor.data_ptr(), tensor._version)
+
+    def is_still(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is the one that was packed, with the data that it had."""
+        same = tensor is self.tensor and tensor.data_ptr() == self.address
+        return same and tensor._version == self.version
+
+
+class Compiled(Runnable):
     """Runs a compiled graph on tensors.
 
     Parameters are packed into the artifact. At each call they are compared with what was packed, by identity, address
-    and version; where one has changed, the graph is compiled again."""
+    and version; where one has changed, the graph is compiled again. One that was loaded from a file compares their
+    content, at its first call: there they are other tensors."""
 
-    _boxed_call = True
-    """AOTAutograd hands inputs in as one list, which the call empties."""
-
-    def __init__(self, graph: fx.GraphModule, frozen: Mapping[int, torch.Tensor], options: Mapping[str, Any]) -> None:
-        self._graph = graph
-        (end,) = (node for node in graph.graph.nodes if node.op == "output")
-        self.single = isinstance(end.args[0], fx.Node)
-        """Whether the graph returns one value, not a list of values."""
+    def __init__(self, graph: fx.GraphModule, frozen: Frozen, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        made = imported_graph(graph, frozen)
+        self._convention = made.convention
         self._options: dict[str, Any] = {"threads": torch.get_num_threads(), **options}
-        self._frozen = dict(frozen)
-        self._build()
+        self._positions = tuple(frozen)
+        self._import: Callable[[Frozen], Imported] = lambda now: imported_graph(graph, now).imported
+        self._saved: Saved | None = None
+        self._build(made.imported, frozen)
 
-    def _build(self) -> None:
-        made = imported_graph(self._graph, self._frozen)
-        self._packed = [(i, t, t.data_ptr(), t._version) for i, t in self._frozen.items()]
-        self._fed = made.fed
-        self._returned = made.returned
-        self._mutated = made.mutated
-        self._views, self._bases = made.views, made.bases
-        self.model: Model | None = compile(TorchSource(made.imported, None), **self._options) if made.names else None
-        self._names = made.names
-        self._given = [_giver(meta) for meta in made.metas]
+    @classmethod
+    def _loaded(cls, saved: Saved) -> Compiled:
+        made = object.__new__(cls)
+        Runnable.__init__(made)
+        made._convention, made._options = saved.convention, dict(saved.options)
+        made._positions = tuple(saved.checksums)
+        made._import = partial(unpickled, saved.graph)
+        made._saved, made._packed = saved, None
+        return made
 
-    def __call__(self, arguments: list[Any]) -> list[Any]:
+    @property
+    def single(self) -> bool:
+        """Whether the graph returns one value, not a list of values."""
+        return self._convention.single
+
+    def _build(self, imported: Imported, frozen: Frozen) -> None:
+        self._saved, self._imported = None, imported
+        computes = bool(self._convention.made)
+        self.model: Model | None = compile(TorchSource(imported, None), **self._options) if computes else None
+        self._packed: tuple[_Packed, ...] | None = tuple(_Packed.of(i, tensor) for i, tensor in frozen.items())
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs for a list of inputs."""
-        self._check(arguments)
-        values: dict[str, torch.Tensor] = {}
-        if self.model is not None:
-            feeds = {name: _array(arguments[position]) for name, position in self._fed}
-            arrays = self.model.session.run(feeds)
-            values = {name: give(array) for name, give, array in zip(self._names, self._given, arrays, strict=True)}
-        for position, name in self._mutated:
-            arguments[position].copy_(values[name])
-        viewed: dict[fx.Node, torch.Tensor] = {}
-        if self._views is not None:
-            bases = [values[base] if isinstance(base, str) else arguments[base] for base in self._bases]
-            viewed = dict(zip(self._views.outputs, self._views.module(*bases), strict=True))
-        outputs = [
-            values[item]
-            if isinstance(item, str)
-            else arguments[item]
-            if isinstance(item, int)
-            else viewed[item]
-            if isinstance(item, fx.Node)
-            else item.value
-            for item in self._returned
-        ]
-        arguments.clear()
-        return outputs
+        arguments = emptied(inputs)
+        if self._packed is None:
+            self._open(arguments)
+        elif not all(packed.is_still(arguments[packed.position]) for packed in self._packed):
+            frozen = self._frozen(arguments)
+            self._build(self._import(frozen), frozen)
+        arrays = [] if self.model is None else self.model.session.run(self._convention.feeds(arguments))
+        return self._convention.results(arguments, arrays)
 
-    def _check(self, arguments: Sequence[Any]) -> None:
-        for position, packed, address, version in self._packed:
-            now = arguments[position]
-            if now is not packed or now.data_ptr() != address or now._version != version:
-                self._frozen = {i: arguments[i] for i in self._frozen}
-                self._build()
-                return
+    def _frozen(self, arguments: Sequence[Any]) -> Frozen:
+        return {position: arguments[position] for position in self._positions}
 
+    def _open(self, arguments: Sequence[Any]) -> None:
+        """Opens the artifact that was saved, where it has these parameters and runs here; else compiles the graph."""
+        assert self._saved is not None
+        frozen, artifact = self._frozen(arguments), self._saved.artifact
+        model = None if artifact is None else artifact.opened(self._options["threads"])
+        if (model is None) != (artifact is None) or checksums(frozen) != self._saved.checksums:
+            self._build(self._import(frozen), frozen)
+            return
+        self.model, self._packed = model, tuple(_Packed.of(i, tensor) for i, tensor in frozen.items())
 
-def _array(value: Any) -> np.ndarray[Any, Any]:
-    """A tensor as an array, over the same memory where it lies in order, complex numbers as pairs; a number as one of
-    no axes."""
-    if isinstance(value, torch.Tensor) and value.is_complex():
-        value = torch.view_as_real(value.resolve_conj())
-    return as_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Compiled._loaded, (self._saved or self._save(),)
 
-
-def _giver(meta: Any) -> Callable[[np.ndarray[Any, Any]], Any]:
-    """Makes the tensor of an output, with strides in the order that eager mode gives; or the number that it is."""
-    if not isinstance(meta, torch.Tensor):
-        return lambda array: array.item()
-    dtype = meta.dtype
-    order = sorted(range(meta.dim()), key=lambda axis: (-_size(meta.stride(axis)), axis))
-
-    def plain(array: np.ndarray[Any, Any]) -> torch.Tensor:
-        if dtype is torch.bfloat16:
-            return torch.from_numpy(array.view(np.int16)).view(dtype)
-        if dtype.is_complex:
-            return torch.view_as_complex(torch.from_numpy(array))
-        return torch.from_numpy(array)
-
-    if order == sorted(order) or meta.is_contiguous():  # the former asks nothing of sizes that only data tells
-        return plain
-    back = [order.index(axis) for axis in range(len(order))]
-    return lambda array: plain(array).permute(order).contiguous().permute(back)
-
-
-def _size(size: Any) -> int:
-    return size if isinstance(size, int) else int(size.node.hint or 1)
+    def _save(self) -> Saved:
+        assert self._packed is not None
+        frozen = {packed.position: packed.tensor for packed in self._packed}
+        if not all(packed.is_still(packed.tensor) for packed in self._packed):
+            self._build(self._import(frozen), frozen)
+        artifact = None if self.model is None else SavedArtifact.of(self.model.path)
+        graph = pickled(self._imported, frozen)
+        return Saved(self._convention, self._options, artifact, graph, checksums(frozen))

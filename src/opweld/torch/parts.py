@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -12,7 +12,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from opweld.frontend.torch.views import view_nodes
-from opweld.torch.callable import Compiled
+from opweld.torch.callable import Compiled, Runnable, emptied
 
 
 def in_parts(
@@ -20,7 +20,7 @@ def in_parts(
     refused: Mapping[fx.Node, str],
     frozen: Mapping[int, torch.Tensor],
     options: Mapping[str, Any],
-) -> Callable[..., Any]:
+) -> Interpreted:
     """A graph as AOTAutograd calls it; each node that is refused is named once."""
     reasons = dict.fromkeys(str(node.target) for node in refused)
     first = next(iter(refused.values()))
@@ -43,15 +43,19 @@ def in_parts(
             own = {i: kept[value] for i, value in enumerate(node.args) if value in kept}
             part = cast("fx.GraphModule", parts.get_submodule(str(node.target)))
             parts.set_submodule(str(node.target), Part(Compiled(part, own, options)))
-    run = fx.GraphModule(parts, parts.graph)
+    return Interpreted(fx.GraphModule(parts, parts.graph))
 
-    def call(arguments: list[Any]) -> Any:
-        given = list(arguments)
-        arguments.clear()
-        return run(*given)
 
-    call._boxed_call = True  # type: ignore[attr-defined]
-    return call
+class Interpreted(Runnable):
+    """Runs a graph node by node in eager mode; what of it is compiled are its submodules."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__()
+        self._run = graph
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        """The outputs for a list of inputs."""
+        return self._run(*emptied(inputs))
 
 
 def _strided_from(node: fx.Node) -> Iterator[fx.Node]:
@@ -74,4 +78,4 @@ class Part(torch.nn.Module):
     def forward(self, *arguments: Any) -> Any:
         """Its outputs; the only one alone."""
         found = self._compiled(list(arguments))
-        return found[0] if len(found) == 1 and self._compiled.single else found
+        return found[0] if self._compiled.single else found

@@ -4,47 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import fx
 
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import elements
+from opweld.frontend.torch.convention import CallingConvention, Layout, Literal, Returned, ViewOutput
 from opweld.frontend.torch.imported import Imported
 from opweld.frontend.torch.importer import Importer
-from opweld.frontend.torch.views import Views, is_view, view_nodes, views_of
-
-
-@dataclass(frozen=True)
-class Literal:
-    """An output that is no tensor: a number that is the same in every run, or None."""
-
-    value: Any
+from opweld.frontend.torch.views import is_view, view_nodes, views_of
 
 
 @dataclass(frozen=True, eq=False)
 class ImportedGraph:
-    """A graph as a model, and how it is called.
-
-    Attributes:
-        fed: (name, position among the graph's inputs) of the model's inputs.
-        names: of the model's outputs, in order. metas: the tensors that they are, without data.
-        returned: of each output of the graph, the name of the model's, the position of the input that it is, a node
-            of `views`, or a literal.
-        views: outputs that are views of inputs, or of what is written to them. bases: of `views`, names of the model's
-            outputs or positions of inputs.
-        mutated: (position of the input, name of the output that is written to it).
-    """
+    """A graph as a model, and how it is called."""
 
     imported: Imported
-    fed: tuple[tuple[str, int], ...]
-    names: tuple[str, ...]
-    metas: tuple[Any, ...]
-    returned: tuple[str | int | fx.Node | Literal, ...]
-    mutated: tuple[tuple[int, str], ...]
-    views: Views | None
-    bases: tuple[str | int, ...]
+    convention: CallingConvention
 
 
 def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> ImportedGraph:
@@ -54,9 +32,10 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
     place = {node: position for position, node in enumerate(holes)}
     written = _writes(gm, place)
     parameters = {holes[i].name: t for i, t in frozen.items() if holes[i] not in {node for node, _ in written}}
-    returned: list[str | int | fx.Node | Literal] = []
+    returned: list[Returned] = []
     made: dict[fx.Node, str] = {}
-    ends = next(node for node in gm.graph.nodes if node.op == "output").args[0]
+    (end,) = (node for node in gm.graph.nodes if node.op == "output")
+    ends = end.args[0]
     outputs = [value for value in elements(ends) if isinstance(value, fx.Node)]
     bases = list(dict.fromkeys([*holes, *(value for _, value in written)]))
     # Outputs share memory with each other too: what is written to one may show in another.
@@ -73,7 +52,7 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
         elif value in place:
             returned.append(place[value])
         elif views is not None and value in views.outputs:
-            returned.append(value)
+            returned.append(ViewOutput(views.outputs.index(value)))
         else:
             returned.append(made.setdefault(value, value.name))
     mutated: list[tuple[int, str]] = []
@@ -81,18 +60,16 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
         mutated.append((place[hole], made.setdefault(value, value.name)))
     importer = Importer(parameters)
     graph, nodes = importer.run(gm.graph, gm, list(made.values()), list(made))
-    fed = tuple((value.name, place[node]) for node, value in importer.inputs.items())
-    metas = tuple(node.meta["val"] for node in made)
-    return ImportedGraph(
-        Imported(graph, nodes, "torch.compile"),
-        fed,
-        tuple(made.values()),
-        metas,
-        tuple(returned),
-        tuple(mutated),
-        views,
-        tuple(place[base] if base in place else made[base] for base in bases),
+    convention = CallingConvention(
+        fed=tuple((value.name, place[node]) for node, value in importer.inputs.items()),
+        made=tuple((name, Layout.of(node.meta["val"])) for node, name in made.items()),
+        returned=tuple(returned),
+        single=isinstance(ends, fx.Node),
+        mutated=tuple(mutated),
+        views=None if views is None else views.module,
+        bases=() if views is None else tuple(place[base] if base in place else made[base] for base in bases),
     )
+    return ImportedGraph(Imported(graph, nodes, "torch.compile"), convention)
 
 
 def refused_nodes(gm: fx.GraphModule) -> dict[fx.Node, str]:

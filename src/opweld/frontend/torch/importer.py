@@ -168,11 +168,18 @@ class Importer:
     def _stored(self, name: str, tensor: torch.Tensor) -> Any:
         """A tensor of the model by reference: its data is read when it is packed."""
         if tensor.is_complex():
-            return Complex(self._stored(f"{name}.real", tensor.real), self._stored(f"{name}.imag", tensor.imag))
-        dtype, shape = dtype_of(tensor.dtype), tuple(map(int, tensor.shape))
-        value = Value(self._builder.unique(name), dtype, shape, Stored(dtype, shape, partial(as_array, tensor)))
+            return Complex(
+                self._stored_part(f"{name}.real", tensor, torch.real),
+                self._stored_part(f"{name}.imag", tensor, torch.imag),
+            )
+        return self._stored_part(name, tensor, _whole)
+
+    def _stored_part(self, name: str, tensor: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor]) -> Value:
+        known = part(tensor).detach()
+        dtype, shape = dtype_of(known.dtype), tuple(map(int, known.shape))
+        value = Value(self._builder.unique(name), dtype, shape, Stored(dtype, shape, partial(_read, tensor, part)))
         self._builder.stored.append(value)
-        self._builder.known[value] = tensor.detach()
+        self._builder.known[value] = known
         return value
 
     def _attribute(self, node: fx.Node, owner: fx.GraphModule) -> Any:
@@ -370,6 +377,14 @@ SYMBOLIC: Mapping[Any, Callable[..., Any]] = {
 
 
 # ------------------------------------------------------------------------------------------------------------- details
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _read(tensor: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray[Any, Any]:
+    return as_array(part(tensor))
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
