@@ -122,6 +122,8 @@ def _is_nearer(found: Any, right: Any, call: Callable[..., Any], given: Any) -> 
         return False
     for own, plain, exact in zip(*map(pytree.tree_leaves, (found, right, wide)), strict=True):
         if not all(isinstance(one, torch.Tensor) and one.is_floating_point() for one in (own, plain, exact)):
+            if isinstance(own, torch.Tensor) and torch.equal(own, plain):
+                continue
             return False
         apart = [(one.double() - exact).abs().nan_to_num(0.0) for one in (own, plain)]
         same = own.isnan() == exact.isnan()
@@ -132,24 +134,31 @@ def _is_nearer(found: Any, right: Any, call: Callable[..., Any], given: Any) -> 
 
 
 def _places_equals(found: Any, right: Any, source: Any) -> bool:
-    """Whether (values, places) has other places of equal values, of which PyTorch names any."""
-    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(source, torch.Tensor):  # pyright: ignore[reportUnknownArgumentType]
+    """Whether places, alone or after values, are other places of equal elements, of which PyTorch names any."""
+    *values, places = pytree.tree_leaves(found)
+    *expected, plain = pytree.tree_leaves(right)
+    if not all(isinstance(own, torch.Tensor) and own.dtype == torch.int64 for own in (places, plain)):
         return False
-    values, places = found[0], found[1]  # pyright: ignore[reportUnknownVariableType]
-    if not torch.equal(values, right[0]) or places.shape != right[1].shape or places.dtype != torch.int64:
+    if not isinstance(source, torch.Tensor) or places.shape != plain.shape or len(values) > 1:
+        return False
+    if not all(torch.equal(*pair) for pair in zip(values, expected, strict=True)):
         return False
     for axis in range(source.dim()):
-        chosen = places if places.dim() == source.dim() else places.unsqueeze(axis)
-        fits = all(a <= b for i, (a, b) in enumerate(zip(chosen.shape, source.shape, strict=True)) if i != axis)
-        if fits and bool((chosen >= 0).all()) and bool((chosen < source.shape[axis]).all()):
-            taken = source.gather(axis, chosen)
-            if torch.equal(taken.reshape(values.shape), values):
-                return True
+        mine, other = (own if own.dim() == source.dim() else own.unsqueeze(axis) for own in (places, plain))
+        fits = mine.dim() == source.dim() and all(
+            a <= b for i, (a, b) in enumerate(zip(mine.shape, source.shape, strict=True)) if i != axis
+        )
+        bounds = bool((mine >= 0).all()) and bool((mine < source.shape[axis]).all())
+        bounds = bounds and bool((other < source.shape[axis]).all())
+        if fits and bounds and torch.equal(source.gather(axis, mine), source.gather(axis, other)):
+            return True
     return False
 
 
 def widened(value: Any) -> Any:
-    """A tensor of floats in float64; anything else as it is."""
+    """A tensor of floats in float64, and its dtype; anything else as it is."""
+    if isinstance(value, torch.dtype):
+        return torch.float64 if value.is_floating_point else value
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 

@@ -113,6 +113,16 @@ def test_numbers_of_symbolic_sizes() -> None:
         torch.testing.assert_close(run(x), counted(x))
 
 
+def test_sums_of_symbolic_sizes() -> None:
+    def padded(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        joined = torch.cat([x, y, z])
+        return joined * torch.ones(torch.sym_sum([x.shape[0], y.shape[0], z.shape[0]]))
+
+    for sizes in ((2, 3, 4), (3, 4, 5), (5, 7, 6)):
+        given = [torch.randn(size) for size in sizes]
+        close(compiled(padded)(*given), padded(*given))
+
+
 def test_parts_of_symbolic_sizes() -> None:
     run = torch.compile(lambda x: x.chunk(3), backend="opweld", options={"strict": True}, dynamic=True)
     for count in (6, 12, 11):

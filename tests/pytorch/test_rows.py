@@ -142,6 +142,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         ),
         (X,),
     ),
+    "numbers from a start to an end": (
+        lambda x: (
+            torch.linspace(x[0, 0], x[0, 1], 50),
+            torch.linspace(-3, 50, 9, dtype=torch.int64),
+            torch.linspace(x[0, 0], 4, 1, dtype=torch.float64),
+        ),
+        (X,),
+    ),
     "steps": (lambda x: (torch.linspace(0, 1, 7) * x.sum(), torch.arange(0.0, 1.0, 0.3)), (X,)),
     # indices
     "gathered": (
@@ -184,6 +192,22 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "batches": (
         lambda x: (torch.bmm(x, x.mT), torch.baddbmm(x[:, :, :1], x, x.mT), torch.einsum("bij,bkj->bik", x, x)),
         (normal(2, 3, 4),),
+    ),
+    "rows of groups": (
+        lambda x, w: functional.grouped_mm(x.bfloat16(), w.bfloat16(), offs=torch.tensor([2, 2, 5], dtype=torch.int32)),
+        (normal(5, 8), normal(3, 8, 16)),
+    ),
+    "rounded once": (
+        lambda x, y: (
+            torch.addcmul(x, x, y),
+            torch.lerp(x, y, 0.3),
+            functional.gelu(x),
+            functional.linear(x, y, -(x @ y.T)[0]),
+            functional.batch_norm(x, y[0], y[1].abs() + 1, y[2], x[0]),
+            functional.adaptive_avg_pool1d(x, 3),
+            functional.rms_norm(x * 1e-3, (5,)),
+        ),
+        (X.half(), Y.half()),
     ),
     "attention": (lambda q: functional.scaled_dot_product_attention(q, q, q, is_causal=True), (normal(2, 3, 5, 4),)),
     "attention with a mask": (

@@ -29,6 +29,7 @@ class Builder:
         name: of the node of PyTorch's graph whose row is at work: that of its nodes.
         made: what the node of PyTorch's graph makes, without data: a tensor, a symbolic number, or several of them.
         complex: whether it makes complex numbers; `made` is then one of their parts.
+        wide: whether what is made of 16 bits is computed in float32.
         known: what each value is, likewise.
         bases: the value in whose memory another lies, by strides of its own.
     """
@@ -38,6 +39,7 @@ class Builder:
     name: str = ""
     made: Any = None
     complex: bool = False
+    wide: bool = False
     known: dict[Value, Any] = field(default_factory=dict[Value, Any])
     bases: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _constants: dict[tuple[DType, tuple[int, ...], bytes], Value] = field(default_factory=dict[Any, Value])
@@ -112,12 +114,15 @@ class Builder:
 
     @property
     def dtype(self) -> DType:
-        """That of what is made; of the first tensor, if it is several."""
-        return _dtype(elements(self.made)[0])
+        """That in which what is made is computed; of the first tensor, if it is several."""
+        return self._computed(_dtype(elements(self.made)[0]))
 
     def dtype_of_made(self, number: int) -> DType:
         """That of one of several tensors that are made."""
-        return _dtype(self.made[number])
+        return self._computed(_dtype(self.made[number]))
+
+    def _computed(self, dtype: DType) -> DType:
+        return DType.F32 if self.wide and dtype in (DType.F16, DType.BF16) else dtype
 
     def dtype_of(self, value: Scalar) -> DType:
         """That of a value, or of a number as PyTorch takes it for a tensor."""

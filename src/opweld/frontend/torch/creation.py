@@ -97,6 +97,23 @@ def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar = 1, **_: A
     return b.cast(b.op("Add", b.cast(start, wide), steps), dtype)
 
 
+@aten("linspace.default", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
+def linspace(b: Builder, start: Scalar, end: Scalar, steps: Size, **_: Any) -> Value:
+    """So many numbers from a start to an end, counted from the nearer one; integers are cut off."""
+    wide = DType.F64 if b.dtype.is_integer or b.dtype is DType.F64 else DType.F32
+    first, last, count = b.cast(start, wide), b.cast(end, wide), b.cast(steps, DType.I64)
+    one = b.constant(1, DType.I64)
+    places = b.op("Range", b.constant(0, DType.I64), count, one)
+    remaining = b.op("Sub", b.op("Sub", count, one), places)
+    gaps = b.op("Max", b.op("Sub", count, one), one)
+    step = b.op("Div", b.op("Sub", last, first), b.cast(gaps, wide))
+    ahead = b.op("Add", first, b.op("Mul", b.cast(places, wide), step))
+    back = b.op("Sub", last, b.op("Mul", b.cast(remaining, wide), step))
+    near = b.op("Less", places, b.op("Div", count, b.constant(2, DType.I64)), dtype=DType.BOOL)
+    alone = b.op("Equal", count, one, dtype=DType.BOOL)
+    return b.cast(b.op("Where", b.op("Or", near, alone), ahead, back, dtype=wide), b.dtype)
+
+
 @aten("prims.iota.default")
 def iota(b: Builder, length: Size, *, start: Size, step: Size, **_: Any) -> Value:
     """So many integers from a start by steps."""

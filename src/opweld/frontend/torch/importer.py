@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from opweld.frontend.torch.arithmetic import pair
 from opweld.frontend.torch.builder import Builder, elements
 from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, joined, parts, real_meta
 from opweld.frontend.torch.dtypes import dtype_of
+from opweld.frontend.torch.narrow import rounded_once
 from opweld.frontend.torch.rows import rows
 from opweld.ir import Graph, Stored, Value
 from opweld.record import FileNode
@@ -224,7 +225,7 @@ class Importer:
             row = self._complex_row(node)
             builder.made = real_meta(told)
         else:
-            row = self._row(node)
+            row = rounded_once(self._row(node), told)
         if any(
             isinstance(o.dtype, str)
             for o in [*_flat(arguments), *_flat(list(keywords.values()))]
@@ -300,6 +301,11 @@ def _integers(op_type: str) -> Callable[..., Value]:
     return row
 
 
+def _sum(b: Builder, values: Sequence[Any]) -> Value:
+    """The sum of several numbers."""
+    return reduce(partial(pair, b, "Add"), values) if len(values) > 1 else b.cast(values[0], b.dtype)
+
+
 def _floor(b: Builder, x: Any, y: Any) -> Value:
     """Sizes are not negative: rounded towards zero is rounded down."""
     return pair(b, "Div", x, y, DType.I64)
@@ -361,6 +367,7 @@ SYMBOLIC: Mapping[Any, Callable[..., Any]] = {
     operator.le: _compared("LessOrEqual"),
     operator.gt: _compared("Greater"),
     operator.ge: _compared("GreaterOrEqual"),
+    torch.sym_sum: _sum,
     torch.sym_max: _integers("Max"),
     torch.sym_min: _integers("Min"),
     torch.sym_float: _cast,

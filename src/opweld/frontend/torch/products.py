@@ -49,6 +49,27 @@ def addbmm(b: Builder, bias: Value, x: Value, y: Value, *, beta: Scalar = 1, alp
     return b.op("Add", product, bias if beta == 1 else pair(b, "Mul", bias, beta))
 
 
+@aten("_grouped_mm.default", "transformers.grouped_mm_fallback.default")
+def grouped(
+    b: Builder, x: Value, weight: Value, offs: Value | None = None, bias: Value | None = None, *_: Any, **__: Any
+) -> Value:
+    """Rows times the matrix of their group, x [rows, k] and weight [groups, k, n]: a group ends before the row that
+    `offs` tells; what lies behind the last one is 0."""
+    if offs is None or bias is not None or b.rank(x) != 2 or b.rank(weight) != 3:
+        raise UnsupportedError(f"node {b.name!r}: groups of matrices that are no rows of one")
+    zero, one = b.constant(0, DType.I64), b.constant(1, DType.I64)
+    row = b.op("Range", zero, b.cast(b.sizes(x)[0], DType.I64), one)
+    row = b.op("Unsqueeze", row, b.constant([1], DType.I64))
+    ended = b.op("LessOrEqual", b.cast(offs, DType.I64), row, dtype=DType.BOOL)
+    group = b.op("ReduceSum", b.cast(ended, DType.I64), b.constant([1], DType.I64), keepdims=0)
+    count = b.cast(b.sizes(weight)[0], DType.I64)
+    own = b.op("Gather", weight, b.op("Min", group, b.op("Sub", count, one)), axis=0)
+    middle = b.constant([1], DType.I64)
+    product = b.op("Squeeze", b.op("MatMul", b.op("Unsqueeze", x, middle), own), middle)
+    belongs = b.op("Unsqueeze", b.op("Less", group, count, dtype=DType.BOOL), middle)
+    return b.op("Where", belongs, product, b.cast(0, b.dtype), dtype=b.dtype)
+
+
 @aten("einsum.default")
 def einsum(b: Builder, equation: str, tensors: Sequence[Value], **_: Any) -> Value:
     """A sum of products of letters' indices."""
