@@ -35,6 +35,7 @@ PROGRAMS = programs.PROGRAMS | {
     "wide": programs.separable(4, 32, 5, 7),
     "crowded": programs.layers(12, 8, 1024, 8),
     "counter": programs.COUNTER,
+    "scaled": programs.scaled_scores(),
 }
 
 UNMET: dict[str, str] = {

@@ -7,14 +7,15 @@
              in memory;
 4. chains    an elementwise tensor with one elementwise user is inlined into it;
 5. epilogues elementwise users of an anchor (matrix product, convolution, pooling) are computed on its accumulators;
-6. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
+6. scales    a literal that multiplies all of an operand of contractions multiplies their results;
+7. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
 
 Before that, and without a decision, axes of extent one are dropped, and taps of windows that read only padding
 (`views.prepared`).
 
 Why this order: views hide the real users of a value; a prologue in another type changes its users; chains merge x *
 sigmoid(x), which leaves the anchor before it with one user; only then is it known whether a tensor is the epilogue of
-an anchor or belongs to a row.
+an anchor or belongs to a row. What scales an operand by then is a kernel, if it is still there.
 
 Each pass visits every item once, in time proportional to the item's size: `use_def` keeps users and facts up to date,
 `order` tests whether fusing would make a cycle, and fused expressions have a size limit (`use_def.MOST_NODES`,
@@ -31,6 +32,7 @@ from opweld.fuse.precision import reduce_precision
 from opweld.fuse.prologues import place_prologues
 from opweld.fuse.refusals import record_rest
 from opweld.fuse.region import Regions
+from opweld.fuse.scales import move_scales
 from opweld.fuse.use_def import UseDef
 from opweld.fuse.views import fold_views, prepared
 from opweld.ledger import Ledger
@@ -49,6 +51,7 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
     fold_chains(graph)
     fold_epilogues(graph)
     graph.drop_unused()
+    move_scales(graph)
     rows = join_rows(graph)
     record_rest(graph, rows)
     return Regions(graph.program(), rows.regions())

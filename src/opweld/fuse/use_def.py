@@ -242,6 +242,23 @@ class UseDef:
             failed=failed,
         )
 
+    def scales(self, source: Tensor, users: Sequence[Tensor], failed: Mapping[str, int | str], price: Price) -> bool:
+        """Puts to the ledger whether the literal by which all of a value is multiplied multiplies the sums of its users
+        instead."""
+        for user in users:
+            self.mark((source.name,), user.name)
+        against = "multiplying each sum takes longer than writing and reading what is multiplied once"
+        return self._decide(
+            rule="fuse.scale",
+            site=tuple(dict.fromkeys((*source.origin, *(name for user in users for name in user.origin)))),
+            subject=(source.name,),
+            names=("before the sums", "after the sums"),
+            size=bytes_of(source) * 2,
+            price=price,
+            reason="the sums are multiplied, in registers" if price.pays else against,
+            failed=failed,
+        )
+
     def shows(self, view: Tensor, failed: Mapping[str, int | str], against: str, own: bool = False) -> bool:
         """Puts to the ledger whether a tensor that moves data is computed, or is index arithmetic in its users.
 
@@ -340,6 +357,7 @@ _WHY_NOT = {
     "nodes": "enough is computed together already",
     "operands": "enough is read together already",
     "terms": "the index arithmetic is long enough already",
+    "factor": "sums without it could overflow, or vanish",
     "rows": "another row space",
     "row": "a row is computed with what its first member reads, and with what reads it",
 }

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from opweld.tensor.dim import Dim, as_dim, floordiv, maximum, minimum, mod, nonnegative
+from opweld.tensor.dim import Atom, Dim, Value, as_dim, atoms_of, floordiv, maximum, minimum, mod, nonnegative
 from opweld.tensor.discontinuous import has_nan_edge, is_discontinuous
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
@@ -63,7 +63,7 @@ def simplify(root: Expr) -> Expr:
         return found
     found = root
     for _ in range(_PASSES):
-        following = transform(_fold_constants(found), _rewrite)
+        following = transform(_fold_constants(found), _rewrite, _with_known_values)
         if following is found:
             break
         found = following
@@ -81,6 +81,17 @@ def _rewrite(node: Expr) -> Expr | None:
     if isinstance(node, Select):
         return _select(node)
     return _reduce(node) if isinstance(node, Reduce) else None
+
+
+def _with_known_values(dim: Dim) -> Dim:
+    """The polynomial, where an integer of the run is an index that is certainly inside its bounds, with that index."""
+    known: dict[Atom, Dim] = {}
+    for atom in atoms_of(dim):
+        if isinstance(atom, Value):
+            place = _dim(atom.expr)
+            if place is not None and nonnegative(place) and nonnegative(atom.extent - 1 - place):
+                known[atom] = place
+    return dim.substitute(known) if known else dim
 
 
 def _fold_constants(root: Expr) -> Expr:

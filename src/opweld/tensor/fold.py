@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from opweld.errors import OpweldError
-from opweld.tensor.dim import Axis, Value, as_dim, atoms_of
+from opweld.tensor.algebra import simplify
+from opweld.tensor.dim import Atom, Axis, Dim, Value, as_dim, atoms_of
 from opweld.tensor.discontinuous import has_nan_edge, is_discontinuous
 from opweld.tensor.dtype import DType
 from opweld.tensor.evaluate import evaluate_tensor
@@ -22,6 +23,7 @@ from opweld.tensor.expr import (
     Cast,
     Const,
     Expr,
+    Index,
     Load,
     Reduce,
     Unary,
@@ -30,6 +32,7 @@ from opweld.tensor.expr import (
     index,
     loads,
     select,
+    substitute,
     walk,
 )
 from opweld.tensor.operators import is_expensive
@@ -356,6 +359,18 @@ def load_position(node: Load, found: Sequence[int]) -> Expr | None:
     first, *steps = found
     total = sum((i * step for i, step in zip(node.indices, steps, strict=True)), as_dim(first))
     return _in_place_of(node, index(total))
+
+
+def is_generated(tensor: Tensor) -> bool:
+    """Whether a tensor is a few integer operations on indices: a range, or several side by side."""
+    return not tensor.dtype.is_float and not isinstance(tensor.body, Const) and _cheap(tensor.body)
+
+
+def load_generated(node: Load, tensor: Tensor) -> Expr | None:
+    """The index or the literal that replaces a load of a generated tensor; None where the element is neither."""
+    mapping: dict[Atom, Dim] = dict(zip(tensor.axes, node.indices, strict=True))
+    value = simplify(substitute(tensor.body, mapping))
+    return _in_place_of(node, value) if isinstance(value, Index | Const) else None
 
 
 def _in_place_of(node: Load, value: Expr) -> Expr | None:

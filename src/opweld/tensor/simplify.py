@@ -22,6 +22,8 @@ from opweld.tensor.fold import (
     Folding,
     affine_constant,
     fold_constants,
+    is_generated,
+    load_generated,
     load_literal,
     load_position,
     uniform_literals,
@@ -141,12 +143,15 @@ def _simplify_bodies(program: TensorProgram) -> TensorProgram:
 
 
 def _with_positions(program: TensorProgram) -> TensorProgram:
-    """Replaces loads of affine constants by index expressions."""
+    """Replaces loads of affine constants, and of tensors that count along their axes, by index expressions."""
     known = {c.name: found for c in program.constants if (found := affine_constant(c)) is not None}
-    if not known:
+    generated = {item.name: item for item in program.items if isinstance(item, Tensor) and is_generated(item)}
+    if not known and not generated:
         return program
 
     def position(node: Load) -> Expr | None:
+        if node.tensor in generated:
+            return load_generated(node, generated[node.tensor])
         found = known.get(node.tensor)
         return None if found is None else load_position(node, found)
 

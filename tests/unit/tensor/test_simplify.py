@@ -147,11 +147,50 @@ def test_big_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_terabytes_are_neither_folded_nor_made() -> None:
     size = 1 << 40
     (i,) = axes(i=size)
-    ramp = Tensor("ramp", I64, (i,), index(3 * i.dim))
+    ramp = Tensor("ramp", F32, (i,), cast(index(3 * i.dim), F32))
     (k,) = axes(k=size)
-    far = Tensor("y", I64, (), reduce("max", (k,), read("ramp", k, dtype=I64)))
+    far = Tensor("y", F32, (), reduce("max", (k,), read("ramp", k)))
     p = program(ramp, far)
     assert simplify_program(p) is p
+
+
+def test_what_counts_is_no_tensor_of_its_own() -> None:
+    """As exporters write indices: a range, an axis more, another range beside it, and a row of the two."""
+    size = 300_000
+    i, j, m, n = axes(i=size, j=size, m=size, n=size)
+    ramp = Tensor("ramp", I64, (i,), index(3 * i.dim + 1))
+    (two,) = axes(two=2)
+    pair = select(binary("ge", index(-two.dim), const(0, I64)), read("ramp", j, dtype=I64), index(j.dim))
+    pairs = Tensor("pairs", I64, (j, two), pair)
+    y = Tensor("y", I64, (m,), binary("add", load("pairs", I64, (m.dim, as_dim(0))), load("ramp", I64, (m.dim,))))
+    z = Tensor("z", I64, (n,), load("pairs", I64, (n.dim, as_dim(1)), (9 - n.dim,), const(-1, I64)))
+    made = simplify_program(program(ramp, pairs, y, z, outputs=("y", "z")))
+    assert names(made) == ["y", "z"]
+    bodies = [item.body for item in made.items if isinstance(item, Tensor)]
+    (m,), (n,) = (item.axes for item in made.items if isinstance(item, Tensor))
+    assert bodies[0] is index(6 * m.dim + 2)
+    assert bodies[1] is select(binary("ge", index(9 - n.dim), const(0, I64)), index(n.dim), const(-1, I64))
+
+
+def test_what_counts_and_is_an_output_or_picked_at_run_time_is_a_tensor() -> None:
+    i, m = axes(i=4, m=4)
+    ramp = Tensor("ramp", I64, (i,), index(3 * i.dim))
+    place = Value(cast(read("x", m), I64), as_dim(4))
+    y = Tensor("y", I64, (m,), load("ramp", I64, (place.dim,)))
+    p = program(ramp, y, outputs=("ramp", "y"))
+    assert simplify_program(p) is p
+
+
+@pytest.mark.parametrize(("step", "known"), [(1, True), (2, False), (-1, False)])
+def test_an_index_of_the_run_that_is_a_position_is_checked_where_it_can_fail(step: int, known: bool) -> None:
+    i, m = axes(i=4, m=4)
+    ramp = Tensor("ramp", I64, (i,), index(step * i.dim))
+    y = Tensor("y", F32, (m,), load("x", F32, (Value(read("ramp", m, dtype=I64), as_dim(4)).dim,)))
+    (item,) = simplify_program(program(ramp, y)).items
+    assert isinstance(item, Tensor)
+    (m,) = item.axes
+    place = m.dim if known else Value(index(step * m.dim), as_dim(4)).dim
+    assert item.body is load("x", F32, (place,))
 
 
 def test_generated_tensors_stay_code() -> None:

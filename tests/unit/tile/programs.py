@@ -548,6 +548,36 @@ output y = result
 """
 
 
+SCORES = "sum<r0>(mul(q[i0, r0], k[r0, i1]))"
+"""The scores of `scaled_scores`."""
+
+
+def scaled_scores(
+    q: str = "mul(qkv[i0, i1], 0.5)", k: str = "mul(qkv[i1, i0 + 12], 0.25)", scores: str = SCORES, others: str = ""
+) -> str:
+    """Queries and keys that are each scaled, as slices of one product, and what their scores weigh. `others`: further
+    outputs."""
+    text = f"""program scaled
+input x f32[6, 24]
+constant w f32[24, 36]
+tensor qkv f32[i0: 6, i1: 36] from "Joined"
+  over r0: 24
+  = sum<r0>(mul(x[i0, r0], w[r0, i1]))
+tensor q f32[i0: 6, i1: 12] from "Scale"
+  = {q}
+tensor k f32[i0: 12, i1: 6] from "Scale_1"
+  = {k}
+tensor scores f32[i0: 6, i1: 6] from "Scores"
+  over r0: 12
+  = {scores}
+tensor mixed f32[i0: 6, i1: 12] from "Mixed"
+  over r0: 6
+  = sum<r0>(mul(scores[i0, r0], qkv[r0, i1 + 24]))
+output out = mixed
+"""
+    return text + "".join(f"output {name} = {name}\n" for name in others)
+
+
 def residual(m: Size, width: int, head: str = "") -> str:
     """a = relu(x w0); c = (a w1) w1 + a; y = c w2: where a is added, it dies."""
     return f"""program residual
