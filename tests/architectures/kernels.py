@@ -32,11 +32,11 @@ def analysed(architecture: Architecture, exporter: str) -> Analysis | str:
     if (folder / "refusal.txt").exists():
         return "not exported"
     source: Any = str(folder / file_of(exporter))
-    if exporter == PROGRAMS:
-        import torch
-
-        source = torch.export.load(source)
     try:
+        if exporter == PROGRAMS:
+            import torch
+
+            source = torch.export.load(source)
         return opweld.analyze(source)
     except Exception as error:  # noqa: BLE001 - PyTorch's own of programs that it cannot decompose, too
         return " ".join(str(error).split())[:160]

@@ -116,7 +116,8 @@ def test_numbers_of_symbolic_sizes() -> None:
 def test_sums_of_symbolic_sizes() -> None:
     def padded(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         joined = torch.cat([x, y, z])
-        return joined * torch.ones(torch.sym_sum([x.shape[0], y.shape[0], z.shape[0]]))
+        length: Any = torch.sym_sum([x.shape[0], y.shape[0], z.shape[0]])
+        return joined * torch.ones(length)
 
     for sizes in ((2, 3, 4), (3, 4, 5), (5, 7, 6)):
         given = [torch.randn(size) for size in sizes]
