@@ -150,9 +150,9 @@ class Prices:
             reads=max(0.0, reads - sum(map(self.moved, shared))),
         )
 
-    def multiplied(self, work: ElementWork) -> ElementWork:
-        """A kernel with one more product for each of its elements."""
-        return replace(work, cycles=work.cycles + work.vectors / core_of(self._target).products)
+    def multiplied(self, work: ElementWork, products: float) -> ElementWork:
+        """A kernel with so many products more for each of its elements."""
+        return replace(work, cycles=work.cycles + products * work.vectors / core_of(self._target).products)
 
     def _cost(self, work: ElementWork) -> Cost:
         return Cost(work.cycles / core_of(self._target).hertz, traffic=work.reads + work.writes, launch=LAUNCH)

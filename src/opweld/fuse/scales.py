@@ -25,12 +25,14 @@ left alone.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from opweld.fuse.legality import inline
 from opweld.fuse.prices import Price
 from opweld.fuse.region import Kind, reductions
-from opweld.fuse.use_def import UseDef, too_much
+from opweld.fuse.use_def import UseDef, key_of, too_much
 from opweld.tensor.algebra import simplify
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Const, Expr, Load, Reduce, binary, const, reduce, transform
@@ -51,23 +53,29 @@ class _Scaled:
 
 def move_scales(graph: UseDef) -> None:
     """Literal factors of operands leave the sums that read these."""
-    for name in list(graph.items):
-        found = _scaled(graph, graph.tensor(name))
-        if found is None or name in graph.kept:
-            continue
+    candidates = [scaled for name in graph.items if (scaled := _scaled(graph, graph.tensor(name))) is not None]
+    share = _shares(graph, candidates)
+    for scaled in candidates:
+        name = scaled.tensor.name
         users = [user for user in graph.users(name) if isinstance(user, Tensor)]
-        moved = [_without(graph, user, found) for user in users]
+        moved = [_without(graph, user, scaled) for user in users]
         changed = [user for user in moved if user is not None]
-        if not changed or len(changed) < len(graph.users(name)) or not _leaves(graph, found, users, changed):
+        if not changed or len(changed) < len(graph.users(name)) or not _leaves(graph, scaled, users, changed, share):
             continue
         for user in changed:
             graph.put(user)
         graph.remove((name,))
 
 
+def _shares(graph: UseDef, candidates: list[_Scaled]) -> Mapping[str, float]:
+    """The part of a product by a literal that each scaled operand adds to a reader: all of them are one literal."""
+    operands = Counter(key_of(user) for scaled in candidates for user in graph.users(scaled.tensor.name))
+    return {name: 1 / count for name, count in operands.items()}
+
+
 def _scaled(graph: UseDef, tensor: Tensor | None) -> _Scaled | None:
     """A tensor that is another one by a positive literal, in a type that sums of products are computed in."""
-    if tensor is None or tensor.dtype not in (DType.F32, DType.F64):
+    if tensor is None or tensor.name in graph.kept or tensor.dtype not in (DType.F32, DType.F64):
         return None
     body = tensor.body
     if not isinstance(body, Binary) or body.op not in ("mul", "div"):
@@ -123,11 +131,14 @@ def _is_ordinary(factor: float) -> bool:
     return 1 / MOST <= abs(factor) <= MOST
 
 
-def _leaves(graph: UseDef, scaled: _Scaled, users: list[Tensor], changed: list[Tensor]) -> bool:
+def _leaves(
+    graph: UseDef, scaled: _Scaled, users: list[Tensor], changed: list[Tensor], share: Mapping[str, float]
+) -> bool:
     """Puts to the ledger whether the factor is applied after the sums."""
     prices, tensor = graph.prices, scaled.tensor
     moves = prices.work(replace(tensor, body=scaled.source))
-    after = [prices.multiplied(prices.inside(tensor.name, moves, prices.work(user))) for user in users]
+    read = [prices.inside(tensor.name, moves, prices.work(user)) for user in users]
+    after = [prices.multiplied(work, share[user.name]) for work, user in zip(read, users, strict=True)]
     price = Price(prices.seconds(prices.work(tensor), *map(prices.work, users)), prices.seconds(*after))
     failed: dict[str, int | str] = {}
     if not _is_ordinary(scaled.factor):
