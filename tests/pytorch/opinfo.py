@@ -1,9 +1,11 @@
 """PyTorch's own table of operators, OpInfo, through `torch.compile(backend="opweld")`: python -m tests.pytorch.opinfo.
 
 Each operator runs on a few of its sample inputs. What it answers is compared with eager mode by the tolerance of
-PyTorch's own tests; beyond it, an answer is right that is no further from float64 than eager mode's. The operator is
-*inside* where nothing stayed in eager mode, *in part* where some nodes did and were named, *untraced* where PyTorch's
-own `aot_eager` fails on it. With the interpreter of tensor programs, which is what a row means; `--native` compiles.
+PyTorch's own tests; beyond it, an answer is right that is no further from float64 than eager mode's, or that names
+another place of an equal element. The operator is *inside*
+where nothing stayed in eager mode, *in part* where some nodes did and were named, *untraced* where PyTorch's own
+`aot_eager` fails on it, or answers the same and not what eager mode does. With the interpreter of tensor programs,
+which is what a row means; `--native` compiles.
 """
 
 from __future__ import annotations
@@ -92,23 +94,32 @@ def _sample(operator: Any, sample: Any, dtype: torch.dtype, options: dict[str, A
         try:
             found = torch.compile(call, backend="opweld", dynamic=False, options=options)(*given)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect
-            return ("failed" if _is_traced(call, given) else "untraced"), said(error)
+            return ("untraced" if _traced(call, given) is None else "failed"), said(error)
         try:
-            rtol, atol = FLOAT32 if dtype is torch.float32 else (None, None)
+            rtol, atol = FLOAT32 if dtype in (torch.float32, torch.complex64) else (None, None)
             torch.testing.assert_close(found, right, equal_nan=True, rtol=rtol, atol=atol)
         except AssertionError as error:
             if not _is_nearer(found, right, call, given) and not _places_equals(found, right, sample.input):
+                if _is_same(found, _traced(call, given)):
+                    return "untraced", "PyTorch's aot_eager answers the same, eager mode something else"
                 return "wrong", " ".join(str(error).split())[:300]
     told = left_in_eager(caught)
     return ("in part", told[0]) if told else ("inside", "")
 
 
-def _is_traced(call: Callable[..., Any], given: Any) -> bool:
-    """Whether PyTorch's own backend, which traces and runs eager mode, runs it."""
+def _traced(call: Callable[..., Any], given: Any) -> Any:
+    """What PyTorch's own backend answers, which traces and runs eager mode; None where it fails."""
     torch.compiler.reset()
     try:
-        torch.compile(call, backend="aot_eager", dynamic=False)(*given)
+        return torch.compile(call, backend="aot_eager", dynamic=False)(*given)
     except Exception:  # noqa: BLE001 - PyTorch raises what it likes
+        return None
+
+
+def _is_same(found: Any, other: Any) -> bool:
+    try:
+        torch.testing.assert_close(found, other, equal_nan=True)
+    except AssertionError:
         return False
     return True
 
@@ -120,17 +131,26 @@ def _is_nearer(found: Any, right: Any, call: Callable[..., Any], given: Any) -> 
         wide = call(*pytree.tree_map(widened, given))
     except Exception:  # noqa: BLE001 - operators that have no float64
         return False
-    for own, plain, exact in zip(*map(pytree.tree_leaves, (found, right, wide)), strict=True):
+    for own, plain, exact in zip(
+        *(map(_real, pytree.tree_leaves(answer)) for answer in (found, right, wide)), strict=True
+    ):
         if not all(isinstance(one, torch.Tensor) and one.is_floating_point() for one in (own, plain, exact)):
             if isinstance(own, torch.Tensor) and torch.equal(own, plain):
                 continue
             return False
+        if own.shape != exact.shape:
+            return False
         apart = [(one.double() - exact).abs().nan_to_num(0.0) for one in (own, plain)]
         same = own.isnan() == exact.isnan()
         rounding = max(1e-6, torch.finfo(own.dtype).eps) * exact.abs()
-        if own.shape != exact.shape or not bool(((apart[0] <= apart[1] + rounding) & same).all()):
+        if not bool(((apart[0] <= apart[1] + rounding) & same).all()):
             return False
     return True
+
+
+def _real(value: Any) -> Any:
+    """Complex numbers as pairs of floats; anything else as it is."""
+    return torch.view_as_real(value.resolve_conj()) if isinstance(value, torch.Tensor) and value.is_complex() else value
 
 
 def _places_equals(found: Any, right: Any, source: Any) -> bool:
@@ -158,7 +178,9 @@ def _places_equals(found: Any, right: Any, source: Any) -> bool:
 def widened(value: Any) -> Any:
     """A tensor of floats in float64, and its dtype; anything else as it is."""
     if isinstance(value, torch.dtype):
-        return torch.float64 if value.is_floating_point else value
+        return torch.float64 if value.is_floating_point else torch.complex128 if value.is_complex else value
+    if isinstance(value, torch.Tensor) and value.is_complex():
+        return value.to(torch.complex128)
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 

@@ -257,3 +257,9 @@ def test_explain_says_where_a_graph_breaks_and_what_stays_in_eager_mode() -> Non
     text = str(told)
     assert "2 graphs, 1 break between them" in text
     assert "aten.linalg_inv_ex.default" in text
+
+
+def test_complex_numbers_of_which_there_are_none() -> None:
+    for shape in ((0,), (3, 0), (0, 2)):
+        z = torch.randn(shape, dtype=torch.complex64)
+        close(compiled(lambda z: z * 2)(z), z)

@@ -51,6 +51,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "truth values add and multiply": (lambda b: (b + b, b * ~b, b.sum()), (FLAGS,)),
     "compared as the wider type": (lambda x, i: (x > i, i == 2.5, x.half() < x), (X, WHOLE)),
     "bfloat16": (lambda x: (x.bfloat16() * 3).sum(-1), (X,)),
+    "one of 16 bits and another": (lambda x: (x.bfloat16().half(), x.half().bfloat16(), x.half() + x.bfloat16()), (X,)),
     # arithmetic
     "rounded down": (lambda x, y: (x // y, torch.floor_divide(x, 0.7), torch.remainder(x, y)), (X, Y)),
     "rounded down, integers": (lambda i, j: (i // j, i % j, torch.fmod(i, j), i // -j, i % -j), (WHOLE, DIVISORS)),
@@ -384,6 +385,17 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         (X, Y),
     ),
     "complex in and out": (lambda z: (z @ z.mH, torch.cat([z, z.T.reshape(3, 5)]), z[:, 1:3].real), (Z,)),
+    "complex and real": (
+        lambda z, x, i: (
+            torch.cat([z, x, i]),
+            torch.stack([z, z]),
+            torch.where(x > 0, z, x),
+            torch.zeros_like(z, dtype=torch.float64) + x,
+            functional.pad(z, (1, 2), value=2.0),
+            z.clone().copy_(x),
+        ),
+        (Z, X, WHOLE),
+    ),
     "rotated": (
         lambda x, a: torch.view_as_real(torch.view_as_complex(x) * torch.polar(torch.ones_like(a), a)).flatten(1),
         (normal(3, 4, 2), normal(3, 4)),

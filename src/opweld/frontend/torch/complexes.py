@@ -36,7 +36,7 @@ _BY_PARTS = frozenset(
     for names, overload in (
         ("view reshape _unsafe_view _reshape_copy view_copy permute permute_copy numpy_T t mT expand", "default"),
         ("expand_copy expand_as unsqueeze unsqueeze_copy squeeze cat concat stack narrow flip roll repeat", "default"),
-        ("constant_pad_nd diagonal diagonal_copy as_strided as_strided_copy tril triu unfold unfold_copy", "default"),
+        ("diagonal diagonal_copy as_strided as_strided_copy tril triu unfold unfold_copy", "default"),
         ("alias clone detach lift_fresh_copy contiguous dropout index_select gather cumsum zeros_like", "default"),
         ("split_with_sizes neg sum mean lift split copy pixel_shuffle", "default"),
         ("transpose select select_copy unbind unflatten", "int"),
@@ -51,6 +51,9 @@ _BY_PARTS = frozenset(
 )
 """Overloads whose row is applied to each part."""
 
+_JOINING = ("cat.default", "concat.default", "stack.default", "where.self", "copy.default")
+"""Those of which some operands may be real."""
+
 
 def is_complex(value: Any) -> bool:
     """Whether PyTorch has complex numbers there, or somewhere in it."""
@@ -63,7 +66,7 @@ def complex_row(name: str) -> Row | None:
     """The row of an overload, by name without namespace, for complex operands or a complex result."""
     found = _rows.get(name)
     if found is None and name in _BY_PARTS and name in rows():
-        return _by_parts(rows()[name])
+        return _by_parts(rows()[name], name in _JOINING)
     return found
 
 
@@ -85,8 +88,15 @@ def real_meta(made: Any) -> Any:
     return made.real if isinstance(made, torch.Tensor) and made.is_complex() else made
 
 
-def _by_parts(row: Row) -> Row:
+def _by_parts(row: Row, joins: bool) -> Row:
+    """A row applied to each part; to the real one alone where the result is real. joins: operands that are real have
+    imaginary parts of 0, but for conditions."""
+
     def run(b: Builder, *arguments: Any, **keywords: Any) -> Any:
+        if not b.complex:
+            return row(b, *(_part(a, "real") for a in arguments), **keywords)
+        if joins:
+            arguments = tuple(_joined_operand(b, own) for own in arguments)
         made = [
             row(b, *(_part(a, which) for a in arguments), **{key: _part(a, which) for key, a in keywords.items()})
             for which in ("real", "imag")
@@ -96,6 +106,13 @@ def _by_parts(row: Row) -> Row:
         return [Complex(real, imag) for real, imag in zip(*made, strict=True)]
 
     return run
+
+
+def _joined_operand(b: Builder, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_joined_operand(b, own) for own in elements(cast("Any", value))]
+    is_operand = isinstance(value, Value) and value.dtype is not DType.BOOL
+    return _complex(b, value) if is_operand else value
 
 
 def _part(value: Any, which: str) -> Any:
@@ -133,6 +150,13 @@ _aten("view_as_complex.default", "view_as_complex_copy.default")(parts)
 _aten("view_as_real.default", "view_as_real_copy.default")(joined)
 
 
+@_aten("constant_pad_nd.default")
+def constant_pad(b: Builder, x: Complex, pad: Sequence[int | Value], value: Number | complex = 0) -> Complex:
+    """A number around the last axes."""
+    row, number = rows()["constant_pad_nd.default"], complex(value)
+    return Complex(row(b, x.real, pad, number.real), row(b, x.imag, pad, number.imag))
+
+
 @_aten("real.default")
 def real(b: Builder, x: Complex) -> Value:
     """The real parts."""
@@ -160,7 +184,10 @@ def _complex(b: Builder, x: Operand) -> Complex:
         return x
     if isinstance(x, Value):
         real = x if b.dtype_of(x).is_float else b.cast(x, b.dtype)
-        return Complex(real, b.op("Expand", b.cast(0, b.dtype_of(real)), b.op("Shape", real, dtype=DType.I64)))
+        imaginary = b.op("Expand", b.cast(0, b.dtype_of(real)), b.op("Shape", real, dtype=DType.I64))
+        for part in (real, imaginary):
+            b.known.setdefault(part, b.known.get(x))
+        return Complex(real, imaginary)
     number = complex(x)
     return Complex(b.cast(number.real, b.dtype), b.cast(number.imag, b.dtype))
 

@@ -58,8 +58,10 @@ class Layout:
             return array.item()
         if self.dtype is torch.bfloat16:
             tensor = torch.from_numpy(array.view(np.int16)).view(self.dtype)
+        elif self.dtype.is_complex and not array.size:  # PyTorch views no pairs where there are none
+            tensor = torch.empty(array.shape[:-1], dtype=self.dtype)
         elif self.dtype.is_complex:
-            tensor = torch.view_as_complex(torch.from_numpy(array))
+            tensor = torch.view_as_complex(torch.from_numpy(np.ascontiguousarray(array)))
         else:
             tensor = torch.from_numpy(array)
         if self.order is None:

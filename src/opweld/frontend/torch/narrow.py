@@ -58,4 +58,5 @@ def _narrow(b: Builder, found: Any, made: Any, own: dict[Value, Value]) -> Any:
         return [_narrow(b, *pair, own) for pair in zip(elements(cast("Any", found)), elements(made), strict=False)]
     if not isinstance(found, Value) or not isinstance(made, torch.Tensor):
         return found
-    return own[found] if found in own else b.cast(found, dtype_of(made.dtype))
+    dtype = dtype_of(made.dtype)
+    return own[found] if found in own and own[found].dtype is dtype else b.cast(found, dtype)
