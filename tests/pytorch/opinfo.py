@@ -2,10 +2,9 @@
 
 Each operator runs on a few of its sample inputs. What it answers is compared with eager mode by the tolerance of
 PyTorch's own tests; beyond it, an answer is right that is no further from float64 than eager mode's, or that names
-another place of an equal element. The operator is *inside*
-where nothing stayed in eager mode, *in part* where some nodes did and were named, *untraced* where PyTorch's own
-`aot_eager` fails on it, or answers the same and not what eager mode does. With the interpreter of tensor programs,
-which is what a row means; `--native` compiles.
+another place of an equal element. The operator is *inside* where nothing stayed in eager mode, *in part* where some
+nodes did and were named, *untraced* where PyTorch's own `aot_eager` fails on it, or answers the same and not what eager
+mode does. With the interpreter of tensor programs, which is what a row means; `--native` compiles.
 """
 
 from __future__ import annotations

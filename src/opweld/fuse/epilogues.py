@@ -7,7 +7,7 @@ from dataclasses import replace
 from opweld.fuse.legality import covers_once, inline
 from opweld.fuse.prices import Price
 from opweld.fuse.region import Kind
-from opweld.fuse.use_def import UseDef, of_one_node, terms_of, too_much
+from opweld.fuse.use_def import UseDef, of_one_node, origins_of, terms_of, too_much
 from opweld.tensor.algebra import simplify
 from opweld.tensor.expr import substitute_loads
 from opweld.tensor.program import Tensor
@@ -37,7 +37,7 @@ def _with_user(graph: UseDef, anchor: Tensor) -> Tensor | None:
     if not graph.joins("fuse.epilogue", anchor, user, reason, failed, price, own=own):
         return None
     body = substitute_loads(user.body, lambda node: inline(node, anchor) if node.tensor == anchor.name else None)
-    merged = replace(user, body=simplify(body), origin=tuple(dict.fromkeys((*anchor.origin, *user.origin))))
+    merged = replace(user, body=simplify(body), origin=origins_of(anchor, user))
     graph.put(merged)
     prices.keep(merged, work)
     graph.remove((anchor.name,))

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from opweld.fuse.legality import inline
 from opweld.fuse.prices import Price
 from opweld.fuse.region import Kind, reductions
-from opweld.fuse.use_def import UseDef, key_of, too_much
+from opweld.fuse.use_def import UseDef, key_of, origins_of, too_much
 from opweld.tensor.algebra import simplify
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Const, Expr, Load, Reduce, binary, const, reduce, transform
@@ -108,7 +108,7 @@ def _without(graph: UseDef, user: Tensor, scaled: _Scaled) -> Tensor | None:
         factor *= scaled.factor ** operands.count(site)
         operands = [inner if operand is site else operand for operand in operands]
     total = reduce("sum", summed.axes, binary("mul", *operands))
-    origin = tuple(dict.fromkeys((*scaled.tensor.origin, *user.origin)))
+    origin = origins_of(scaled.tensor, user)
     return replace(user, body=simplify(_multiplied(user.body, summed, total, factor)), origin=origin)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from opweld.fuse.legality import inline
 from opweld.fuse.prices import Prices
 from opweld.fuse.region import Kind, Member, Region, classify, reductions
+from opweld.fuse.use_def import origins_of
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.dim import product
 from opweld.tensor.expr import Expr, Load, loads, substitute_loads
@@ -47,7 +48,7 @@ def fold_steps(scan: Scan, prices: Prices, ledger: Ledger) -> Scan:
             reason = f"{product(users[0].shape)} elements would be computed instead of {product(step.shape)}"
         choice = ledger.decide(
             rule="fuse.chain",
-            site=tuple(dict.fromkeys((*step.origin, *users[0].origin))),
+            site=origins_of(step, users[0]),
             subject=(*(output for output, _ in (*scan.stacked, *scan.final)), name, users[0].name),
             alternatives=(
                 Alternative("separate", seconds=price.apart),

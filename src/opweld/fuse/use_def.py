@@ -216,7 +216,7 @@ class UseDef:
         self.mark((source.name,), key_of(user))
         return self._decide(
             rule=rule,
-            site=tuple(dict.fromkeys((*source.origin, *user.origin))),
+            site=origins_of(source, user),
             subject=(source.name, key_of(user), *((role,) if role else ())),
             names=("separate", "fused"),
             size=bytes_of(source) * 2 if saved is None else saved,
@@ -233,7 +233,7 @@ class UseDef:
         each = "each user computes it for itself" if price.pays else "its users would compute it for each of theirs"
         return self._decide(
             rule="fuse.chain",
-            site=tuple(dict.fromkeys((*source.origin, *(name for user in users for name in user.origin)))),
+            site=origins_of(source, *users),
             subject=(source.name, "all users"),
             names=("separate", "fused"),
             size=as_dim(source.dtype.bytes * (1 + len(users))),
@@ -250,7 +250,7 @@ class UseDef:
         against = "multiplying each sum takes longer than writing and reading what is multiplied once"
         return self._decide(
             rule="fuse.scale",
-            site=tuple(dict.fromkeys((*source.origin, *(name for user in users for name in user.origin)))),
+            site=origins_of(source, *users),
             subject=(source.name,),
             names=("before the sums", "after the sums"),
             size=bytes_of(source) * 2,
@@ -321,6 +321,11 @@ def of_one_node(source: Sequence[str], user: Sequence[str]) -> bool:
 def key_of(item: Item) -> str:
     """The name that an item goes by: that of the first value it gives."""
     return item.name if isinstance(item, Tensor) else item_outputs(item)[0]
+
+
+def origins_of(*items: Item) -> tuple[str, ...]:
+    """The graph nodes that items come from, each once, in order."""
+    return tuple(dict.fromkeys(name for item in items for name in item.origin))
 
 
 def terms_of(load: Load) -> int:

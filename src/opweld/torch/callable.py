@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import torch
 from torch import fx
@@ -55,23 +54,27 @@ def emptied(inputs: Sequence[Any]) -> list[Any]:
     return arguments
 
 
-@dataclass(frozen=True)
-class _Packed:
-    """A parameter as it was packed into an artifact."""
+class _Packed(NamedTuple):
+    """A parameter as it was packed into an artifact: its position among the arguments, the tensor, its address and
+    version."""
 
     position: int
     tensor: torch.Tensor
     address: int
     version: int
 
-    @classmethod
-    def of(cls, position: int, tensor: torch.Tensor) -> _Packed:
-        return cls(position, tensor, tensor.data_ptr(), tensor._version)
 
-    def is_still(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is the one that was packed, with the data that it had."""
-        same = tensor is self.tensor and tensor.data_ptr() == self.address
-        return same and tensor._version == self.version
+def _packed(frozen: Frozen) -> tuple[_Packed, ...]:
+    return tuple(_Packed(i, tensor, tensor.data_ptr(), tensor._version) for i, tensor in frozen.items())
+
+
+def _are_still(packed: Iterable[_Packed], tensors: Sequence[Any] | Frozen) -> bool:
+    """Whether tensors, by position, are those that were packed, with the data that they had: at every call."""
+    for position, tensor, address, version in packed:
+        now = tensors[position]
+        if now is not tensor or now.data_ptr() != address or now._version != version:
+            return False
+    return True
 
 
 class Compiled(Runnable):
@@ -110,14 +113,14 @@ class Compiled(Runnable):
         self._saved, self._imported = None, imported
         computes = bool(self._convention.made)
         self.model: Model | None = compile(TorchSource(imported, None), **self._options) if computes else None
-        self._packed: tuple[_Packed, ...] | None = tuple(_Packed.of(i, tensor) for i, tensor in frozen.items())
+        self._packed: tuple[_Packed, ...] | None = _packed(frozen)
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs for a list of inputs."""
         arguments = emptied(inputs)
         if self._packed is None:
             self._open(arguments)
-        elif not all(packed.is_still(arguments[packed.position]) for packed in self._packed):
+        elif not _are_still(self._packed, arguments):
             frozen = self._frozen(arguments)
             self._build(self._import(frozen), frozen)
         arrays = [] if self.model is None else self.model.session.run(self._convention.feeds(arguments))
@@ -130,11 +133,15 @@ class Compiled(Runnable):
         """Opens the artifact that was saved, where it has these parameters and runs here; else compiles the graph."""
         assert self._saved is not None
         frozen, artifact = self._frozen(arguments), self._saved.artifact
-        model = None if artifact is None else artifact.opened(self._options["threads"])
-        if (model is None) != (artifact is None) or checksums(frozen) != self._saved.checksums:
+        model = None
+        fits = checksums(frozen) == self._saved.checksums
+        if fits and artifact is not None:
+            model = artifact.opened(self._options["threads"])
+            fits = model is not None
+        if fits:
+            self.model, self._packed = model, _packed(frozen)
+        else:
             self._build(self._import(frozen), frozen)
-            return
-        self.model, self._packed = model, tuple(_Packed.of(i, tensor) for i, tensor in frozen.items())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Compiled._loaded, (self._saved or self._save(),)
@@ -142,7 +149,7 @@ class Compiled(Runnable):
     def _save(self) -> Saved:
         assert self._packed is not None
         frozen = {packed.position: packed.tensor for packed in self._packed}
-        if not all(packed.is_still(packed.tensor) for packed in self._packed):
+        if not _are_still(self._packed, frozen):
             self._build(self._import(frozen), frozen)
         artifact = None if self.model is None else SavedArtifact.of(self.model.path)
         graph = pickled(self._imported, frozen)

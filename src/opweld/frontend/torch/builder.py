@@ -12,6 +12,7 @@ import torch
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.dtypes import dtype_of
 from opweld.ir import Node, Stored, Value
+from opweld.ops.arithmetic import accumulator
 from opweld.tensor.dtype import DType
 
 Array = np.ndarray[Any, Any]
@@ -122,7 +123,7 @@ class Builder:
         return self._computed(_dtype(self.made[number]))
 
     def _computed(self, dtype: DType) -> DType:
-        return DType.F32 if self.wide and dtype in (DType.F16, DType.BF16) else dtype
+        return accumulator(dtype) if self.wide else dtype
 
     def dtype_of(self, value: Scalar) -> DType:
         """That of a value, or of a number as PyTorch takes it for a tensor."""

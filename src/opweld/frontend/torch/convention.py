@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -66,8 +67,13 @@ class Layout:
             tensor = torch.from_numpy(array)
         if self.order is None:
             return tensor
-        back = [self.order.index(axis) for axis in range(len(self.order))]
-        return tensor.permute(self.order).contiguous().permute(back)
+        return tensor.permute(self.order).contiguous().permute(self._back)
+
+    @cached_property
+    def _back(self) -> tuple[int, ...]:
+        """Where each axis is in `order`: every run asks for it."""
+        order = self.order or ()
+        return tuple(order.index(axis) for axis in range(len(order)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -173,7 +173,7 @@ class Importer:
                 self._stored_part(f"{name}.real", tensor, torch.real),
                 self._stored_part(f"{name}.imag", tensor, torch.imag),
             )
-        return self._stored_part(name, tensor, _whole)
+        return self._stored_part(name, tensor, torch.real)
 
     def _stored_part(self, name: str, tensor: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor]) -> Value:
         known = part(tensor).detach()
@@ -384,10 +384,6 @@ SYMBOLIC: Mapping[Any, Callable[..., Any]] = {
 
 
 # ------------------------------------------------------------------------------------------------------------- details
-
-
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _read(tensor: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray[Any, Any]:
