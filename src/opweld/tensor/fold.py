@@ -35,16 +35,19 @@ from opweld.tensor.expr import (
     substitute,
     walk,
 )
+from opweld.tensor.externs import EXTERNS, call_extern
 from opweld.tensor.operators import is_expensive
-from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs
+from opweld.tensor.program import Constant, Extern, Item, Result, Tensor, TensorProgram, item_inputs
 from opweld.tensor.semantics import Array, apply_cast, is_floating
 
 
 @dataclass(frozen=True)
 class Folding:
-    """A tensor that depends on constants only, and could become one.
+    """What depends on constants only, and could become one, or one for each of its results.
 
     Attributes:
+        name: the tensor, or the first result of an extern.
+        origin: the nodes of the graph that it comes from.
         before, after: bytes of the constants that it reads, and of its value.
             budget: bytes that it may take.
             refused: the values of the condition that prevents folding; empty if none does.
@@ -53,7 +56,8 @@ class Folding:
                 dequantised weights are, and is only used as a factor in sums of products.
     """
 
-    tensor: Tensor
+    name: str
+    origin: tuple[str, ...]
     before: int
     after: int
     budget: int
@@ -84,6 +88,11 @@ RESULT_BYTES = 64 << 20
 RESULT_GROWTH = 4
 EVALUATIONS = 1 << 32
 """Bodies with more evaluations than this, reductions included, are evaluated at run time."""
+
+EXTERN_WORK = 1 << 20
+"""Externs of more operations are computed at run time: what they mean in NumPy is written as loops of Python."""
+
+IN_NO_RUN = "it does not depend on inputs"
 
 UNIFORM_ELEMENTS = 4096
 """Constants up to this many elements are checked for being uniform, when loads of them become literals."""
@@ -138,12 +147,16 @@ def fold_constants(program: TensorProgram, decide: Decide) -> Folded:
     inlined: dict[str, Tensor] = {}
     for item in program.items:
         if not isinstance(item, Tensor):
-            kept.append(item)
+            results = _known_results(item, known, decide) if isinstance(item, Extern) else ()
+            known |= {constant.name: known_constant(constant) for constant in results}
+            stored |= {constant.name: constant.read for constant in results}
+            added += results
+            kept += [] if results else [item]
             continue
         value = _known_tensor(item, known, decide)
         if value is not None and value.bytes:
-            folding = _folding(item, known, "it does not depend on inputs")
-            answer = decide(replace(folding, readers=_for_readers(folding, users)))
+            folding = _folding(item, known, IN_NO_RUN)
+            answer = decide(replace(folding, readers=_for_readers(item, folding, users)))
             value = value if answer == "now" else None
             if answer == "by its readers":
                 inlined[item.name] = item
@@ -167,16 +180,16 @@ def _users(program: TensorProgram) -> dict[str, list[Item | None]]:
     return users
 
 
-def _for_readers(folding: Folding, users: Mapping[str, Sequence[Item | None]]) -> bool:
+def _for_readers(tensor: Tensor, folding: Folding, users: Mapping[str, Sequence[Item | None]]) -> bool:
     """Whether a tensor is cheap to compute, is much larger than its operands, and only used as a factor."""
-    nodes = [node for node in walk(folding.tensor.body) if not isinstance(node, Load | Const)]
+    nodes = [node for node in walk(tensor.body) if not isinstance(node, Load | Const)]
     cheap = all(isinstance(node, Cast | Unary | Binary) and not _is_expensive(node) for node in nodes)
     looked_up = any(
-        isinstance(atom, Value) for node in loads(folding.tensor.body) for i in node.indices for atom in atoms_of(i)
+        isinstance(atom, Value) for node in loads(tensor.body) for i in node.indices for atom in atoms_of(i)
     )
     if not nodes or looked_up or not cheap or len(nodes) > FEW_OPERATIONS or folding.after < WIDER * folding.before:
         return False
-    todo, found = [folding.tensor.name], set[str]()
+    todo, found = [tensor.name], set[str]()
     while todo:
         name = todo.pop()
         for user in users.get(name, (None,)):
@@ -222,8 +235,60 @@ def _cheap(body: Expr) -> bool:
 def _folding(tensor: Tensor, known: Mapping[str, Known], reason: str, **refused: int | str) -> Folding:
     """The folding of a tensor whose operands are known; its sizes are numbers."""
     size = math.prod(int(extent) for extent in tensor.shape) * tensor.dtype.bytes
-    operands = sum(known[name].bytes for name in _operands(tensor))
-    return Folding(tensor, operands, size, max(RESULT_BYTES, RESULT_GROWTH * operands), reason, refused)
+    return _folding_of(tensor.name, tensor.origin, _operands(tensor), size, known, reason, refused)
+
+
+def _folding_of(
+    name: str,
+    origin: tuple[str, ...],
+    operands: Sequence[str],
+    size: int,
+    known: Mapping[str, Known],
+    reason: str,
+    refused: Mapping[str, int | str],
+) -> Folding:
+    before = sum(known[operand].bytes for operand in operands)
+    return Folding(name, origin, before, size, max(RESULT_BYTES, RESULT_GROWTH * before), reason, refused)
+
+
+def _known_results(extern: Extern, known: Mapping[str, Known], decide: Decide) -> tuple[Constant, ...]:
+    """The results of an extern whose operands are known, as constants; none where it is left to the run.
+
+    Operands are rounded at every step, as the model does it: an extern compares them, or moves their bytes."""
+    if any(name not in known for name in extern.operands):
+        return ()
+    shapes = [tuple(dim.constant for dim in result.shape) for result in extern.results]
+    numbers = [number.constant for number in (*extern.numbers, extern.rows)]
+    if None in numbers or any(None in shape for shape in shapes):
+        return ()
+    sizes = [math.prod(n or 0 for n in shape) for shape in shapes]
+    size = sum(n * result.dtype.bytes for n, result in zip(sizes, extern.results, strict=True))
+    operands = tuple(dict.fromkeys(extern.operands))
+
+    def folding(reason: str, **refused: int | str) -> Folding:
+        return _folding_of(extern.results[0].name, extern.origin, operands, size, known, reason, refused)
+
+    *given, rows = (number or 0 for number in numbers)
+    work = int(EXTERNS[extern.function].work(given)) * rows
+    found = folding(IN_NO_RUN)
+    if work > EXTERN_WORK:
+        decide(folding("it would take too long", operations=work, budget=EXTERN_WORK))
+        return ()
+    if size > found.budget:
+        decide(folding("it would take more bytes than it may", bytes=size, budget=found.budget))
+        return ()
+    try:
+        computed = call_extern(extern, {name: known[name].own() for name in operands}, {}, False)
+    except OpweldError as error:
+        decide(folding("it fails", error=str(error)))
+        return ()
+    if decide(found) != "now":
+        return ()
+    return tuple(_constant(result, computed[result.name], extern.origin) for result in extern.results)
+
+
+def _constant(result: Result, data: Array, origin: tuple[str, ...]) -> Constant:
+    return Constant(result.name, result.dtype, data.shape, lambda: data, origin)
 
 
 def _operands(tensor: Tensor) -> tuple[str, ...]:

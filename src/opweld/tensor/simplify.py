@@ -57,7 +57,7 @@ def simplify_program(program: TensorProgram, decide: Decide = _folded) -> Tensor
     answers: dict[str, Answer] = {}
 
     def decide_once(folding: Folding) -> Answer:
-        name = folding.tensor.name
+        name = folding.name
         if name not in answers:
             answers[name] = decide(folding)
         return answers[name]
@@ -93,8 +93,8 @@ def _decided(ledger: Ledger, folding: Folding) -> Answer:
         prefer, reason = "by its readers", f"its operands take {folding.before:,} bytes, it takes {folding.after:,}"
     taken = ledger.decide(
         rule="simplify.fold",
-        site=[name for name in folding.tensor.origin if name],
-        subject=[folding.tensor.name],
+        site=[name for name in folding.origin if name],
+        subject=[folding.name],
         alternatives=alternatives,
         prefer=prefer,
         reason=reason,

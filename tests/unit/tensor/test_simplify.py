@@ -15,8 +15,10 @@ from opweld.tensor.fold import Answer, Folding
 from opweld.tensor.interpret import interpret
 from opweld.tensor.program import (
     Constant,
+    Extern,
     Input,
     Item,
+    Result,
     Scan,
     State,
     SymbolSource,
@@ -120,8 +122,51 @@ def test_a_constant_that_fails_is_left_to_run_time_and_reported() -> None:
         return "in every run" if found.refused else "now"
 
     assert simplify_program(p, note) is p
-    assert [found.tensor.name for found in asked] == ["bad"]
+    assert [found.name for found in asked] == ["bad"]
     assert "divides by zero" in str(asked[0].refused["error"])
+
+
+def scattered(data: Array, places: Array, updates: Array) -> TensorProgram:
+    """x + the data with one element replaced at each place."""
+    numbers = tuple(as_dim(n) for n in (data.size, places.size, updates.size // places.size))
+    call = Extern(
+        "scatter", ("data", "places", "updates"), (Result("t", F32, shape(4)),), numbers, as_dim(1), ("node",)
+    )
+    y = elementwise("y", lambda i: binary("add", read("x", i), read("t", i)))
+    constants = (stored("data", data), stored("places", places), stored("updates", updates))
+    return program(call, y, constants=constants)
+
+
+def test_an_extern_of_constants_is_folded_to_the_bit() -> None:
+    data = np.array([1, -0.0, np.nan, np.inf], np.float32)
+    p, asked = scattered(data, np.array([3, 0]), np.array([-0.0, 5], np.float32)), list[Folding]()
+    result = simplify_program(p, lambda found: (asked.append(found), "now")[1])
+    verify(result)
+    assert [type(item) for item in result.items] == [Tensor]
+    (folded,) = result.constants
+    assert folded.read().tobytes() == np.array([5, -0.0, np.nan, -0.0], np.float32).tobytes()
+    assert [(found.name, found.origin, found.after) for found in asked] == [("t", ("node",), 16)]
+
+
+def test_an_extern_that_is_to_stay_stays() -> None:
+    p = scattered(np.zeros(4, np.float32), np.array([1]), np.ones(1, np.float32) * 2)
+    assert any(isinstance(item, Extern) for item in simplify_program(p, lambda found: "in every run").items)
+
+
+def test_an_extern_that_fails_or_takes_long_is_left_to_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Folding] = []
+
+    def note(found: Folding) -> Answer:
+        asked.append(found)
+        return "in every run" if found.refused else "now"
+
+    outside = scattered(normal(4), np.array([4]), np.ones(1, np.float32))
+    assert simplify_program(outside, note) is outside
+    assert "out of range" in str(asked[-1].refused["error"])
+    monkeypatch.setattr(fold, "EXTERN_WORK", 4)
+    long = scattered(normal(4), np.array([3]), np.ones(1, np.float32))
+    assert simplify_program(long, note) is long
+    assert asked[-1].refused == {"operations": 5, "budget": 4}
 
 
 def test_big_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +179,7 @@ def test_big_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     p, asked = program(grown, small, constants=(c,), outputs=("grown", "small")), dict[str, Folding]()
 
     def decide(found: Folding) -> Answer:
-        asked[found.tensor.name] = found
+        asked[found.name] = found
         return "in every run" if found.refused else "now"
 
     assert names(simplify_program(p, decide)) == ["grown"]
