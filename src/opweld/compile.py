@@ -19,10 +19,10 @@ from opweld.errors import (
     OptionError,
     UnsupportedError,
 )
-from opweld.frontends import source_of
+from opweld.frontends import example_source, source_of
+from opweld.frontends.estimators import Booster, Estimator
 from opweld.frontends.onnx import onnx_model
 from opweld.frontends.source import Source
-from opweld.frontends.torch import module_source
 from opweld.interface import ModelMetadata, Structure, TensorInfo, shape_text
 from opweld.ledger import printable
 from opweld.option import documented
@@ -55,10 +55,14 @@ Value: TypeAlias = Any
 """What an output is: an array, or a list of arrays, a list of dicts of numbers, None."""
 OnnxModel: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model"
 """An ONNX model: the path of a file, its bytes, the parsed file, or a model of onnx_ir."""
-ModelSource: TypeAlias = "OnnxModel | TensorProgram | Flow | torch.export.ExportedProgram | torch.nn.Module | Source"
-"""A model as callers have it: ONNX, tensor programs (`opweld.programs`), a program or a module of PyTorch."""
-ExampleInputs: TypeAlias = "Sequence[Any] | Mapping[str, Any] | torch.Tensor"
-"""Arguments of a PyTorch module: positional, by name, or the only one; what is no tensor is a constant."""
+ModelSource: TypeAlias = (
+    "OnnxModel | TensorProgram | Flow | torch.export.ExportedProgram | torch.nn.Module | Estimator | Booster | Source"
+)
+"""A model as callers have it: ONNX, tensor programs (`opweld.programs`), a program or a module of PyTorch, an
+estimator of scikit-learn, XGBoost or LightGBM."""
+ExampleInputs: TypeAlias = "Sequence[Any] | Mapping[str, Any] | torch.Tensor | Any"
+"""Arguments of a PyTorch module: positional, by name, or the only one; what is no tensor is a constant. Rows of an
+estimator: an array, a DataFrame, arrays by column, or texts."""
 DynamicShapes: TypeAlias = "Mapping[str, Any] | Sequence[Any]"
 """Which sizes of arguments may change, in the form of `torch.export.export`."""
 Progress = Callable[[str, int, int], None]
@@ -166,7 +170,7 @@ class Model(Shown):
                 self.inputs, self.session.check, given={}, dims={}, expected=expectation_of(self.path)
             )
         session = self.session
-        names, outputs = [info.name for info in self.outputs], session.run_tensors(feeds)
+        names, outputs = [info.name for info in self.outputs], session.run_values(feeds)
         return self._source.check(session.as_declared(feeds), names, outputs, rtol, atol)
 
     def explain(self) -> Explanation:
@@ -234,7 +238,8 @@ def compile(
         model: the path of an ONNX file, its bytes, or an onnx.ModelProto; a tensor program (`opweld.programs`), of
             which lengths, ranks, constants and rules say nothing; a program of `torch.export`, or a PyTorch module.
         example_inputs: of a PyTorch module: a tuple of tensors, or a dict of those with names. They say which dtypes
-            and ranks it takes, and which sizes where `dynamic_shapes` says nothing.
+            and ranks it takes, and which sizes where `dynamic_shapes` says nothing. Of an estimator: rows, which say
+            what columns it takes; one float32 matrix where None.
         dynamic_shapes: of a PyTorch module: which sizes may change, as `torch.export.export` has it:
             {"x": {0: "batch"}}.
         options: see docs/options.md.
@@ -248,7 +253,7 @@ def compile(
     if progress is not None and not callable(cast(object, progress)):
         raise OptionError(f"progress is {progress!r}, expected a function of a text and two numbers")
     if example_inputs is not None:
-        return _compiled(module_source(model, example_inputs, dynamic_shapes), chosen, progress)
+        return _compiled(example_source(model, example_inputs, dynamic_shapes), chosen, progress)
     if dynamic_shapes is not None:
         raise OptionError("dynamic_shapes is for a PyTorch module with example_inputs")
     return _compiled(source_of(model), chosen, progress)

@@ -8,9 +8,10 @@ import zipfile
 _TORCH = "export it: torch.onnx.export(model, (example inputs,), 'model.onnx', dynamo=True)"
 _COMPILED = "compile it: opweld.compile(model, (example inputs,))"
 _PROGRAM = "export it: torch.onnx.export(program, dynamo=True).save('model.onnx')"
-_SKLEARN = "convert it: skl2onnx.to_onnx(estimator, X[:1]), from the package skl2onnx"
+_SKLEARN = "opweld.compile(estimator, X[:1]) takes it where skl2onnx is: pip install 'opweld[estimators]'"
+_FITTED = "compile it: opweld.compile(estimator, X[:1])"
 _KERAS = "export it: model.export('model.onnx', format='onnx'), or use the package tf2onnx"
-_BOOSTED = "convert it with the package onnxmltools"
+_BOOSTED = "opweld.compile(booster) takes it where onnxmltools is: pip install 'opweld[estimators]'"
 
 _CLASSES = {
     ("torch.export", "ExportedProgram"): ("a program of torch.export", _PROGRAM),
@@ -21,6 +22,7 @@ _CLASSES = {
     ("tensorflow", "Module"): ("a TensorFlow module", "convert it with the package tf2onnx"),
     ("xgboost", "Booster"): ("an XGBoost model", _BOOSTED),
     ("lightgbm", "Booster"): ("a LightGBM model", _BOOSTED),
+    ("catboost", "CatBoost"): ("a CatBoost model", "export it: model.save_model('model.onnx', format='onnx')"),
     ("onnx", "GraphProto"): ("a graph", "pass onnx.helper.make_model(graph)"),
     ("onnxruntime", "InferenceSession"): ("a session of ONNX Runtime", "pass the file that it was opened from"),
 }
@@ -61,7 +63,7 @@ def of_file(data: bytes) -> str | None:
     if data.startswith(b"PK\x03\x04"):
         return _archive(data)
     if data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return f"a pickle. Open it with what made it. Is it a PyTorch model, {_COMPILED}; an estimator, {_SKLEARN}"
+        return f"a pickle. Open it with what made it. Is it a PyTorch model, {_COMPILED}; an estimator, {_FITTED}"
     return None
 
 

@@ -75,7 +75,7 @@ RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 # Who may know ONNX and PyTorch: what reads, writes, compares with them. Others see a Program, or the graph of `ir.py`.
 ONNX_READERS = ("frontend", "rewrite", "verification", "quantize", "experiments", "torch", "backend", "cli")
 ONNX_WRITERS = {Path("account/regions.py")}
-LIBRARIES = ("onnx", "onnx_ir", "torch")
+LIBRARIES = ("onnx", "onnx_ir", "torch", "sklearn", "skl2onnx", "onnxmltools", "xgboost", "lightgbm")
 
 # What front ends share: they are of any graph, and know no format.
 SHARED = {

@@ -5,19 +5,20 @@ Importing this loads no library that reads models, because cached artifacts open
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from opweld.errors import ModelTypeError
+from opweld.errors import ModelTypeError, OptionError
 from opweld.foreign import of_object
+from opweld.frontends.estimators import estimator_source
 from opweld.frontends.onnx import onnx_source
 from opweld.frontends.source import Source
 from opweld.frontends.tensors import tensor_source
-from opweld.frontends.torch import torch_source
+from opweld.frontends.torch import module_source, torch_source
 
 FrontEnd: TypeAlias = Callable[[object], Source | None]
 """Makes the source of an object; returns None for an object of another front end."""
 
-FRONT_ENDS: Sequence[FrontEnd] = (tensor_source, torch_source, onnx_source)
+FRONT_ENDS: Sequence[FrontEnd] = (tensor_source, torch_source, estimator_source, onnx_source)
 
 
 def source_of(model: object) -> Source:
@@ -38,3 +39,15 @@ def source_of(model: object) -> Source:
         f"model is of type {type(model).__name__}, expected the path of an ONNX file, its bytes, or a ModelProto; "
         "or a TensorProgram"
     )
+
+
+def example_source(model: object, example_inputs: Any, dynamic_shapes: Any = None) -> Source:
+    """The source of a model of which examples tell what it takes: a PyTorch module, or an estimator and its rows.
+
+    Raises ModelTypeError for anything else, OptionError for sizes of an estimator, of which the rows are dynamic."""
+    found = estimator_source(model, example_inputs)
+    if found is None:
+        return module_source(model, example_inputs, dynamic_shapes)
+    if dynamic_shapes is not None:
+        raise OptionError("dynamic_shapes is for a PyTorch module; an estimator takes any number of rows")
+    return found

@@ -111,16 +111,17 @@ class OnnxSource(Source):
         outputs: Sequence[Any],
         rtol: float | None,
         atol: float | None,
+        right: Sequence[Any] | None = None,
     ) -> Check:
-        """Against ONNX's evaluator in float64, and ONNX Runtime if installed."""
+        """Against ONNX's evaluator in float64, or `right`, and ONNX Runtime if installed."""
         from opweld.verification.check import check_outputs
 
         if isinstance(self.model, Path):
-            return check_outputs(self.model, feeds, names, outputs, rtol=rtol, atol=atol)
+            return check_outputs(self.model, feeds, names, outputs, rtol=rtol, atol=atol, right=right)
         with temporary_folder() as folder:
             file = folder / "model.onnx"
             file.write_bytes(self.model if isinstance(self.model, bytes) else self.model.SerializeToString())
-            return check_outputs(file, feeds, names, outputs, rtol=rtol, atol=atol)
+            return check_outputs(file, feeds, names, outputs, rtol=rtol, atol=atol, right=right)
 
     def settled(self) -> OnnxSource:
         """With an absolute path."""

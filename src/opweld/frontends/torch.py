@@ -43,7 +43,10 @@ def module_source(module: object, example_inputs: Any, dynamic_shapes: Any) -> T
     """The source of a PyTorch module; see `opweld.compile`. Raises ModelTypeError for anything else."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not isinstance(module, torch.nn.Module):
-        raise ModelTypeError(f"example inputs are for a PyTorch module; the model is of type {type(module).__name__}")
+        raise ModelTypeError(
+            "example inputs are for a PyTorch module, or for an estimator of scikit-learn, XGBoost or LightGBM; "
+            f"the model is of type {type(module).__name__}"
+        )
     from opweld.frontend.torch.exported import exported, imported
 
     program = exported(cast("Any", module), example_inputs, dynamic_shapes)

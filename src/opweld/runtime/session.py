@@ -17,7 +17,7 @@ from opweld.runtime.plan import Array, Entered, PlanDescription, Seen
 from opweld.runtime.profile import Clocked, Profile, profile_of
 from opweld.runtime.runtimes import opened
 from opweld.runtime.state import Capacity, State, shapes_of
-from opweld.runtime.structure import Numbers, put_together, take_apart
+from opweld.runtime.structure import Numbers, flattened, put_together, take_apart
 
 _USABLE: Final = 0x101
 """Array flags C_CONTIGUOUS and ALIGNED, as in `flags.num`."""
@@ -102,6 +102,12 @@ class Session:
         """Like `run`, but returns the arrays of `manifest.outputs`."""
         self._check_stateless()
         return self._compute(self._tensors(feeds))
+
+    def run_values(self, feeds: Mapping[str, Any]) -> list[Array]:
+        """Like `run_tensors`, with strings instead of their numbers."""
+        if self.structure is None or not self.structure.texts:
+            return self.run_tensors(feeds)
+        return flattened(self.run(feeds))
 
     def as_declared(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Converts feeds, some of which may be tensors of a sequence by their own names, to the declared inputs."""

@@ -111,10 +111,14 @@ def compare(
 def relative_error(actual: Array, reference: Array) -> tuple[float, tuple[int, ...]]:
     """The largest difference of two arrays of one shape as a part of the reference's scale, and its index.
 
-    Infinite where one is NaN or infinite and the other is not the same. Arrays of no elements have error 0.
+    Infinite where one is NaN, infinite or a text and the other is not the same. Arrays of no elements have error 0.
     """
     if actual.size == 0:
         return 0.0, ()
+    if _are_texts(actual) or _are_texts(reference):
+        differ = actual.astype(object) != reference.astype(object)
+        first = np.unravel_index(int(differ.argmax()), differ.shape)
+        return math.inf if differ.any() else 0.0, tuple(int(i) for i in first)
     left, right = _widened(actual), _widened(reference)
     # Compared before widening too: float64 cannot tell large int64 apart.
     same = (actual == reference) | (np.isnan(left) & np.isnan(right))
@@ -131,12 +135,18 @@ def disagree(other: Array, right: Array) -> bool:
     return right.shape != other.shape or relative_error(other, right)[0] > DISAGREEMENT
 
 
+def _are_texts(values: Array) -> bool:
+    return values.dtype.kind in "OUST"
+
+
 def _widened(values: Array) -> Array:
     return values.astype(np.float64)
 
 
 def _scale(reference: Array) -> float:
     """The largest finite magnitude, or 1 where there is none but zero."""
+    if _are_texts(reference):
+        return 1.0
     values = np.abs(_widened(reference))
     finite = values[np.isfinite(values)]
     largest = float(finite.max()) if finite.size else 0.0
