@@ -22,6 +22,7 @@ from opweld.tensor.expr import (
     Const,
     Expr,
     Index,
+    Load,
     Reduce,
     Scalar,
     Select,
@@ -32,6 +33,7 @@ from opweld.tensor.expr import (
     const,
     free_atoms,
     index,
+    load,
     reduce,
     select,
     transform,
@@ -448,7 +450,26 @@ def _select(node: Select) -> Expr | None:
         return select(condition, x.x, y)
     if isinstance(y, Select) and y.condition is condition:
         return select(condition, x, y.y)
-    return None
+    return _wrapped(node)
+
+
+def _wrapped(node: Select) -> Expr | None:
+    """x[i] where i < n and x[i - n] elsewhere, as a roll has its two parts, is x[i % n].
+
+    Along the last axis the parts stay two: each is dense in memory."""
+    condition, x, y = node.condition, node.x, node.y
+    if not isinstance(x, Load) or not isinstance(y, Load) or x.tensor != y.tensor or x.guards or y.guards:
+        return None
+    gap = condition.x if isinstance(condition, Binary) and condition.op == "ge" and _is(condition.y, 0) else None
+    others = [n for n, (a, b) in enumerate(zip(x.indices, y.indices, strict=True)) if a is not b]
+    if not isinstance(gap, Index) or len(others) != 1 or others[0] == len(x.indices) - 1:
+        return None
+    (axis,) = others
+    i = x.indices[axis]
+    n = i - y.indices[axis]
+    if gap.dim is not n - 1 - i or not all(map(nonnegative, (n - 1, i, 2 * n - 1 - i))):
+        return None
+    return load(x.tensor, x.dtype, (*x.indices[:axis], mod(i, n), *x.indices[axis + 1 :]))
 
 
 def _reduce(node: Reduce) -> Expr | None:

@@ -13,8 +13,25 @@ import numpy as np
 
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.algebra import simplify
-from opweld.tensor.dim import Atom, Axis, Dim
-from opweld.tensor.expr import Const, Expr, Load, Reduce, const, load, reduce, substitute, substitute_loads, transform
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, floordiv, nonnegative, product
+from opweld.tensor.expr import (
+    Const,
+    Expr,
+    Index,
+    Load,
+    Reduce,
+    Select,
+    at_least_zero,
+    binary,
+    const,
+    load,
+    loads,
+    reduce,
+    select,
+    substitute,
+    substitute_loads,
+    transform,
+)
 from opweld.tensor.flow import Flow
 from opweld.tensor.fold import (
     Answer,
@@ -65,7 +82,7 @@ def simplify_program(program: TensorProgram, decide: Decide = _folded) -> Tensor
     for _ in range(_ROUNDS):
         # folding comes first, while values that depend on constants through several tensors are still exact
         following = _simplify_bodies(_with_positions(_fold(program, decide_once)))
-        for step in (_forward_copies, _merge_constants, _merge_tensors, _remove_dead):
+        for step in (_write_blocks, _join_parts, _forward_copies, _merge_constants, _merge_tensors, _remove_dead):
             following = step(following)
         if following is program:
             break
@@ -182,6 +199,82 @@ def _fold(program: TensorProgram, decide: Decide) -> TensorProgram:
     if len(items) == len(program.items) and all(new is old for new, old in zip(items, program.items, strict=True)):
         return program
     return replace(program, items=items, constants=folded.constants)
+
+
+def _write_blocks(program: TensorProgram) -> TensorProgram:
+    """Replaces scatters into a block of a value, at places that count through it, by a choice between what is written
+    and the rest."""
+    shapes = {name: shape for name, (_, shape) in program.signatures.items()}
+    counted = {item.name: item for item in program.items if isinstance(item, Tensor) and not loads(item.body)}
+
+    def written(item: Item) -> Item:
+        if not isinstance(item, Extern) or item.function != "scatter" or item.rows.constant != 1:
+            return item
+        (result,), (data, name, updates) = item.results, item.operands
+        places = counted.get(name)
+        begin = _block_begin(places, result.shape) if places is not None and shapes[data] == result.shape else None
+        if begin is None or places is None or shapes[updates] != (*places.shape, *result.shape[len(begin) :]):
+            return item
+        axes = tuple(Axis(f"i{n}", extent) for n, extent in enumerate(result.shape))
+        at = tuple(axis.dim for axis in axes)
+        inside = tuple(i - first for i, first in zip(at, begin, strict=False))
+        edges = (edge for i, count in zip(inside, places.shape, strict=True) for edge in (i, count - 1 - i))
+        condition = functools.reduce(lambda x, y: binary("and", x, y), map(at_least_zero, edges))
+        new = load(updates, result.dtype, (*inside, *at[len(begin) :]))
+        return Tensor(
+            result.name, result.dtype, axes, select(condition, new, load(data, result.dtype, at)), item.origin
+        )
+
+    return _with_items(program, tuple(map(written, program.items)))
+
+
+def _block_begin(places: Tensor, shape: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
+    """The indices of the first element of a block along the first axes of a value, where the places, linear ones, are
+    those of a block that certainly lies inside."""
+    body = places.body
+    begin = body.dim if isinstance(body, Index) else as_dim(int(body.value)) if isinstance(body, Const) else None
+    found: list[Dim] = []
+    for n, axis in enumerate(places.axes):
+        if begin is None or n >= len(shape):
+            return None
+        step = product(shape[n + 1 :])
+        if axis.extent is not ONE:
+            if begin.coefficient(axis) is not step:
+                return None
+            begin = begin - step * axis.dim
+    for n, axis in enumerate(places.axes):
+        assert begin is not None
+        step = product(shape[n + 1 :])
+        first = floordiv(begin, step)
+        begin = begin - first * step
+        if not nonnegative(first) or not nonnegative(shape[n] - axis.extent - first):
+            return None
+        found.append(first)
+    return tuple(found) if found and begin is ZERO else None
+
+
+def _join_parts(program: TensorProgram) -> TensorProgram:
+    """Replaces parts of one value that have changed places by one load of it, where the algebra knows one."""
+    parts = {
+        item.name: item
+        for item in program.items
+        if isinstance(item, Tensor) and isinstance(item.body, Load) and not item.body.guards
+    }
+
+    def shown(node: Load) -> Expr | None:
+        part = parts.get(node.tensor)
+        return None if part is None else substitute(part.body, dict(zip(part.axes, node.indices, strict=True)))
+
+    def joined(item: Item) -> Item:
+        if not isinstance(item, Tensor) or not isinstance(item.body, Select):
+            return item
+        sides = (item.body.x, item.body.y)
+        if not all(isinstance(side, Load) and side.tensor in parts for side in sides):
+            return item
+        body = simplify(substitute_loads(item.body, shown))
+        return replace(item, body=body) if isinstance(body, Load) else item
+
+    return _with_items(program, tuple(map(joined, program.items)))
 
 
 def _forward_copies(program: TensorProgram) -> TensorProgram:

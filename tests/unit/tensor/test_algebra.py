@@ -34,6 +34,14 @@ def op(name: str, *operands: Expr) -> Expr:
 
 POSITIVE = op("exp", X)
 
+
+def parts(at: int, first: int, second: int, last: bool = False) -> Expr:
+    """t[i + first] where i < at, t[i + second] elsewhere: along the last axis, or one before it."""
+    rest = () if last else (I.dim,)
+    x, y = (load("t", F32, (I.dim + moved, *rest)) for moved in (first, second))
+    return select(binary("ge", index(at - 1 - I.dim), i64(0)), x, y)
+
+
 RULES = {
     "x + -0.0": (op("add", X, f32(-0.0)), X),
     "e^x + 0.0": (op("add", POSITIVE, f32(0.0)), POSITIVE),
@@ -94,6 +102,8 @@ RULES = {
     "b if b else c": (select(B, truth(True), truth(False)), B),
     "false if b else true": (select(B, truth(False), truth(True)), op("not", B)),
     "if b then (if b then x else y) else y": (select(B, select(B, X, Y), Y), select(B, X, Y)),
+    "roll": (parts(6, 2, -6), load("t", F32, (mod(I.dim + 2, 8), I.dim))),
+    "what came first again": (parts(6, 0, -6), load("t", F32, (mod(I.dim, 6), I.dim))),
     "literals": (op("mul", op("add", f32(1.5), f32(2)), op("neg", f32(2))), f32(-7)),
     "literal left": (op("gt", f32(3), X), op("lt", X, f32(3))),
 }
@@ -126,6 +136,12 @@ SAME = {
     "x / 2^-1074": op("div", cast(X, DType.F64), const(5e-324, DType.F64)),
     "i < 7": op("lt", index(I.dim), i64(7)),
     "b xor c": op("xor", B, C),
+    "parts that are cut elsewhere": parts(5, 2, -6),
+    "parts that would wrap twice": parts(3, 0, -3),
+    "a roll of the last axis": parts(6, 2, -6, last=True),
+    "a roll of two values": select(
+        binary("ge", index(5 - I.dim), i64(0)), load("t", F32, (I.dim + 2, I.dim)), load("u", F32, (I.dim - 6, I.dim))
+    ),
 }
 
 

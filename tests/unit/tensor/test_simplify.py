@@ -13,6 +13,7 @@ from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Binary, Expr, Load, binary, cast, const, index, load, reduce, select, unary
 from opweld.tensor.fold import Answer, Folding
 from opweld.tensor.interpret import interpret
+from opweld.tensor.parse import parse_program
 from opweld.tensor.program import (
     Constant,
     Extern,
@@ -124,6 +125,58 @@ def test_a_constant_that_fails_is_left_to_run_time_and_reported() -> None:
     assert simplify_program(p, note) is p
     assert [found.name for found in asked] == ["bad"]
     assert "divides by zero" in str(asked[0].refused["error"])
+
+
+def exchanged(cut: int) -> TensorProgram:
+    """The rows of x + x from the cut on, and those before it behind them."""
+    i, j = axes(i=4, j=3)
+    double = Tensor("double", F32, (i, j), binary("add", read("x", i, j), read("x", i, j)))
+    k, m = axes(k=4 - cut, m=cut)
+    tail = Tensor("tail", F32, (k, j), load("double", F32, (k.dim + cut, j.dim)))
+    head = Tensor("head", F32, (m, j), load("double", F32, (m.dim, j.dim)))
+    first, second = load("tail", F32, (i.dim, j.dim)), load("head", F32, (i.dim - (4 - cut), j.dim))
+    y = Tensor("y", F32, (i, j), select(binary("ge", index(3 - cut - i.dim), const(0, I64)), first, second))
+    made = TensorProgram("p", (Input("x", F32, shape(4, 3)),), (), (double, tail, head, y), (("out", "y"),))
+    verify(made)
+    return made
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_parts_that_exchange_places_are_one_load(cut: int) -> None:
+    p = exchanged(cut)
+    result = simplified(p)
+    assert names(result) == ["double", "y"]
+    assert isinstance(result.items[1], Tensor) and isinstance(result.items[1].body, Load)
+    x = normal(4, 3)
+    assert interpret(result, {"x": x})["out"].tolist() == np.roll(x + x, -cut, 0).tolist()
+
+
+WRITTEN = {
+    "rows": ("index(3*i0 + 6)", "i0: 2", "2, 3", "12, 2, 3", True),
+    "a row": ("3", "i0: 1", "1, 3", "12, 1, 3", True),
+    "a block": ("index(3*i0 + i1 + 4)", "i0: 2, i1: 2", "2, 2", "12, 4, 1", True),
+    "every other row": ("index(6*i0)", "i0: 2", "2, 3", "12, 2, 3", False),
+    "rows across rows": ("index(3*i0 + 1)", "i0: 2", "2, 3", "12, 2, 3", False),
+    "rows beyond": ("index(3*i0 + 9)", "i0: 2", "2, 3", "12, 2, 3", False),
+    "a block across rows": ("index(3*i0 + i1 + 2)", "i0: 2, i1: 2", "2, 2", "12, 4, 1", False),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_block_that_is_written_is_a_choice(name: str) -> None:
+    body, axes_, updates, numbers, plain = WRITTEN[name]
+    p = parse_program(
+        f"program p\ninput x f32[4, 3]\ninput u f32[{updates}]\ntensor places i64[{axes_}]\n  = {body}\n"
+        f"extern scatter rows 1 of ({numbers})\n  operand x\n  operand places\n  operand u\n  result y f32[4, 3]\n"
+        "output out = y\n"
+    )
+    result = simplify_program(p)
+    verify(result)
+    assert any(isinstance(item, Extern) for item in result.items) is not plain
+    if name != "rows beyond":
+        feeds = {"x": normal(4, 3), "u": normal(*map(int, updates.split(", ")))}
+        feeds["x"][0, 0], feeds["u"][0, 0] = np.nan, -0.0
+        assert interpret(result, feeds)["out"].tobytes() == interpret(p, feeds)["out"].tobytes()
 
 
 def scattered(data: Array, places: Array, updates: Array) -> TensorProgram:

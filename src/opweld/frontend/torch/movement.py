@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -218,14 +219,23 @@ def flip(b: Builder, x: Value, dims: Sequence[int]) -> Value:
 def roll(b: Builder, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -> Value:
     """Elements moved along axes; those that leave come in at the other end."""
     if not dims:
-        return b.reshape(_roll(b, b.reshape(x, [-1]), b.static(shifts[0], "a shift"), 0), b.sizes(x))
+        sizes = b.made.shape
+        known = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
+        return b.reshape(_roll(b, b.reshape(x, [-1]), b.static(shifts[0], "a shift"), 0, known), b.sizes(x))
     for shift, dim in zip(shifts, dims, strict=True):
-        x = _roll(b, x, b.static(shift, "a shift"), b.axis(dim, len(b.made.shape)))
+        axis = b.axis(dim, len(b.made.shape))
+        x = _roll(b, x, b.static(shift, "a shift"), axis, b.made.shape[axis])
     return x
 
 
-def _roll(b: Builder, x: Value, shift: int, axis: int) -> Value:
-    """By indices modulo the size, as a shift may be more than that."""
+def _roll(b: Builder, x: Value, shift: int, axis: int, known: Any) -> Value:
+    """Two parts exchanged; of a size that is not known by indices modulo the size, as a shift may be more than that."""
+    if isinstance(known, int):
+        cut = -shift % known if known else 0
+        bounds = ((cut, known), (0, cut))
+        axes = b.constant([axis], DType.I64)
+        parts = [b.op("Slice", x, b.constant([a], DType.I64), b.constant([e], DType.I64), axes) for a, e in bounds]
+        return b.op("Concat", *parts, axis=axis) if cut else x
     size = b.op("Squeeze", b.op("Shape", x, dtype=DType.I64, start=axis, end=axis + 1), b.constant([0], DType.I64))
     places = b.op("Range", b.constant(0, DType.I64), size, b.constant(1, DType.I64))
     shifted = b.op("Mod", b.op("Sub", places, b.constant(shift, DType.I64)), size)
