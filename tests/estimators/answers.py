@@ -23,11 +23,12 @@ def feeds_of(model: opweld.Model, rows: Any) -> dict[str, Any]:
 
 def wrong(model: opweld.Model, estimator: Any, rows: Any, rtol: float = RTOL) -> str:
     """The first answer that is not the estimator's, in words; empty where all are."""
-    found = model.run(feeds_of(model, rows))
-    right = answers(estimator, rows, list(found), [np.shape(own) for own in found.values()])
+    names = [info.name for info in model.outputs]
+    found = model.session.run_values(feeds_of(model, rows))
+    right = answers(estimator, rows, names, [own.shape for own in found])
     if right is None:
-        return f"nobody knows what {', '.join(found)} should be"
-    for (name, own), expected in zip(found.items(), right, strict=True):
+        return f"nobody knows what {', '.join(names)} should be"
+    for name, own, expected in zip(names, found, right, strict=True):
         if own.shape != expected.shape:
             return f"{name} is of shape {own.shape}, expected {expected.shape}"
         if own.dtype.kind != "f":

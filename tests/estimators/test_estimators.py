@@ -23,6 +23,7 @@ from sklearn.ensemble import (
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import TunedThresholdClassifierCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -145,6 +146,10 @@ def test_boosters_and_names_of_columns() -> None:
     assert opweld.compile(own).verify({"X": given.rows}).reference == "Booster itself"
     other = lightgbm.train({"verbose": -1}, lightgbm.Dataset(given.rows.copy(), label=given.numbers), 5)
     assert wrong(opweld.compile(other), other, given.rows) == ""
+    for classes, objective in ((given.binary, "binary:logistic"), (given.classes, "multi:softprob")):
+        several = {"num_class": 3} if objective == "multi:softprob" else {}
+        chosen = xgboost.train({"objective": objective, **several}, xgboost.DMatrix(named, label=classes), 4)
+        assert wrong(opweld.compile(chosen), chosen, given.rows) == ""
     fitted = _xgboost().fit(named, given.classes)
     assert wrong(opweld.compile(fitted), fitted, given.rows) == ""
     assert fitted.get_booster().feature_names == list("abcdef")
@@ -169,6 +174,12 @@ def test_what_is_refused(mixed: Any) -> None:
         opweld.compile(scaler, given.rows, dynamic_shapes={"X": {0: "batch"}})
     with pytest.raises(UnsupportedError, match="FunctionTransformer cannot be converted to ONNX"):
         opweld.compile(FunctionTransformer(np.sin).fit(given.rows), given.rows)
+    tuned = TunedThresholdClassifierCV(LogisticRegression()).fit(given.rows, given.binary)
+    with pytest.raises(UnsupportedError, match="leaves its threshold out"):
+        opweld.compile(tuned, given.rows)
+    grouped = _xgboost().set_params(num_parallel_tree=3).fit(given.rows, given.classes)
+    with pytest.raises(UnsupportedError, match="num_parallel_tree"):
+        opweld.compile(grouped)
     with pytest.raises(ModelTypeError, match="an estimator of scikit-learn, XGBoost or LightGBM"):
         opweld.compile(cast("Any", object()), given.rows)
 

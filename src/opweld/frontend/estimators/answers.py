@@ -29,36 +29,59 @@ def answers(
 
     Args:
         rows: what it is called with.
-        names: of the outputs.
+        names: of the outputs; `probabilities[0]` and so on of one that is a list.
         shapes: of the outputs: a converter gives a vector of an estimator a second axis of one.
     """
-    methods = [_method(estimator, name) for name in names]
-    if any(method is None for method in methods):
-        return None
+    found: list[np.ndarray[Any, Any]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rows without the names of columns that it was fitted with
-        found = [_dense(method(rows)) for method in methods if method is not None]
-    fitting = zip(found, shapes, strict=True)
-    return [own.reshape(shape) if own.size == math.prod(shape) else own for own, shape in fitting]
+        for name, shape in zip(names, shapes, strict=True):
+            own = _answer(estimator, rows, name, shape)
+            if own is None:
+                return None
+            found.append(own)
+    return found
 
 
-def _method(estimator: Any, name: str) -> Callable[[Any], Any] | None:
+def _answer(estimator: Any, rows: Any, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any] | None:
+    """The answer of the first method whose size fits, as an RFE predicts and transforms, else of the first one."""
+    plain, _, place = name.removesuffix("]").partition("[")
+    made: list[np.ndarray[Any, Any]] = []
+    for method in _methods(estimator, plain):
+        answer = method(rows)
+        own = _dense(answer[int(place)] if place else answer)
+        if own.size == math.prod(shape):
+            return own.reshape(shape)
+        made.append(own)
+    return made[0] if made else None
+
+
+def _methods(estimator: Any, name: str) -> list[Callable[[Any], Any]]:
     if not hasattr(estimator, "get_params"):
         return _of_booster(estimator, name)
-    for method in _METHODS.get(name, _OTHERS):
-        found = getattr(estimator, method, None)
-        if callable(found):
-            return found
-    return None
+    found = (getattr(estimator, method, None) for method in _METHODS.get(name, _OTHERS))
+    return [method for method in found if callable(method)]
 
 
-def _of_booster(booster: Any, name: str) -> Callable[[Any], Any] | None:
+def _of_booster(booster: Any, name: str) -> list[Callable[[Any], Any]]:
+    """Those of a booster, which has one method: its answers are numbers, or probabilities of classes."""
     xgboost: Any = sys.modules.get("xgboost")
-    if xgboost is not None and isinstance(booster, xgboost.Booster):
-        return (
-            None if name != "variable" else lambda rows: booster.predict(xgboost.DMatrix(rows), validate_features=False)
-        )
-    return booster.predict if name == "variable" else None
+
+    def predict(rows: Any) -> np.ndarray[Any, Any]:
+        if xgboost is not None and isinstance(booster, xgboost.Booster):
+            return booster.predict(xgboost.DMatrix(rows), validate_features=False)
+        return booster.predict(rows)
+
+    def probabilities(rows: Any) -> np.ndarray[Any, Any]:
+        found = predict(rows)  # of two classes that of the second only
+        return np.stack([1 - found, found], 1) if found.ndim == 1 else found
+
+    methods: Mapping[str, Callable[[Any], Any]] = {
+        "variable": predict,
+        "probabilities": probabilities,
+        "label": lambda rows: probabilities(rows).argmax(1),
+    }
+    return [methods[name]] if name in methods else []
 
 
 def _dense(found: Any) -> np.ndarray[Any, Any]:
