@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib
 import os
 import shutil
 import tempfile
@@ -48,6 +49,16 @@ def exported(architecture: Architecture, exporter: str) -> Path:
 def file_of(exporter: str) -> str:
     """The name of the file that an exporter writes."""
     return "model.pt2" if exporter == PROGRAMS else "model.onnx"
+
+
+def load_program(path: Path) -> Any:
+    """A program that torch.export saved."""
+    import torch
+
+    importlib.import_module("transformers.integrations.moe")  # registers operators that programs have
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.load(path)
 
 
 def _digest(architecture: Architecture) -> str:

@@ -10,7 +10,6 @@ where torch itself does not run it.
 from __future__ import annotations
 
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ import opweld
 from opweld.errors import OpweldError
 from opweld.verification.compare import compare
 from tests.architectures.architecture import PROGRAMS, Architecture
-from tests.architectures.export import exported, file_of
+from tests.architectures.export import exported, file_of, load_program
 
 Array = NDArray[Any]
 
@@ -97,13 +96,7 @@ def judge(architecture: Architecture, exporter: str, note: Callable[[str], None]
 
 
 def _model(path: Path) -> Any:
-    if path.suffix == ".onnx":
-        return path
-    import torch
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.export.load(path)
+    return path if path.suffix == ".onnx" else load_program(path)
 
 
 def _takes(folder: Path, answers: dict[str, Array]) -> bool:

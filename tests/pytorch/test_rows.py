@@ -121,6 +121,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "edges": (lambda x: (functional.pad(x, (1, 2, 2, 1), mode="replicate"), functional.pixel_shuffle(x, 2)), (IMAGE,)),
     "turned": (lambda x: (x.flip(0, 1), x.roll(7, 1), x.roll(2), x.repeat(2, 1), x.repeat_interleave(2, 0)), (X,)),
     "triangles": (lambda x: (x.tril(), x.triu(1), x.diagonal(), x.diagonal(1), torch.diag(x[0])), (X,)),
+    "blocks": (
+        lambda x: (
+            functional.fold(x.reshape(2, -1)[:, :144].reshape(2, 12, 12), (5, 6), (2, 2), stride=(1, 2)),
+            functional.fold(x.reshape(-1)[:108].reshape(12, 9), (5, 5), (3, 2), dilation=(1, 2), padding=1, stride=2),
+        ),
+        (IMAGE,),
+    ),
     "windows": (lambda x: (x.unfold(1, 3, 2), functional.unfold(x[None, None], (2, 3))), (X,)),
     "strides": (
         lambda x: (torch.as_strided(x, (2, 3), (5, 1), 1), torch.as_strided_scatter(x, x[:2, :3], (2, 3), (5, 1), 1)),

@@ -40,7 +40,7 @@ def covers_once(site: Load, user: Tensor, source: Tensor) -> bool:
         atom = dim.atom
         if len(inside) == 1 and (atom is inside[0] or isinstance(atom, FloorDiv | Mod)):
             pieces.setdefault(inside[0], []).append(dim)
-        elif merged_axes(dim) is not None:
+        elif _mixed_radix(dim, inside):
             for axis in inside:
                 pieces.setdefault(axis, []).append(axis.dim)
         else:
@@ -48,20 +48,17 @@ def covers_once(site: Load, user: Tensor, source: Tensor) -> bool:
     return pieces.keys() == own and all(_gives_back(axis, parts) for axis, parts in pieces.items())
 
 
-def merged_axes(dim: Dim) -> tuple[Axis, ...] | None:
-    """The axes, outermost first, of an index i * J + j: each stride is the product of the extents inside it."""
-    remaining = [atom for atom in atoms_of(dim) if isinstance(atom, Axis)]
-    found: list[Axis] = []
-    expected, total = ONE, ZERO
+def _mixed_radix(dim: Dim, axes: list[Axis]) -> bool:
+    """Whether the index is i * J + j over the axes: each stride is the product of the extents inside it."""
+    remaining, expected, total = list(axes), ONE, ZERO
     while remaining:
         step = next((a for a in remaining if dim.coefficient(a) is expected), None)
         if step is None:
-            return None
+            return False
         total = total + expected * step.dim
         expected = expected * step.extent
         remaining.remove(step)
-        found.insert(0, step)
-    return tuple(found) if total is dim else None
+    return total is dim
 
 
 def _gives_back(axis: Axis, parts: list[Dim]) -> bool:

@@ -11,7 +11,7 @@
 7. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
 
 Before that, and without a decision, axes of extent one are dropped, and taps of windows that read only padding
-(`views.prepared`). After views, and without one, columns that are read as several axes become several (`columns`).
+(`views.prepared`).
 
 Why this order: views hide the real users of a value; a prologue in another type changes its users; chains merge x *
 sigmoid(x), which leaves the anchor before it with one user; only then is it known whether a tensor is the epilogue of
@@ -25,7 +25,6 @@ Each pass visits every item once, in time proportional to the item's size: `use_
 from __future__ import annotations
 
 from opweld.fuse.chains import fold_chains
-from opweld.fuse.columns import split_columns
 from opweld.fuse.epilogues import fold_epilogues
 from opweld.fuse.grouping import join_rows
 from opweld.fuse.integers import integer_products
@@ -46,7 +45,6 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
     """The regions of a program."""
     graph = UseDef(prepared(program), expected, target, ledger)
     fold_views(graph)
-    split_columns(graph)
     program = integer_products(graph.program(), expected, target, ledger)
     program = reduce_precision(program, expected, target, ledger)
     graph = UseDef(place_prologues(program, expected, target, ledger), expected, target, ledger)

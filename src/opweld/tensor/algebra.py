@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from opweld.tensor.dim import Atom, Dim, Value, as_dim, atoms_of, floordiv, maximum, minimum, mod, nonnegative
+from opweld.tensor.dim import Atom, Axis, Dim, Value, as_dim, atoms_of, floordiv, maximum, minimum, mod, nonnegative
 from opweld.tensor.discontinuous import has_nan_edge, is_discontinuous
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import (
@@ -454,22 +454,30 @@ def _select(node: Select) -> Expr | None:
 
 
 def _wrapped(node: Select) -> Expr | None:
-    """x[i] where i < n and x[i - n] elsewhere, as a roll has its two parts, is x[i % n].
+    """x[i] where i < n and x[i - n] elsewhere, as a roll has its two parts, is x[i % n]; x[0] and x[1] for an index of
+    two are x at it.
 
-    Along the last axis the parts stay two: each is dense in memory."""
+    Along the last axis the parts of a roll stay two: each is dense in memory."""
     condition, x, y = node.condition, node.x, node.y
     if not isinstance(x, Load) or not isinstance(y, Load) or x.tensor != y.tensor or x.guards or y.guards:
         return None
     gap = condition.x if isinstance(condition, Binary) and condition.op == "ge" and _is(condition.y, 0) else None
     others = [n for n, (a, b) in enumerate(zip(x.indices, y.indices, strict=True)) if a is not b]
-    if not isinstance(gap, Index) or len(others) != 1 or others[0] == len(x.indices) - 1:
+    if not isinstance(gap, Index) or len(others) != 1:
         return None
     (axis,) = others
     i = x.indices[axis]
     n = i - y.indices[axis]
-    if gap.dim is not n - 1 - i or not all(map(nonnegative, (n - 1, i, 2 * n - 1 - i))):
+    chosen = (-gap.dim).atom
+    if i.constant == 0 and n.constant == -1 and isinstance(chosen, Axis) and chosen.extent.constant == 2:
+        place = chosen.dim
+    elif axis == len(x.indices) - 1 or gap.dim is not n - 1 - i:
         return None
-    return load(x.tensor, x.dtype, (*x.indices[:axis], mod(i, n), *x.indices[axis + 1 :]))
+    elif all(map(nonnegative, (n - 1, i, 2 * n - 1 - i))):
+        place = mod(i, n)
+    else:
+        return None
+    return load(x.tensor, x.dtype, (*x.indices[:axis], place, *x.indices[axis + 1 :]))
 
 
 def _reduce(node: Reduce) -> Expr | None:

@@ -255,15 +255,17 @@ def _block_begin(places: Tensor, shape: tuple[Dim, ...]) -> tuple[Dim, ...] | No
 
 def _join_parts(program: TensorProgram) -> TensorProgram:
     """Replaces parts of one value that have changed places by one load of it, where the algebra knows one."""
-    parts = {
-        item.name: item
-        for item in program.items
-        if isinstance(item, Tensor) and isinstance(item.body, Load) and not item.body.guards
-    }
+    parts: dict[str, Tensor] = {}
 
     def shown(node: Load) -> Expr | None:
         part = parts.get(node.tensor)
         return None if part is None else substitute(part.body, dict(zip(part.axes, node.indices, strict=True)))
+
+    for item in program.items:
+        if isinstance(item, Tensor) and isinstance(item.body, Load) and not item.body.guards:
+            terms = (monomial for i in item.body.indices for monomial, _ in i.terms)
+            if all(isinstance(atom, Axis) for monomial in terms for atom in monomial):
+                parts[item.name] = replace(item, body=substitute_loads(item.body, shown))
 
     def joined(item: Item) -> Item:
         if not isinstance(item, Tensor) or not isinstance(item.body, Select):

@@ -14,6 +14,7 @@ from opweld.tensor.expr import Expr, binary, bitcast, cast, const, index, load, 
 from tests.unit.tensor.programs import BOOL, F32, I64, axes, f32, read
 
 I = Axis("i", 8)  # noqa: E741
+TWO = Axis("two", 2)
 X, Y = read("x", I), read("y", I)
 N = read("n", I, dtype=I64)
 B, C = read("b", I, dtype=BOOL), read("c", I, dtype=BOOL)
@@ -103,6 +104,10 @@ RULES = {
     "false if b else true": (select(B, truth(False), truth(True)), op("not", B)),
     "if b then (if b then x else y) else y": (select(B, select(B, X, Y), Y), select(B, X, Y)),
     "roll": (parts(6, 2, -6), load("t", F32, (mod(I.dim + 2, 8), I.dim))),
+    "both of two": (
+        select(binary("ge", index(-TWO.dim), i64(0)), load("t", F32, (I.dim * 0,)), load("t", F32, (I.dim * 0 + 1,))),
+        load("t", F32, (TWO.dim,)),
+    ),
     "what came first again": (parts(6, 0, -6), load("t", F32, (mod(I.dim, 6), I.dim))),
     "literals": (op("mul", op("add", f32(1.5), f32(2)), op("neg", f32(2))), f32(-7)),
     "literal left": (op("gt", f32(3), X), op("lt", X, f32(3))),
@@ -136,6 +141,9 @@ SAME = {
     "x / 2^-1074": op("div", cast(X, DType.F64), const(5e-324, DType.F64)),
     "i < 7": op("lt", index(I.dim), i64(7)),
     "b xor c": op("xor", B, C),
+    "the second of two, and the first": select(
+        binary("ge", index(-TWO.dim), i64(0)), load("t", F32, (I.dim * 0 + 1,)), load("t", F32, (I.dim * 0,))
+    ),
     "parts that are cut elsewhere": parts(5, 2, -6),
     "parts that would wrap twice": parts(3, 0, -3),
     "a roll of the last axis": parts(6, 2, -6, last=True),

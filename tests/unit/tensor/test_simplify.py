@@ -151,6 +151,19 @@ def test_parts_that_exchange_places_are_one_load(cut: int) -> None:
     assert interpret(result, {"x": x})["out"].tolist() == np.roll(x + x, -cut, 0).tolist()
 
 
+def test_what_is_taken_apart_and_put_together_is_what_it_was() -> None:
+    p = parse_program(
+        "program p\ninput x f32[4, 2]\ntensor e f32[i0: 4, i1: 2]\n  = exp(x[i0, i1])\n"
+        "tensor a f32[i0: 4]\n  = e[i0, 0]\ntensor b f32[i0: 4]\n  = e[i0, 1]\n"
+        "tensor c f32[i0: 4, i1: 1]\n  = a[i0]\ntensor d f32[i0: 4, i1: 1]\n  = b[i0]\n"
+        "tensor y f32[i0: 4, i1: 2]\n  = select(ge(index(-i1), 0:i64), c[i0, 0], d[i0, 0])\noutput out = y\n"
+    )
+    result = simplified(p)
+    assert names(result) == ["e"]
+    x = normal(4, 2)
+    assert interpret(result, {"x": x})["out"].tobytes() == interpret(p, {"x": x})["out"].tobytes()
+
+
 WRITTEN = {
     "rows": ("index(3*i0 + 6)", "i0: 2", "2, 3", "12, 2, 3", True),
     "a row": ("3", "i0: 1", "1, 3", "12, 1, 3", True),

@@ -242,6 +242,26 @@ def _roll(b: Builder, x: Value, shift: int, axis: int, known: Any) -> Value:
     return b.op("Gather", x, shifted, axis=axis)
 
 
+@aten("col2im.default")
+def col2im(
+    b: Builder,
+    x: Value,
+    output_size: Sequence[Size],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    """Columns of sliding blocks summed into an image."""
+    alone = b.rank(x) == 2
+    first = b.constant([0], DType.I64)
+    columns = b.op("Unsqueeze", x, first) if alone else x
+    sizes = b.ints(output_size), b.ints(kernel_size)
+    pads = [*padding, *padding]
+    y = b.op("Col2Im", columns, *sizes, dilations=list(dilation), pads=pads, strides=list(stride))
+    return b.op("Squeeze", y, first) if alone else y
+
+
 @aten("repeat.default")
 def repeat(b: Builder, x: Value, repeats: Sequence[Size]) -> Value:
     """Copies along each axis."""
