@@ -148,5 +148,7 @@ def flash_attention(
     attn_mask: Value | None = None,
     scale: float | None = None,
 ) -> tuple[Value, None]:
-    """The same as AOTAutograd spells it; what only training reads is not made."""
-    return attention(b, query, key, value, attn_mask, dropout_p, is_causal, scale=scale), None
+    """The same as AOTAutograd spells it, where heads of keys are shared without saying so; what only training reads is
+    not made."""
+    gqa = b.shape(query)[1] != b.shape(key)[1]
+    return attention(b, query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa), None
