@@ -150,7 +150,7 @@ class _Integers:
                 scale = other if found.scale is None else binary("mul", found.scale, other)
                 return replace(found, scale=scale)
             if value.op in ("add", "sub") and not (value.op == "sub" and inner is value.y):
-                found, zero = self._quantized(inner, summed), _byte(other)
+                found, zero = self._quantized(inner, summed), self._byte(other)
                 if found is not None and zero is not None and found.scale is None:
                     return found.shifted(zero if value.op == "sub" else _negated(zero))
         return None
@@ -158,12 +158,32 @@ class _Integers:
     def _shifted(self, value: Expr, summed: Reduce) -> _Quantized | None:
         """An integer as a quantized value of scale 1."""
         if isinstance(value, Load):
-            return _Quantized(value) if value.dtype in BYTES else None
+            return _Quantized(value) if value.dtype in BYTES else self._shifted_in(value, summed)
         if isinstance(value, Cast) and value.dtype is DType.I32:
             return self._shifted(value.x, summed)
         if isinstance(value, Binary) and value.op == "sub" and not free_atoms(value.y) & set(summed.axes):
-            found, zero = self._shifted(value.x, summed), _byte(value.y)
+            found, zero = self._shifted(value.x, summed), self._byte(value.y)
             return None if found is None or zero is None else found.shifted(zero)
+        return None
+
+    def _shifted_in(self, site: Load, summed: Reduce) -> _Quantized | None:
+        """What a load of a tensor of integers stands for."""
+        tensor = self._tensors.get(site.tensor)
+        if tensor is None or site.dtype is not DType.I32 or site.guards or reductions(tensor.body):
+            return None
+        mapping: dict[Atom, Dim] = dict(zip(tensor.axes, site.indices, strict=True))
+        return self._shifted(substitute(tensor.body, mapping), summed)
+
+    def _byte(self, value: Expr) -> Expr | None:
+        """A number that is one of a byte for certain, as int32: a zero point."""
+        if isinstance(value, Load) and value.tensor in self._constants and value.dtype.is_integer and not value.guards:
+            numbers = self._constants[value.tensor].read()
+            return cast(value, DType.I32) if np.abs(numbers.astype(np.int64)).max(initial=0) <= 255 else None
+        if isinstance(value, Const):
+            fits = float(value.value).is_integer() and -255 <= value.value <= 255
+            return const(int(value.value), DType.I32) if fits else None
+        if isinstance(value, Cast) and value.x.dtype in BYTES:
+            return cast(value.x, DType.I32)
         return None
 
     def _read(self, site: Load, summed: Reduce) -> _Quantized | None:
@@ -346,16 +366,6 @@ def _unsigned(element: Load) -> Expr:
     if element.dtype is DType.U8:
         return element
     return bitcast(binary("bitxor", element, const(-FLIPPED, DType.I8)), DType.U8)
-
-
-def _byte(value: Expr) -> Expr | None:
-    """A number that is one of a byte for certain, as int32: a zero point."""
-    if isinstance(value, Const):
-        fits = float(value.value).is_integer() and -255 <= value.value <= 255
-        return const(int(value.value), DType.I32) if fits else None
-    if isinstance(value, Cast) and value.x.dtype in BYTES:
-        return cast(value.x, DType.I32)
-    return None
 
 
 def _negated(zero: Expr) -> Expr:

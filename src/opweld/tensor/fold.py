@@ -4,7 +4,7 @@ step as the model does (see `discontinuous.py`)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cache as remember
 from typing import Literal, TypeAlias
@@ -141,7 +141,7 @@ def fold_constants(program: TensorProgram, decide: Decide) -> Folded:
     load them. Their readers can still be folded."""
     known = {constant.name: known_constant(constant) for constant in program.constants}
     stored = {constant.name: constant.read for constant in program.constants}
-    users = _users(program)
+    users, constant = _users(program), _of_constants(program)
     kept: list[Item] = []
     added: list[Constant] = []
     inlined: dict[str, Tensor] = {}
@@ -156,7 +156,7 @@ def fold_constants(program: TensorProgram, decide: Decide) -> Folded:
         value = _known_tensor(item, known, decide)
         if value is not None and value.bytes:
             folding = _folding(item, known, IN_NO_RUN)
-            answer = decide(replace(folding, readers=_for_readers(item, folding, users)))
+            answer = decide(replace(folding, readers=_for_readers(item, folding, users, constant)))
             value = value if answer == "now" else None
             if answer == "by its readers":
                 inlined[item.name] = item
@@ -180,29 +180,48 @@ def _users(program: TensorProgram) -> dict[str, list[Item | None]]:
     return users
 
 
-def _for_readers(tensor: Tensor, folding: Folding, users: Mapping[str, Sequence[Item | None]]) -> bool:
-    """Whether a tensor is cheap to compute, is much larger than its operands, and only used as a factor."""
-    nodes = [node for node in walk(tensor.body) if not isinstance(node, Load | Const)]
-    cheap = all(isinstance(node, Cast | Unary | Binary) and not _is_expensive(node) for node in nodes)
+def _of_constants(program: TensorProgram) -> set[str]:
+    """The values that depend on constants only."""
+    found = {constant.name for constant in program.constants}
+    for item in program.items:
+        if isinstance(item, Tensor) and all(name in found for name in item_inputs(item)):
+            found.add(item.name)
+    return found
+
+
+def _for_readers(
+    tensor: Tensor, folding: Folding, users: Mapping[str, Sequence[Item | None]], constant: Set[str]
+) -> bool:
+    """Whether a tensor is cheap to compute, is much larger than its operands, and only used as a factor, moved or not,
+    or after a few more operations with constants."""
+    count = _operations(tensor)
     looked_up = any(
         isinstance(atom, Value) for node in loads(tensor.body) for i in node.indices for atom in atoms_of(i)
     )
-    if not nodes or looked_up or not cheap or len(nodes) > FEW_OPERATIONS or folding.after < WIDER * folding.before:
+    if not count or looked_up or folding.after < WIDER * folding.before:
         return False
-    todo, found = [tensor.name], set[str]()
+    todo, found = [(tensor.name, count)], set[str]()
     while todo:
-        name = todo.pop()
+        name, count = todo.pop()
         for user in users.get(name, (None,)):
             if not isinstance(user, Tensor):
                 return False
-            if _looks_up(user):
+            if _looks_up(user) or _multiplies(user, name):
                 continue
-            if isinstance(user.body, Load) and not user.body.guards:
-                todo += [user.name] if user.name not in found else []
-                found.add(user.name)
-            elif not _multiplies(user, name):
+            more = _operations(user)
+            guarded = any(node.guards for node in loads(user.body))
+            if user.name not in constant or guarded or more is None or count + more > FEW_OPERATIONS:
                 return False
+            todo += [(user.name, count + more)] if user.name not in found else []
+            found.add(user.name)
     return True
+
+
+def _operations(tensor: Tensor) -> int | None:
+    """How many operations an element takes; None where they are not cheap, or more than readers may compute."""
+    nodes = [node for node in walk(tensor.body) if not isinstance(node, Load | Const)]
+    cheap = all(isinstance(node, Cast | Unary | Binary) and not _is_expensive(node) for node in nodes)
+    return len(nodes) if cheap and len(nodes) <= FEW_OPERATIONS else None
 
 
 def _looks_up(user: Tensor) -> bool:

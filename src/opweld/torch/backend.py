@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _python_dispatch as dispatch
 
 from opweld.errors import ModelError, UnsupportedError
 
@@ -52,16 +53,30 @@ def opweld(gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: Mappin
 
 
 def frozen_inputs(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> dict[int, torch.Tensor]:
-    """The inputs that are parameters and buffers of modules, by position: Dynamo hands them in at every call."""
+    """The inputs that are parameters and buffers of modules, by position: Dynamo hands them in at every call.
+
+    Parameters of a class that wraps others, as quantised ones, arrive as those: AOTAutograd takes them apart."""
     holes = [node for node in gm.graph.nodes if node.op == "placeholder"]
     found: dict[int, torch.Tensor] = {}
-    for position, (node, example) in enumerate(zip(holes, example_inputs, strict=True)):
-        if not isinstance(example, torch.Tensor):
-            continue
+    position = 0
+    for node, example in zip(holes, example_inputs, strict=True):
         told: Mapping[str, Any] = node.meta.get("tensor_dict") or {}
-        if isinstance(example, torch.nn.Parameter) or "_dynamo_static_input_type" in told:
-            found[position] = example
+        stored = isinstance(example, torch.nn.Parameter) or "_dynamo_static_input_type" in told
+        parts = _wrapped(example)
+        if stored and isinstance(example, torch.Tensor):
+            found.update(enumerate(parts, position))
+        elif len(parts) != 1 or parts[0] is not example:
+            return {}  # sizes of an input that wraps others may be arguments of their own
+        position += len(parts)
     return found
+
+
+def _wrapped(value: Any) -> list[Any]:
+    """The tensors that one wraps, in AOTAutograd's order; anything else alone."""
+    if not dispatch.is_traceable_wrapper_subclass(value):
+        return [value]
+    names, _ = value.__tensor_flatten__()
+    return [part for name in names for part in _wrapped(getattr(value, name))]
 
 
 def _compiled(
@@ -69,7 +84,6 @@ def _compiled(
 ) -> Callable[..., Any]:
     """A graph as AOTAutograd calls it: wholly opweld's, or but for nodes that stay in eager mode."""
     from torch._dynamo.backends.debugging import boxed_nop
-    from torch.utils import _python_dispatch as dispatch
 
     from opweld.frontend.torch.graphs import refused_nodes
     from opweld.torch.callable import Compiled

@@ -223,3 +223,28 @@ def test_what_lies_between_in_scratch_is_multiplied_in_words(target: Target) -> 
     assert any(region.is_pair for region in compiled.regions.regions)
     assert sums_of_bytes(compiled) == 1 and uses_words(compiled)
     check(program, compiled)
+
+
+def test_steps_that_are_tensors_of_their_own_are_seen_through() -> None:
+    text = """program steps
+input x u8[7, 32]
+constant w i8[21, 32]
+constant zero i32[21, 1]
+tensor a i32[i0: 7, i1: 32] from "Cast"
+  = i32(x[i0, i1])
+tensor b i32[i0: 7, i1: 32] from "Sub"
+  = sub(a[i0, i1], 7:i32)
+tensor c f32[i0: 7, i1: 32] from "Cast"
+  = f32(b[i0, i1])
+tensor product f32[i0: 7, i1: 21] from "MatMul"
+  over r0: 32
+  = sum<r0>(mul(c[i0, r0], mul(f32(sub(i32(w[i1, r0]), zero[i1, 0])), 0.5)))
+output y = product
+"""
+    program = with_bytes(text)
+    zeros = np.arange(-10, 11, dtype=np.int32).reshape(21, 1)
+    known = (dataclasses.replace(c, read=lambda: zeros) if c.name == "zero" else c for c in program.constants)
+    program = dataclasses.replace(program, constants=tuple(known))
+    compiled = compile_with(program, Ledger(), V3)
+    assert sums_of_bytes(compiled) == 1
+    check(program, compiled)

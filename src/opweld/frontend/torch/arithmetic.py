@@ -8,7 +8,7 @@ from typing import Any
 
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Scalar, Value
-from opweld.frontend.torch.rows import aten
+from opweld.frontend.torch.rows import aten, operator
 from opweld.ops.aten.elementwise import DOMAIN
 from opweld.tensor.dtype import DType
 
@@ -49,7 +49,8 @@ def mul(b: Builder, x: Scalar, y: Scalar) -> Value:
     return pair(b, "And" if b.dtype is DType.BOOL else "Mul", x, y)
 
 
-@aten("div.Tensor", "div.Scalar", "prims.div.default")
+@operator("prims", "div.default")
+@aten("div.Tensor", "div.Scalar")
 def div(b: Builder, x: Scalar, y: Scalar) -> Value:
     """x / y in the type of the result: a float, or, of prims, that of integers, rounded towards zero."""
     return pair(b, "Div", x, y)
@@ -399,7 +400,7 @@ def to_copy(b: Builder, x: Value, **_: Any) -> Value:
 
 
 @aten("to.dtype", "to.dtype_layout", "to.device", "to.other", "type_as.default", "float.default")
-@aten("prims.convert_element_type.default")
+@operator("prims", "convert_element_type.default")
 def to(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
     """The same."""
     return b.cast(x, b.dtype)

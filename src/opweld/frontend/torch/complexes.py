@@ -65,8 +65,8 @@ def is_complex(value: Any) -> bool:
 def complex_row(name: str) -> Row | None:
     """The row of an overload, by name without namespace, for complex operands or a complex result."""
     found = _rows.get(name)
-    if found is None and name in _BY_PARTS and name in rows():
-        return _by_parts(rows()[name], name in _JOINING)
+    if found is None and name in _BY_PARTS and f"aten.{name}" in rows():
+        return _by_parts(rows()[f"aten.{name}"], name in _JOINING)
     return found
 
 
@@ -153,7 +153,7 @@ _aten("view_as_real.default", "view_as_real_copy.default")(joined)
 @_aten("constant_pad_nd.default")
 def constant_pad(b: Builder, x: Complex, pad: Sequence[int | Value], value: Number | complex = 0) -> Complex:
     """A number around the last axes."""
-    row, number = rows()["constant_pad_nd.default"], complex(value)
+    row, number = rows()["aten.constant_pad_nd.default"], complex(value)
     return Complex(row(b, x.real, pad, number.real), row(b, x.imag, pad, number.imag))
 
 
@@ -285,7 +285,7 @@ def resolved(b: Builder, x: Complex) -> Complex:
 @_aten("abs.default")
 def absolute(b: Builder, x: Complex) -> Value:
     """The distance from 0."""
-    return rows()["hypot.default"](b, x.real, x.imag)
+    return rows()["aten.hypot.default"](b, x.real, x.imag)
 
 
 @_aten("angle.default")

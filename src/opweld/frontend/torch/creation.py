@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opweld.frontend.torch.builder import Builder, Scalar, Value, number
-from opweld.frontend.torch.rows import aten
+from opweld.frontend.torch.rows import aten, operator
 from opweld.tensor.dtype import DType
 
 Size = int | Value
@@ -115,7 +115,7 @@ def linspace(b: Builder, start: Scalar, end: Scalar, steps: Size, **_: Any) -> V
     return b.cast(b.op("Where", b.op("Or", near, alone), ahead, back, dtype=wide), b.dtype)
 
 
-@aten("prims.iota.default")
+@operator("prims", "iota.default")
 def iota(b: Builder, length: Size, *, start: Size, step: Size, **_: Any) -> Value:
     """So many integers from a start by steps."""
     zero, one = b.constant(0, DType.I64), b.constant(1, DType.I64)

@@ -14,6 +14,6 @@ from opweld.frontend.torch.rows import names
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's own decompositions without those of operators that have a row."""
-    kept = {f"aten.{name}" for name in names()}
+    kept = set(names())
     table = cast("Mapping[Any, Callable[..., Any]]", torch.export.default_decompositions())
     return {operator: body for operator, body in table.items() if str(operator) not in kept}

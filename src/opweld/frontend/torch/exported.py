@@ -29,7 +29,7 @@ def exported(module: torch.nn.Module, example_inputs: Any, dynamic_shapes: Any) 
         dynamic_shapes: as `torch.export.export` has it; a text is a dynamic dim of that name.
 
     Raises ModelError with PyTorch's reason where the module cannot be traced."""
-    if any(own.training for own in module.modules()):
+    if any(own.training and _has_modes(own) for own in module.modules()):
         raise ModelError(f"{type(module).__name__} is in training mode; call module.eval() first")
     shapes = pytree.tree_map(_dim, dynamic_shapes)
     kwargs = dict(cast("Mapping[str, Any]", example_inputs)) if isinstance(example_inputs, Mapping) else {}
@@ -44,6 +44,12 @@ def exported(module: torch.nn.Module, example_inputs: Any, dynamic_shapes: Any) 
             f"torch.export cannot trace {type(module).__name__}: {reason.strip()}; "
             'torch.compile(module, backend="opweld") compiles the parts between what cannot be traced'
         ) from error
+
+
+def _has_modes(module: torch.nn.Module) -> bool:
+    """Whether training may be another thing for a module: not for what tracers made, nor for what only holds others."""
+    traced = type(module).__module__.startswith(("torch.fx.", "torch.export."))
+    return not traced and type(module) is not torch.nn.Module
 
 
 def _dim(found: Any) -> Any:

@@ -244,9 +244,9 @@ class Importer:
             return found
         if not isinstance(node.target, OpOverload):
             raise UnsupportedError(f"node {node.name!r}: {node.target} is not supported yet{_where(node)}")
-        name = str(cast("Any", node.target)).removeprefix("aten.")
-        if name.startswith(_FAILING) or name == "copy_.default":  # what is written to inputs is an output
-            return _nothing
+        name = str(cast("Any", node.target))
+        if name.removeprefix("aten.").startswith(_FAILING) or name == "aten.copy_.default":
+            return _nothing  # what is written to inputs is an output
         found = rows().get(name)
         if found is None:
             raise UnsupportedError(f"node {node.name!r}: operator {node.target} is not supported yet{_where(node)}")

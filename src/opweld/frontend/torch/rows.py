@@ -1,4 +1,4 @@
-"""The table of ATen operators: how each overload is said with operators that opweld has.
+"""The table of PyTorch's operators: how each overload is said with operators that opweld has.
 
 A row is a function of the builder and of the overload's arguments, in the order and with the names of its schema:
 
@@ -28,6 +28,7 @@ _FAMILIES = (
     "normalizations",
     "pools",
     "products",
+    "quantized",
     "reductions",
     "resampling",
 )
@@ -35,20 +36,26 @@ _rows: dict[str, Row] = {}
 
 
 def aten(*names: str) -> Callable[[Row], Row]:
-    """Registers the row of overloads, by name without namespace: "add.Tensor"."""
+    """Registers the row of ATen's overloads: "add.Tensor"."""
+    return operator("aten", *names)
+
+
+def operator(namespace: str, *names: str) -> Callable[[Row], Row]:
+    """Registers the row of overloads of a namespace."""
 
     def register(row: Row) -> Row:
         for name in names:
-            if name in _rows:
-                raise ValueError(f"aten::{name} has two rows")
-            _rows[name] = row
+            full = f"{namespace}.{name}"
+            if full in _rows:
+                raise ValueError(f"{full} has two rows")
+            _rows[full] = row
         return row
 
     return register
 
 
 def rows() -> Mapping[str, Row]:
-    """All rows, by name of the overload."""
+    """All rows, by namespace and name of the overload: "aten.add.Tensor"."""
     for family in _FAMILIES:
         import_module(f"opweld.frontend.torch.{family}")
     return _rows

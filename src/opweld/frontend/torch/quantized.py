@@ -1,0 +1,235 @@
+"""Quantised values: what PT2E writes (`quantized_decomposed`), and products of integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from opweld.errors import UnsupportedError
+from opweld.frontend.torch.builder import Builder, Number, Value
+from opweld.frontend.torch.dtypes import dtype_of
+from opweld.frontend.torch.rows import aten, operator
+from opweld.tensor.dtype import DType
+
+Scale = Value | float
+Zero = Value | int | None
+
+_BYTES = (DType.I8, DType.U8)
+
+
+@operator("quantized_decomposed", *(f"quantize_per_tensor.{kind}" for kind in ("default", "tensor", "tensor2")))
+def quantize_per_tensor(
+    b: Builder, x: Value, scale: Scale, zero_point: Zero, quant_min: Number | Value, quant_max: Number | Value, _: Any
+) -> Value:
+    """round(x / scale) + zero point, clamped: by one scale"""
+    return _quantized(b, x, _reciprocal(b, _scalar(b, scale)), _scalar(b, zero_point), quant_min, quant_max)
+
+
+@operator("quantized_decomposed", "quantize_per_channel.default")
+def quantize_per_channel(
+    b: Builder, x: Value, scales: Value, zero_points: Value, axis: int, quant_min: int, quant_max: int, _: Any
+) -> Value:
+    """The same by a scale for each element of an axis."""
+    scale, zero = (_along(b, value, x, axis) for value in (scales, zero_points))
+    return _quantized(b, x, _reciprocal(b, scale), zero, quant_min, quant_max)
+
+
+@operator("quantized_decomposed", "quantize_per_channel_group.default")
+def quantize_per_channel_group(
+    b: Builder,
+    x: Value,
+    scales: Value,
+    zero_points: Value,
+    quant_min: int,
+    quant_max: int,
+    _: Any,
+    group_size: int = 128,
+) -> Value:
+    """The same by a scale for each group of a row; it is rounded with its zero point."""
+    scale, zero = (_of_groups(b, value, x, group_size) for value in (scales, zero_points))
+    quotient = b.op("Mul", b.cast(x, DType.F32), b.cast(_reciprocal(b, scale), DType.F32))
+    return _clamped(b, b.op("Round", b.op("Add", quotient, b.cast(zero, DType.F32))), quant_min, quant_max)
+
+
+@operator("quantized_decomposed", *(f"dequantize_per_tensor.{kind}" for kind in ("default", "tensor", "tensor2")))
+def dequantize_per_tensor(
+    b: Builder, x: Value, scale: Scale, zero_point: Zero, *_: Any, out_dtype: Any = None
+) -> Value:
+    """(x - zero point) * scale: of one scale"""
+    return _dequantized(b, x, _scalar(b, scale), _scalar(b, zero_point), _made(out_dtype))
+
+
+@operator("quantized_decomposed", "dequantize_per_channel.default")
+def dequantize_per_channel(
+    b: Builder, x: Value, scales: Value, zero_points: Value | None, axis: int, *_: Any, out_dtype: Any = None
+) -> Value:
+    """The same of a scale for each element of an axis."""
+    zero = None if zero_points is None else _along(b, zero_points, x, axis)
+    return _dequantized(b, x, _along(b, scales, x, axis), zero, _made(out_dtype))
+
+
+@operator("quantized_decomposed", "dequantize_per_channel_group.default")
+def dequantize_per_channel_group(
+    b: Builder,
+    x: Value,
+    scales: Value,
+    zero_points: Value | None,
+    quant_min: int,
+    quant_max: int,
+    dtype: Any,
+    group_size: int = 128,
+    output_dtype: Any = None,
+) -> Value:
+    """The same of a scale for each group of a row."""
+    zero = None if zero_points is None else _of_groups(b, zero_points, x, group_size)
+    return _dequantized(b, x, _of_groups(b, scales, x, group_size), zero, _made(output_dtype))
+
+
+@operator("quantized_decomposed", "choose_qparams.tensor")
+def choose_parameters(b: Builder, x: Value, quant_min: int, quant_max: int, eps: float, _: Any) -> tuple[Value, Value]:
+    """The scale and the zero point by which the extremes of x, and 0, are inside."""
+    least, greatest = _extremes(b, x)
+    bottom, top = (b.constant(bound, DType.F32) for bound in (quant_min, quant_max))
+    scale = b.op("Div", b.op("Sub", greatest, least), b.constant(quant_max - quant_min, DType.F32))
+    scale = b.op("Max", scale, b.constant(eps, DType.F32))
+    point = b.op("Sub", bottom, b.op("Round", b.op("Div", least, scale)))
+    return _parameters(b, scale, b.op("Clip", point, bottom, top))
+
+
+@operator("quantized_decomposed", "choose_qparams_symmetric.tensor")
+def choose_symmetric_parameters(
+    b: Builder, x: Value, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
+) -> tuple[Value, Value]:
+    """The same around a zero point in the middle."""
+    least, greatest = _extremes(b, x)
+    scale = b.op("Div", b.op("Max", b.op("Neg", least), greatest), b.constant((quant_max - quant_min) / 2, DType.F32))
+    scale = b.op("Max", scale, b.constant(eps, DType.F32))
+    return _parameters(b, scale, b.constant(128.0 if dtype == torch.uint8 else 0.0, DType.F32))
+
+
+@operator("quantized_decomposed", "choose_qparams_per_token_asymmetric.default")
+def choose_parameters_of_rows(b: Builder, x: Value, _: Any) -> tuple[Value, Value]:
+    """A scale and a zero point for each row, for int8: the one that misses the nearer end by less."""
+    x, last, zero = b.cast(x, DType.F32), b.constant([-1], DType.I64), b.constant(0, DType.F32)
+    least = b.op("Min", b.op("ReduceMin", x, last, keepdims=1), zero)
+    greatest = b.op("Max", b.op("ReduceMax", x, last, keepdims=1), zero)
+    bottom, top = b.constant(-128, DType.F32), b.constant(127, DType.F32)
+    scale = b.op("Div", b.op("Sub", greatest, least), b.constant(255, DType.F32))
+    scale = b.op("Max", scale, b.constant(float(np.finfo(np.float32).eps), DType.F32))
+    low, high = b.op("Div", least, scale), b.op("Div", greatest, scale)
+    missed = b.op("Add", b.op("Add", bottom, low), b.op("Add", top, high))
+    from_below = b.op("Greater", missed, zero, dtype=DType.BOOL)
+    point = b.op("Where", from_below, b.op("Sub", bottom, low), b.op("Sub", top, high), dtype=DType.F32)
+    point = b.op("Round", b.op("Clip", point, bottom, top))
+    return b.cast(scale, DType.F64), b.cast(point, DType.I64)
+
+
+@operator("quantized_decomposed", "choose_qparams_per_token.default")
+def choose_symmetric_parameters_of_rows(b: Builder, x: Value, _: Any) -> tuple[Value, Value]:
+    """A scale for each row, for int8, and zeros"""
+    dtype = b.dtype_of_made(0)
+    greatest = b.op("ReduceMax", b.op("Abs", b.cast(x, dtype)), b.constant([-1], DType.I64), keepdims=1)
+    scale = b.op("Div", b.op("Max", greatest, b.constant(1e-5, dtype)), b.constant(127, dtype))
+    return scale, b.op("Mul", scale, b.constant(0, dtype))
+
+
+@operator("quantized_decomposed", "quantize_per_token.default")
+def quantize_rows(
+    b: Builder, x: Value, scales: Value, zero_points: Value, quant_min: int, quant_max: int, _: Any
+) -> Value:
+    """round(x / scale + zero point), clamped, in the wider type of all"""
+    dtype = b.promoted(x, scales)
+    quotient = b.op("Mul", b.cast(x, dtype), b.cast(_reciprocal(b, scales), dtype))
+    return _clamped(b, b.op("Round", b.op("Add", quotient, b.cast(zero_points, dtype))), quant_min, quant_max)
+
+
+@operator("quantized_decomposed", "dequantize_per_token.default")
+def dequantize_rows(b: Builder, x: Value, scales: Value, zero_points: Value, *_: Any) -> Value:
+    """(x - zero point) * scale in the wider type of both"""
+    whole, wide = b.promoted(x, zero_points), b.promoted(x, zero_points, scales)
+    difference = b.op("Sub", b.cast(x, whole), b.cast(zero_points, whole))
+    return b.cast(b.op("Mul", b.cast(difference, wide), b.cast(scales, wide)), b.dtype)
+
+
+@aten("_int_mm.default")
+def integer_product(b: Builder, x: Value, y: Value) -> Value:
+    """A product of int8 matrices, int32"""
+    return b.op("MatMulInteger", x, y, dtype=DType.I32)
+
+
+@aten("_weight_int8pack_mm.default")
+def product_of_quantized_weights(b: Builder, x: Value, weight: Value, scales: Value) -> Value:
+    """x [m, k] times weights [n, k] of int8, each row with a scale"""
+    wide = b.op("Transpose", b.cast(weight, b.dtype), perm=[1, 0])
+    return b.op("Mul", b.op("MatMul", x, wide), b.cast(scales, b.dtype))
+
+
+def _scalar(b: Builder, given: Scale | Zero) -> Any:
+    """A scale or zero point as a value of rank 0, or a number."""
+    return b.reshape(given, []) if isinstance(given, Value) else given
+
+
+def _along(b: Builder, value: Value, x: Value, axis: int) -> Value:
+    """A vector along an axis of x."""
+    rank = b.rank(x)
+    return b.reshape(value, [-1 if each == axis % rank else 1 for each in range(rank)])
+
+
+def _of_groups(b: Builder, value: Value, x: Value, size: int) -> Value:
+    """What each group of a row of x has, [rows, groups], for each element."""
+    columns = b.static(b.shape(x)[-1], "the length of a row")
+    groups = b.static(b.shape(value)[-1], "the number of groups")
+    own = columns if groups == 1 else size
+    if groups * own != columns:
+        raise UnsupportedError(f"node {b.name!r}: {groups} groups of {own} are not {columns} elements")
+    rows = b.sizes(x)[0]
+    wide = b.op("Unsqueeze", value, b.constant([-1], DType.I64))
+    return b.reshape(b.expanded(wide, [rows, groups, own]), [rows, columns])
+
+
+def _reciprocal(b: Builder, scale: Scale) -> Any:
+    """1 / scale, in the scale's own precision."""
+    if not isinstance(scale, Value):
+        return 1.0 / scale
+    one = b.constant(1.0, b.dtype_of(scale))
+    return b.op("Div", one, scale)
+
+
+def _quantized(
+    b: Builder, x: Value, reciprocal: Any, zero: Any, quant_min: Number | Value, quant_max: Number | Value
+) -> Value:
+    rounded = b.op("Round", b.op("Mul", b.cast(x, DType.F32), b.cast(reciprocal, DType.F32)))
+    return _clamped(b, b.op("Add", rounded, b.cast(zero, DType.F32)), quant_min, quant_max)
+
+
+def _clamped(b: Builder, x: Value, quant_min: Number | Value, quant_max: Number | Value) -> Value:
+    bounds = (b.cast(_scalar(b, bound), b.dtype_of(x)) for bound in (quant_min, quant_max))
+    return b.cast(b.op("Clip", x, *bounds), b.dtype)
+
+
+def _dequantized(b: Builder, x: Value, scale: Any, zero: Any, dtype: DType) -> Value:
+    """The difference of 8-bit integers is exact in 32 bits; wider ones are rounded before it, as PyTorch does it."""
+    wide = DType.I32 if b.dtype_of(x) in _BYTES else DType.F32
+    found = b.cast(x, wide)
+    if zero is not None and not (isinstance(zero, int) and zero == 0):
+        found = b.op("Sub", found, b.cast(zero, wide))
+    return b.op("Mul", b.cast(found, dtype), b.cast(scale, dtype))
+
+
+def _made(dtype: torch.dtype | None) -> DType:
+    return DType.F32 if dtype is None else dtype_of(dtype)
+
+
+def _extremes(b: Builder, x: Value) -> tuple[Value, Value]:
+    """The least and the greatest element, and 0."""
+    zero, wide = b.constant(0, DType.F32), b.cast(x, DType.F32)
+    least = b.op("Min", b.op("ReduceMin", wide, keepdims=0), zero)
+    return least, b.op("Max", b.op("ReduceMax", wide, keepdims=0), zero)
+
+
+def _parameters(b: Builder, scale: Value, point: Value) -> tuple[Value, Value]:
+    """Both as PyTorch has them: of one axis, float64 and int64."""
+    one = b.constant([1], DType.I64)
+    return b.cast(b.op("Reshape", scale, one), DType.F64), b.cast(b.op("Reshape", point, one), DType.I64)
