@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from opweld.compile import Model, compile
 from opweld.frontend.torch.convention import Layout
-from opweld.frontend.torch.importer import as_array
+from opweld.frontend.torch.dtypes import as_array
 
 
 class Operands(NamedTuple):

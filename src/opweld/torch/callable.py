@@ -12,7 +12,6 @@ from torch import fx
 from torch._inductor.output_code import OutputCode
 
 from opweld.compile import Model, compile
-from opweld.frontend.torch.graphs import imported_graph
 from opweld.frontend.torch.imported import Imported
 from opweld.frontends.torch import TorchSource
 from opweld.torch.saved import Saved, SavedArtifact, checksums, pickled, unpickled
@@ -85,6 +84,8 @@ class Compiled(Runnable):
     content, at its first call: there they are other tensors."""
 
     def __init__(self, graph: fx.GraphModule, frozen: Frozen, options: Mapping[str, Any]) -> None:
+        from opweld.frontend.torch.graphs import imported_graph  # the importer, which a loaded graph does not need
+
         super().__init__()
         made = imported_graph(graph, frozen)
         self._convention = made.convention

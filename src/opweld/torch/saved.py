@@ -19,8 +19,8 @@ from opweld import cached
 from opweld.compile import Model, load
 from opweld.errors import ArtifactError
 from opweld.frontend.torch.convention import CallingConvention
+from opweld.frontend.torch.dtypes import as_array
 from opweld.frontend.torch.imported import Imported
-from opweld.frontend.torch.importer import as_array
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from opweld.frontend.torch.importer import as_array
+from opweld.frontend.torch.dtypes import as_array
 
 
 @dataclass(frozen=True)

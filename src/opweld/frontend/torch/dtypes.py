@@ -1,9 +1,11 @@
-"""Element types of PyTorch."""
+"""Element types of PyTorch, and its tensors as arrays."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
 
 from opweld.errors import UnsupportedError
@@ -22,3 +24,14 @@ def dtype_of(dtype: torch.dtype) -> DType:
     if found is None:
         raise UnsupportedError(f"element type {dtype} is not supported")
     return found
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The data of a tensor, which is not copied where it lies in order."""
+    own = tensor.detach().cpu().contiguous()
+    dtype = dtype_of(own.dtype)
+    try:
+        return own.numpy()
+    except TypeError:  # NumPy's own dtypes lack bfloat16 and float8
+        size = {1: torch.uint8, 2: torch.int16}[own.element_size()]
+        return own.view(size).numpy().view(dtype.numpy)

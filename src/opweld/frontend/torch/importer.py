@@ -18,7 +18,7 @@ from opweld.errors import UnsupportedError
 from opweld.frontend.torch.arithmetic import pair
 from opweld.frontend.torch.builder import Builder, elements
 from opweld.frontend.torch.complexes import Complex, complex_row, is_complex, joined, parts, real_meta
-from opweld.frontend.torch.dtypes import dtype_of
+from opweld.frontend.torch.dtypes import as_array, dtype_of
 from opweld.frontend.torch.narrow import rounded_once
 from opweld.frontend.torch.rows import rows
 from opweld.ir import Graph, Stored, Value
@@ -388,17 +388,6 @@ SYMBOLIC: Mapping[Any, Callable[..., Any]] = {
 
 def _read(tensor: torch.Tensor, part: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray[Any, Any]:
     return as_array(part(tensor))
-
-
-def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The data of a tensor, which is not copied where it lies in order."""
-    own = tensor.detach().cpu().contiguous()
-    dtype = dtype_of(own.dtype)
-    try:
-        return own.numpy()
-    except TypeError:  # NumPy's own dtypes lack bfloat16 and float8
-        size = {1: torch.uint8, 2: torch.int16}[own.element_size()]
-        return own.view(size).numpy().view(dtype.numpy)
 
 
 def dim_of(size: Any) -> int | str:
