@@ -62,10 +62,14 @@ BYTES = (DType.U8, DType.I8)
 WORD = WORDS["dot4"]
 FLIPPED = 128
 """What a signed byte with its highest bit flipped, as an unsigned one, is more."""
-LONGEST = (2**31 - 1) // 255**2
-"""Products, of elements minus their zero points, whose sum no int32 overflows; what is on the way to it may wrap."""
-LONGEST_WHOLE = {DType.F32: 2**24 // 255**2, DType.F64: 2**53 // 255**2}
-"""The same whose sums a float holds exactly."""
+LARGEST = 2**31 - 1
+"""A sum of products, of elements minus their zero points, that an int32 holds; what is on the way to it may wrap."""
+LONGEST = LARGEST // 255**2
+"""Products of bytes whose sum an int32 holds."""
+MOST_ZERO = 255
+"""A number that is a zero point: of a byte, or what an unsigned one is moved by to be a signed one's."""
+WHOLE = {DType.F32: 2**24, DType.F64: 2**53}
+"""The integers up to this one are floats."""
 
 
 def integer_products(program: TensorProgram, expected: Expected, target: Target, ledger: Ledger) -> TensorProgram:
@@ -78,15 +82,28 @@ def integer_products(program: TensorProgram, expected: Expected, target: Target,
 class _Quantized:
     """(integer - zero) * scale, where the integer is an element of 8 bits.
 
-    `zero` is an int32, `scale` a float; None where they are 0 and 1."""
+    `zero` is an int32, `scale` a float; None where they are 0 and 1. `range`: the least and the greatest zero."""
 
     element: Load
     zero: Expr | None = None
     scale: Expr | None = None
+    range: tuple[int, int] = (0, 0)
 
-    def shifted(self, zero: Expr) -> _Quantized:
-        """With another zero point added to its own."""
-        return replace(self, zero=zero if self.zero is None else simplify(binary("add", self.zero, zero)))
+    def shifted(self, zero: Expr, low: int, high: int) -> _Quantized:
+        """With another zero point, of a range, added to its own."""
+        added = zero if self.zero is None else simplify(binary("add", self.zero, zero))
+        return replace(self, zero=added, range=(self.range[0] + low, self.range[1] + high))
+
+    @property
+    def reach(self) -> int:
+        """The largest magnitude of the integer minus its zero."""
+        low, high = self.element.dtype.limits
+        return max(int(high) - self.range[0], self.range[1] - int(low))
+
+    @property
+    def largest(self) -> int:
+        """The largest magnitude of the integer, of its zero, and of their difference."""
+        return max(*(abs(int(x)) for x in (*self.element.dtype.limits, *self.range)), self.reach)
 
 
 class _Integers:
@@ -150,9 +167,10 @@ class _Integers:
                 scale = other if found.scale is None else binary("mul", found.scale, other)
                 return replace(found, scale=scale)
             if value.op in ("add", "sub") and not (value.op == "sub" and inner is value.y):
-                found, zero = self._quantized(inner, summed), self._byte(other)
+                found, zero = self._quantized(inner, summed), self._zero(other)
                 if found is not None and zero is not None and found.scale is None:
-                    return found.shifted(zero if value.op == "sub" else _negated(zero))
+                    number, low, high = zero
+                    return found.shifted(*zero) if value.op == "sub" else found.shifted(_negated(number), -high, -low)
         return None
 
     def _shifted(self, value: Expr, summed: Reduce) -> _Quantized | None:
@@ -161,10 +179,12 @@ class _Integers:
             return _Quantized(value) if value.dtype in BYTES else self._shifted_in(value, summed)
         if isinstance(value, Cast) and value.dtype is DType.I32:
             return self._shifted(value.x, summed)
-        if isinstance(value, Binary) and value.op == "sub" and not free_atoms(value.y) & set(summed.axes):
-            found, zero = self._shifted(value.x, summed), self._byte(value.y)
-            return None if found is None or zero is None else found.shifted(zero)
-        return None
+        if not isinstance(value, Binary) or value.op != "sub" or value.dtype is not DType.I32:
+            return None  # a difference of bytes wraps
+        if free_atoms(value.y) & set(summed.axes):
+            return None
+        found, zero = self._shifted(value.x, summed), self._zero(value.y)
+        return None if found is None or zero is None else found.shifted(*zero)
 
     def _shifted_in(self, site: Load, summed: Reduce) -> _Quantized | None:
         """What a load of a tensor of integers stands for."""
@@ -174,16 +194,18 @@ class _Integers:
         mapping: dict[Atom, Dim] = dict(zip(tensor.axes, site.indices, strict=True))
         return self._shifted(substitute(tensor.body, mapping), summed)
 
-    def _byte(self, value: Expr) -> Expr | None:
-        """A number that is one of a byte for certain, as int32: a zero point."""
+    def _zero(self, value: Expr) -> tuple[Expr, int, int] | None:
+        """A number as an int32 zero point, with its least and its greatest value, where these are known and small."""
         if isinstance(value, Load) and value.tensor in self._constants and value.dtype.is_integer and not value.guards:
             numbers = self._constants[value.tensor].read()
-            return cast(value, DType.I32) if np.abs(numbers.astype(np.int64)).max(initial=0) <= 255 else None
+            low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
+            return (cast(value, DType.I32), low, high) if low >= -MOST_ZERO and high <= MOST_ZERO else None
         if isinstance(value, Const):
-            fits = float(value.value).is_integer() and -255 <= value.value <= 255
-            return const(int(value.value), DType.I32) if fits else None
+            fits = float(value.value).is_integer() and -MOST_ZERO <= value.value <= MOST_ZERO
+            return (const(int(value.value), DType.I32), int(value.value), int(value.value)) if fits else None
         if isinstance(value, Cast) and value.x.dtype in BYTES:
-            return cast(value.x, DType.I32)
+            low, high = value.x.dtype.limits
+            return cast(value.x, DType.I32), int(low), int(high)
         return None
 
     def _read(self, site: Load, summed: Reduce) -> _Quantized | None:
@@ -224,13 +246,13 @@ class _Integers:
         known = product(axis.extent for axis in summed.axes).constant
         failed: dict[str, int | str] = {}
         kind = classify(replace(item, body=self._products(summed, x, w)), self._constants)
-        if known is None or known > LONGEST:
+        if known is None or known * x.reach * w.reach > LARGEST:
             failed["integers"] = "how many products there are tells the run" if known is None else "sums may overflow"
         elif not has_words(summed, WORD, x.element, w.element):
             failed["integers"] = f"no axis of the sum counts neighbours of both operands, {WORD} at a time"
         elif kind is not Kind.CONTRACTION:
             failed["integers"] = "neither operand is shared by several results"
-        if known is None or known > LONGEST_WHOLE[summed.dtype]:
+        if known is None or known * x.largest * w.reach > WHOLE[summed.dtype]:
             failed["whole floats"] = f"sums may be no whole {summed.dtype.short}"
         along, across = axes_in(w.element), axes_in(x.element)
         lane, rows = lanes_and_rows(item, along, across, self._expected)
@@ -274,10 +296,10 @@ class _Integers:
     def _total(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The sum of products, without zero points and scaled; and the tensors that it needs."""
         if x.element.dtype is DType.I8:
-            x = x.shifted(const(FLIPPED, DType.I32))
+            x = x.shifted(const(FLIPPED, DType.I32), FLIPPED, FLIPPED)
         total = self._products(summed, x, w)
         if self._constants[w.element.tensor].dtype is DType.U8:
-            w = w.shifted(const(-FLIPPED, DType.I32))
+            w = w.shifted(const(-FLIPPED, DType.I32), -FLIPPED, -FLIPPED)
         weight = cast(load(self._signed(w.element.tensor), DType.I8, w.element.indices), DType.I32)
         before: tuple[Tensor, ...] = ()
         # (x - zx) * (w - zw) = x * w - zx * (w - zw) - x * zw

@@ -13,7 +13,7 @@ import numpy as np
 
 from opweld.ledger import Alternative, Ledger
 from opweld.tensor.algebra import simplify
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, floordiv, nonnegative, product
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, atoms_of, floordiv, nonnegative, product
 from opweld.tensor.expr import (
     Const,
     Expr,
@@ -233,17 +233,18 @@ def _block_begin(places: Tensor, shape: tuple[Dim, ...]) -> tuple[Dim, ...] | No
     those of a block that certainly lies inside."""
     body = places.body
     begin = body.dim if isinstance(body, Index) else as_dim(int(body.value)) if isinstance(body, Const) else None
+    if begin is None or len(places.axes) > len(shape) or any(size is ZERO for size in shape):
+        return None
+    for n, axis in enumerate(places.axes):
+        step = product(shape[n + 1 :])
+        if axis.extent is ONE:
+            begin = begin.substitute({axis: ZERO})
+        elif begin.coefficient(axis) is step:
+            begin = begin - step * axis.dim
+    if atoms_of(begin) & set(places.axes):
+        return None
     found: list[Dim] = []
     for n, axis in enumerate(places.axes):
-        if begin is None or n >= len(shape):
-            return None
-        step = product(shape[n + 1 :])
-        if axis.extent is not ONE:
-            if begin.coefficient(axis) is not step:
-                return None
-            begin = begin - step * axis.dim
-    for n, axis in enumerate(places.axes):
-        assert begin is not None
         step = product(shape[n + 1 :])
         first = floordiv(begin, step)
         begin = begin - first * step
@@ -258,7 +259,7 @@ def _join_parts(program: TensorProgram) -> TensorProgram:
     parts: dict[str, Tensor] = {}
 
     def shown(node: Load) -> Expr | None:
-        part = parts.get(node.tensor)
+        part = None if node.guards else parts.get(node.tensor)
         return None if part is None else substitute(part.body, dict(zip(part.axes, node.indices, strict=True)))
 
     for item in program.items:
@@ -271,7 +272,7 @@ def _join_parts(program: TensorProgram) -> TensorProgram:
         if not isinstance(item, Tensor) or not isinstance(item.body, Select):
             return item
         sides = (item.body.x, item.body.y)
-        if not all(isinstance(side, Load) and side.tensor in parts for side in sides):
+        if not all(isinstance(side, Load) and side.tensor in parts and not side.guards for side in sides):
             return item
         body = simplify(substitute_loads(item.body, shown))
         return replace(item, body=body) if isinstance(body, Load) else item

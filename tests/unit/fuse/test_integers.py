@@ -248,3 +248,34 @@ output y = product
     compiled = compile_with(program, Ledger(), V3)
     assert sums_of_bytes(compiled) == 1
     check(program, compiled)
+
+
+@pytest.mark.parametrize(("zx", "k"), [(-255, 40000), (128, 40000)])
+def test_sums_that_an_int32_may_not_hold_are_of_floats(zx: int, k: int) -> None:
+    text = f"""program far
+input x u8[7, {k}]
+constant w i8[{k}, 21]
+tensor product f32[i0: 7, i1: 21] from "MatMul"
+  over r0: {k}
+  = sum<r0>(mul(f32(sub(i32(x[i0, r0]), {zx}:i32)), f32(w[r0, i1])))
+output y = product
+"""
+    ledger = Ledger()
+    compiled_of(text, ledger=ledger)
+    (decision,) = (d for d in ledger if d.rule == RULE)
+    assert ("integers" in decision.failed) is (zx == -255)  # 40000 * 510 * 128 is over 2^31, 40000 * 128 * 128 is not
+
+
+def test_differences_that_wrap_in_eight_bits_are_no_zero_points() -> None:
+    text = """program wraps
+input x u8[7, 32]
+constant w i8[32, 21]
+tensor product f32[i0: 7, i1: 21] from "MatMul"
+  over r0: 32
+  = sum<r0>(mul(f32(sub(x[i0, r0], 5:u8)), f32(w[r0, i1])))
+output y = product
+"""
+    ledger = Ledger()
+    program, compiled = compiled_of(text, ledger=ledger)
+    assert not [d for d in ledger if d.rule == RULE]
+    check(program, compiled)

@@ -167,6 +167,8 @@ def test_what_is_taken_apart_and_put_together_is_what_it_was() -> None:
 WRITTEN = {
     "rows": ("index(3*i0 + 6)", "i0: 2", "2, 3", "12, 2, 3", True),
     "a row": ("3", "i0: 1", "1, 3", "12, 1, 3", True),
+    "a row along an axis of one": ("index(3*i0 + 3)", "i0: 1", "1, 3", "12, 1, 3", True),
+    "an element along axes of one": ("index(3*i0 + i1 + 4)", "i0: 1, i1: 1", "1, 1", "12, 1, 1", True),
     "a block": ("index(3*i0 + i1 + 4)", "i0: 2, i1: 2", "2, 2", "12, 4, 1", True),
     "every other row": ("index(6*i0)", "i0: 2", "2, 3", "12, 2, 3", False),
     "rows across rows": ("index(3*i0 + 1)", "i0: 2", "2, 3", "12, 2, 3", False),
@@ -190,6 +192,25 @@ def test_a_block_that_is_written_is_a_choice(name: str) -> None:
         feeds = {"x": normal(4, 3), "u": normal(*map(int, updates.split(", ")))}
         feeds["x"][0, 0], feeds["u"][0, 0] = np.nan, -0.0
         assert interpret(result, feeds)["out"].tobytes() == interpret(p, feeds)["out"].tobytes()
+
+
+def test_nothing_is_written_where_there_is_nothing() -> None:
+    p = parse_program(
+        "program p\ninput x f32[4, 0]\ninput u f32[2, 0]\ntensor places i64[i0: 2]\n  = 0:i64\n"
+        "extern scatter rows 1 of (0, 2, 0)\n  operand x\n  operand places\n  operand u\n  result y f32[4, 0]\n"
+        "output out = y\n"
+    )
+    verify(simplify_program(p))
+
+
+def test_parts_that_are_read_with_guards_stay_parts() -> None:
+    p = parse_program(
+        "program p\ninput x f32[4]\ntensor e f32[i0: 4]\n  = exp(x[i0])\ntensor a f32[i0: 4]\n  = e[-i0 + 3]\n"
+        "tensor b f32[i0: 2, i1: 4]\n"
+        "  = select(ge(index(-i0), 0:i64), a[i1 if i1 - 2 >= 0 else 7.0], a[i1])\noutput out = b\n"
+    )
+    x = normal(4)
+    assert interpret(simplified(p), {"x": x})["out"].tobytes() == interpret(p, {"x": x})["out"].tobytes()
 
 
 def scattered(data: Array, places: Array, updates: Array) -> TensorProgram:

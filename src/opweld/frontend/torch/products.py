@@ -9,7 +9,7 @@ from typing import Any
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.arithmetic import pair
 from opweld.frontend.torch.builder import Builder, Scalar, Value
-from opweld.frontend.torch.rows import aten
+from opweld.frontend.torch.rows import aten, operator
 from opweld.tensor.dtype import DType
 
 
@@ -49,7 +49,8 @@ def addbmm(b: Builder, bias: Value, x: Value, y: Value, *, beta: Scalar = 1, alp
     return b.op("Add", product, bias if beta == 1 else pair(b, "Mul", bias, beta))
 
 
-@aten("_grouped_mm.default", "transformers.grouped_mm_fallback.default")
+@operator("transformers", "grouped_mm_fallback.default")
+@aten("_grouped_mm.default")
 def grouped(
     b: Builder, x: Value, weight: Value, offs: Value | None = None, bias: Value | None = None, *_: Any, **__: Any
 ) -> Value:
