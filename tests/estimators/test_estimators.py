@@ -5,8 +5,11 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -19,11 +22,14 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
+    StackingClassifier,
+    VotingClassifier,
 )
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import TunedThresholdClassifierCV
+from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -32,6 +38,7 @@ from sklearn.svm import SVC
 
 import opweld
 from opweld.errors import InputError, ModelError, ModelTypeError, OptionError, UnsupportedError
+from opweld.frontend.estimators.answers import answers
 from tests.estimators.answers import feeds_of, wrong
 from tests.estimators.data import data, table
 from tests.patience import PATIENCE_S
@@ -175,13 +182,154 @@ def test_what_is_refused(mixed: Any) -> None:
     with pytest.raises(UnsupportedError, match="FunctionTransformer cannot be converted to ONNX"):
         opweld.compile(FunctionTransformer(np.sin).fit(given.rows), given.rows)
     tuned = TunedThresholdClassifierCV(LogisticRegression()).fit(given.rows, given.binary)
-    with pytest.raises(UnsupportedError, match="leaves its threshold out"):
+    with pytest.raises(UnsupportedError, match="leaves the threshold of TunedThresholdClassifierCV out"):
         opweld.compile(tuned, given.rows)
     grouped = _xgboost().set_params(num_parallel_tree=3).fit(given.rows, given.classes)
     with pytest.raises(UnsupportedError, match="num_parallel_tree"):
         opweld.compile(grouped)
     with pytest.raises(ModelTypeError, match="an estimator of scikit-learn, XGBoost or LightGBM"):
         opweld.compile(cast("Any", object()), given.rows)
+
+
+def _tuned() -> Any:
+    return TunedThresholdClassifierCV(LogisticRegression())
+
+
+def _voting(estimator: Any) -> Any:
+    return VotingClassifier([("own", estimator)], voting="hard", flatten_transform=False)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        _voting(_tuned()),
+        StackingClassifier([("own", _tuned())], LogisticRegression()),
+        GridSearchCV(_tuned(), {"estimator__C": [1.0]}),
+        OneVsRestClassifier(_tuned()),
+        make_pipeline(StandardScaler(), _voting(make_pipeline(StandardScaler(), _tuned()))),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_what_is_refused_is_refused_within_other_estimators(estimator: Any) -> None:
+    given = data()
+    with pytest.raises(UnsupportedError, match="leaves the threshold of TunedThresholdClassifierCV out"):
+        opweld.compile(estimator.fit(given.rows, given.binary))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "value", "told"), [("linear_tree", True, "linear_tree"), ("boosting", "rf", "'rf'")])
+def test_trees_of_lightgbm_that_converters_get_wrong_are_refused(name: str, value: Any, told: str) -> None:
+    import lightgbm
+
+    given = data()
+    settings: Any = {"n_estimators": 3, "bagging_freq": 1, "bagging_fraction": 0.6, "verbose": -1, name: value}
+    numbers: Any = lightgbm.LGBMRegressor(**settings).fit(given.rows, given.numbers)
+    classes: Any = lightgbm.LGBMClassifier(**settings).fit(given.rows, given.classes)
+    steps = make_pipeline(StandardScaler(), lightgbm.LGBMRegressor(**settings)).fit(given.rows, given.numbers)
+    for own in (numbers, classes, numbers.booster_, classes.booster_, steps):
+        with pytest.raises(UnsupportedError, match=told) as caught:
+            opweld.compile(own)
+        assert "give rows" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["dart", "gblinear"])
+def test_boosters_of_xgboost_that_are_no_sums_of_trees_are_refused(name: str) -> None:
+    from xgboost import XGBRegressor
+
+    given = data()
+    fitted = XGBRegressor(n_estimators=3, booster=name).fit(given.rows, given.numbers)
+    for own in (fitted, fitted.get_booster()):
+        with pytest.raises(UnsupportedError, match=f"booster='gbtree' in place of '{name}'$"):
+            opweld.compile(own)
+
+
+def test_rows_are_asked_for_where_they_help_only() -> None:
+    from xgboost import XGBRegressor
+
+    given, rows = data(), table()
+    missing = XGBRegressor(n_estimators=3, missing=-1.0).fit(given.rows, given.numbers)
+    with pytest.raises(UnsupportedError, match="missing values are not nan") as caught:
+        opweld.compile(missing)
+    assert "give rows" not in str(caught.value)
+    for estimator in (OneHotEncoder(), ColumnTransformer([("texts", OneHotEncoder(), ["port"])])):
+        with pytest.raises(UnsupportedError, match="or texts, give rows: opweld"):
+            opweld.compile(estimator.fit(rows[["port"]]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_converter_that_the_caller_registered_is_checked_too() -> None:
+    from onnxmltools.convert.xgboost.operator_converters.XGBoost import convert_xgboost
+    from skl2onnx import update_registered_converter
+    from skl2onnx.common.shape_calculator import calculate_linear_classifier_output_shapes
+    from xgboost import XGBClassifier
+
+    options = {"nocl": [True, False], "zipmap": [True, False, "columns"]}
+    update_registered_converter(
+        XGBClassifier,
+        "XGBoostXGBClassifier",
+        calculate_linear_classifier_output_shapes,
+        convert_xgboost,
+        options=options,
+    )
+    given = data()
+    with pytest.raises(UnsupportedError, match="num_parallel_tree"):
+        opweld.compile(_xgboost().set_params(num_parallel_tree=3).fit(given.rows, given.classes))
+    fitted = _xgboost().fit(given.rows, given.classes)
+    assert wrong(opweld.compile(fitted), fitted, given.rows) == ""
+
+
+@pytest.mark.parametrize("second", ["compile", "answers"])
+def test_threads_that_overlap_leave_warnings_as_they_were(second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import skl2onnx
+
+    given = data()
+    fitted = LinearRegression().fit(given.rows, given.numbers)
+    convert, predict = skl2onnx.to_onnx, fitted.predict
+    within, go_on, first_done = threading.Event(), threading.Event(), threading.Event()
+
+    def converted(*args: Any, **options: Any) -> Any:
+        if within.is_set():
+            assert first_done.wait(PATIENCE_S)
+        else:
+            within.set()
+            assert go_on.wait(PATIENCE_S)
+        return convert(*args, **options)
+
+    def predicted(rows: Any) -> Any:
+        assert first_done.wait(PATIENCE_S)
+        return predict(rows)
+
+    monkeypatch.setattr(skl2onnx, "to_onnx", converted)
+    before = list(warnings.filters)
+    one = threading.Thread(target=lambda: opweld.compile(fitted))
+    one.start()
+    assert within.wait(PATIENCE_S)
+    monkeypatch.setattr(fitted, "predict", predicted)
+    other = threading.Thread(
+        target=lambda: (
+            opweld.compile(fitted)
+            if second == "compile"
+            else answers(fitted, given.rows, ["variable"], [(len(given.rows), 1)])
+        )
+    )
+    other.start()
+    other.join(0.5)  # it comes to its own filters, or to the lock before them
+    go_on.set()
+    one.join(PATIENCE_S)
+    first_done.set()
+    other.join(PATIENCE_S)
+    assert list(warnings.filters) == before
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_a_stub_of_a_library_is_no_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, ModuleType(library))
+    given = data()
+    fitted = LinearRegression().fit(given.rows, given.numbers)
+    assert wrong(opweld.compile(fitted), fitted, given.rows) == ""
+    with pytest.raises(ModelTypeError):
+        opweld.compile(cast("Any", object()))
 
 
 def test_a_converter_that_is_not_installed_is_named(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def estimator_source(model: object, rows: Any = None) -> EstimatorSource | None:
 
 
 def _is(model: object, module: str, name: str) -> bool:
-    library: Any = sys.modules.get(module)
-    return library is not None and isinstance(model, getattr(library, name))
+    """Whether a model is of a class of a module; not where that is not imported, or half, or a stub."""
+    return isinstance(model, getattr(sys.modules.get(module), name, ()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from opweld.frontend.estimators.quiet import without_warnings
 
 _METHODS: Mapping[str, Sequence[str]] = {
     "probabilities": ("predict_proba", "decision_function"),
@@ -33,8 +34,7 @@ def answers(
         shapes: of the outputs: a converter gives a vector of an estimator a second axis of one.
     """
     found: list[np.ndarray[Any, Any]] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # rows without the names of columns that it was fitted with
+    with without_warnings():  # of rows without the names of columns that it was fitted with
         for name, shape in zip(names, shapes, strict=True):
             own = _answer(estimator, rows, name, shape)
             if own is None:
@@ -66,9 +66,10 @@ def _methods(estimator: Any, name: str) -> list[Callable[[Any], Any]]:
 def _of_booster(booster: Any, name: str) -> list[Callable[[Any], Any]]:
     """Those of a booster, which has one method: its answers are numbers, or probabilities of classes."""
     xgboost: Any = sys.modules.get("xgboost")
+    is_xgboost = isinstance(booster, getattr(xgboost, "Booster", ()))
 
     def predict(rows: Any) -> np.ndarray[Any, Any]:
-        if xgboost is not None and isinstance(booster, xgboost.Booster):
+        if is_xgboost:
             return booster.predict(xgboost.DMatrix(rows), validate_features=False)
         return booster.predict(rows)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
+import re
 import sys
-import threading
-import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
@@ -15,6 +13,8 @@ from typing import Any, cast
 import onnx
 
 from opweld.errors import ModelError, UnsupportedError, in_line
+from opweld.frontend.estimators.misconverted import misconversion
+from opweld.frontend.estimators.quiet import without_warnings
 from opweld.frontend.estimators.rows import Columns
 
 BATCH = "batch"
@@ -24,13 +24,11 @@ _ML_OPSET = 3
 """Of ai.onnx.ml: the newest that all converters of skl2onnx write."""
 
 _TYPES = {"float32": "Float", "float64": "Double", "bool": "Boolean", "str": "String"}
-_MISCONVERTED = {
-    "TunedThresholdClassifierCV": "skl2onnx 1.20 leaves its threshold out, and labels would differ; compile its "
-    "estimator_, and compare probabilities with best_threshold_",
-}
-"""By class: what a converter makes of it that answers otherwise, found by `python -m tests.estimators`."""
+_NEEDS_ROWS = re.compile(r"column name|invalid literal for int|could not convert string")
+"""Errors of converters that were told of one matrix of numbers, and met a column's name, or a text."""
 
-_PATCHING = threading.Lock()
+_MIXED = re.compile(r"\btypes?\b|at most \d+ input")
+"""Errors of converters that met columns of several dtypes where they take one."""
 
 
 def converted(estimator: Any, columns: Columns, *, examples: bool) -> onnx.ModelProto:
@@ -43,12 +41,9 @@ def converted(estimator: Any, columns: Columns, *, examples: bool) -> onnx.Model
     has no converter. ImportError where a converter is not installed."""
     title = type(estimator).__name__
     _check_fitted(estimator)
-    if (known := _MISCONVERTED.get(type(_last(estimator)).__name__)) is not None:
-        raise UnsupportedError(f"{title} is not converted to ONNX as it is: {known}")
     convert = _converter(estimator)
     try:
-        with warnings.catch_warnings(), _integers_for_bools():
-            warnings.simplefilter("ignore")
+        with without_warnings(), _patched():
             model = convert(columns)
     except ImportError:
         raise
@@ -56,9 +51,8 @@ def converted(estimator: Any, columns: Columns, *, examples: bool) -> onnx.Model
         told = " ".join(in_line(str(error) or type(error).__name__).split())
         if "nable to find a shape calculator" in told or "nable to find a converter" in told:
             told = "one of its steps has no converter; skl2onnx.update_registered_converter adds one of your own"
-        raise UnsupportedError(
-            f"{title} cannot be converted to ONNX: {told[:400]}{_remedy(columns, examples)}"
-        ) from error
+        remedy = _remedy(told, columns, examples)
+        raise UnsupportedError(f"{title} cannot be converted to ONNX: {told[:400]}{remedy}") from error
     for value in model.graph.input:
         dim = value.type.tensor_type.shape.dim[0]
         dim.Clear()
@@ -66,17 +60,19 @@ def converted(estimator: Any, columns: Columns, *, examples: bool) -> onnx.Model
     return model
 
 
-def _remedy(columns: Columns, examples: bool) -> str:
-    if not examples:
+def _remedy(told: str, columns: Columns, examples: bool) -> str:
+    """What helps against an error of a converter, where that is known."""
+    if not examples and _NEEDS_ROWS.search(told):
         return "; if it takes columns by name, or texts, give rows: opweld.compile(estimator, X[:1])"
-    if len({dtype for dtype in columns.dtypes.values() if dtype.startswith("float")}) > 1:
+    floats = {dtype for dtype in columns.dtypes.values() if dtype.startswith("float")}
+    if len(floats) > 1 and _MIXED.search(told):
         return "; a step may take columns of one dtype only: give rows whose numbers are all float32, or all float64"
     return ""
 
 
 def _check_fitted(estimator: Any) -> None:
     base: Any = sys.modules.get("sklearn.base")
-    if base is None or not isinstance(estimator, base.BaseEstimator):
+    if base is None or not isinstance(estimator, getattr(base, "BaseEstimator", ())):
         return  # a booster is what training made
     validation, exceptions = _module("sklearn.utils.validation"), _module("sklearn.exceptions")
     try:
@@ -88,8 +84,7 @@ def _check_fitted(estimator: Any) -> None:
 def _converter(estimator: Any) -> Callable[[Columns], onnx.ModelProto]:
     """What converts an estimator with these columns."""
     for library, convert in (("xgboost", _xgboost_booster), ("lightgbm", _lightgbm_booster)):
-        module: Any = sys.modules.get(library)
-        if module is not None and isinstance(estimator, module.Booster):
+        if isinstance(estimator, getattr(sys.modules.get(library), "Booster", ())):
             return lambda columns: convert(estimator, columns)
     return lambda columns: _of_skl2onnx(estimator, columns)
 
@@ -154,13 +149,14 @@ def _unnamed(estimator: Any) -> Any:
 
 
 def _xgboost_booster(booster: Any, columns: Columns) -> onnx.ModelProto:
-    _check_trees(booster, "Booster")
+    _refuse_misconverted(booster)
     bare = booster.copy()
     bare.feature_names = None  # onnxmltools takes features by number only
     return _module("onnxmltools").convert_xgboost(bare, initial_types=_initial_types(columns, "onnxmltools.convert"))
 
 
 def _lightgbm_booster(booster: Any, columns: Columns) -> onnx.ModelProto:
+    _refuse_misconverted(booster)
     return _module("onnxmltools").convert_lightgbm(
         booster, initial_types=_initial_types(columns, "onnxmltools.convert"), zipmap=False
     )
@@ -182,29 +178,14 @@ def _register_boosters() -> None:
                 kind,
                 f"{library}{name}",
                 getattr(shapes, f"calculate_linear_{what}_output_shapes"),
-                _checked(getattr(converters, f"convert_{library}")),
+                getattr(converters, f"convert_{library}"),
                 options=_CLASSIFIER_OPTIONS if what == "classifier" else None,
             )
 
 
-def _checked(convert: Callable[..., None]) -> Callable[..., None]:
-    """A converter that first looks at the trees."""
-
-    def converted(scope: Any, operator: Any, container: Any) -> None:
-        if hasattr(operator.raw_operator, "get_booster"):
-            _check_trees(operator.raw_operator.get_booster(), type(operator.raw_operator).__name__)
-        convert(scope, operator, container)
-
-    return converted
-
-
-def _check_trees(booster: Any, kind: str) -> None:
-    """UnsupportedError for the trees of XGBoost that onnxmltools 1.16 gives to other classes than XGBoost does."""
-    learner = json.loads(booster.save_config())["learner"]
-    model = learner["gradient_booster"].get("gbtree_model_param", {})
-    several = int(learner["learner_model_param"].get("num_class", 0)) > 1
-    if int(model.get("num_parallel_tree", 1)) > 1 and (several or kind == "XGBClassifier"):
-        raise UnsupportedError("onnxmltools gives trees to the wrong classes where num_parallel_tree is above 1")
+def _refuse_misconverted(model: Any) -> None:
+    if (reason := misconversion(model)) is not None:
+        raise UnsupportedError(reason)
 
 
 def _is_registered(kind: Any) -> bool:
@@ -223,22 +204,30 @@ _BOOSTERS = (
 
 
 @contextmanager
-def _integers_for_bools() -> Generator[None]:
-    """skl2onnx 1.20 writes False into a list of integers (which children of HistGradientBoosting take missing values),
-    and protobuf 7 takes integers only: meanwhile its nodes are made with integers."""
+def _patched() -> Generator[None]:
+    """skl2onnx as it should be, within `without_warnings`, which keeps other threads out:
+
+    * Every registered converter, of a step or of an estimator within an estimator, refuses what it would get wrong,
+      whoever has registered it: XGBoost's are often registered by the caller, as onnxmltools says.
+    * skl2onnx 1.20 writes False into a list of integers (which children of HistGradientBoosting take missing values),
+      and protobuf 7 takes integers only: its nodes are made with integers."""
     container = _module("skl2onnx.common._container")
+    registered = _module("skl2onnx.common._registration").RegisteredConverter
+    made, called = container.make_node, registered.__call__
 
     def make_node(*args: Any, **attributes: Any) -> onnx.NodeProto:
         lists = {name: cast("list[Any]", value) for name, value in attributes.items() if isinstance(value, list)}
         return made(*args, **attributes | {name: _integers(values) for name, values in lists.items()})
 
-    with _PATCHING:
-        made = container.make_node
-        container.make_node = make_node
-        try:
-            yield
-        finally:
-            container.make_node = made
+    def convert(self: Any, scope: Any, operator: Any, *args: Any) -> Any:
+        _refuse_misconverted(getattr(operator, "raw_operator", None))
+        return called(self, scope, operator, *args)
+
+    container.make_node, registered.__call__ = make_node, convert
+    try:
+        yield
+    finally:
+        container.make_node, registered.__call__ = made, called
 
 
 def _integers(values: list[Any]) -> list[Any]:
