@@ -66,6 +66,35 @@ CASES: dict[str, Callable[[Tensor], Any]] = {
     "from a scale for each token": lambda x: OPS.dequantize_per_token(
         CODES + x.to(INT8), SCALES[:, None].double(), ZEROS[:, None], -128, 127, INT8, torch.float32
     ),
+    "by a scale of 16 bits": lambda x: OPS.quantize_per_tensor.tensor(
+        x, torch.tensor(0.013, dtype=torch.bfloat16), torch.tensor(7), -128, 127, INT8
+    ),
+    "by wide scales": lambda x: OPS.quantize_per_channel(x, SCALES.double() / 3, ZEROS, 0, -128, 127, INT8),
+    "by narrow scales of groups": lambda x: OPS.quantize_per_channel_group(
+        x.bfloat16(),
+        torch.full((6, 2), 0.0625, dtype=torch.bfloat16),
+        torch.ones(6, 2, dtype=torch.bfloat16),
+        -128,
+        127,
+        INT8,
+        8,
+    ),
+    "from zero points that are no integers": lambda x: OPS.dequantize_per_channel(
+        CODES + x.to(INT8), SCALES, ZEROS + 0.5, 0, -128, 127, INT8
+    ),
+    "from narrow scales": lambda x: OPS.dequantize_per_channel(
+        CODES + x.to(INT8), SCALES.bfloat16(), ZEROS, 0, -128, 127, INT8
+    ),
+    "from wide scales": lambda x: OPS.dequantize_per_channel(
+        CODES + x.to(INT8), SCALES.double() / 3, ZEROS, 0, -128, 127, INT8
+    ),
+    "parameters of halves": lambda x: OPS.choose_qparams.tensor(x.half() + 1, 0, 255, 1e-7, UINT8),
+    "symmetric parameters of halves": lambda x: OPS.choose_qparams_symmetric.tensor(
+        x.half() + 1, -127, 127, 1e-7, INT8
+    ),
+    "parameters of bfloat16 for each token": lambda x: OPS.choose_qparams_per_token_asymmetric(
+        x.bfloat16() * SCALES[:, None].bfloat16(), INT8
+    ),
     "parameters": lambda x: OPS.choose_qparams.tensor(x, 0, 255, 1e-7, UINT8),
     "parameters of nothing but positive numbers": lambda x: OPS.choose_qparams.tensor(x.abs() + 1, 0, 255, 1e-7, UINT8),
     "symmetric parameters": lambda x: OPS.choose_qparams_symmetric.tensor(x, -127, 127, 1e-7, INT8),

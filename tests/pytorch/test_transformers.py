@@ -136,6 +136,19 @@ def test_gradients_and_empty_tensors_are_pytorchs() -> None:
     assert empty.shape == (0, 3, 4, 8)
 
 
+def test_types_of_autocast_and_masks_of_other_axes_are_pytorchs() -> None:
+    query = torch.randn(2, 4, 3, 8)
+    mask = torch.ones(3, 3, dtype=torch.bool).tril()
+    found, _ = attention_forward(torch.nn.Module(), query, query, query, mask)
+    causal, _ = attention_forward(torch.nn.Module(), query, query, query, None, is_causal=True)
+    torch.testing.assert_close(found, causal, rtol=1e-5, atol=1e-5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        narrow, _ = attention_forward(torch.nn.Module(), query, query, query, None, is_causal=True)
+    assert narrow.dtype is torch.bfloat16
+    again, _ = attention_forward(torch.nn.Module(), query, query, query, None, is_causal=True)
+    assert torch.equal(again, causal)
+
+
 def test_a_paged_cache_is_refused_with_a_remedy() -> None:
     query = torch.randn(1, 1, 2, 4)
     with pytest.raises(UnsupportedError, match="sdpa"):

@@ -132,7 +132,7 @@ class _Fixed:
         shape = [changing[dim] if size is None else size for dim, size in dims]
         axes = [0, 2, 1, 3] if self.exchanged else range(len(shape))
         dynamic = {at: _DIMS[self.name][axis] for at, axis in enumerate(axes) if self.sizes[axis] is None}
-        return self.laid(torch.zeros(shape, dtype=self.dtype)), dynamic
+        return self.laid(torch.zeros(shape, dtype=self.dtype, device="cpu")), dynamic
 
 
 @dataclass(frozen=True)

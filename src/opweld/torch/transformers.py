@@ -73,12 +73,16 @@ def attention_forward(
 
 
 def _is_for_pytorch(operands: Operands) -> bool:
-    """Whether PyTorch runs the definition itself: where it traces or differentiates it, and where there is nothing to
-    compute, or not on the CPU."""
+    """Whether PyTorch runs the definition itself: where it traces or differentiates it, chooses types (autocast), and
+    where there is nothing to compute, or not on the CPU, or of other axes."""
     if torch.compiler.is_compiling() or cast("Any", torch.jit).is_tracing():
+        return True
+    if torch.is_autocast_enabled("cpu"):  # which chooses the types that PyTorch computes in
         return True
     given = [x for x in operands if x is not None]
     if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        return True
+    if any(x is not None and x.dim() != 4 for x in operands[:5]):
         return True
     kinds = (torch.Tensor, torch.nn.Parameter)
     return any(type(x) not in kinds or x.device.type != "cpu" or 0 in x.shape for x in given)

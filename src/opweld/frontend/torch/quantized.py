@@ -9,14 +9,13 @@ import torch
 
 from opweld.errors import UnsupportedError
 from opweld.frontend.torch.builder import Builder, Number, Value
-from opweld.frontend.torch.dtypes import dtype_of
 from opweld.frontend.torch.rows import aten, operator
 from opweld.tensor.dtype import DType
 
 Scale = Value | float
 Zero = Value | int | None
 
-_BYTES = (DType.I8, DType.U8)
+BYTES = (DType.I8, DType.U8)
 
 
 @operator("quantized_decomposed", *(f"quantize_per_tensor.{kind}" for kind in ("default", "tensor", "tensor2")))
@@ -24,7 +23,9 @@ def quantize_per_tensor(
     b: Builder, x: Value, scale: Scale, zero_point: Zero, quant_min: Number | Value, quant_max: Number | Value, _: Any
 ) -> Value:
     """round(x / scale) + zero point, clamped: by one scale"""
-    return _quantized(b, x, _reciprocal(b, _scalar(b, scale)), _scalar(b, zero_point), quant_min, quant_max)
+    scale = _scalar(b, scale)
+    wide = b.cast(scale, DType.F64) if isinstance(scale, Value) else scale  # PyTorch takes it for a number
+    return _quantized(b, x, _reciprocal(b, wide), _scalar(b, zero_point), quant_min, quant_max, DType.F32)
 
 
 @operator("quantized_decomposed", "quantize_per_channel.default")
@@ -33,7 +34,8 @@ def quantize_per_channel(
 ) -> Value:
     """The same by a scale for each element of an axis."""
     scale, zero = (_along(b, value, x, axis) for value in (scales, zero_points))
-    return _quantized(b, x, _reciprocal(b, scale), zero, quant_min, quant_max)
+    dtype = DType.F64 if b.dtype_of(scales) is DType.F64 else DType.F32
+    return _quantized(b, x, _reciprocal(b, scale), zero, quant_min, quant_max, dtype)
 
 
 @operator("quantized_decomposed", "quantize_per_channel_group.default")
@@ -49,25 +51,27 @@ def quantize_per_channel_group(
 ) -> Value:
     """The same by a scale for each group of a row; it is rounded with its zero point."""
     scale, zero = (_of_groups(b, value, x, group_size) for value in (scales, zero_points))
-    quotient = b.op("Mul", b.cast(x, DType.F32), b.cast(_reciprocal(b, scale), DType.F32))
-    return _clamped(b, b.op("Round", b.op("Add", quotient, b.cast(zero, DType.F32))), quant_min, quant_max)
+    return _rounded_with_zero(b, x, scale, zero, b.promoted(x, scales, zero_points), quant_min, quant_max)
 
 
 @operator("quantized_decomposed", *(f"dequantize_per_tensor.{kind}" for kind in ("default", "tensor", "tensor2")))
-def dequantize_per_tensor(
-    b: Builder, x: Value, scale: Scale, zero_point: Zero, *_: Any, out_dtype: Any = None
-) -> Value:
-    """(x - zero point) * scale: of one scale"""
-    return _dequantized(b, x, _scalar(b, scale), _scalar(b, zero_point), _made(out_dtype))
+def dequantize_per_tensor(b: Builder, x: Value, scale: Scale, zero_point: Zero, *_: Any, **__: Any) -> Value:
+    """(x - zero point) * scale, in the type that is asked for: of one scale"""
+    scale, zero = _scalar(b, scale), _scalar(b, zero_point)
+    wide = DType.I32 if b.dtype_of(x) in BYTES else b.dtype  # where the difference is exact either way
+    found = b.cast(x, wide)
+    if zero is not None and zero != 0:
+        found = b.op("Sub", found, b.cast(zero, wide))
+    return b.op("Mul", b.cast(found, b.dtype), b.cast(scale, b.dtype))
 
 
 @operator("quantized_decomposed", "dequantize_per_channel.default")
 def dequantize_per_channel(
-    b: Builder, x: Value, scales: Value, zero_points: Value | None, axis: int, *_: Any, out_dtype: Any = None
+    b: Builder, x: Value, scales: Value, zero_points: Value | None, axis: int, *_: Any, **__: Any
 ) -> Value:
-    """The same of a scale for each element of an axis."""
+    """The same of a scale for each element of an axis, in the type of the scales."""
     zero = None if zero_points is None else _along(b, zero_points, x, axis)
-    return _dequantized(b, x, _along(b, scales, x, axis), zero, _made(out_dtype))
+    return _dequantized(b, x, _along(b, scales, x, axis), zero)
 
 
 @operator("quantized_decomposed", "dequantize_per_channel_group.default")
@@ -80,11 +84,12 @@ def dequantize_per_channel_group(
     quant_max: int,
     dtype: Any,
     group_size: int = 128,
-    output_dtype: Any = None,
+    *_: Any,
+    **__: Any,
 ) -> Value:
     """The same of a scale for each group of a row."""
     zero = None if zero_points is None else _of_groups(b, zero_points, x, group_size)
-    return _dequantized(b, x, _of_groups(b, scales, x, group_size), zero, _made(output_dtype))
+    return _dequantized(b, x, _of_groups(b, scales, x, group_size), zero)
 
 
 @operator("quantized_decomposed", "choose_qparams.tensor")
@@ -92,9 +97,10 @@ def choose_parameters(b: Builder, x: Value, quant_min: int, quant_max: int, eps:
     """The scale and the zero point by which the extremes of x, and 0, are inside."""
     least, greatest = _extremes(b, x)
     bottom, top = (b.constant(bound, DType.F32) for bound in (quant_min, quant_max))
-    scale = b.op("Div", b.op("Sub", greatest, least), b.constant(quant_max - quant_min, DType.F32))
-    scale = b.op("Max", scale, b.constant(eps, DType.F32))
-    point = b.op("Sub", bottom, b.op("Round", b.op("Div", least, scale)))
+    own = b.dtype_of(x)
+    scale = b.op("Div", b.op("Sub", greatest, least), b.constant(quant_max - quant_min, own))
+    scale = b.op("Max", b.cast(scale, DType.F32), b.constant(eps, DType.F32))
+    point = b.op("Sub", bottom, b.op("Round", b.op("Div", b.cast(least, DType.F32), scale)))
     return _parameters(b, scale, b.op("Clip", point, bottom, top))
 
 
@@ -104,24 +110,26 @@ def choose_symmetric_parameters(
 ) -> tuple[Value, Value]:
     """The same around a zero point in the middle."""
     least, greatest = _extremes(b, x)
-    scale = b.op("Div", b.op("Max", b.op("Neg", least), greatest), b.constant((quant_max - quant_min) / 2, DType.F32))
-    scale = b.op("Max", scale, b.constant(eps, DType.F32))
+    own = b.dtype_of(x)
+    scale = b.op("Div", b.op("Max", b.op("Neg", least), greatest), b.constant((quant_max - quant_min) / 2, own))
+    scale = b.op("Max", b.cast(scale, DType.F32), b.constant(eps, DType.F32))
     return _parameters(b, scale, b.constant(128.0 if dtype == torch.uint8 else 0.0, DType.F32))
 
 
 @operator("quantized_decomposed", "choose_qparams_per_token_asymmetric.default")
 def choose_parameters_of_rows(b: Builder, x: Value, _: Any) -> tuple[Value, Value]:
     """A scale and a zero point for each row, for int8: the one that misses the nearer end by less."""
-    x, last, zero = b.cast(x, DType.F32), b.constant([-1], DType.I64), b.constant(0, DType.F32)
+    own = b.dtype_of(x)
+    last, zero = b.constant([-1], DType.I64), b.constant(0, own)
     least = b.op("Min", b.op("ReduceMin", x, last, keepdims=1), zero)
     greatest = b.op("Max", b.op("ReduceMax", x, last, keepdims=1), zero)
-    bottom, top = b.constant(-128, DType.F32), b.constant(127, DType.F32)
-    scale = b.op("Div", b.op("Sub", greatest, least), b.constant(255, DType.F32))
-    scale = b.op("Max", scale, b.constant(float(np.finfo(np.float32).eps), DType.F32))
+    bottom, top = b.constant(-128, own), b.constant(127, own)
+    scale = b.op("Div", b.op("Sub", greatest, least), b.constant(255, own))
+    scale = b.op("Max", scale, b.constant(float(np.finfo(np.float32).eps), own))
     low, high = b.op("Div", least, scale), b.op("Div", greatest, scale)
     missed = b.op("Add", b.op("Add", bottom, low), b.op("Add", top, high))
     from_below = b.op("Greater", missed, zero, dtype=DType.BOOL)
-    point = b.op("Where", from_below, b.op("Sub", bottom, low), b.op("Sub", top, high), dtype=DType.F32)
+    point = b.op("Where", from_below, b.op("Sub", bottom, low), b.op("Sub", top, high), dtype=own)
     point = b.op("Round", b.op("Clip", point, bottom, top))
     return b.cast(scale, DType.F64), b.cast(point, DType.I64)
 
@@ -129,10 +137,12 @@ def choose_parameters_of_rows(b: Builder, x: Value, _: Any) -> tuple[Value, Valu
 @operator("quantized_decomposed", "choose_qparams_per_token.default")
 def choose_symmetric_parameters_of_rows(b: Builder, x: Value, _: Any) -> tuple[Value, Value]:
     """A scale for each row, for int8, and zeros"""
-    dtype = b.dtype_of_made(0)
-    greatest = b.op("ReduceMax", b.op("Abs", b.cast(x, dtype)), b.constant([-1], DType.I64), keepdims=1)
-    scale = b.op("Div", b.op("Max", greatest, b.constant(1e-5, dtype)), b.constant(127, dtype))
-    return scale, b.op("Mul", scale, b.constant(0, dtype))
+    own, made = b.dtype_of(x), b.dtype_of_made(0)
+    greatest = b.op("ReduceMax", b.op("Abs", x), b.constant([-1], DType.I64), keepdims=1)
+    own = DType.F32 if own is DType.F16 else own  # of which PyTorch fears overflow
+    scale = b.op("Div", b.op("Max", b.cast(greatest, own), b.constant(1e-5, own)), b.constant(127, own))
+    scale = b.cast(scale, made)
+    return scale, b.op("Mul", scale, b.constant(0, made))
 
 
 @operator("quantized_decomposed", "quantize_per_token.default")
@@ -140,9 +150,7 @@ def quantize_rows(
     b: Builder, x: Value, scales: Value, zero_points: Value, quant_min: int, quant_max: int, _: Any
 ) -> Value:
     """round(x / scale + zero point), clamped, in the wider type of all"""
-    dtype = b.promoted(x, scales)
-    quotient = b.op("Mul", b.cast(x, dtype), b.cast(_reciprocal(b, scales), dtype))
-    return _clamped(b, b.op("Round", b.op("Add", quotient, b.cast(zero_points, dtype))), quant_min, quant_max)
+    return _rounded_with_zero(b, x, scales, zero_points, b.promoted(x, scales, zero_points), quant_min, quant_max)
 
 
 @operator("quantized_decomposed", "dequantize_per_token.default")
@@ -174,7 +182,9 @@ def _scalar(b: Builder, given: Scale | Zero) -> Any:
 def _along(b: Builder, value: Value, x: Value, axis: int) -> Value:
     """A vector along an axis of x."""
     rank = b.rank(x)
-    return b.reshape(value, [-1 if each == axis % rank else 1 for each in range(rank)])
+    made = b.reshape(value, [-1 if each == axis % rank else 1 for each in range(rank)])
+    b.known[made] = b.known[value]  # of the type that is asked for
+    return made
 
 
 def _of_groups(b: Builder, value: Value, x: Value, size: int) -> Value:
@@ -186,7 +196,9 @@ def _of_groups(b: Builder, value: Value, x: Value, size: int) -> Value:
         raise UnsupportedError(f"node {b.name!r}: {groups} groups of {own} are not {columns} elements")
     rows = b.sizes(x)[0]
     wide = b.op("Unsqueeze", value, b.constant([-1], DType.I64))
-    return b.reshape(b.expanded(wide, [rows, groups, own]), [rows, columns])
+    made = b.reshape(b.expanded(wide, [rows, groups, own]), [rows, columns])
+    b.known[made] = b.known[value]  # of the type that is asked for
+    return made
 
 
 def _reciprocal(b: Builder, scale: Scale) -> Any:
@@ -198,10 +210,23 @@ def _reciprocal(b: Builder, scale: Scale) -> Any:
 
 
 def _quantized(
-    b: Builder, x: Value, reciprocal: Any, zero: Any, quant_min: Number | Value, quant_max: Number | Value
+    b: Builder,
+    x: Value,
+    reciprocal: Any,
+    zero: Any,
+    quant_min: Number | Value,
+    quant_max: Number | Value,
+    dtype: DType,
 ) -> Value:
-    rounded = b.op("Round", b.op("Mul", b.cast(x, DType.F32), b.cast(reciprocal, DType.F32)))
-    return _clamped(b, b.op("Add", rounded, b.cast(zero, DType.F32)), quant_min, quant_max)
+    rounded = b.op("Round", b.op("Mul", b.cast(x, dtype), b.cast(reciprocal, dtype)))
+    return _clamped(b, b.op("Add", rounded, b.cast(zero, dtype)), quant_min, quant_max)
+
+
+def _rounded_with_zero(
+    b: Builder, x: Value, scale: Value, zero: Value, dtype: DType, quant_min: int, quant_max: int
+) -> Value:
+    quotient = b.op("Mul", b.cast(x, dtype), b.cast(_reciprocal(b, scale), dtype))
+    return _clamped(b, b.op("Round", b.op("Add", quotient, b.cast(zero, dtype))), quant_min, quant_max)
 
 
 def _clamped(b: Builder, x: Value, quant_min: Number | Value, quant_max: Number | Value) -> Value:
@@ -209,24 +234,22 @@ def _clamped(b: Builder, x: Value, quant_min: Number | Value, quant_max: Number 
     return b.cast(b.op("Clip", x, *bounds), b.dtype)
 
 
-def _dequantized(b: Builder, x: Value, scale: Any, zero: Any, dtype: DType) -> Value:
-    """The difference of 8-bit integers is exact in 32 bits; wider ones are rounded before it, as PyTorch does it."""
-    wide = DType.I32 if b.dtype_of(x) in _BYTES else DType.F32
-    found = b.cast(x, wide)
-    if zero is not None and not (isinstance(zero, int) and zero == 0):
-        found = b.op("Sub", found, b.cast(zero, wide))
-    return b.op("Mul", b.cast(found, dtype), b.cast(scale, dtype))
-
-
-def _made(dtype: torch.dtype | None) -> DType:
-    return DType.F32 if dtype is None else dtype_of(dtype)
+def _dequantized(b: Builder, x: Value, scale: Value, zero: Value | None) -> Value:
+    """The difference of 8-bit integers is exact in 32 bits, as it is in 64."""
+    found, wide = x, b.promoted(x, scale)
+    if zero is not None:
+        wide = b.promoted(zero, scale)
+        integers = b.dtype_of(x) in BYTES and b.dtype_of(zero).is_integer
+        own = DType.I32 if integers else b.promoted(x, zero)
+        found = b.op("Sub", b.cast(x, own), b.cast(zero, own))
+    return b.cast(b.op("Mul", b.cast(found, wide), b.cast(scale, wide)), b.dtype)
 
 
 def _extremes(b: Builder, x: Value) -> tuple[Value, Value]:
     """The least and the greatest element, and 0."""
-    zero, wide = b.constant(0, DType.F32), b.cast(x, DType.F32)
-    least = b.op("Min", b.op("ReduceMin", wide, keepdims=0), zero)
-    return least, b.op("Max", b.op("ReduceMax", wide, keepdims=0), zero)
+    zero = b.constant(0, b.dtype_of(x))
+    least = b.op("Min", b.op("ReduceMin", x, keepdims=0), zero)
+    return least, b.op("Max", b.op("ReduceMax", x, keepdims=0), zero)
 
 
 def _parameters(b: Builder, scale: Value, point: Value) -> tuple[Value, Value]:
