@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 
 _TORCH = "export it: torch.onnx.export(model, (example inputs,), 'model.onnx', dynamo=True)"
@@ -42,6 +43,11 @@ _BEGINNINGS = (
     (8, b'{"', "a safetensors file, which holds weights and no graph: export the model that they belong to"),
 )
 """(offset in a file, bytes there, what the file is)."""
+
+
+def is_of(model: object, module: str, name: str) -> bool:
+    """Whether a model is of a class of a module that the caller has imported. Imports nothing; a stub has no class."""
+    return isinstance(model, getattr(sys.modules.get(module), name, ()))
 
 
 def of_object(model: object) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -12,27 +12,14 @@ import torch
 from torch import Tensor
 
 import opweld
+from tests.pytorch.function import Function
 
 import_module("torch.ao.quantization.fx._decomposed")  # registers the operators
 OPS: Any = torch.ops.quantized_decomposed
 INT8, UINT8 = torch.int8, torch.uint8
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
-
-
-class Function(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
+pytestmark = pytest.mark.usefixtures("inference")
 
 
 X = torch.linspace(-3, 3, 6 * 16).reshape(6, 16)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import opweld
+from tests.pytorch.function import Function
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
@@ -422,17 +423,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         (normal(2, 40),),
     ),
 }
-
-
-class Function(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 @pytest.mark.filterwarnings("ignore:index_reduce")

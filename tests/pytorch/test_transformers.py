@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,13 +31,12 @@ SMALL: dict[str, Any] = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("inference")
+
+
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def registered() -> None:
     register_attention()
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
 
 
 def decoder(kind: str) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from opweld.errors import ModelTypeError
-from opweld.foreign import of_object
+from opweld.foreign import is_of, of_object
 from opweld.frontends.onnx import OnnxSource
 from opweld.frontends.source import Source
 
@@ -51,7 +50,7 @@ def estimator_source(model: object, rows: Any = None) -> EstimatorSource | None:
 
     Raises ModelTypeError where no converter is installed, ModelError for an estimator that is not fitted or needs
     rows, InputError for wrong ones, UnsupportedError for one that has no converter."""
-    if not any(_is(model, *place) for place in _CLASSES):
+    if not any(is_of(model, *place) for place in _CLASSES):
         return None
     from opweld.frontend.estimators.rows import example_columns, fitted_columns
 
@@ -63,11 +62,6 @@ def estimator_source(model: object, rows: Any = None) -> EstimatorSource | None:
     except ImportError as error:
         raise ModelTypeError(f"the model is {of_object(model)} ({error})") from error
     return EstimatorSource(model, columns, OnnxSource(made.SerializeToString()))
-
-
-def _is(model: object, module: str, name: str) -> bool:
-    """Whether a model is of a class of a module; not where that is not imported, or half, or a stub."""
-    return isinstance(model, getattr(sys.modules.get(module), name, ()))
 
 
 @dataclass(frozen=True, eq=False)

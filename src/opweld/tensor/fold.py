@@ -251,23 +251,14 @@ def _cheap(body: Expr) -> bool:
     return not any(isinstance(node, Load | Unary | Reduce) for node in walk(body))
 
 
-def _folding(tensor: Tensor, known: Mapping[str, Known], reason: str, **refused: int | str) -> Folding:
-    """The folding of a tensor whose operands are known; its sizes are numbers."""
-    size = math.prod(int(extent) for extent in tensor.shape) * tensor.dtype.bytes
-    return _folding_of(tensor.name, tensor.origin, _operands(tensor), size, known, reason, refused)
-
-
-def _folding_of(
-    name: str,
-    origin: tuple[str, ...],
-    operands: Sequence[str],
-    size: int,
-    known: Mapping[str, Known],
-    reason: str,
-    refused: Mapping[str, int | str],
-) -> Folding:
-    before = sum(known[operand].bytes for operand in operands)
-    return Folding(name, origin, before, size, max(RESULT_BYTES, RESULT_GROWTH * before), reason, refused)
+def _folding(item: Tensor | Extern, known: Mapping[str, Known], reason: str, **refused: int | str) -> Folding:
+    """The folding of an item whose operands are known; its sizes are numbers."""
+    results = (item,) if isinstance(item, Tensor) else item.results
+    size = sum(math.prod(int(extent) for extent in result.shape) * result.dtype.bytes for result in results)
+    before = sum(known[name].bytes for name in item_inputs(item))
+    return Folding(
+        results[0].name, item.origin, before, size, max(RESULT_BYTES, RESULT_GROWTH * before), reason, refused
+    )
 
 
 def _known_results(extern: Extern, known: Mapping[str, Known], decide: Decide) -> tuple[Constant, ...]:
@@ -276,30 +267,23 @@ def _known_results(extern: Extern, known: Mapping[str, Known], decide: Decide) -
     Operands are rounded at every step, as the model does it: an extern compares them, or moves their bytes."""
     if any(name not in known for name in extern.operands):
         return ()
-    shapes = [tuple(dim.constant for dim in result.shape) for result in extern.results]
     numbers = [number.constant for number in (*extern.numbers, extern.rows)]
-    if None in numbers or any(None in shape for shape in shapes):
+    if None in numbers or any(dim.constant is None for result in extern.results for dim in result.shape):
         return ()
-    sizes = [math.prod(n or 0 for n in shape) for shape in shapes]
-    size = sum(n * result.dtype.bytes for n, result in zip(sizes, extern.results, strict=True))
-    operands = tuple(dict.fromkeys(extern.operands))
-
-    def folding(reason: str, **refused: int | str) -> Folding:
-        return _folding_of(extern.results[0].name, extern.origin, operands, size, known, reason, refused)
-
     *given, rows = (number or 0 for number in numbers)
     work = int(EXTERNS[extern.function].work(given)) * rows
-    found = folding(IN_NO_RUN)
+    found = _folding(extern, known, IN_NO_RUN)
     if work > EXTERN_WORK:
-        decide(folding("it would take too long", operations=work, budget=EXTERN_WORK))
+        decide(_folding(extern, known, "it would take too long", operations=work, budget=EXTERN_WORK))
         return ()
-    if size > found.budget:
-        decide(folding("it would take more bytes than it may", bytes=size, budget=found.budget))
+    if found.after > found.budget:
+        reason = "it would take more bytes than it may"
+        decide(_folding(extern, known, reason, bytes=found.after, budget=found.budget))
         return ()
     try:
-        computed = call_extern(extern, {name: known[name].own() for name in operands}, {}, False)
+        computed = call_extern(extern, {name: known[name].own() for name in item_inputs(extern)}, {}, False)
     except OpweldError as error:
-        decide(folding("it fails", error=str(error)))
+        decide(_folding(extern, known, "it fails", error=str(error)))
         return ()
     if decide(found) != "now":
         return ()
@@ -310,12 +294,8 @@ def _constant(result: Result, data: Array, origin: tuple[str, ...]) -> Constant:
     return Constant(result.name, result.dtype, data.shape, lambda: data, origin)
 
 
-def _operands(tensor: Tensor) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(node.tensor for node in loads(tensor.body)))
-
-
 def _known_tensor(tensor: Tensor, known: Mapping[str, Known], decide: Decide) -> Known | None:
-    names = _operands(tensor)
+    names = item_inputs(tensor)
     if any(name not in known for name in names):
         return None
     extents = [extent.constant for extent in tensor.shape]
@@ -376,7 +356,7 @@ def _reader(tensor: Tensor, value: Known, stored: Mapping[str, Callable[[], Arra
 
     Values that are only moved, as weights before a product, are not widened, since nothing is rounded: `stored` has the
     data of constants in their dtypes."""
-    body, names = tensor.body, _operands(tensor)
+    body, names = tensor.body, item_inputs(tensor)
     moved = isinstance(body, Load) and isinstance(body.fill, Const | None) and all(name in stored for name in names)
 
     def read() -> Array:

@@ -186,19 +186,24 @@ def _emptied(item: Item) -> Item:
 def _fold(program: TensorProgram, decide: Decide) -> TensorProgram:
     folded = fold_constants(program, decide)
     items = folded.items
+    if folded.inlined:
+        items = tuple(_map_bodies(item, lambda body: _inlined(body, folded.inlined)) for item in items)
+    if len(items) == len(program.items) and all(new is old for new, old in zip(items, program.items, strict=True)):
+        return program
+    return replace(program, items=items, constants=folded.constants)
+
+
+def _inlined(body: Expr, tensors: Mapping[str, Tensor]) -> Expr:
+    """A body with these tensors computed where they are loaded; where a guard is, the fill may be another value."""
 
     def computed(node: Load) -> Expr | None:
-        tensor = folded.inlined.get(node.tensor)
+        tensor = None if node.guards else tensors.get(node.tensor)
         if tensor is None:
             return None
         mapping: dict[Atom, Dim] = dict(zip(tensor.axes, node.indices, strict=True))
         return substitute(tensor.body, mapping)
 
-    if folded.inlined:
-        items = tuple(_map_bodies(item, lambda body: substitute_loads(body, computed)) for item in items)
-    if len(items) == len(program.items) and all(new is old for new, old in zip(items, program.items, strict=True)):
-        return program
-    return replace(program, items=items, constants=folded.constants)
+    return substitute_loads(body, computed)
 
 
 def _write_blocks(program: TensorProgram) -> TensorProgram:
@@ -257,16 +262,11 @@ def _block_begin(places: Tensor, shape: tuple[Dim, ...]) -> tuple[Dim, ...] | No
 def _join_parts(program: TensorProgram) -> TensorProgram:
     """Replaces parts of one value that have changed places by one load of it, where the algebra knows one."""
     parts: dict[str, Tensor] = {}
-
-    def shown(node: Load) -> Expr | None:
-        part = None if node.guards else parts.get(node.tensor)
-        return None if part is None else substitute(part.body, dict(zip(part.axes, node.indices, strict=True)))
-
     for item in program.items:
         if isinstance(item, Tensor) and isinstance(item.body, Load) and not item.body.guards:
             terms = (monomial for i in item.body.indices for monomial, _ in i.terms)
             if all(isinstance(atom, Axis) for monomial in terms for atom in monomial):
-                parts[item.name] = replace(item, body=substitute_loads(item.body, shown))
+                parts[item.name] = replace(item, body=_inlined(item.body, parts))
 
     def joined(item: Item) -> Item:
         if not isinstance(item, Tensor) or not isinstance(item.body, Select):
@@ -274,7 +274,7 @@ def _join_parts(program: TensorProgram) -> TensorProgram:
         sides = (item.body.x, item.body.y)
         if not all(isinstance(side, Load) and side.tensor in parts and not side.guards for side in sides):
             return item
-        body = simplify(substitute_loads(item.body, shown))
+        body = simplify(_inlined(item.body, parts))
         return replace(item, body=body) if isinstance(body, Load) else item
 
     return _with_items(program, tuple(map(joined, program.items)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -28,9 +28,9 @@ class Operands(NamedTuple):
     query: torch.Tensor
     key: torch.Tensor
     value: torch.Tensor
-    mask: torch.Tensor | None
-    bias: torch.Tensor | None
-    sinks: torch.Tensor | None
+    mask: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+    sinks: torch.Tensor | None = None
 
 
 def attention(
@@ -139,20 +139,15 @@ class _Fixed:
 class _Form:
     """What a compiled program serves: calls that differ in the sizes that may change, alone."""
 
-    operands: tuple[_Fixed | None, ...]
+    operands: tuple[_Fixed, ...]
     scale: float
     causal: bool
     softcap: float | None
     threads: int
 
-    @property
-    def given(self) -> list[_Fixed]:
-        """The operands that there are."""
-        return [fixed for fixed in self.operands if fixed is not None]
-
     def compiled(self, hints: Mapping[str, int]) -> Model:
         """The program of this form, with kernels chosen for sizes by name."""
-        examples = [fixed.example(self.causal) for fixed in self.given]
+        examples = [fixed.example(self.causal) for fixed in self.operands]
         tensors, dynamic = zip(*examples, strict=True)
         definition = _Definition(self).eval()
         return compile(definition, tensors, dynamic_shapes=(dynamic,), threads=self.threads, dim_hints=hints)
@@ -167,9 +162,8 @@ class _Definition(torch.nn.Module):
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor:
         """See `attention`."""
-        tensors = iter(given)
-        operands: Any = [None if fixed is None else fixed.laid(next(tensors)) for fixed in self.form.operands]
-        return attention(Operands(*operands), self.form.scale, self.form.causal, self.form.softcap)
+        operands = {fixed.name: fixed.laid(x) for fixed, x in zip(self.form.operands, given, strict=True)}
+        return attention(Operands(**operands), self.form.scale, self.form.causal, self.form.softcap)
 
 
 _models: dict[_Form, Model] = {}
@@ -185,13 +179,14 @@ def _hints(operands: Operands) -> dict[str, int]:
 
 def run_attention(operands: Operands, scale: float, causal: bool, softcap: float | None) -> torch.Tensor:
     """`attention` of tensors on the CPU, compiled once for all batches and lengths."""
-    fixed = tuple(None if x is None else _Fixed.of(name, x) for name, x in zip(Operands._fields, operands, strict=True))
-    form = _Form(fixed, scale, causal, softcap, torch.get_num_threads())
+    given = {name: x for name, x in operands._asdict().items() if x is not None}
+    form = _Form(
+        tuple(_Fixed.of(name, x) for name, x in given.items()), scale, causal, softcap, torch.get_num_threads()
+    )
     with _lock:
         model = _models.get(form)
         if model is None:
             model = _models[form] = form.compiled(_hints(operands))
-    given = (own.laid(x) for own, x in zip(fixed, operands, strict=True) if own is not None and x is not None)
-    arrays = map(as_array, given)
+    arrays = [as_array(fixed.laid(x)) for fixed, x in zip(form.operands, given.values(), strict=True)]
     found = model.session.run(dict(zip(model.session.input_names, arrays, strict=True)))
     return Layout(operands.query.dtype, None).give(found[0])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from opweld.foreign import is_of
 from opweld.frontend.estimators.quiet import without_warnings
 
 _METHODS: Mapping[str, Sequence[str]] = {
@@ -66,7 +67,7 @@ def _methods(estimator: Any, name: str) -> list[Callable[[Any], Any]]:
 def _of_booster(booster: Any, name: str) -> list[Callable[[Any], Any]]:
     """Those of a booster, which has one method: its answers are numbers, or probabilities of classes."""
     xgboost: Any = sys.modules.get("xgboost")
-    is_xgboost = isinstance(booster, getattr(xgboost, "Booster", ()))
+    is_xgboost = is_of(booster, "xgboost", "Booster")
 
     def predict(rows: Any) -> np.ndarray[Any, Any]:
         if is_xgboost:

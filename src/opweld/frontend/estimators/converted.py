@@ -13,6 +13,7 @@ from typing import Any, cast
 import onnx
 
 from opweld.errors import ModelError, UnsupportedError, in_line
+from opweld.foreign import is_of
 from opweld.frontend.estimators.misconverted import misconversion
 from opweld.frontend.estimators.quiet import without_warnings
 from opweld.frontend.estimators.rows import Columns
@@ -71,8 +72,7 @@ def _remedy(told: str, columns: Columns, examples: bool) -> str:
 
 
 def _check_fitted(estimator: Any) -> None:
-    base: Any = sys.modules.get("sklearn.base")
-    if base is None or not isinstance(estimator, getattr(base, "BaseEstimator", ())):
+    if not is_of(estimator, "sklearn.base", "BaseEstimator"):
         return  # a booster is what training made
     validation, exceptions = _module("sklearn.utils.validation"), _module("sklearn.exceptions")
     try:
@@ -84,7 +84,7 @@ def _check_fitted(estimator: Any) -> None:
 def _converter(estimator: Any) -> Callable[[Columns], onnx.ModelProto]:
     """What converts an estimator with these columns."""
     for library, convert in (("xgboost", _xgboost_booster), ("lightgbm", _lightgbm_booster)):
-        if isinstance(estimator, getattr(sys.modules.get(library), "Booster", ())):
+        if is_of(estimator, library, "Booster"):
             return lambda columns: convert(estimator, columns)
     return lambda columns: _of_skl2onnx(estimator, columns)
 

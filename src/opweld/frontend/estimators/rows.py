@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,6 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 
 from opweld.errors import InputError, ModelError, UnsupportedError
+from opweld.foreign import is_of
 
 Kind: TypeAlias = Literal["matrix", "columns", "texts"]
 
@@ -74,8 +74,7 @@ def example_columns(rows: Any) -> Columns:
         raise UnsupportedError(
             "the example rows are a sparse matrix, and compiled code takes dense arrays: give it X.toarray()"
         )
-    pandas: Any = sys.modules.get("pandas")
-    if isinstance(rows, Mapping) or (pandas is not None and isinstance(rows, pandas.DataFrame)):
+    if isinstance(rows, Mapping) or is_of(rows, "pandas", "DataFrame"):
         columns = cast("Mapping[Any, Any]", rows)  # a DataFrame has keys, and a Series by each
         return Columns("columns", {str(name): _dtype(str(name), np.asarray(columns[name])) for name in columns})
     array: np.ndarray[Any, Any] = np.asarray(rows)

@@ -8,12 +8,11 @@ from typing import Any, cast
 
 import torch
 
-from opweld.frontend.torch.rows import names
+from opweld.frontend.torch.rows import rows
 
 
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """PyTorch's own decompositions without those of operators that have a row."""
-    kept = set(names())
     table = cast("Mapping[Any, Callable[..., Any]]", torch.export.default_decompositions())
-    return {operator: body for operator, body in table.items() if str(operator) not in kept}
+    return {operator: body for operator, body in table.items() if str(operator) not in rows()}

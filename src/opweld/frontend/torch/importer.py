@@ -27,7 +27,7 @@ from opweld.tensor.dtype import DType
 
 _LIBRARY = Path(torch.__file__).parent
 
-_FAILING = ("_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range")
+_FAILING = ("aten._assert_scalar", "aten._assert_async", "aten._assert_tensor_metadata", "aten.sym_constrain_range")
 """Beginnings of overloads that only fail or tell the tracer something: what compiled code assumes it checks itself."""
 
 
@@ -245,7 +245,7 @@ class Importer:
         if not isinstance(node.target, OpOverload):
             raise UnsupportedError(f"node {node.name!r}: {node.target} is not supported yet{_where(node)}")
         name = str(cast("Any", node.target))
-        if name.removeprefix("aten.").startswith(_FAILING) or name == "aten.copy_.default":
+        if name.startswith(_FAILING) or name == "aten.copy_.default":
             return _nothing  # what is written to inputs is an output
         found = rows().get(name)
         if found is None:
@@ -402,7 +402,7 @@ def _needed(graph: fx.Graph) -> set[fx.Node]:
     """The nodes that a graph computes anything by: not what only checks of the tracer read."""
     found: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        checks = str(node.target).removeprefix("aten.").startswith(_FAILING)
+        checks = str(node.target).startswith(_FAILING)
         if node.op == "output" or (node.is_impure() and not checks) or not found.isdisjoint(node.users):
             found.add(node)
     return found

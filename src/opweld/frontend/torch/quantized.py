@@ -25,7 +25,7 @@ def quantize_per_tensor(
     """round(x / scale) + zero point, clamped: by one scale"""
     scale = _scalar(b, scale)
     wide = b.cast(scale, DType.F64) if isinstance(scale, Value) else scale  # PyTorch takes it for a number
-    return _quantized(b, x, _reciprocal(b, wide), _scalar(b, zero_point), quant_min, quant_max, DType.F32)
+    return _quantized(b, x, wide, _scalar(b, zero_point), quant_min, quant_max, DType.F32)
 
 
 @operator("quantized_decomposed", "quantize_per_channel.default")
@@ -35,7 +35,7 @@ def quantize_per_channel(
     """The same by a scale for each element of an axis."""
     scale, zero = (_along(b, value, x, axis) for value in (scales, zero_points))
     dtype = DType.F64 if b.dtype_of(scales) is DType.F64 else DType.F32
-    return _quantized(b, x, _reciprocal(b, scale), zero, quant_min, quant_max, dtype)
+    return _quantized(b, x, scale, zero, quant_min, quant_max, dtype)
 
 
 @operator("quantized_decomposed", "quantize_per_channel_group.default")
@@ -51,7 +51,7 @@ def quantize_per_channel_group(
 ) -> Value:
     """The same by a scale for each group of a row; it is rounded with its zero point."""
     scale, zero = (_of_groups(b, value, x, group_size) for value in (scales, zero_points))
-    return _rounded_with_zero(b, x, scale, zero, b.promoted(x, scales, zero_points), quant_min, quant_max)
+    return _rounded_with_zero(b, x, scale, zero, quant_min, quant_max)
 
 
 @operator("quantized_decomposed", *(f"dequantize_per_tensor.{kind}" for kind in ("default", "tensor", "tensor2")))
@@ -120,15 +120,13 @@ def choose_symmetric_parameters(
 def choose_parameters_of_rows(b: Builder, x: Value, _: Any) -> tuple[Value, Value]:
     """A scale and a zero point for each row, for int8: the one that misses the nearer end by less."""
     own = b.dtype_of(x)
-    last, zero = b.constant([-1], DType.I64), b.constant(0, own)
-    least = b.op("Min", b.op("ReduceMin", x, last, keepdims=1), zero)
-    greatest = b.op("Max", b.op("ReduceMax", x, last, keepdims=1), zero)
+    least, greatest = _extremes(b, x, b.constant([-1], DType.I64))
     bottom, top = b.constant(-128, own), b.constant(127, own)
     scale = b.op("Div", b.op("Sub", greatest, least), b.constant(255, own))
     scale = b.op("Max", scale, b.constant(float(np.finfo(np.float32).eps), own))
     low, high = b.op("Div", least, scale), b.op("Div", greatest, scale)
     missed = b.op("Add", b.op("Add", bottom, low), b.op("Add", top, high))
-    from_below = b.op("Greater", missed, zero, dtype=DType.BOOL)
+    from_below = b.op("Greater", missed, b.constant(0, own), dtype=DType.BOOL)
     point = b.op("Where", from_below, b.op("Sub", bottom, low), b.op("Sub", top, high), dtype=own)
     point = b.op("Round", b.op("Clip", point, bottom, top))
     return b.cast(scale, DType.F64), b.cast(point, DType.I64)
@@ -150,15 +148,13 @@ def quantize_rows(
     b: Builder, x: Value, scales: Value, zero_points: Value, quant_min: int, quant_max: int, _: Any
 ) -> Value:
     """round(x / scale + zero point), clamped, in the wider type of all"""
-    return _rounded_with_zero(b, x, scales, zero_points, b.promoted(x, scales, zero_points), quant_min, quant_max)
+    return _rounded_with_zero(b, x, scales, zero_points, quant_min, quant_max)
 
 
 @operator("quantized_decomposed", "dequantize_per_token.default")
 def dequantize_rows(b: Builder, x: Value, scales: Value, zero_points: Value, *_: Any) -> Value:
-    """(x - zero point) * scale in the wider type of both"""
-    whole, wide = b.promoted(x, zero_points), b.promoted(x, zero_points, scales)
-    difference = b.op("Sub", b.cast(x, whole), b.cast(zero_points, whole))
-    return b.cast(b.op("Mul", b.cast(difference, wide), b.cast(scales, wide)), b.dtype)
+    """(x - zero point) * scale, of a scale for each row."""
+    return _dequantized(b, x, scales, zero_points)
 
 
 @aten("_int_mm.default")
@@ -201,32 +197,29 @@ def _of_groups(b: Builder, value: Value, x: Value, size: int) -> Value:
     return made
 
 
-def _reciprocal(b: Builder, scale: Scale) -> Any:
-    """1 / scale, in the scale's own precision."""
-    if not isinstance(scale, Value):
-        return 1.0 / scale
-    one = b.constant(1.0, b.dtype_of(scale))
-    return b.op("Div", one, scale)
+def _quotient(b: Builder, x: Value, scale: Scale, dtype: DType) -> Value:
+    """x * (1 / scale), as PyTorch divides; the latter in the scale's own precision."""
+    reciprocal = b.op("Div", b.constant(1.0, b.dtype_of(scale)), scale) if isinstance(scale, Value) else 1.0 / scale
+    return b.op("Mul", b.cast(x, dtype), b.cast(reciprocal, dtype))
 
 
 def _quantized(
     b: Builder,
     x: Value,
-    reciprocal: Any,
+    scale: Scale,
     zero: Any,
     quant_min: Number | Value,
     quant_max: Number | Value,
     dtype: DType,
 ) -> Value:
-    rounded = b.op("Round", b.op("Mul", b.cast(x, dtype), b.cast(reciprocal, dtype)))
+    rounded = b.op("Round", _quotient(b, x, scale, dtype))
     return _clamped(b, b.op("Add", rounded, b.cast(zero, dtype)), quant_min, quant_max)
 
 
-def _rounded_with_zero(
-    b: Builder, x: Value, scale: Value, zero: Value, dtype: DType, quant_min: int, quant_max: int
-) -> Value:
-    quotient = b.op("Mul", b.cast(x, dtype), b.cast(_reciprocal(b, scale), dtype))
-    return _clamped(b, b.op("Round", b.op("Add", quotient, b.cast(zero, dtype))), quant_min, quant_max)
+def _rounded_with_zero(b: Builder, x: Value, scale: Value, zero: Value, quant_min: int, quant_max: int) -> Value:
+    dtype = b.promoted(x, scale, zero)
+    found = b.op("Add", _quotient(b, x, scale, dtype), b.cast(zero, dtype))
+    return _clamped(b, b.op("Round", found), quant_min, quant_max)
 
 
 def _clamped(b: Builder, x: Value, quant_min: Number | Value, quant_max: Number | Value) -> Value:
@@ -245,11 +238,11 @@ def _dequantized(b: Builder, x: Value, scale: Value, zero: Value | None) -> Valu
     return b.cast(b.op("Mul", b.cast(found, wide), b.cast(scale, wide)), b.dtype)
 
 
-def _extremes(b: Builder, x: Value) -> tuple[Value, Value]:
-    """The least and the greatest element, and 0."""
-    zero = b.constant(0, b.dtype_of(x))
-    least = b.op("Min", b.op("ReduceMin", x, keepdims=0), zero)
-    return least, b.op("Max", b.op("ReduceMax", x, keepdims=0), zero)
+def _extremes(b: Builder, x: Value, axes: Value | None = None) -> tuple[Value, Value]:
+    """The least and the greatest element, and 0: of all, or along axes, which stay."""
+    zero, given = b.constant(0, b.dtype_of(x)), () if axes is None else (axes,)
+    least, greatest = (b.op(f"Reduce{end}", x, *given, keepdims=len(given)) for end in ("Min", "Max"))
+    return b.op("Min", least, zero), b.op("Max", greatest, zero)
 
 
 def _parameters(b: Builder, scale: Value, point: Value) -> tuple[Value, Value]:

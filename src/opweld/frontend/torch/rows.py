@@ -11,7 +11,7 @@ decomposed by PyTorch into others; so a row is also the decision to keep an oper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -59,8 +59,3 @@ def rows() -> Mapping[str, Row]:
     for family in _FAMILIES:
         import_module(f"opweld.frontend.torch.{family}")
     return _rows
-
-
-def names() -> Iterable[str]:
-    """The overloads that have a row."""
-    return rows().keys()
