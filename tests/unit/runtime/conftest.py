@@ -26,19 +26,32 @@ def roomy_sources() -> dict[str, str]:
     return sources
 
 
+def steady(sources: dict[str, str]) -> dict[str, str]:
+    """The sources of a runtime whose runs have several threads however late these are: for tests of such runs."""
+    decides = "if (after <= 0) return;"
+    assert decides in sources["alone.c"]
+    return {**sources, "alone.c": sources["alone.c"].replace(decides, "return;")}
+
+
 @pytest.fixture(scope="session")
 def runtime_so(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """runtime.so, compiled as products are."""
-    out = tmp_path_factory.mktemp("runtime") / "runtime.so"
-    build_runtime(out, Target.native())
-    return out
+    """runtime.so, as it is compiled for products, but steady."""
+    folder = tmp_path_factory.mktemp("runtime")
+    for name, text in {**c_headers(), **steady(c_sources())}.items():
+        (folder / name).write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("opweld.runtime.library.SOURCE_FOLDER", folder)
+        build_runtime(folder / "runtime.so", Target.native())
+    return folder / "runtime.so"
 
 
 @pytest.fixture(scope="session")
 def roomy_runtime_so(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runtime as on a machine of eight processors, wherever the tests run."""
     out = tmp_path_factory.mktemp("roomy") / "runtime.so"
-    build_shared(roomy_sources(), out, target=Target.native(), headers=c_headers(), flags=('-DOPW_VERSION="0"',))
+    build_shared(
+        steady(roomy_sources()), out, target=Target.native(), headers=c_headers(), flags=('-DOPW_VERSION="0"',)
+    )
     return out
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from opweld.runtime.library import c_headers
 from tests.patience import PATIENCE_S
-from tests.unit.runtime.conftest import roomy_sources
+from tests.unit.runtime.conftest import roomy_sources, steady
 
 HERE = Path(__file__).parent
 
@@ -28,7 +28,7 @@ def test_no_races(tmp_path: Path) -> None:
     probe = [gcc, *flags, str(tmp_path / "probe.c"), "-o", str(tmp_path / "probe")]
     if compiled(probe).returncode or compiled([str(tmp_path / "probe")]).returncode:
         pytest.skip("needs gcc's thread sanitizer, and a kernel that it runs on")
-    for name, text in (c_headers() | roomy_sources()).items():
+    for name, text in (c_headers() | steady(roomy_sources())).items():
         (tmp_path / name).write_text(text)
     folder = tmp_path / "m.opweld"
     folder.mkdir()

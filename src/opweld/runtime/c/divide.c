@@ -113,6 +113,7 @@ static bool deal_out(opw_plan *plan) {
 bool opw_divide(opw_plan *plan, int32_t threads) {
     const opw_step *steps = plan->variant->steps;
     plan->threads = 1;
+    plan->work = 0;
     for (int32_t first = 0, end; first < plan->n_steps; first = end) {
         for (end = first + 1; end < plan->n_steps; end++)
             if (steps[plan->steps[end].step].phase != steps[plan->steps[first].step].phase) break;
@@ -120,6 +121,7 @@ bool opw_divide(opw_plan *plan, int32_t threads) {
         *phase = (opw_phase){.first = first, .end = end};
         divide_phase(plan, phase, plan->n_phases < OPW_MAX_SHARED_PHASES ? threads : 1);
         if (phase->threads > plan->threads) plan->threads = phase->threads;
+        plan->work += phase->work;
     }
     return deal_out(plan);
 }

@@ -24,6 +24,12 @@ int64_t opw_now(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+int64_t opw_core_time(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
 int64_t opw_memory_limit(void) {
     int64_t limit = INT64_MAX, bytes;
     if (!__builtin_mul_overflow((int64_t)sysconf(_SC_PHYS_PAGES), (int64_t)sysconf(_SC_PAGESIZE), &bytes) && bytes > 0)

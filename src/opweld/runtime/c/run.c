@@ -51,7 +51,9 @@ static int32_t run(opw_model *model, const opw_plan *plan, void *const *inputs, 
                    size_t capacity) {
     int32_t status = check_call(model, plan, inputs, outputs, message, capacity);
     if (status != OPW_OK) return status;
-    int64_t began = timings ? opw_now() : 0;
+    int32_t threads = watch ? 1 : threads_of_plan(plan);
+    int64_t began = timings || threads > 1 ? opw_now() : 0;
+    if (threads > 1 && opw_workers_rest(began)) threads = 1;
     /* One cache line beyond the last buffer, so that it shares none with the scratch of a thread. */
     size_t arena = (size_t)plan->arena + OPW_ALIGNMENT;
     size_t scratch = (size_t)plan->scratch * (size_t)plan->threads;
@@ -63,7 +65,6 @@ static int32_t run(opw_model *model, const opw_plan *plan, void *const *inputs, 
     opw_block_point(model, plan, block, inputs, outputs);
     if (timings)
         memset(timings, 0, (size_t)plan->threads * (size_t)plan->variant->n_steps * sizeof *timings);
-    int32_t threads = watch ? 1 : threads_of_plan(plan);
     opw_job alone, *together = threads > 1 ? opw_job_take(plan) : NULL; /* without memory it runs alone */
     opw_job *job = together ? together : &alone;
     job->plan = plan;

@@ -59,6 +59,7 @@ struct opw_plan {
     int64_t *external;
 
     int32_t threads;
+    double work; /* of all phases, in estimated nanoseconds */
     int64_t arena, sum, live, scratch;
     int64_t *arena_offsets, *arena_sizes; /* of each buffer of the variant: its offset, and its capacity */
     uint64_t present;                     /* a hash of the plan's steps */
@@ -114,6 +115,7 @@ void opw_unlock(void);
 /* limits.c */
 int64_t opw_memory_limit(void); /* bytes: the least of physical memory, the groups' limits and address-space limit */
 int64_t opw_now(void);          /* monotonic nanoseconds */
+int64_t opw_core_time(void);    /* nanoseconds for which the calling thread had a core; a system call */
 
 /* groups.c: what the control groups of this process allow, INT64_MAX where they do not say */
 void opw_find_groups(const char *root);  /* once, before the others; `root` is "", but for tests */
@@ -184,8 +186,9 @@ typedef struct {
     atomic_uint sleepers;
 } opw_word;
 
-/* Returns once the word differs from `value`, which it does not take for the word's value long ago. */
-void opw_word_wait(opw_word *word, uint32_t value, int64_t spin_ns);
+/* Returns once the word differs from `value`, which it does not take for the word's value long ago. It returns the
+ * nanoseconds that it spun, 0 where these are too few to read the clock for. */
+int64_t opw_word_wait(opw_word *word, uint32_t value, int64_t spin_ns);
 void opw_word_set(opw_word *word, uint32_t value);
 
 /* The shared data of the threads of one call. The call may end while a worker is late: it has the team's address, but
@@ -212,6 +215,14 @@ struct opw_team {
 void opw_parallel(opw_team *team);
 void opw_team_leave(opw_team *team);
 
+/* ---- alone.c: whether runs in several threads are worth their waiting ---- */
+
+/* Whether runs that begin now are better made by their callers alone. */
+bool opw_workers_rest(int64_t now);
+/* Tells of a run in several threads: how long it lasted, how long its caller had a core without waiting, and the part of
+ * the work that the caller did, 0 to 1. */
+void opw_judge_workers(int64_t ended, int64_t lasted, int64_t computed, double own);
+
 /* ---- walk.c: the execution of a plan's phases ---- */
 
 #define OPW_MAX_PIECES 1000000        /* of a phase */
@@ -235,6 +246,8 @@ typedef struct opw_job {
     opw_watch watch;     /* NULL if not watched */
     void *context;       /* of the watcher */
     int64_t began;
+    int64_t spun; /* nanoseconds that the caller had its core for waiting */
+    double own;   /* of the plan's work, computed by the caller */
     int32_t zero_denormals; /* from the module */
     opw_word open; /* the phase that all take pieces of, counted from 1; 0: none so far */
     _Alignas(OPW_ALIGNMENT) atomic_int left; /* pieces of it that are not reported as done */

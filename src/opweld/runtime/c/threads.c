@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,8 +19,7 @@
 #include <sys/syscall.h>
 #endif
 
-#define IDLE_SPIN_NS 50000     /* a worker between runs */
-#define YIELD_AFTER_NS 10000   /* then yields the core between polls */
+#define IDLE_SPIN_NS 50000 /* a worker between runs */
 
 static inline void pause_briefly(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -47,23 +45,24 @@ static void wake_all(atomic_uint *word) {
 #endif
 }
 
-/* Returns once the word differs from `value`. */
-void opw_word_wait(opw_word *word, uint32_t value, int64_t spin_ns) {
+/* A thread that waits does not yield its core while it spins: where another process wants that, too, it would have it for
+ * a whole slice, milliseconds, and the wait mostly is over in microseconds. One that sleeps is woken when it is. */
+int64_t opw_word_wait(opw_word *word, uint32_t value, int64_t spin_ns) {
     int64_t start = 0, waited = 0;
     while (waited < spin_ns) {
         for (int i = 0; i < 32; i++) {
-            if (atomic_load_explicit(&word->value, memory_order_acquire) != value) return;
+            if (atomic_load_explicit(&word->value, memory_order_acquire) != value) return start ? opw_now() - start : 0;
             pause_briefly();
         }
         int64_t now = opw_now();
         if (!start) start = now;
         waited = now - start;
-        if (waited > YIELD_AFTER_NS) sched_yield();
     }
     /* Sequentially consistent, as is word_set: either it sees the sleeper or the sleeper sees its value. */
     atomic_fetch_add(&word->sleepers, 1);
     while (atomic_load(&word->value) == value) sleep_while(&word->value, value);
     atomic_fetch_sub(&word->sleepers, 1);
+    return waited;
 }
 
 void opw_word_set(opw_word *word, uint32_t value) {

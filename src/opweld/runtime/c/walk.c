@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PHASE_SPIN_NS 500000 /* another thread is computing what this one waits for */
+#define PHASE_SPIN_NS 100000 /* another thread is computing what this one waits for, or has lost its core */
+#define JUDGED_NS 100000     /* the least work of a run for which two clocks of a thread are worth reading */
 #define OVER UINT32_MAX      /* in place of the open phase */
 
 /* Keeps the error of the earliest step. */
@@ -41,6 +42,7 @@ static void compute_range(opw_job *job, const opw_bound_step *step, int32_t work
 }
 
 static void compute_whole(opw_job *job, const opw_phase *phase, int32_t worker) {
+    if (worker == 0) job->own += phase->work;
     for (int32_t i = phase->first; i < phase->end; i++)
         compute_range(job, &job->plan->steps[i], worker, 0, job->plan->steps[i].grid);
 }
@@ -48,6 +50,7 @@ static void compute_whole(opw_job *job, const opw_phase *phase, int32_t worker) 
 static void compute_piece(opw_job *job, const opw_phase *phase, int32_t worker, int64_t piece) {
     const opw_bound_step *step = &job->plan->steps[phase->first];
     for (; piece >= step->pieces; step++) piece -= step->pieces;
+    if (worker == 0) job->own += (double)step->work / (double)step->pieces;
     int64_t share = step->grid / step->pieces, rest = step->grid % step->pieces;
     int64_t begin = piece * share + (piece < rest ? piece : rest);
     compute_range(job, step, worker, begin, begin + share + (piece < rest));
@@ -122,7 +125,8 @@ static void walk_together(opw_job *job, int32_t worker) {
     for (uint32_t open; (open = atomic_load_explicit(&job->open.value, memory_order_acquire)) != OVER;) {
         OPW_HOLD("open", worker);
         if (open) take_part(job, (int32_t)open - 1, worker);
-        opw_word_wait(&job->open, open, PHASE_SPIN_NS);
+        int64_t spun = opw_word_wait(&job->open, open, PHASE_SPIN_NS);
+        if (worker == 0) job->spun += spun;
     }
 }
 
@@ -145,10 +149,17 @@ static void work(opw_team *team, int32_t worker) {
 }
 
 void opw_walk_plan(opw_job *job) {
-    if (job->team.threads > 1)
+    bool several = job->team.threads > 1, judged = several && job->plan->work >= JUDGED_NS;
+    job->spun = 0;
+    job->own = 0;
+    int64_t used = judged ? opw_core_time() : 0;
+    if (several)
         opw_parallel(&job->team);
     else
         work(&job->team, 0);
+    if (!judged || job->team.threads == 1) return; /* there were no workers to be had */
+    int64_t ended = opw_now(), computed = opw_core_time() - used - job->spun;
+    opw_judge_workers(ended, ended - job->began, computed > 0 ? computed : 0, job->own / job->plan->work);
 }
 
 /* ---- jobs of calls with several threads: reused, never freed ---- */
