@@ -154,6 +154,42 @@ def test_outputs_that_share_memory_do_so() -> None:
     close(compiled(made)(x), torch.tensor(7.0))
 
 
+def test_outputs_that_share_what_is_no_output_share_memory() -> None:
+    def made(x: torch.Tensor) -> torch.Tensor:
+        whole = x * 2
+        part, first = whole[0:2], whole[0:1].squeeze()
+        part[0] = 1
+        torch._dynamo.graph_break()  # pyright: ignore[reportPrivateUsage]
+        part[0] = 7
+        return first
+
+    close(compiled(made)(torch.randn(3)), torch.tensor(7.0))
+
+
+def test_what_a_program_asserts_of_its_data_is_checked() -> None:
+    def four(x: torch.Tensor) -> torch.Tensor:
+        found = x.nonzero()
+        torch._check(found.size(0) == 4)
+        return found + 3
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):  # pyright: ignore[reportPrivateUsage]
+        run = compiled(four)
+        x = torch.tensor([0, 1, 3, 4, 2, 0])
+        close(run(x), four(x))
+        with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+            run(x.clamp_max(0))
+
+
+@pytest.mark.filterwarnings("ignore:opweld leaves")
+def test_constants_that_are_no_names_in_python() -> None:
+    def made(x: torch.Tensor) -> torch.Tensor:
+        return torch.log1p(torch.fill(x, complex(math.nan, math.inf)) * x)
+
+    x = torch.randn(3, dtype=torch.complex64)
+    found, right = torch.compile(made, backend="opweld")(x), made(x)
+    assert torch.equal(found.isnan(), right.isnan())
+
+
 @pytest.mark.filterwarnings("ignore:opweld leaves")
 def test_numbers_that_eager_mode_makes() -> None:
     def parts(sizes: torch.Tensor, x: torch.Tensor) -> Any:
@@ -203,6 +239,18 @@ def test_strides_are_those_of_eager_mode(function: Callable[..., Any]) -> None:
     found, right = compiled(function)(x), function(x)
     assert found.stride() == right.stride()
     close(found, right)
+
+
+def test_strides_with_holes_are_those_of_eager_mode() -> None:
+    def spread(x: torch.Tensor) -> torch.Tensor:
+        found = torch.empty_strided((4, 3), (8, 2))
+        found[:] = x + x
+        return found
+
+    x = torch.randn(4, 3)
+    found = compiled(spread)(x)
+    assert found.stride() == (8, 2)
+    close(found, x + x)
 
 
 def test_bfloat16_goes_in_and_comes_out() -> None:

@@ -311,6 +311,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         ),
         (torch.cat([STEPS, torch.tensor([INF, -INF])]),),
     ),
+    "the trigamma function at integers, where it has poles": (
+        lambda q: torch.polygamma(1, q),
+        (torch.tensor([-4, -1, 0, 1, 2, 90], dtype=torch.int8),),
+    ),
     "zeta": (
         lambda x, q: (
             torch.special.zeta(x, q),

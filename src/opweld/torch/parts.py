@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import cmath
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import fx
+from torch.fx.node import map_aggregate
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
@@ -43,6 +45,7 @@ def in_parts(
             own = {i: kept[value] for i, value in enumerate(node.args) if value in kept}
             part = cast("fx.GraphModule", parts.get_submodule(str(node.target)))
             parts.set_submodule(str(node.target), Part(Compiled(part, own, options)))
+    _name_constants(parts)
     return Interpreted(fx.GraphModule(parts, parts.graph))
 
 
@@ -66,6 +69,22 @@ def _strided_from(node: fx.Node) -> Iterator[fx.Node]:
             return
         yield source
         node = source
+
+
+def _name_constants(graph: fx.GraphModule) -> None:
+    """Complex numbers that are infinite or not a number become attributes: written as code they are `nanj`, no name."""
+
+    def named(argument: Any) -> Any:
+        if not isinstance(argument, complex) or cmath.isfinite(argument):
+            return argument
+        name = f"_constant_{len(graph.graph.nodes)}"
+        setattr(graph, name, argument)
+        return graph.graph.create_node("get_attr", name)
+
+    for node in list(graph.graph.nodes):
+        if node.op == "call_function":
+            with graph.graph.inserting_before(node):
+                node.args, node.kwargs = map_aggregate(node.args, named), map_aggregate(node.kwargs, named)
 
 
 class Part(torch.nn.Module):

@@ -43,7 +43,7 @@ def _made(package: Any, names: Sequence[str], module: str) -> tuple[torch.nn.Mod
     if module.startswith(_DETECTION):
         return model, [{"images": [torch.rand(3, *shape) for _ in range(2)]} for shape in ((96, 96), (96, 128))]
     if module.startswith(_VIDEO):
-        return model, pictures(model, (3, 16, 112, 112) if "resnet" in module else (3, 16, 224, 224), (1, 2))
+        return model, pictures(model, (3, 16, 112, 112) if "resnet" in module else (3, 16, 224, 224))
     if "raft" in module:
         shapes = ((1, 3, 128, 128), (1, 3, 128, 160))
         return model, [{name: torch.rand(*shape) for name in ("image1", "image2")} for shape in shapes]

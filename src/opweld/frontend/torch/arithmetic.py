@@ -383,8 +383,37 @@ def polygamma(b: Builder, n: int, x: Value) -> Value:
     """The n-th derivative of the digamma function."""
     if not n:
         return _unary("Digamma", DOMAIN, b, x)
+    if n == 1:
+        return _trigamma(b, b.cast(x, b.dtype))
     scale = math.factorial(n) if n < 171 else math.inf
     return b.op("Mul", zeta(b, n + 1, x), b.cast(scale if n % 2 else -scale, b.dtype))
+
+
+def _trigamma(b: Builder, x: Value) -> Value:
+    """The derivative of the digamma function as PyTorch has it, at its poles too: below 1/2 by that of 1 - x, six steps
+    of its recurrence, and an asymptotic series."""
+
+    def number(value: float) -> Value:
+        return b.cast(value, b.dtype)
+
+    def inverse_square(value: Value) -> Value:
+        return b.op("Div", number(1), b.op("Mul", value, value))
+
+    reflected = b.op("Less", x, number(0.5), dtype=DType.BOOL)
+    sine = b.op("Sin", b.op("Mul", x, number(math.pi)))
+    other = b.op("Mul", number(math.pi**2), inverse_square(sine))
+    x = b.op("Where", reflected, b.op("Sub", number(1), x), x, dtype=b.dtype)
+    found = inverse_square(x)
+    for _ in range(5):
+        x = b.op("Add", x, number(1))
+        found = b.op("Add", found, inverse_square(x))
+    x = b.op("Add", x, number(1))
+    inner = number(1 / 42)
+    for term in (1 / 30, 1 / 6):
+        inner = b.op("Sub", number(term), b.op("Mul", inverse_square(x), inner))
+    tail = b.op("Add", b.op("Add", number(1), b.op("Div", number(0.5), x)), b.op("Mul", inverse_square(x), inner))
+    found = b.op("Add", found, b.op("Div", tail, x))
+    return b.op("Where", reflected, b.op("Sub", other, found), found, dtype=b.dtype)
 
 
 @aten("square.default")

@@ -38,10 +38,12 @@ class Layout:
 
     Attributes:
         dtype: None for a number. order: its axes from the largest stride to the smallest; None where they are in order.
+        strides: where there are holes between elements, as far as sizes are known; else None.
     """
 
     dtype: torch.dtype | None
     order: tuple[int, ...] | None
+    strides: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, meta: Any) -> Layout:
@@ -49,6 +51,8 @@ class Layout:
         if not isinstance(meta, torch.Tensor):
             return cls(None, None)
         order = sorted(range(meta.dim()), key=lambda axis: (-_size(meta.stride(axis)), axis))
+        if _has_holes(meta, order):
+            return cls(meta.dtype, None, tuple(meta.stride()))
         if order == sorted(order) or meta.is_contiguous():  # the former asks nothing of sizes that only data tells
             return cls(meta.dtype, None)
         return cls(meta.dtype, tuple(order))
@@ -65,6 +69,8 @@ class Layout:
             tensor = torch.view_as_complex(torch.from_numpy(np.ascontiguousarray(array)))
         else:
             tensor = torch.from_numpy(array)
+        if self.strides is not None:
+            return torch.empty_strided(tensor.shape, self.strides, dtype=self.dtype).copy_(tensor)
         if self.order is None:
             return tensor
         return tensor.permute(self.order).contiguous().permute(self._back)
@@ -85,6 +91,7 @@ class CallingConvention:
         made: names of the model's outputs, in order, and the tensors that they become.
         returned: the outputs of the graph. single: whether it returns one value, not a list of values.
         mutated: (position of the argument, name of the output that is written to it).
+        checks: (name of the output that has to be true, what is said where it is not).
         views: makes the outputs that are views of `bases`: names of the model's outputs, or positions of arguments.
     """
 
@@ -93,6 +100,7 @@ class CallingConvention:
     returned: tuple[Returned, ...]
     single: bool
     mutated: tuple[tuple[int, str], ...]
+    checks: tuple[tuple[str, str], ...]
     views: fx.GraphModule | None
     bases: tuple[str | int, ...]
 
@@ -101,8 +109,13 @@ class CallingConvention:
         return {name: _array(arguments[position]) for name, position in self.fed}
 
     def results(self, arguments: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-        """The graph's outputs, of those of the model; writes to the arguments that the graph writes to."""
+        """The graph's outputs, of those of the model; writes to the arguments that the graph writes to.
+
+        Raises RuntimeError, as PyTorch does, where the program asserts what is not true."""
         values = {name: layout.give(array) for (name, layout), array in zip(self.made, arrays, strict=True)}
+        for name, message in self.checks:
+            if not values[name]:
+                raise RuntimeError(message)
         for position, name in self.mutated:
             arguments[position].copy_(values[name])
         bases = [values[base] if isinstance(base, str) else arguments[base] for base in self.bases]
@@ -128,3 +141,22 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
 
 def _size(size: Any) -> int:
     return size if isinstance(size, int) else int(size.node.hint or 1)
+
+
+def _has_holes(meta: torch.Tensor, order: Sequence[int]) -> bool:
+    """Whether there is memory between elements, for certain: sizes and strides are numbers, and nothing overlaps.
+
+    order: the axes from the largest stride to the smallest."""
+    sizes: Sequence[int | torch.SymInt] = (*meta.shape, *meta.stride())
+    if any(isinstance(size, torch.SymInt) for size in sizes):
+        return False
+    reached, holes = 1, False
+    for axis in reversed(order):
+        size, stride = meta.shape[axis], meta.stride(axis)
+        if size == 1:
+            continue
+        if stride < reached:
+            return False
+        holes = holes or stride > reached
+        reached = stride * size
+    return holes and meta.numel() > 0

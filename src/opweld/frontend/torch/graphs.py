@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import collections
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,7 +15,7 @@ from opweld.frontend.torch.builder import elements
 from opweld.frontend.torch.convention import CallingConvention, Layout, Literal, Returned, ViewOutput
 from opweld.frontend.torch.imported import Imported
 from opweld.frontend.torch.importer import Importer
-from opweld.frontend.torch.views import is_view, view_nodes, views_of
+from opweld.frontend.torch.views import root_of, view_nodes, views_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +40,8 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
     outputs = [value for value in elements(ends) if isinstance(value, fx.Node)]
     bases = list(dict.fromkeys([*holes, *(value for _, value in written)]))
     # Outputs share memory with each other too: what is written to one may show in another.
-    seen = view_nodes(gm, bases)
-    more = [own for own in dict.fromkeys(outputs) if own not in seen and not is_view(own) and not _writes_to_input(own)]
-    if view_nodes(gm, [*bases, *more]).difference(seen).intersection(outputs):
-        bases = list(dict.fromkeys([*bases, *more]))
+    bases.extend(_shared(outputs, {*view_nodes(gm, bases), *bases}))
+    made.update((base, base.name) for base in bases if base not in place)
     views = views_of(gm, bases, outputs)
     for value in elements(ends):
         if not isinstance(value, fx.Node):
@@ -58,6 +57,9 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
     mutated: list[tuple[int, str]] = []
     for hole, value in written:
         mutated.append((place[hole], made.setdefault(value, value.name)))
+    checks: list[tuple[str, str]] = []
+    for condition, message in _checks(gm):
+        checks.append((made.setdefault(condition, condition.name), message))
     importer = Importer(parameters)
     graph, nodes = importer.run(gm.graph, gm, list(made.values()), list(made))
     convention = CallingConvention(
@@ -66,6 +68,7 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
         returned=tuple(returned),
         single=isinstance(ends, fx.Node),
         mutated=tuple(mutated),
+        checks=tuple(checks),
         views=None if views is None else views.module,
         bases=() if views is None else tuple(place[base] if base in place else made[base] for base in bases),
     )
@@ -75,6 +78,22 @@ def imported_graph(gm: fx.GraphModule, frozen: Mapping[int, torch.Tensor]) -> Im
 def refused_nodes(gm: fx.GraphModule) -> dict[fx.Node, str]:
     """The nodes of a graph of AOTAutograd that cannot be imported, and why."""
     return Importer({}).refused(gm.graph, gm)
+
+
+def _shared(outputs: Sequence[fx.Node], known: Collection[fx.Node]) -> Iterator[fx.Node]:
+    """What several outputs are views of, or one and another itself, but for those that are known."""
+    tensors = (value for value in dict.fromkeys(outputs) if isinstance(value.meta.get("val"), torch.Tensor))
+    roots = collections.Counter(root_of(own) for own in tensors if own not in known and not _writes_to_input(own))
+    yield from (root for root, count in roots.items() if count > 1 and root.op == "call_function" and root not in known)
+
+
+def _checks(gm: fx.GraphModule) -> Iterator[tuple[fx.Node, str]]:
+    """(condition, message) of what a program asserts of its data: PyTorch has taken it for true from there on."""
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and str(node.target) in ("aten._assert_scalar.default", "aten._assert_async.msg"):
+            condition, message = node.args[0], node.args[1]
+            if isinstance(condition, fx.Node):
+                yield condition, str(message)
 
 
 def _writes_to_input(node: fx.Node) -> bool:

@@ -28,7 +28,8 @@ from opweld.tensor.dtype import DType
 _LIBRARY = Path(torch.__file__).parent
 
 _FAILING = ("aten._assert_scalar", "aten._assert_async", "aten._assert_tensor_metadata", "aten.sym_constrain_range")
-"""Beginnings of overloads that only fail or tell the tracer something: what compiled code assumes it checks itself."""
+"""Beginnings of overloads that only fail or tell the tracer something. What compiled code assumes it checks itself;
+conditions on data are outputs of the graph, which `CallingConvention` checks."""
 
 
 class Importer:
@@ -62,7 +63,7 @@ class Importer:
     ) -> tuple[Graph, tuple[FileNode, ...]]:
         """The graph whose outputs are these values of PyTorch's graph, called so; and its nodes as an account tells
         them."""
-        self._nodes(graph, owner)
+        self._nodes(graph, owner, ends=ends)
         found = [self._named(self._argument(value), name) for value, name in zip(ends, names, strict=True)]
         made = Graph(self.inputs.values(), found, self._builder.nodes, self._builder.stored, "torch")
         return made, tuple(self._files)
@@ -100,13 +101,19 @@ class Importer:
         self._builder.known[value] = made
         return value
 
-    def _nodes(self, graph: fx.Graph, owner: fx.GraphModule, call: Callable[[fx.Node], Any] | None = None) -> list[Any]:
+    def _nodes(
+        self,
+        graph: fx.Graph,
+        owner: fx.GraphModule,
+        call: Callable[[fx.Node], Any] | None = None,
+        ends: Sequence[Any] = (),
+    ) -> list[Any]:
         call = call or self._call
         # Tensors first: their sizes stand for symbolic numbers that are handed in beside them.
         holes = [node for node in graph.nodes if node.op == "placeholder" and node not in self._values]
         for node in sorted(holes, key=lambda hole: not isinstance(hole.meta.get("val"), torch.Tensor)):
             self._values[node] = self._placeholder(node)
-        needed = _needed(graph)
+        needed = _needed(graph, ends)
         for node in graph.nodes:
             match node.op:
                 case _ if node not in needed:
@@ -398,9 +405,9 @@ def dim_of(size: Any) -> int | str:
     return str(expression) if expression.is_symbol else int(expression) if expression.is_number else ""
 
 
-def _needed(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes that a graph computes anything by: not what only checks of the tracer read."""
-    found: set[fx.Node] = set()
+def _needed(graph: fx.Graph, ends: Sequence[Any]) -> set[fx.Node]:
+    """The nodes that a graph computes anything by, or these: not what only checks of the tracer read."""
+    found = {end for end in ends if isinstance(end, fx.Node)}
     for node in reversed(graph.nodes):
         checks = str(node.target).startswith(_FAILING)
         if node.op == "output" or (node.is_impure() and not checks) or not found.isdisjoint(node.users):

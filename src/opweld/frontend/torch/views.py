@@ -38,6 +38,16 @@ def is_view(node: fx.Node) -> bool:
     return target in SYMBOLIC or target is getitem or (isinstance(target, OpOverload) and target.is_view)
 
 
+def root_of(node: fx.Node) -> fx.Node:
+    """What a node is a view of, in the end; the node itself where it is none."""
+    while node.op == "call_function" and is_view(node):
+        source = next(iter(node.all_input_nodes), None)
+        if source is None or (node.target is getitem and not is_view(source)):
+            break
+        node = source
+    return node
+
+
 def views_of(gm: fx.GraphModule, bases: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> Views | None:
     """The outputs that are views of these; None where there are none."""
     nodes = view_nodes(gm, bases)
