@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import shutil
 import sys
 import threading
 import time
@@ -109,10 +110,11 @@ def quiet(wanted: bool = True) -> Generator[None]:
 
 
 class _Fed(logging.Handler):
-    """Says on standard error what was made up."""
+    """Says on standard error what was made up; lines that are too long for a terminal are broken between words."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(record.getMessage(), file=sys.stderr)
+        room = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        print("\n".join(wrapped(record.getMessage(), room)), file=sys.stderr)
 
 
 _fed = logging.getLogger("opweld.fed")
@@ -138,15 +140,17 @@ def progress() -> Generator[Progress | None]:
 @contextmanager
 def _bar() -> Generator[Progress]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # What precedes the first stage takes seconds on a busy machine: a bar without words says nothing.
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn())
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("", total=None)
+        task = bars.add_task("starting", total=None, count="")
 
         def show(stage: str, done: int, total: int) -> None:
-            bars.update(task, description=stage, completed=done, total=total or None)
+            count = f"{done}/{total}" if total else ""
+            bars.update(task, description=stage, completed=done, total=total or None, count=count)
 
         yield show
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import logging
 import re
 from pathlib import Path
 
@@ -56,6 +58,41 @@ def test_progress_on_a_pipe_is_a_line_at_times(
             said += capsys.readouterr().err
     for line in said.splitlines():
         assert re.fullmatch(r"opweld: (fusing, 2 of 7|waiting for process 4711) \(\d+ s\)", line)
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Standard error as a terminal of 40 columns."""
+    shown = io.StringIO()
+    shown.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    return shown
+
+
+def test_a_bar_has_words_from_the_beginning_and_a_count_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+    with show.progress():
+        pass
+    assert "starting" in shown.getvalue()
+    with show.progress() as tell:
+        assert tell is not None
+        tell("looking", 0, 0)
+    assert "looking" in shown.getvalue()
+    assert "0/" not in shown.getvalue()
+    with show.progress() as tell:
+        assert tell is not None
+        tell("fusing", 2, 7)
+    assert "2/7" in shown.getvalue()
+
+
+def test_what_was_fed_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+    logging.getLogger("opweld.fed").info("fed: prefix 1x64 of random int64, memory 1x64x256 of random float32")
+    assert shown.getvalue().splitlines() == [
+        "fed: prefix 1x64 of random int64, memory",
+        "  1x64x256 of random float32",
+    ]
 
 
 def test_what_takes_no_time_says_nothing_on_a_pipe(
