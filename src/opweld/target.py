@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import hashlib
 import json
@@ -28,7 +29,13 @@ _NUMBERS = ("cpu family", "model", "stepping", "CPU implementer", "CPU part", "C
 _V3_FEATURES = {"avx2": "avx2", "fma": "fma", "f16c": "f16c", "bmi1": "bmi", "bmi2": "bmi2"}
 _V4_FEATURES = {name: name for name in ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")}
 _V3_EXTRAS = {"avx_vnni": "avxvnni"}
-_V4_EXTRAS = {"avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16"}
+_V4_EXTRAS = {
+    "avx512_vnni": "avx512vnni",
+    "avx512_bf16": "avx512bf16",
+    "amx_tile": "amx-tile",
+    "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
+}
 _ARM_EXTRAS = {"asimddp": "dotprod", "bf16": "bf16", "i8mm": "i8mm"}
 
 
@@ -122,6 +129,8 @@ class Target(TargetMachine):
     def native() -> Target:
         """This machine. Raises OptionError where opweld has no target for it."""
         flags, caches, maker = _read_flags(_CPUINFO), _read_caches(_CACHES), _read_maker(_CPUINFO)
+        if "amx_tile" in flags and not _may_use_tiles():
+            flags -= {"amx_tile", "amx_int8", "amx_bf16"}
         return detect(platform.machine(), flags, caches, available_cores(), _c_library(), maker)
 
 
@@ -204,6 +213,16 @@ def _read_first(path: Path) -> dict[str, str]:
         return {}
     lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def _may_use_tiles() -> bool:
+    """Whether the system saves the registers of AMX for this process. Linux wants to be asked; it refuses where a
+    thread has a stack for signals that is too small for them, and where it is told to."""
+    request, call, tile_data = 0x1023, 158, 18
+    try:
+        return ctypes.CDLL(None, use_errno=True).syscall(call, request, tile_data) == 0
+    except (OSError, AttributeError):
+        return False
 
 
 def _read_flags(path: Path) -> frozenset[str]:

@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
+#if defined(__AMX_TILE__)
+#include <immintrin.h>
+#endif
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
@@ -158,7 +161,27 @@ static double step_fp32(worker *w) {
     (void)w;                                                                             \
     return 2.0 * TURNS * SUMS * (each);
 
-#if defined(__AVX512BF16__)
+/* The same by a matrix unit: 16 rows of 16 words by 16 lanes, into four accumulators. */
+#define TILES(instruction, each)                                                                      \
+    static const struct {                                                                             \
+        uint8_t palette, start, reserved[14];                                                         \
+        uint16_t bytes[16];                                                                           \
+        uint8_t rows[16];                                                                             \
+    } shape = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};        \
+    _tile_loadconfig(&shape);                                                                         \
+    for (int turn = 0; turn < TURNS; turn++) {                                                        \
+        instruction(0, 4, 6);                                                                         \
+        instruction(1, 4, 7);                                                                         \
+        instruction(2, 5, 6);                                                                         \
+        instruction(3, 5, 7);                                                                         \
+    }                                                                                                 \
+    _tile_release();                                                                                  \
+    (void)w;                                                                                          \
+    return 2.0 * TURNS * 4 * 16 * 16 * 16 * (each);
+
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
+static double step_bf16(worker *w) { TILES(_tile_dpbf16ps, 2) }
+#elif defined(__AVX512BF16__)
 #define TURN(i) __asm__("vdpbf16ps %2, %1, %0" : "+v"(a##i) : "v"(x), "v"(y));
 static double step_bf16(worker *w) { DOTS(32) }
 #undef TURN
@@ -166,7 +189,9 @@ static double step_bf16(worker *w) { DOTS(32) }
 #define step_bf16 NULL
 #endif
 
-#if defined(__AVX512VNNI__)
+#if defined(__AMX_TILE__) && defined(__AMX_INT8__)
+static double step_int8(worker *w) { TILES(_tile_dpbusd, 4) }
+#elif defined(__AVX512VNNI__)
 #define TURN(i) __asm__("vpdpbusd %2, %1, %0" : "+v"(a##i) : "v"(x), "v"(y));
 static double step_int8(worker *w) { DOTS(64) }
 #undef TURN

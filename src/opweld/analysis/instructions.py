@@ -22,7 +22,11 @@ _CLASSES = (
 )
 """Mnemonics of x86-64 and AArch64, and what they are called; their own name where that is empty."""
 _PATTERNS = tuple((re.compile(rf"(?:{mnemonics})\b"), name) for mnemonics, name in _CLASSES)
-_LENGTHS = ((re.compile(r"%zmm\d"), "512-bit"), (re.compile(r"%ymm\d"), "256-bit"))
+_LENGTHS = (
+    (re.compile(r"%tmm\d"), "by tiles"),
+    (re.compile(r"%zmm\d"), "512-bit"),
+    (re.compile(r"%ymm\d"), "256-bit"),
+)
 _SCALAR = re.compile(r"(?:v?(?:add|sub|mul|div|max|min|sqrt)|vfn?m(?:add|sub)\d+)s[sd]\b")
 _VECTOR = re.compile(r"%xmm\d|\bv\d+\.|\bq\d+\b")
 
@@ -46,7 +50,7 @@ def _length(line: str) -> tuple[int, str]:
         if register.search(line):
             return order, length
     if _SCALAR.match(line):
-        return 3, "scalar"
+        return 4, "scalar"
     if _VECTOR.search(line):
-        return 2, "128-bit"
-    return (3, "scalar") if re.search(r"\b[sd]\d+\b", line) and line.startswith("f") else (4, "")
+        return 3, "128-bit"
+    return (4, "scalar") if re.search(r"\b[sd]\d+\b", line) and line.startswith("f") else (5, "")

@@ -75,7 +75,8 @@ class Compiler:
 
 def clang_flags(target: Target) -> tuple[str, ...]:
     """Flags that make `zig cc` compile for a machine; never `native`: equal targets give equal objects."""
-    flags = ("-target", target.triple, "-mcpu=" + "+".join((_ZIG_PROCESSORS[target.name], *_more(target))))
+    more = (feature.replace("-", "_") for feature in _more(target))
+    flags = ("-target", target.triple, "-mcpu=" + "+".join((_ZIG_PROCESSORS[target.name], *more)))
     # clang's generic x86-64-v4 prefers 256-bit vectors, for processors that slow down at 512.
     return (*flags, "-mprefer-vector-width=512") if target.vector_bytes == 64 else flags
 

@@ -173,16 +173,47 @@ def dot_products(word: int, target: Target) -> float:
     """Multiply-adds in whose time a vector of dot products of words of so many elements is computed and added.
 
     Of four bytes: one with VNNI; two vectors of 16 bits, two sums and what is left of widening without; shifts and
-    products of each byte elsewhere. Of two bfloat16: one with AVX512-BF16; two, and what is left of widening
-    elsewhere."""
+    products of each byte elsewhere. Of two bfloat16: one with AVX512-BF16, of AMD's at least; two, and what is left
+    of widening elsewhere."""
     if word == 1:
         return 1.0
+    if word == 2 and "avx512bf16" in target.features:
+        return 4.0 if target.maker == "intel" else 1.0
     if word == 2:
-        return 1.0 if "avx512bf16" in target.features else 3.0
+        return 3.0
     if target.architecture != "x86_64":
         return 12.0
     vnni = "avx512vnni" if target.vector_bytes == 64 else "avxvnni"
     return 1.0 if vnni in target.features else 2.0
+
+
+MATRIX_ROWS = 16
+"""Rows of a register of a matrix unit (AMX), lanes of an accumulator, and steps of a sum that an instruction takes."""
+
+MATRIX_STEP = 4
+"""What rows of a tile are a multiple of: its epilogue takes so many at a time, and shares what it loads along lanes."""
+
+_MATRIX_FEATURES = {4: "amx-int8", 2: "amx-bf16"}
+
+
+def has_matrix_unit(word: int, target: Target) -> bool:
+    """Whether the target's matrix unit computes dot products of words of so many elements."""
+    return {"amx-tile", _MATRIX_FEATURES.get(word, "")} <= set(target.features)
+
+
+def most_matrix_rows(vectors: int) -> int:
+    """The rows of the highest tile of so many vectors in the eight registers of a matrix unit: accumulators, a register
+    for each 16 rows of the one operand, and one at least for the lanes of the other."""
+    return MATRIX_ROWS * {1: 3, 2: 2}.get(vectors, 1)
+
+
+def steps_at_once(extent: int, height: int, vectors: int, target: Target) -> int:
+    """Steps of a sum that an instruction of the matrix unit takes: so many that these, and the steps that are left
+    over for the vector unit, take the least time."""
+    whole = height * vectors  # cycles of the instructions of a tile: one for each of its rows
+    rest = height * vectors / core_of(target).products
+    sizes = range(min(extent, MATRIX_ROWS), 0, -1)
+    return min(sizes, key=lambda size: extent // size * whole + extent % size * rest)
 
 
 def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, float]:
@@ -207,6 +238,29 @@ def tile_cycles(product: Product, vectors: int, height: int) -> tuple[float, flo
             arithmetic += amount * (busy * product.reduced + ITERATION + registers)
             waiting += amount * (step - busy) * product.reduced
     return arithmetic, waiting
+
+
+LEAST_ROWS = 10
+"""Cycles that an instruction of the matrix unit takes at least; with more rows, a cycle a row (measured)."""
+SHAPE = 200
+"""Cycles to tell the matrix unit how many rows its registers have, which empties them (measured)."""
+
+
+def instruction_cycles(rows: int) -> int:
+    """Cycles of instructions of the matrix unit that multiply so many rows by 16 lanes."""
+    whole, rest = divmod(rows, MATRIX_ROWS)
+    return whole * MATRIX_ROWS + (max(LEAST_ROWS, rest) if rest else 0)
+
+
+def matrix_contraction(product: Product, vectors: int, height: int) -> float:
+    """Seconds of a contraction in a matrix unit: of instructions, and of sums that are stored and loaded again."""
+    steps = -(-product.reduced // MATRIX_ROWS)
+    columns = -(-product.lane // (vectors * MATRIX_ROWS)) * product.repeats
+    whole, rest = divmod(product.row, height)
+    instructions = (whole * instruction_cycles(height) + instruction_cycles(rest)) * vectors
+    stored = product.row * vectors * (1 / core_of(product.target).stores + 1 / core_of(product.target).loads)
+    started = (whole + (rest > 0)) * ITERATION + (2 * SHAPE if rest else 0)
+    return columns * (instructions * steps + stored + started) / core_of(product.target).hertz
 
 
 PRICED = 1 << 14
@@ -237,6 +291,8 @@ def fetched_product(product: Product, weights: int, held: int) -> float:
     """Seconds of a product, or of fetching so many bytes of weights from the memory that holds so many: whichever takes
     longer, as they overlap."""
     arithmetic = contraction(product, VECTORS, best_height(product, VECTORS)).seconds
+    if has_matrix_unit(product.word, product.target):
+        arithmetic = min(arithmetic, matrix_contraction(product, VECTORS, most_matrix_rows(VECTORS)))
     return max(arithmetic, weights / level_rate(held, product.target))
 
 

@@ -5,7 +5,7 @@ recurrence has maps too: for the initial states, first; for stacked results and 
 step; for the final states, last. Maps that fill the padding of outputs follow, one for each side of each axis.
 
     map          lane, vectors, chunk, inner
-    contraction  lane, vectors, row, height, order, span, taps, scales; algorithm, tiles, groups
+    contraction  lane, vectors, row, height, order, span, taps, scales, unit; algorithm, tiles, groups
     window       the same
     rows         lane, vectors, kept
 
@@ -73,6 +73,7 @@ class ReductionSchedule:
             the next block; 0 for all. The block of rows stays in cache meanwhile.
         taps: `loop`, or `written` out for the innermost reduced axis.
         scales: what the scale of a block of weights multiplies, `products` or their `sums`.
+        unit: where sums are held, in `vector` registers or in those of a `matrix` unit.
         algorithm: `direct`, or `winograd` for a convolution of 3 x 3. In the latter a row is a tile of 2 x 2
             results; tiles: how many a grid iteration computes. groups: into how many the lanes are divided, each an
             iteration of its own.
@@ -87,6 +88,7 @@ class ReductionSchedule:
     span: int = _decided("schedule.span", 0)
     taps: str = _decided("schedule.taps", "loop")
     scales: str = _decided("schedule.scales", "products")
+    unit: str = _decided("schedule.unit", "vector")
     algorithm: str = _decided("schedule.algorithm", "direct")
     tiles: int = _decided("schedule.tiles", 0)
     groups: int = _decided("schedule.groups", 0)
@@ -199,7 +201,7 @@ def _print(name: str, part: Any, usual: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-_RARE = {"span": 0, "scales": "products", "algorithm": "direct", "tiles": 0, "groups": 0}
+_RARE = {"span": 0, "scales": "products", "unit": "vector", "algorithm": "direct", "tiles": 0, "groups": 0}
 """Fields of members that are not printed at these values."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from opweld.errors import OptionError
-from opweld.schedule.cost import most_rows
+from opweld.schedule.cost import MATRIX_STEP, most_matrix_rows, most_rows
 from opweld.schedule.schedule import NO_AXIS, WIDEST, MapSchedule, MemberSchedule, ReductionSchedule, RowSchedule
 from opweld.target import Target
 from opweld.tensor.dtype import DType
@@ -56,6 +56,7 @@ def verify_reduction(
     _check(schedule, "order", schedule.order, orders(recurrent))
     _check(schedule, "taps", schedule.taps, ("loop", "written"))
     _check(schedule, "scales", schedule.scales, ("products", "sums"))
+    _check(schedule, "unit", schedule.unit, ("vector", "matrix") if alone else ("vector",))
     _check(schedule, "algorithm", schedule.algorithm, ("direct",))
     if schedule.span < 0 or (schedule.span and not (alone and schedule.order == "rows" and schedule.row != NO_AXIS)):
         words = f"span={schedule.span} order={schedule.order} row={schedule.row}"
@@ -63,6 +64,13 @@ def verify_reduction(
         raise OptionError(f"schedule: {schedule.name} has {words}, expected 0, or a span {why}")
     if schedule.row == schedule.lane != NO_AXIS:
         raise OptionError(f"schedule: {schedule.name} has {schedule.row} as lane and row, expected two axes")
+    if schedule.unit == "matrix":
+        most = most_matrix_rows(schedule.vectors)
+        if schedule.row == NO_AXIS or schedule.height not in range(MATRIX_STEP, most + 1, MATRIX_STEP):
+            words = f"row={schedule.row} height={schedule.height} unit=matrix"
+            expected = f"a row axis, and multiples of {MATRIX_STEP} up to {most} rows"
+            raise OptionError(f"schedule: {schedule.name} has {words}, expected {expected}")
+        return
     most = 1 if schedule.row == NO_AXIS else most_rows(schedule.vectors, dtype, target)
     if not 1 <= schedule.height <= most:
         why = "without a row axis" if schedule.row == NO_AXIS else f"in the registers beside {schedule.vectors} vectors"

@@ -4,7 +4,8 @@ memory      a load or store with an address names a buffer or scratch block of i
             load may read a word of 32 bits of memory of bytes
 registers   a load without an address names an accumulator or `Let` that is in scope, a `Let` is read by someone
 axes        every axis is that of the grid, or of an enclosing loop or tile, and is bound once
-tiles       lane tiles are whole vectors wide and do not nest
+tiles       lane tiles are whole vectors wide and do not nest; one whose accumulator is in a matrix unit has the form
+            that `tile.matrix` says
 accumulators  are declared over enclosing tiles, or over the lanes of a later tile of the same block, are accumulated
             inside exactly those tiles, and read there or after they were collapsed
 calls       stand outside of tiles, read what may be read and write what may be written
@@ -23,6 +24,7 @@ from opweld.tensor.dim import ZERO, Axis, Dim, Symbol, Value, atoms_of
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import REDUCTIONS, Expr, Load, Reduce, dims_of, walk
 from opweld.tensor.externs import EXTERNS
+from opweld.tile.matrix import is_matrix, matrix_tile
 from opweld.tile.tile import (
     Accumulate,
     Collapse,
@@ -168,6 +170,8 @@ class _Checker:
         if tile.limit is not None:
             self._dim(tile.limit, scope)
         self._fresh_axis(tile.axis, scope)
+        if is_matrix(tile) and not scope.tiles:
+            self._matrix(tile)
         width = tile.axis.extent.constant
         if width is None or width < 1:
             self._fail(f"is {tile.axis.extent} wide; a tile's width is known when compiling")
@@ -181,7 +185,15 @@ class _Checker:
             self._fail("begins or ends at an index of another tile")
         self._block(tile.body, scope.inside(tile.axis, tile))
 
+    def _matrix(self, tile: Tile) -> None:
+        try:
+            matrix_tile(tile)
+        except ValueError as error:
+            self._fail(f"an accumulator in a matrix unit {error}")
+
     def _declare(self, statement: Declare, scope: _Scope, later: tuple[Statement, ...]) -> None:
+        if statement.unit == "matrix" and [tile.role for tile in scope.tiles] != ["lane", "row"]:
+            self._fail("an accumulator in a matrix unit is in no tile of rows in a tile of lanes")
         self._expression(statement.initial, _Scope(scope.axes - set(scope.tile_axes), (), scope.registers))
         if statement.initial.dtype is not statement.dtype:
             self._fail(f"starts with a {statement.initial.dtype!r}")

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from opweld.schedule.expected import Expected
 from opweld.target import Target
+from opweld.tile.matrix import is_matrix
 from opweld.tile.prefetch import MOST_LINES, Panel, next_panel
 from opweld.tile.registers import registers_of
 from opweld.tile.tile import Accumulate, Kernel, Loop, Statement, Tile
@@ -47,7 +48,9 @@ class _Tuning:
         """Statements inside these loops and tiles."""
         made: list[Statement] = []
         for statement in body:
-            if isinstance(statement, Tile):
+            if isinstance(statement, Tile) and is_matrix(statement):
+                made.append(statement)  # its loops take as many steps at once as the unit does
+            elif isinstance(statement, Tile):
                 made.append(replace(statement, body=self.block(statement.body, loops, (*tiles, statement))))
             elif isinstance(statement, Loop):
                 inner = replace(statement, body=self.block(statement.body, (*loops, statement), tiles))

@@ -19,8 +19,9 @@ from opweld.schedule.verify import verify_map, verify_reduction, verify_rows, ve
 from opweld.target import Target
 from opweld.tensor.dim import Axis
 from opweld.tile.members.map import axis_names, choose_map, schedule_map
-from opweld.tile.members.reduction import choose_reduction, reduction_of, schedule_reduction
+from opweld.tile.members.reduction import choose_reduction, schedule_reduction
 from opweld.tile.members.rowwise import RowWork, choose_rows, schedule_rows
+from opweld.tile.members.sums import reduction_of
 from opweld.tile.members.winograd import Winograd, choose_winograd, schedule_winograd
 from opweld.tile.nest import Nest, text_of
 from opweld.tile.tile import Loop, Scratch, Statement

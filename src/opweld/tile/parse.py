@@ -164,13 +164,14 @@ class _KernelParser(Parser):
 
     def _declare(self, column: int) -> Declare:
         self._expect("acc")
+        unit: Literal["vector", "matrix"] = "matrix" if self._accept("matrix") else "vector"
         name, dtype = self._name(), self._dtype()
         self._expect("<")
         over = tuple(self._list(">", self._axis_over))
         self.dtype = dtype
         initial = self._body()
         self.registers[name] = dtype
-        return Declare(name, dtype, over, initial)
+        return Declare(name, dtype, over, initial, unit)
 
     def _axis_over(self) -> Axis:
         """An axis in scope, or the lanes of a later tile, whose width stands there."""

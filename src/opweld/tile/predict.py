@@ -26,11 +26,13 @@ from opweld.schedule.cost import (
     ITERATION,
     LAUNCH,
     SCATTER,
+    SHAPE,
     TRIP,
     UNKNOWN,
     Cost,
     core_of,
     dot_products,
+    instruction_cycles,
     repetition,
 )
 from opweld.schedule.expected import Expected
@@ -57,6 +59,7 @@ from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Select, Unary, d
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import WORDS, is_expensive
 from opweld.tile.instances import possible_counts
+from opweld.tile.matrix import is_matrix, matrix_tile
 from opweld.tile.tile import (
     Accumulate,
     Collapse,
@@ -199,7 +202,12 @@ class _Walker:
                 continue
             total += self._piece(piece, frame)
             piece = []
-            total += self._loop(statement, frame) if isinstance(statement, Loop) else self._tile(statement, frame)
+            if isinstance(statement, Loop):
+                total += self._loop(statement, frame)
+            elif is_matrix(statement):
+                total += self._matrix(statement, frame)
+            else:
+                total += self._tile(statement, frame)
         return total + self._piece(piece, frame)
 
     def _loop(self, loop: Loop, frame: _Frame) -> Cycles:
@@ -224,6 +232,24 @@ class _Walker:
             if number:
                 del self.accesses[known:]
         return total
+
+    def _matrix(self, tile: Tile, frame: _Frame) -> Cycles:
+        """A tile whose sums a matrix unit holds: its accesses are those of any other, its instructions are not."""
+        self._tile(tile, frame)
+        parts = matrix_tile(tile)
+        steps = 1.0
+        for loop in parts.loops:
+            steps *= self._average(loop.end, frame) - self._average(loop.lower, frame)
+        steps /= parts.steps
+        across, total = parts.shape.across, Cycles()
+        extent = parts.row.width if parts.row.limit is None else max(1, self._expected(parts.row.limit))
+        whole, rest = divmod(extent, parts.row.width)
+        for rows, count in ((parts.row.width, whole), (rest, 1 if rest else 0)):
+            loads = (rows + across * parts.steps) / self.core.loads
+            busy = steps * max(instruction_cycles(rows) * across, loads) + rows * across / self.core.stores
+            # Before and after a tile of fewer rows the registers get another shape.
+            total += Cycles(busy + (2 * SHAPE if rows == rest else 0)).times(count)
+        return total.times(1 / (whole + (rest > 0)))
 
     def _sizes(self, tile: Tile) -> Iterator[tuple[int, float]]:
         """(indices, share) of the tiles along an axis: full ones, and the last one."""

@@ -147,7 +147,8 @@ class _Printer:
             # The lanes of a later tile may not have a name yet.
             over = [self.called.atom(axis, "l") for axis in statement.over]
             name = self.called.value(statement.name, "a")
-            head = f"acc {name} {statement.dtype.short}<{', '.join(over)}>"
+            unit = "" if statement.unit == "vector" else f" {statement.unit}"
+            head = f"acc{unit} {name} {statement.dtype.short}<{', '.join(over)}>"
             self._with_value(depth, head, statement.initial)
         elif isinstance(statement, Accumulate):
             name = self.called.values.get(statement.name, f"?{statement.name}")

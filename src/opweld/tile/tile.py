@@ -3,7 +3,7 @@
     Kernel    = buffers, sizes, grid axes, scratch, statements
     Statement = Loop(axis, lower, upper, body, ...)        a serial loop, and how it is to be written
               | Tile(axis, role, base, width, limit, body)  `width` consecutive indices at once, in registers
-              | Declare(name, dtype, over, initial)         an accumulator tile, one register for each index of `over`
+              | Declare(name, dtype, over, initial, unit)   an accumulator tile, one register for each index of `over`
               | Accumulate(name, kind, value, position)     name[...] = name[...] (kind) value
               | Collapse(name, kind)                        a horizontal reduction of an accumulator, in place
               | Let(name, value)                            binds a name to a value, for the rest of the body
@@ -87,12 +87,16 @@ class Tile:
 
 @dataclass(frozen=True, eq=False)
 class Declare:
-    """A new accumulator: one register for each index of the enclosing tile axes named in `over`."""
+    """A new accumulator: one register for each index of the enclosing tile axes named in `over`.
+
+    `unit`: where it is held. What the registers of a matrix unit hold (AMX) are sums of dot products of words from
+    zero, which are stored in memory and not used in any other way; see `tile.matrix`."""
 
     name: str
     dtype: DType
     over: tuple[Axis, ...]
     initial: Expr
+    unit: Literal["vector", "matrix"] = "vector"
 
 
 @dataclass(frozen=True, eq=False)

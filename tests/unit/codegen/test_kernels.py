@@ -12,6 +12,8 @@ from opweld.tensor.dim import Axis, Dim, Symbol, Value, as_dim, ceildiv, floordi
 from opweld.tensor.dtype import DType
 from opweld.tensor.expr import Expr, at_least_zero, binary, bitcast, cast, const, index, load, select, unary
 from opweld.tensor.semantics import apply_cast
+from opweld.tile.check import check_kernel
+from opweld.tile.parse import parse_kernel
 from opweld.tile.tile import Accumulate, Buffer, Collapse, Declare, Kernel, Let, Loop, Scratch, Store, Tile
 from tests.unit.codegen.compiled import Runner, aligned, fenced
 from tests.unit.codegen.hand_written import F32, add, conv3x3, f32, gemm, get, layernorm, mul, named, sub
@@ -649,3 +651,46 @@ def test_map_with_symbolic_size_and_run_time_shape_values(n: int) -> None:
 
     kernel = map_kernel(value, N.dim, (Buffer("x", F32, "read"),), width=48, sizes=(N,))
     check(kernel, {"x": n, "out": n}, {N: n}, lanes=(16, 8))
+
+
+MATRIX = """kernel
+read b0 {x}
+read b1 {y}
+write b2 i32
+grid g0: 2
+lane l0: {width} at 0
+  row r0: {height} at {height}*g0 below {rows}
+    acc matrix a0 i32<l0, r0> = 0
+    loop k0: 2
+      loop k1: 24 unroll 12
+        sum a0 = dot4({product})
+    store b2[{width}*{height}*g0 + l0 + {width}*r0] = a0
+"""
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    ("height", "vectors", "rows"), [(32, 2, 64), (32, 2, 41), (48, 1, 67), (16, 3, 25), (12, 4, 24)]
+)
+def test_sums_in_a_matrix_unit(height: int, vectors: int, rows: int, swapped: bool) -> None:
+    """By AMX where the machine has it, by its portable body elsewhere: the same integers, and no row beyond the last
+    is read or written."""
+    width = 16 * vectors
+    x, y = f"b0[48*{height}*g0 + 24*k0 + k1 + 48*r0]:i32", f"b1[24*{width}*k0 + {width}*k1 + l0]:i32"
+    product = f"{y}, {x}" if swapped else f"{x}, {y}"
+    types = {"x": "i8", "y": "u8"} if swapped else {"x": "u8", "y": "i8"}
+    kernel = parse_kernel(MATRIX.format(width=width, height=height, rows=rows, product=product, **types))
+    check_kernel(kernel, 16)
+    random = np.random.default_rng(rows)
+    low, high = (-128, 127, np.int8), (0, 255, np.uint8)
+    words = [(rows, 48, 4), (48, width, 4)]
+    parts = [
+        random.integers(least, most, shape, endpoint=True).astype(dtype)
+        for shape, (least, most, dtype) in zip(words, (low, high) if swapped else (high, low), strict=True)
+    ]
+    expected = np.einsum("rkb,klb->rl", *(part.astype(np.int32) for part in parts))
+    for at_end in (False, True):
+        arrays = {f"b{number}": fenced(part.reshape(-1), at_end) for number, part in enumerate(parts)}
+        arrays["b2"] = fenced(np.zeros(rows * width, np.int32), at_end)
+        assert Runner(kernel, 16)(arrays, parts=(0.0, 0.5, 1.0)) == 0
+        np.testing.assert_array_equal(arrays["b2"].reshape(rows, width), expected)

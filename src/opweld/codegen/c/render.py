@@ -228,7 +228,8 @@ def _describe(body: tuple[Statement, ...], depth: int) -> Iterator[str]:
             yield from _describe(item.body, depth + 1)
         elif isinstance(item, Declare):
             over = ", ".join(map(repr, item.over))
-            yield f"{indent}{item.name}[{over}] = {item.initial!r}"
+            unit = "" if item.unit == "vector" else f"  in the {item.unit} unit"
+            yield f"{indent}{item.name}[{over}] = {item.initial!r}{unit}"
         elif isinstance(item, Accumulate):
             yield f"{indent}{item.name} = {item.kind}({item.name}, {item.value!r})"
         elif isinstance(item, Collapse):

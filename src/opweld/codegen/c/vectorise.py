@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from opweld.codegen.c.integers import ALL, Active
+from opweld.codegen.c.matrix import MatrixTiles
 from opweld.codegen.c.state import Context, Instance, Row, State, Vector
 from opweld.codegen.c.statements import Accumulators, Stores
 from opweld.codegen.c.vector import (
@@ -37,6 +38,7 @@ from opweld.tensor.dim import ZERO, Axis, Dim, axes_of
 from opweld.tensor.expr import Load, loads
 from opweld.tensor.externs import symbol
 from opweld.tile.instances import possible_counts
+from opweld.tile.matrix import is_matrix
 from opweld.tile.registers import most_held
 from opweld.tile.tile import Accumulate, Collapse, Declare, Fetch, Invoke, Kernel, Let, Loop, Statement, Tile
 
@@ -54,6 +56,7 @@ class _Lowering:
         self._scopes = self._state.scopes
         self._accumulators = Accumulators(self._state)
         self._stores = Stores(self._state)
+        self._matrix = MatrixTiles(self._state)
 
     def function(self, name: str) -> Function:
         """The whole kernel."""
@@ -162,6 +165,9 @@ class _Lowering:
         return For(block.name, written.lower, written.upper, (*made, inner), step=written.unroll)
 
     def _tile(self, tile: Tile, context: Context) -> None:
+        if is_matrix(tile):
+            self._matrix.tile(tile)
+            return
         if tile.role == "lane" and context.lane is not None:
             raise ValueError(f"{self._state.kernel.name}: lane tile {tile.axis} inside lane tile {context.lane}")
         dims = (tile.base,) if tile.limit is None else (tile.base, tile.limit)

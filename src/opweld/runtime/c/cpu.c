@@ -1,10 +1,15 @@
 /* Checks that processor and operating system support the features a module was compiled for. */
+#define _GNU_SOURCE
 #include "runtime.h"
 
 #include <string.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 enum { EAX, EBX, ECX, EDX };
 enum { ANY, AVX = 0x6, AVX512 = 0xe6, AMX = 0x60000 }; /* register state the operating system must save: bits of XCR0 */
@@ -49,6 +54,16 @@ static const struct {
 
 __attribute__((target("xsave"))) static uint64_t saved_state(void) { return __builtin_ia32_xgetbv(0); }
 
+/* The registers of AMX are large, and Linux saves them for processes that asked for them. */
+static bool may_use_tiles(void) {
+#if defined(__linux__)
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+#else
+    return true;
+#endif
+}
+
 static bool has(const char *name) {
     for (size_t i = 0; i < sizeof LEVELS / sizeof *LEVELS; i++)
         if (!strcmp(name, LEVELS[i].name)) return opw_cpu_supports(LEVELS[i].features, NULL, 0);
@@ -61,7 +76,7 @@ static bool has(const char *name) {
         if (!f->state) return true;
         if (!__get_cpuid(1, &words[EAX], &words[EBX], &words[ECX], &words[EDX])) return false;
         bool xsave = words[ECX] >> 27 & 1;
-        return xsave && (saved_state() & f->state) == f->state;
+        return xsave && (saved_state() & f->state) == f->state && (f->state != AMX || may_use_tiles());
     }
     return false; /* an unknown feature counts as missing */
 }

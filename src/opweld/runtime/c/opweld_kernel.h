@@ -10,6 +10,7 @@
 #include "opweld_dot.h"
 #include "opweld_formats.h"
 #include "opweld_math.h"
+#include "opweld_matrix.h"
 #include "opweld_vector.h"
 
 #define OPW_PRAGMA(text) _Pragma(#text)

@@ -13,39 +13,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce as reduce_pairs
+from typing import TypeAlias
 
 from opweld.fuse.region import Kind, axes_in
 from opweld.schedule.choice import Choice
-from opweld.schedule.cost import ROOM, Product, contraction, most_rows, passes
+from opweld.schedule.cost import (
+    ROOM,
+    Product,
+    best_height,
+    contraction,
+    has_matrix_unit,
+    matrix_contraction,
+    most_rows,
+    passes,
+)
 from opweld.schedule.schedule import NO_AXIS, ReductionSchedule, WindowSchedule
 from opweld.schedule.verify import ORDERS, orders
 from opweld.target import Target
-from opweld.tensor.algebra import simplify
-from opweld.tensor.axes import by_stride
-from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum, mod, nonnegative, product, row_major
-from opweld.tensor.dtype import DType
+from opweld.tensor.dim import ONE, ZERO, Atom, Axis, Dim, as_dim, ceildiv, minimum, mod, nonnegative, product
 from opweld.tensor.expr import (
     Binary,
-    Const,
-    Expr,
     Index,
     Reduce,
     binary,
-    const,
     dims_of,
-    free_atoms,
     load,
     loads,
     substitute,
     transform,
     walk,
 )
-from opweld.tensor.operators import REDUCTIONS, WORDS, neutral
+from opweld.tensor.operators import WORDS
 from opweld.tile.lanes import tile_at
 from opweld.tile.members.map import axis_name, axis_of
+from opweld.tile.members.matrix import matrix_heights, matrix_refusal, schedule_matrix
+from opweld.tile.members.sums import accumulate_over, flat_position, in_blocks, initial_of, loop_order, reduction_of
 from opweld.tile.nest import Nest
-from opweld.tile.tile import Accumulate, Declare, Loop, Statement, Store, substitute_statements
+from opweld.tile.tile import Accumulate, Declare, Loop, Scratch, Statement, Store, substitute_statements
 
 WRITTEN = 7
 """The largest extent of a window axis that is unrolled, so that taps of adjacent rows share their loads. Not for
@@ -97,16 +101,17 @@ def choose_reduction(
         taps = choice.preferred("schedule.taps", ("loop", "written"), "written", why)
     spanned = kind is Kind.CONTRACTION and alone and row is not None and nest.lane is not None
 
-    def made(height: int) -> ReductionSchedule:
-        """The schedule with tiles of `height` rows."""
+    def made(height: int, unit: str) -> ReductionSchedule:
+        """See `Make`."""
         span = 0
         if spanned and wanted == "rows" and row is not None and nest.lane is not None:
             prices = _spans(nest, node, nest.lane, row, height, vectors, choice)
             span = int(min(prices, key=prices.__getitem__))
         scales = _wanted_scales(nest, node, vectors, height, choice.target)[0]
-        return ReductionSchedule(lane, vectors, axis_name(nest, row), height, wanted, span, taps, scales)
+        return ReductionSchedule(lane, vectors, axis_name(nest, row), height, wanted, span, taps, scales, unit)
 
-    height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice, paired, made)
+    unit = "vector" if row is None else _choose_unit(nest, node, row, vectors, choice, made)
+    height = 1 if row is None else _choose_height(nest, node, kind, row, vectors, choice, paired, unit, made)
     order = _choose_order(nest, wanted, why, choice, recurrent)
     span = 0
     if spanned and order == "rows" and row is not None and nest.lane is not None:
@@ -123,12 +128,7 @@ def choose_reduction(
     if (found := _wanted_scales(nest, node, vectors, height, choice.target))[1]:
         scales = choice.preferred("schedule.scales", ("products", "sums"), *found)
     form = WindowSchedule if kind is Kind.WINDOW else ReductionSchedule
-    return form(lane, vectors, axis_name(nest, row), height, order, span, taps, scales)
-
-
-def reduction_of(nest: Nest) -> Reduce:
-    """The reduction of a contraction or window."""
-    return next(n for n in walk(nest.body) if isinstance(n, Reduce))
+    return form(lane, vectors, axis_name(nest, row), height, order, span, taps, scales, unit)
 
 
 def _counts_fields(node: Reduce, loops: Sequence[Axis]) -> bool:
@@ -144,42 +144,6 @@ def _wanted_scales(nest: Nest, node: Reduce, vectors: int, height: int, target: 
     if needed > most:
         return "products", f"{height} rows of sums of blocks and of all need {needed} registers, {most} are there"
     return "sums", "what is the same for a block of what is summed multiplies the sum of the block"
-
-
-@dataclass(frozen=True)
-class InBlocks:
-    """A sum of products as one of sums of blocks: the loops over blocks, those in one, what is summed there, and what
-    the sum of a block is multiplied by."""
-
-    outer: tuple[Axis, ...]
-    inner: tuple[Axis, ...]
-    value: Expr
-    scale: Expr
-
-
-def in_blocks(node: Reduce, loops: tuple[Axis, ...]) -> InBlocks | None:
-    """A sum whose products have a factor that is the same in the inner loops, as the scale of a block of weights is;
-    None for others."""
-    if node.kind != "sum" or not node.dtype.is_float:
-        return None
-    factors = _factors(node.body, node.dtype)
-    for cut in range(1, len(loops)):
-        inner = set(loops[cut:])
-        same = [factor for factor in factors if not free_atoms(factor) & inner and not isinstance(factor, Const)]
-        rest = [factor for factor in factors if factor not in same]
-        if same and rest and all(free_atoms(factor) & set(loops[:cut]) for factor in same):
-            return InBlocks(loops[:cut], loops[cut:], _multiplied(rest), _multiplied(same))
-    return None
-
-
-def _factors(value: Expr, dtype: DType) -> list[Expr]:
-    if isinstance(value, Binary) and value.op == "mul" and value.dtype is dtype:
-        return [*_factors(value.x, dtype), *_factors(value.y, dtype)]
-    return [value]
-
-
-def _multiplied(factors: Sequence[Expr]) -> Expr:
-    return reduce_pairs(lambda x, y: binary("mul", x, y), factors)
 
 
 def _choose_row(nest: Nest, node: Reduce, kind: Kind, vectors: int, choice: Choice) -> Axis | None:
@@ -227,6 +191,32 @@ def _product(nest: Nest, node: Reduce, row: Axis, choice: Choice) -> Product:
     return Product(lane, rows, reduced, repeats, node.dtype, choice.target, pieces=pieces, word=word)
 
 
+Make: TypeAlias = Callable[[int, str], ReductionSchedule]
+"""Makes the schedule with tiles of so many rows, whose sums are held in this unit."""
+
+
+def _choose_unit(nest: Nest, node: Reduce, row: Axis, vectors: int, choice: Choice, made: Make) -> str:
+    """Where the sums of a tile are held. Nothing is asked where the target has no matrix unit for them."""
+    word = WORDS.get(node.body.op, 1) if isinstance(node.body, Binary) else 1
+    if nest.lane is None or not has_matrix_unit(word, choice.target):
+        return "vector"
+    shape = _product(nest, node, row, choice)
+    bounds = {"vector": contraction(shape, vectors, best_height(shape, vectors)).seconds}
+    refusal = (
+        "it shares its kernel"
+        if choice.price is None
+        else matrix_refusal(nest, row, vectors * choice.target.vector_lanes_f32)
+    )
+    failed = {"matrix": refusal} if refusal else {}
+    heights = {"vector": best_height(shape, vectors)}
+    if not refusal:
+        heights["matrix"] = matrix_heights(row, vectors)[-1]
+        bounds["matrix"] = matrix_contraction(shape, vectors, heights["matrix"])
+    prices = choice.predicted(bounds, lambda name: made(heights[name], name), lambda name: 1.0)
+    reason = refusal or "an instruction of the matrix unit sums words of 16 rows by 16 lanes"
+    return choice.cheapest("schedule.unit", prices, reason, failed)
+
+
 def _choose_height(
     nest: Nest,
     node: Reduce,
@@ -235,9 +225,15 @@ def _choose_height(
     vectors: int,
     choice: Choice,
     paired: bool,
-    made: Callable[[int], ReductionSchedule],
+    unit: str,
+    made: Make,
 ) -> int:
-    """Rows of the register tile; `made` returns the schedule with tiles of a number of rows."""
+    """Rows of the register tile."""
+    if unit == "matrix":
+        shape = _product(nest, node, row, choice)
+        bounds = {str(h): matrix_contraction(shape, vectors, h) for h in matrix_heights(row, vectors)}
+        prices = choice.predicted(bounds, lambda name: made(int(name), unit), lambda name: 1 - HIGHER * int(name))
+        return int(choice.cheapest("schedule.height", prices, "the registers of the matrix unit hold 16 rows each"))
     highest, extent = most_rows(vectors, node.dtype, choice.target), row.extent.constant
     most = highest if extent is None else min(highest, extent)
     above = f"a tile of {vectors} vectors has at most {highest} rows"
@@ -254,7 +250,7 @@ def _choose_height(
         if paired and height > 1 and (height + 1) * vectors + 1 > crowded:
             bounds[str(height)] *= CROWDED
     # At equal cost the tallest tile: it reads the vectorised operand the least often.
-    prices = choice.predicted(bounds, lambda name: made(int(name)), lambda name: 1 - HIGHER * int(name))
+    prices = choice.predicted(bounds, lambda name: made(int(name), unit), lambda name: 1 - HIGHER * int(name))
     reason = "accumulators fill the registers, and few tiles are partial"
     return int(choice.cheapest("schedule.height", prices, reason, failed))
 
@@ -379,12 +375,13 @@ def _magnitude(stride: Dim) -> Dim:
 
 def schedule_reduction(
     nest: Nest, buffer: str, schedule: ReductionSchedule, target: Target, time: Axis | None = None
-) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
-    """Grid axes and statements of a contraction or window nest; `time` is the time axis of an enclosing recurrence."""
+) -> tuple[tuple[Axis, ...], tuple[Statement, ...], tuple[Scratch, ...]]:
+    """Grid axes, statements and scratch of a contraction or window nest; `time` is the time axis of an enclosing
+    recurrence."""
     node = reduction_of(nest)
     written, blocks = schedule.taps == "written", schedule.scales == "sums"
     if not nest.axes:
-        return (), _accumulate(nest, node, buffer, {}, (), loop_order(node, ()), written, blocks)
+        return (), _accumulate(nest, node, buffer, {}, (), loop_order(node, ()), written, blocks), ()
     lane = axis_of(nest, schedule.lane)
     row = None if schedule.row == NO_AXIS else axis_of(nest, schedule.row)
     width = schedule.vectors * target.vector_lanes_f32
@@ -406,6 +403,10 @@ def schedule_reduction(
         return (tile_at(row, "row", schedule.height, row_counter.dim, row_body, nest.limits.get(row)),)
 
     body = (tile_at(lane, "lane", width, lane_counter.dim, lane_body),)
+    scratch: tuple[Scratch, ...] = ()
+    if schedule.unit == "matrix":
+        assert row is not None and row_counter is not None, "`verify_reduction` wants a row"
+        body, scratch = schedule_matrix(nest, buffer, schedule, target, lane_counter.dim, row_counter.dim)
     places: dict[Atom, Dim] = {axis: ZERO for axis in grid if axis.extent is ONE}
     if schedule.order == "turns" and time is not None:
         odd = mod(time.dim, as_dim(2))
@@ -415,7 +416,7 @@ def schedule_reduction(
         block, body = _spanned(at.rows, schedule.span, body)
         grid = [*at.shared, block, *at.lanes]
         body = substitute_statements(body, {block: ZERO} if block.extent is ONE else {})
-    return tuple(axis for axis in grid if axis.extent is not ONE), body
+    return tuple(axis for axis in grid if axis.extent is not ONE), body, scratch
 
 
 @dataclass(frozen=True)
@@ -485,39 +486,3 @@ def _accumulate(
     )
     declare = Declare("acc", node.dtype, over, initial_of(node))
     return (declare, *inner, Store(buffer, nest.store.substitute(at), result))
-
-
-def flat_position(node: Reduce) -> Dim | None:
-    """The result of an arg kind: the linear index of an element among the reduced ones, in order of the axes."""
-    if not REDUCTIONS[node.kind].position:
-        return None
-    return row_major([axis.dim for axis in node.axes], [axis.extent for axis in node.axes])
-
-
-def initial_of(node: Reduce) -> Expr:
-    """The initial value of an accumulator."""
-    return const(0 if node.kind.startswith("arg") else neutral(node.kind, node.dtype), node.dtype)
-
-
-def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Reduced axes in the memory order of the vectorised operand, largest stride first: it is the larger one, and
-    mostly read once. Weights are packed in the order of the other operand, so both agree if possible. The first of
-    equal extremes is only correct in order of the axes."""
-    if REDUCTIONS[node.kind].position:
-        return node.axes
-    sites = loads(node.body)
-    walked = [s for s in sites if any(d.depends_on(a) for a in lanes for d in dims_of(s))] or sites
-    return by_stride(node.axes, walked[0].indices[0] if walked else ZERO)
-
-
-def accumulate_over(
-    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written: bool, position: Dim | None = None
-) -> tuple[Statement, ...]:
-    """Loops around one accumulation; the innermost is unrolled if requested."""
-    if not loops:
-        return (Accumulate(name, kind, value, position),)
-    axis, rest = loops[0], loops[1:]
-    extent = axis.extent.constant
-    if not rest and written and extent is not None and position is None:
-        return tuple(Accumulate(name, kind, simplify(substitute(value, {axis: ZERO + n}))) for n in range(extent))
-    return (Loop(axis, accumulate_over(rest, name, kind, value, written, position)),)

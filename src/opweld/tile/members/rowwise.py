@@ -41,7 +41,7 @@ from opweld.tensor.expr import (
 from opweld.tensor.operators import is_expensive
 from opweld.tensor.program import Tensor
 from opweld.tile.lanes import tile_at, tiles, vectors_for
-from opweld.tile.members.reduction import flat_position, initial_of
+from opweld.tile.members.sums import flat_position, initial_of
 from opweld.tile.nest import resolve
 from opweld.tile.tile import Accumulate, Collapse, Declare, Let, Loop, Scratch, Statement, Store, Tile
 

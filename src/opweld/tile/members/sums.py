@@ -1,0 +1,93 @@
+"""Reductions of a nest: the loops over what is reduced, and the accumulations inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce as reduce_pairs
+
+from opweld.tensor.algebra import simplify
+from opweld.tensor.axes import by_stride
+from opweld.tensor.dim import ZERO, Axis, Dim, row_major
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Binary, Const, Expr, Reduce, binary, const, dims_of, free_atoms, loads, substitute, walk
+from opweld.tensor.operators import REDUCTIONS, neutral
+from opweld.tile.nest import Nest
+from opweld.tile.tile import Accumulate, Loop, Statement
+
+
+def reduction_of(nest: Nest) -> Reduce:
+    """The reduction of a contraction or window."""
+    return next(n for n in walk(nest.body) if isinstance(n, Reduce))
+
+
+@dataclass(frozen=True)
+class InBlocks:
+    """A sum of products as one of sums of blocks: the loops over blocks, those in one, what is summed there, and what
+    the sum of a block is multiplied by."""
+
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    value: Expr
+    scale: Expr
+
+
+def in_blocks(node: Reduce, loops: tuple[Axis, ...]) -> InBlocks | None:
+    """A sum whose products have a factor that is the same in the inner loops, as the scale of a block of weights is;
+    None for others."""
+    if node.kind != "sum" or not node.dtype.is_float:
+        return None
+    factors = _factors(node.body, node.dtype)
+    for cut in range(1, len(loops)):
+        inner = set(loops[cut:])
+        same = [factor for factor in factors if not free_atoms(factor) & inner and not isinstance(factor, Const)]
+        rest = [factor for factor in factors if factor not in same]
+        if same and rest and all(free_atoms(factor) & set(loops[:cut]) for factor in same):
+            return InBlocks(loops[:cut], loops[cut:], _multiplied(rest), _multiplied(same))
+    return None
+
+
+def _factors(value: Expr, dtype: DType) -> list[Expr]:
+    if isinstance(value, Binary) and value.op == "mul" and value.dtype is dtype:
+        return [*_factors(value.x, dtype), *_factors(value.y, dtype)]
+    return [value]
+
+
+def _multiplied(factors: Sequence[Expr]) -> Expr:
+    return reduce_pairs(lambda x, y: binary("mul", x, y), factors)
+
+
+def flat_position(node: Reduce) -> Dim | None:
+    """The result of an arg kind: the linear index of an element among the reduced ones, in order of the axes."""
+    if not REDUCTIONS[node.kind].position:
+        return None
+    return row_major([axis.dim for axis in node.axes], [axis.extent for axis in node.axes])
+
+
+def initial_of(node: Reduce) -> Expr:
+    """The initial value of an accumulator."""
+    return const(0 if node.kind.startswith("arg") else neutral(node.kind, node.dtype), node.dtype)
+
+
+def loop_order(node: Reduce, lanes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Reduced axes in the memory order of the vectorised operand, largest stride first: it is the larger one, and
+    mostly read once. Weights are packed in the order of the other operand, so both agree if possible. The first of
+    equal extremes is only correct in order of the axes."""
+    if REDUCTIONS[node.kind].position:
+        return node.axes
+    sites = loads(node.body)
+    walked = [s for s in sites if any(d.depends_on(a) for a in lanes for d in dims_of(s))] or sites
+    return by_stride(node.axes, walked[0].indices[0] if walked else ZERO)
+
+
+def accumulate_over(
+    loops: tuple[Axis, ...], name: str, kind: str, value: Expr, written: bool, position: Dim | None = None
+) -> tuple[Statement, ...]:
+    """Loops around one accumulation; the innermost is unrolled if requested."""
+    if not loops:
+        return (Accumulate(name, kind, value, position),)
+    axis, rest = loops[0], loops[1:]
+    extent = axis.extent.constant
+    if not rest and written and extent is not None and position is None:
+        return tuple(Accumulate(name, kind, simplify(substitute(value, {axis: ZERO + n}))) for n in range(extent))
+    return (Loop(axis, accumulate_over(rest, name, kind, value, written, position)),)
