@@ -13,12 +13,14 @@ summed is shifted and scaled then, not each element.
 
 The integers are exact, so that the result is rounded less often than that of floats. x is unsigned and w signed, as
 instructions for dot products of bytes want them (VNNI): a signed x has its highest bit flipped, and is 128 more; an
-unsigned w is stored as 128 less.
+unsigned w is stored as 128 less. A signed x that the program computes is stored as an unsigned one, for all that read
+it, so that nothing stands between memory and the products.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,11 +51,12 @@ from opweld.tensor.expr import (
     loads,
     reduce,
     substitute,
+    substitute_loads,
     transform,
     walk,
 )
 from opweld.tensor.operators import WORDS
-from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, unused
+from opweld.tensor.program import Constant, Item, Tensor, TensorProgram, item_inputs, unused
 
 RULE = "fuse.integer"
 """The rule of every decision here."""
@@ -118,12 +121,18 @@ class _Integers:
         self._weights = program.constant_bytes
         self._made: dict[str, Constant] = {}
         self._flipped: dict[str, str] = {}
+        self._stored: dict[str, str] = {}
+        """Values of signed bytes that are stored unsigned, and what they are called there."""
+        self._signed_only = {name for _, name in program.outputs} | {
+            name for item in program.items if not isinstance(item, Tensor) for name in item_inputs(item)
+        }
 
     def run(self) -> TensorProgram:
         """The program as decided."""
         items: list[Item] = []
         for item in self._program.items:
             items += self._item(item) if isinstance(item, Tensor) else (item,)
+        items = [made for item in items for made in self._stored_unsigned(item)]
         read = {node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)}
         made = (constant for name, constant in self._made.items() if name in read)
         return replace(self._program, items=tuple(items), constants=(*self._program.constants, *made))
@@ -291,7 +300,9 @@ class _Integers:
     def _products(self, summed: Reduce, x: _Quantized, w: _Quantized) -> Expr:
         """The sum of products of integers."""
         weight = load(self._signed(w.element.tensor), DType.I8, w.element.indices)
-        return reduce("sum", summed.axes, binary("mul", cast(_unsigned(x.element), DType.I32), cast(weight, DType.I32)))
+        return reduce(
+            "sum", summed.axes, binary("mul", cast(self._unsigned(x.element), DType.I32), cast(weight, DType.I32))
+        )
 
     def _total(self, item: Tensor, summed: Reduce, x: _Quantized, w: _Quantized) -> tuple[tuple[Tensor, ...], Expr]:
         """The sum of products, without zero points and scaled; and the tensors that it needs."""
@@ -310,7 +321,7 @@ class _Integers:
             total = binary("sub", total, shift)
         if not _is_zero(w.zero):
             assert w.zero is not None
-            values = reduce("sum", summed.axes, cast(_unsigned(x.element), DType.I32))
+            values = reduce("sum", summed.axes, cast(self._unsigned(x.element), DType.I32))
             sums, read = self._tensor(item, values, "sums")
             before = (sums,)
             total = binary("sub", total, binary("mul", read, w.zero))
@@ -372,22 +383,53 @@ class _Integers:
         if name not in self._flipped:
             axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(constant.shape))
             element = load(name, DType.U8, tuple(axis.dim for axis in axes))
-            body = bitcast(binary("bitxor", element, const(FLIPPED, DType.U8)), DType.I8)
+            body = _flipped(element)
             made = self._name(f"{name}_signed")
             self._flipped[name] = made
             self._ledger.call(made, f"{self._ledger.label(name)} signed")
             self._made[made] = folded(Tensor(made, DType.I8, axes, body, constant.origin), {name: constant})
         return self._flipped[name]
 
+    def _unsigned(self, element: Load) -> Expr:
+        """An element as an unsigned byte."""
+        if element.dtype is DType.U8:
+            return element
+        name = element.tensor
+        if name not in self._tensors or name in self._signed_only:
+            return _flipped(element)
+        if name not in self._stored:
+            self._stored[name] = self._name(f"{name}_unsigned")
+            self._ledger.call(self._stored[name], f"{self._ledger.label(name)} unsigned")
+        fill = None if element.fill is None else simplify(_flipped(element.fill))
+        return load(self._stored[name], DType.U8, element.indices, element.guards, fill)
+
+    def _stored_unsigned(self, item: Item) -> Iterator[Item]:
+        """An item that reads what is stored unsigned from there; after one that is, what stores it."""
+        if not isinstance(item, Tensor):
+            yield item
+            return
+
+        def signed(node: Load) -> Expr | None:
+            stored = self._stored.get(node.tensor)
+            if stored is None:
+                return None
+            fill = None if node.fill is None else simplify(_flipped(node.fill))
+            return _flipped(load(stored, DType.U8, node.indices, node.guards, fill))
+
+        yield replace(item, body=substitute_loads(item.body, signed))
+        if item.name in self._stored:
+            axes = tuple(Axis(axis.name, axis.extent) for axis in item.axes)
+            element = load(item.name, DType.I8, tuple(axis.dim for axis in axes))
+            yield Tensor(self._stored[item.name], DType.U8, axes, _flipped(element), item.origin)
+
     def _name(self, name: str) -> str:
         return unused(name, self._taken)
 
 
-def _unsigned(element: Load) -> Expr:
-    """An element as an unsigned byte."""
-    if element.dtype is DType.U8:
-        return element
-    return bitcast(binary("bitxor", element, const(-FLIPPED, DType.I8)), DType.U8)
+def _flipped(byte: Expr) -> Expr:
+    """A signed byte as an unsigned one that is 128 more, or the other way around."""
+    bit, other = (-FLIPPED, DType.U8) if byte.dtype is DType.I8 else (FLIPPED, DType.I8)
+    return bitcast(binary("bitxor", byte, const(bit, byte.dtype)), other)
 
 
 def _negated(zero: Expr) -> Expr:

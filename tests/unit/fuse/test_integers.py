@@ -279,3 +279,36 @@ output y = product
     program, compiled = compiled_of(text, ledger=ledger)
     assert not [d for d in ledger if d.rule == RULE]
     check(program, compiled)
+
+
+TWO_LAYERS = """program two_layers
+input x f32[20, 64]
+constant w i8[64, 96]
+constant v i8[96, 48]
+tensor a i8[i0: 20, i1: 64] from "QuantizeLinear"
+  = i8(min(max(round(mul(x[i0, i1], 8.0:f32)), -128.0:f32), 127.0:f32))
+tensor product f32[i0: 20, i1: 96] from "MatMul"
+  over r0: 64
+  = sum<r0>(mul(mul(f32(a[i0, r0]), 0.125:f32), mul(f32(w[r0, i1]), 0.5:f32)))
+tensor b i8[i0: 20, i1: 96] from "QuantizeLinear_1"
+  = i8(min(max(round(mul(product[i0, i1], 0.0078125:f32)), -128.0:f32), 127.0:f32))
+tensor second f32[i0: 20, i1: 48] from "MatMul_1"
+  over r0: 96
+  = sum<r0>(mul(mul(f32(b[i0, r0]), 0.125:f32), mul(f32(v[r0, i1]), 0.5:f32)))
+tensor total f32[i0: 20, i1: 48] from "Add"
+  = add(second[i0, i1], f32(b[i0, i1]))
+output y = total
+"""
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_signed_bytes_that_are_computed_are_stored_unsigned(shown: bool) -> None:
+    """So that products read them as they are; what the program shows keeps its sign, and is changed as it is read."""
+    program, compiled = compiled_of(TWO_LAYERS + ("output z = b\n" if shown else ""))
+    texts = [text for text in (print_kernel(item.kernel) for item in compiled.kernels) if "dot4(" in text]
+    assert len(texts) == 2
+    assert ["dot4(bitxor(" in text for text in texts] == [False, shown]
+    feeds = {"x": np.random.default_rng(0).integers(-300, 300, (20, 64)).astype(np.float32) / 8}
+    found, wanted = run(compiled, feeds), interpret(program, feeds, float64=True)
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
