@@ -36,6 +36,7 @@ PROGRAMS = programs.PROGRAMS | {
     "crowded": programs.layers(12, 8, 1024, 8),
     "counter": programs.COUNTER,
     "scaled": programs.scaled_scores(),
+    "rounded between": programs.rounded_between(6, 40),
 }
 
 UNMET: dict[str, str] = {

@@ -37,6 +37,7 @@ RULES: dict[str, DecisionRule] = {
     "fuse.chain": DecisionRule("basic", "separate", "computed inside the user"),
     "fuse.epilogue": DecisionRule("basic", "separate", "computed on the accumulators"),
     "fuse.scale": DecisionRule("basic", "before the sums", "after the sums, which read what was there before"),
+    "fuse.table": DecisionRule("extended", "computed", "looked up in a table of the function's 256 values"),
     "fuse.rows": DecisionRule("extended", "separate", "computed with the row"),
     "fuse.block": DecisionRule("extended", "separate", "computed in the same kernel, part by part, through scratch"),
     "place.order": DecisionRule("all", "row-major", "lanes innermost, or in the order of its operand"),

@@ -8,7 +8,8 @@
 4. chains    an elementwise tensor with one elementwise user is inlined into it;
 5. epilogues elementwise users of an anchor (matrix product, convolution, pooling) are computed on its accumulators;
 6. scales    a literal that multiplies all of an operand of contractions multiplies their results;
-7. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
+7. tables    a function of a byte is looked up in a table of its 256 values;
+8. rows      reductions over the same rows, and the elementwise tensors around them, become one row-by-row kernel.
 
 Before that, and without a decision, axes of extent one are dropped, and taps of windows that read only padding
 (`views.prepared`).
@@ -33,6 +34,7 @@ from opweld.fuse.prologues import place_prologues
 from opweld.fuse.refusals import record_rest
 from opweld.fuse.region import Regions
 from opweld.fuse.scales import move_scales
+from opweld.fuse.tables import tabulate
 from opweld.fuse.use_def import UseDef
 from opweld.fuse.views import fold_views, prepared
 from opweld.ledger import Ledger
@@ -52,6 +54,7 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
     fold_epilogues(graph)
     graph.drop_unused()
     move_scales(graph)
+    tabulate(graph)
     rows = join_rows(graph)
     record_rest(graph, rows)
     return Regions(graph.program(), rows.regions())

@@ -19,16 +19,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opweld.fuse.pieces import pieces_of
-from opweld.schedule.cost import DIVISION, FUNCTIONS, GATHER, LAUNCH, UNKNOWN, Cost, core_of, traffic
+from opweld.schedule.cost import DIVISION, FUNCTIONS, GATHER, LAUNCH, UNKNOWN, Cost, core_of, lookup_cycles, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim, FloorDiv, Mod, TooLargeError, Value, as_dim, atoms_of, floordiv, row_major
-from opweld.tensor.expr import Binary, Cast, Expr, Load, Reduce, Select, Unary, walk
+from opweld.tensor.expr import Binary, Cast, Expr, Load, Lookup, Reduce, Select, Unary, walk
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import is_expensive
 from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs, item_outputs
 
-_COMPUTED = Unary | Binary | Select | Cast | Reduce
+_COMPUTED = Unary | Binary | Select | Cast | Lookup | Reduce
 _DEAR = Value | FloorDiv | Mod
 
 ROUNDING = 1e-9
@@ -216,13 +216,20 @@ class Prices:
                 times[operand] = max(times.get(operand, 0.0), inner)
         yield from times.items()
 
-    def _cycles(self, node: Unary | Binary | Select | Cast | Reduce) -> float:
+    def is_worth_a_table(self, nodes: Iterable[Expr]) -> bool:
+        """Whether these nodes, a function of a byte, take longer than looking it up."""
+        computed = sum(self._cycles(node) for node in nodes if isinstance(node, _COMPUTED))
+        return computed > lookup_cycles(self._target)
+
+    def _cycles(self, node: Unary | Binary | Select | Cast | Lookup | Reduce) -> float:
         """Of a vector of a node's values, as `tile.predict` counts them; the product of a sum is part of the sum."""
         each = self._target.registers_each(node.dtype)
         if isinstance(node, Unary | Binary) and is_expensive(node.op):
             if node.x.dtype.is_float:
                 return float(FUNCTIONS.get(node.op, UNKNOWN) * each)
             return float(DIVISION * self._lanes * each)
+        if isinstance(node, Lookup):
+            return float(lookup_cycles(self._target))
         if isinstance(node, Reduce) and isinstance(node.body, Binary) and node.body.op == "mul":
             return 0.0
         return each / core_of(self._target).products

@@ -16,7 +16,7 @@ from opweld.ledger import Alternative, Ledger
 from opweld.rules import LEVELS
 from opweld.schedule.expected import Expected
 from opweld.target import Target
-from opweld.tensor.dim import Dim, FloorDiv, Max, Min, Mod, as_dim, atoms_of, product
+from opweld.tensor.dim import ZERO, Dim, FloorDiv, Max, Min, Mod, as_dim, atoms_of, product
 from opweld.tensor.expr import Expr, Load, Reduce, dims_of, loads, walk
 from opweld.tensor.program import Extern, Item, Tensor, TensorProgram, item_inputs, item_outputs
 
@@ -257,6 +257,21 @@ class UseDef:
             price=price,
             reason="the sums are multiplied, in registers" if price.pays else against,
             failed=failed,
+        )
+
+    def tables(self, tensor: Tensor, made: Tensor) -> bool:
+        """Puts to the ledger whether functions of bytes in a tensor are looked up in tables, as in `made`."""
+        price = Price(self.prices.seconds(self.prices.work(tensor)), self.prices.seconds(self.prices.work(made)))
+        against = "looking it up takes longer than computing it"
+        return self._decide(
+            rule="fuse.table",
+            site=tensor.origin,
+            subject=(tensor.name,),
+            names=("computed", "looked up"),
+            size=ZERO,
+            price=price,
+            reason="it is a function of one byte" if price.pays else against,
+            failed={},
         )
 
     def shows(self, view: Tensor, failed: Mapping[str, int | str], against: str, own: bool = False) -> bool:

@@ -26,6 +26,7 @@ from opweld.tensor.expr import (
     Expr,
     Index,
     Load,
+    Lookup,
     Reduce,
     Select,
     Unary,
@@ -40,6 +41,7 @@ from opweld.tensor.semantics import (
     apply_bitcast,
     apply_cast,
     apply_contraction,
+    apply_lookup,
     apply_reduce,
     apply_unary,
     fails_on_zero,
@@ -191,6 +193,9 @@ class Evaluator:
             x = self.memo[node.x]
             bits = apply_bitcast(x.array, node.x.dtype, node.dtype)
             return Cells(bits.astype(self._numpy(node.dtype), copy=False), x.axes, x.faults)
+        if isinstance(node, Lookup):
+            x = self.memo[node.x]
+            return Cells(apply_lookup(node.table, x.array), x.axes, x.faults)
         if isinstance(node, Binary):
             return self._binary(node)
         if isinstance(node, Select):

@@ -1,6 +1,6 @@
 """Scalar expressions: one element of a tensor as an interned DAG.
 
-    constant | index | load(tensor, indices, guards, fill) | unary | binary | select | cast | bitcast |
+    constant | index | load(tensor, indices, guards, fill) | unary | binary | select | cast | bitcast | lookup |
     reduce(kind, axes, body)
 
 Nodes are frozen and interned: equal expressions are one object, so equality is identity and every traversal memoises on
@@ -153,6 +153,19 @@ class Bitcast(Expr):
         return (self.x,)
 
 
+class Lookup(Expr):
+    """A function of a byte, as its 256 values: uint8 of uint8."""
+
+    __slots__ = ("table", "x")
+    table: bytes
+    x: Expr
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The direct sub-expressions."""
+        return (self.x,)
+
+
 class Reduce(Expr):
     """A reduction of the body over axes; over an empty domain it is the neutral element."""
 
@@ -281,6 +294,14 @@ def bitcast(x: Expr, dtype: DType) -> Expr:
     assert x.dtype.bits == dtype.bits, f"{x.dtype} cannot be reinterpreted as {dtype}"
     x = x.x if isinstance(x, Bitcast) else x
     return x if x.dtype is dtype else _intern(Bitcast, dtype, ("x",), (x,))
+
+
+def lookup(table: bytes, x: Expr) -> Expr:
+    """The value of a function at a byte: element x of a table of 256."""
+    assert len(table) == 1 << DType.U8.bits and x.dtype is DType.U8
+    if isinstance(x, Const):
+        return const(table[int(x.value)], DType.U8)
+    return _intern(Lookup, DType.U8, ("table", "x"), (table, x))
 
 
 def reduce(kind: str, axes: tuple[Axis, ...], body: Expr) -> Expr:
@@ -422,6 +443,8 @@ def _rebuild(node: Expr, done: Mapping[Expr, Expr], new_dim: Callable[[Dim], Dim
         return cast(done[node.x], node.dtype)
     if isinstance(node, Bitcast):
         return bitcast(done[node.x], node.dtype)
+    if isinstance(node, Lookup):
+        return lookup(node.table, done[node.x])
     assert isinstance(node, Reduce)
     return reduce(node.kind, node.axes, done[node.body])
 
@@ -476,6 +499,8 @@ def show(node: Expr, names: Callable[[Dim], str] = repr) -> str:
             done[n] = f"{n.dtype!r}({done[n.x]})"
         elif isinstance(n, Bitcast):
             done[n] = f"bits_{n.dtype!r}({done[n.x]})"
+        elif isinstance(n, Lookup):
+            done[n] = f"table_{n.table.hex()[:8]}({done[n.x]})"
         elif isinstance(n, Reduce):
             axes = ", ".join(f"{a.name}:{names(a.extent)}" for a in n.axes)
             done[n] = f"{n.kind}<{axes}>({done[n.body]})"

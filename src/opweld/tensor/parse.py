@@ -18,6 +18,7 @@ from opweld.tensor.expr import (
     const,
     index,
     load,
+    lookup,
     reduce,
     select,
     unary,
@@ -42,6 +43,7 @@ from opweld.tensor.semantics import Array
 Data: TypeAlias = Mapping[str, Array]
 Element = TypeVar("Element")
 
+_TABLE = re.compile(r"table_([0-9a-f]{512})\Z")
 _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\]|\\.)*")
     |(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)
@@ -469,6 +471,8 @@ class Parser:
             return cast(operands[0], _DTYPES[name])
         if name in _BITCASTS and len(operands) == 1 and operands[0].dtype.bits == _BITCASTS[name].bits:
             return bitcast(operands[0], _BITCASTS[name])
+        if (table := _table(name)) is not None and len(operands) == 1 and operands[0].dtype is DType.U8:
+            return lookup(table, operands[0])
         self.position = start
         return self._fail("an operator with operands of its types")
 
@@ -541,3 +545,9 @@ class Parser:
             self.position -= 1
             self._fail("a size or an index that is known here")
         return self.sizes.get(name, self.symbols[name].dim)
+
+
+def _table(name: str) -> bytes | None:
+    """The table in the name of a function of bytes."""
+    found = _TABLE.match(name)
+    return None if found is None else bytes.fromhex(found[1])

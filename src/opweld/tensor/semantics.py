@@ -80,6 +80,11 @@ def apply_bitcast(x: Array, source: DType, target: DType) -> Array:
     return np.asarray(x.astype(source.numpy, copy=False)).view(target.numpy)
 
 
+def apply_lookup(table: bytes, x: Array) -> Array:
+    """The element of a table of bytes at each element of x."""
+    return np.frombuffer(table, np.uint8)[np.asarray(x).astype(np.uint8, copy=False)].astype(x.dtype, copy=False)
+
+
 def neutral(kind: str, dtype: np.dtype[Any]) -> Any:
     """The result of a reduction of zero elements, in the dtype."""
     return dtype.type(operators.neutral(kind, DType.of_numpy(dtype)))

@@ -33,7 +33,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Symbol, Value, atoms_of
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Reduce, Select, Unary, dims_of, walk
+from opweld.tensor.expr import (
+    Binary,
+    Bitcast,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Lookup,
+    Reduce,
+    Select,
+    Unary,
+    dims_of,
+    walk,
+)
 from opweld.tensor.parse import parse_program
 from opweld.tensor.program import (
     Constant,
@@ -247,6 +261,8 @@ class Names:
             return f"{node.dtype.short}({operands})"
         if isinstance(node, Bitcast):
             return f"bits_{node.dtype.short}({operands})"
+        if isinstance(node, Lookup):
+            return f"table_{node.table.hex()}({operands})"
         assert isinstance(node, Reduce)
         return f"{node.kind}<{', '.join(self.names[axis] for axis in node.axes)}>({operands})"
 

@@ -14,6 +14,7 @@ from opweld.tensor.expr import (
     Const,
     Expr,
     Load,
+    Lookup,
     Reduce,
     Select,
     Unary,
@@ -268,6 +269,8 @@ def _type_problem(node: Expr, visible: Mapping[str, Signature]) -> str | None:
     if isinstance(node, Bitcast):
         fits = node.x.dtype.bits == node.dtype.bits
         return None if fits else f"takes the bits of {node.x.dtype!r} for {node.dtype!r} in {node!r}"
+    if isinstance(node, Lookup):
+        return None if node.x.dtype is DType.U8 else f"looks up a {node.x.dtype!r} in {node!r}"
     if isinstance(node, Reduce):
         fits = not node.body.dtype.is_storage_only and (node.body.dtype is DType.BOOL) == (node.kind in ("any", "all"))
         return None if fits else f"reduces {node.body.dtype!r} by {node.kind} in {node!r}"

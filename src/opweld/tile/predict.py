@@ -33,6 +33,7 @@ from opweld.schedule.cost import (
     core_of,
     dot_products,
     instruction_cycles,
+    lookup_cycles,
     repetition,
 )
 from opweld.schedule.expected import Expected
@@ -55,7 +56,7 @@ from opweld.tensor.dim import (
     symbols_of,
 )
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Select, Unary, dims_of, walk
+from opweld.tensor.expr import Binary, Cast, Expr, Index, Load, Lookup, Select, Unary, dims_of, walk
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.operators import WORDS, is_expensive
 from opweld.tile.instances import possible_counts
@@ -188,7 +189,7 @@ class _Walker:
         self.core = core_of(target)
         self.lanes = target.vector_lanes_f32
         self.registers_each = target.registers_each
-        self._target = target
+        self.target = target
         self._expected = expected
         self.names: dict[str, int] = {}
 
@@ -299,7 +300,7 @@ class _Walker:
         """Plain operations that combine a register with a value."""
         value = statement.value
         if isinstance(value, Binary) and value.op in WORDS:
-            return dot_products(WORDS[value.op], self._target)
+            return dot_products(WORDS[value.op], self.target)
         return 3 if statement.kind.startswith("arg") else 1
 
     def size(self, dim: Dim) -> int:
@@ -403,6 +404,8 @@ class _Use:
                 self._waiting += FUNCTIONS.get(node.op, UNKNOWN) if not mask else 0
             else:
                 self._slow += DIVISION * lanes * copies
+        elif isinstance(node, Lookup):
+            self._slow += lookup_cycles(self._walker.target) * copies
         elif isinstance(node, Select | Cast) or (isinstance(node, Index) and mask & LANE):
             self._plain += copies
         return mask

@@ -11,7 +11,7 @@ import numpy as np
 
 from opweld.tensor.dim import Axis, Dim, Value
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Select, Unary
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Lookup, Select, Unary
 from opweld.tile.tile import Accumulate, Collapse, Declare, Kernel, Let, Loop, Statement, Store, Tile
 
 Point = dict[Axis, int]
@@ -172,6 +172,8 @@ class _Iteration:
             return BINARY[e.op](x, y)
         if isinstance(e, Select):
             return self.value(e.x if self.value(e.condition, at) else e.y, at)
+        if isinstance(e, Lookup):
+            return np.uint8(e.table[int(self.value(e.x, at))])
         assert isinstance(e, Cast | Bitcast)
         x = self.value(e.x, at)
         if isinstance(e, Bitcast):

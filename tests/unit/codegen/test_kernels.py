@@ -10,7 +10,7 @@ import pytest
 
 from opweld.tensor.dim import Axis, Dim, Symbol, Value, as_dim, ceildiv, floordiv, maximum, minimum, mod
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Expr, at_least_zero, binary, bitcast, cast, const, index, load, select, unary
+from opweld.tensor.expr import Expr, at_least_zero, binary, bitcast, cast, const, index, load, lookup, select, unary
 from opweld.tensor.semantics import apply_cast
 from opweld.tile.check import check_kernel
 from opweld.tile.parse import parse_kernel
@@ -651,6 +651,18 @@ def test_map_with_symbolic_size_and_run_time_shape_values(n: int) -> None:
 
     kernel = map_kernel(value, N.dim, (Buffer("x", F32, "read"),), width=48, sizes=(N,))
     check(kernel, {"x": n, "out": n}, {N: n}, lanes=(16, 8))
+
+
+@pytest.mark.parametrize("count", [5, 64, 256, 301])
+def test_functions_of_a_byte(count: int) -> None:
+    """Of every byte, in full vectors and in a partial one; two tables in one kernel."""
+    table = bytes((7 * x + 3) % 256 for x in range(256))
+
+    def value(i: Dim) -> Expr:
+        return lookup(table, lookup(bytes(reversed(table)), load("x", DType.U8, (i,))))
+
+    kernel = map_kernel(value, count, (Buffer("x", DType.U8, "read"),), DType.U8)
+    check(kernel, {"x": count, "out": count}, given={"x": np.arange(count) % 256})
 
 
 MATRIX = """kernel

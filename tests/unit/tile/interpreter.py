@@ -23,12 +23,13 @@ import numpy as np
 
 from opweld.tensor.dim import Atom, Axis, Dim, FloorDiv, Max, Min, Mod, Value, atoms_of
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Select, Unary, loads
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Lookup, Select, Unary, loads
 from opweld.tensor.externs import EXTERNS
 from opweld.tensor.semantics import (
     apply_binary,
     apply_bitcast,
     apply_cast,
+    apply_lookup,
     apply_reduce,
     apply_unary,
     fails_on_zero,
@@ -338,6 +339,8 @@ class _Thread:
             return apply_cast(self._value(node.x, scope, mask), node.dtype.numpy)
         if isinstance(node, Bitcast):
             return apply_bitcast(self._value(node.x, scope, mask), node.x.dtype, node.dtype)
+        if isinstance(node, Lookup):
+            return apply_lookup(node.table, self._value(node.x, scope, mask))
         if isinstance(node, Binary):
             x, y = self._value(node.x, scope, mask), self._value(node.y, scope, mask)
             if fails_on_zero(node.op, y.dtype):

@@ -707,3 +707,21 @@ PROGRAMS = {
     "transpose": elementwise((7, 7), "add(x[i1, i0], x[i0, i1])"),
 }
 """One of each, of sizes that leave tails."""
+
+
+def rounded_between(m: Size, n: int, x: str = "u8", hidden: str = "u8", y: str = "u8") -> str:
+    """erf and a square of quantised values, each quantised again: functions of the bytes of x, but for the last."""
+    low, high = ("0.0:f32", "255.0:f32") if hidden == "u8" else ("-128.0:f32", "127.0:f32")
+    least, most = ("0.0:f32", "255.0:f32") if y == "u8" else ("-128.0:f32", "127.0:f32")
+    return f"""program rounded_between
+input x {x}[{m}, {n}]
+input z f32[{m}, {n}]
+tensor a {hidden}[i0: {m}, i1: {n}] from "Erf"
+  = {hidden}(min(max(round(mul(erf(mul(f32(x[i0, i1]), 0.02:f32)), 90.0:f32)), {low}), {high}))
+tensor b {y}[i0: {m}, i1: {n}] from "Mul"
+  %0 = mul(f32(a[i0, i1]), 0.11:f32)
+  = {y}(min(max(round(mul(%0, %0)), {least}), {most}))
+tensor c u8[i0: {m}, i1: {n}] from "Add"
+  = u8(min(max(round(add(f32(b[i0, i1]), z[i0, i1])), 0.0:f32), 255.0:f32))
+output y = c
+"""

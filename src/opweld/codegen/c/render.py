@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from opweld.codegen.c.literals import comment_text, number_literal
 from opweld.codegen.c.vector import (
     Assign,
+    Bytes,
     Call,
     Conditional,
     Convert,
@@ -32,6 +33,7 @@ from opweld.codegen.c.vectorise import vectorise
 from opweld.tile.tile import Accumulate, Collapse, Declare, Invoke, Kernel, Let, Loop, Statement, Tile
 
 _INDENT = "    "
+_BYTES_A_LINE = 16
 
 
 def render_kernel(kernel: Kernel, lanes: int, name: str | None = None) -> str:
@@ -98,7 +100,7 @@ def _statement(statement: VectorStatement, depth: int) -> Iterator[str]:
     indent = _INDENT * depth
     if isinstance(statement, Define):
         value = "" if statement.value is None else f" = {expression_text(statement.value)}"
-        yield f"{indent}{_declarator(statement)}{value};"
+        yield f"{indent}{_declarator(statement)}{value};".replace("\n", f"\n{indent}")
     elif isinstance(statement, Assign):
         yield f"{indent}{expression_text(statement.target)} = {expression_text(statement.value)};"
     elif isinstance(statement, Update):
@@ -166,10 +168,18 @@ def expression_text(expression: Expression) -> str:
         return f"({expression.type}){_operand(expression.operand, _PREFIX)}"
     if isinstance(expression, Element):
         return f"{_operand(expression.pointer, _ATOM)}[{expression_text(expression.index)}]"
+    if isinstance(expression, Bytes):
+        return _table_text(expression.data)
     if isinstance(expression, Conditional):
         condition = _operand(expression.condition, 0)
         return f"{condition} ? {expression_text(expression.then)} : {expression_text(expression.otherwise)}"
     return _infix_text(expression)
+
+
+def _table_text(data: bytes) -> str:
+    """The initialiser of a structure of bytes, some of them a line."""
+    lines = (data[start : start + _BYTES_A_LINE] for start in range(0, len(data), _BYTES_A_LINE))
+    return "{{\n" + "".join(f"{_INDENT}{', '.join(map(str, line))},\n" for line in lines) + "}}"
 
 
 def _infix_text(expression: Infix) -> str:

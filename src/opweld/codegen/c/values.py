@@ -28,6 +28,7 @@ from opweld.codegen.c.operators import (
 from opweld.codegen.c.scope import Scopes
 from opweld.codegen.c.vector import (
     Assign,
+    Bytes,
     Conditional,
     Convert,
     Define,
@@ -45,7 +46,7 @@ from opweld.codegen.c.vector import (
 )
 from opweld.tensor.dim import Axis
 from opweld.tensor.dtype import DType
-from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Select, Unary, walk
+from opweld.tensor.expr import Binary, Bitcast, Cast, Const, Expr, Index, Load, Lookup, Select, Unary, walk
 
 _LARGEST_INLINE = 20
 """Nodes of an expression that may stand inside another one; a larger one gets a name."""
@@ -204,11 +205,21 @@ class Values:
             return cast_value(node, done[node.x])
         if isinstance(node, Bitcast):
             return bitcast_value(node, done[node.x]), False
+        if isinstance(node, Lookup):
+            return call("opw_lookup_u8", Prefix("&", self._table(node.table)), done[node.x]), False
         if isinstance(node, Select):
             if branch:
                 return self._branch(node, active), None
             return select(done[node.condition], node.dtype, done[node.x], done[node.y]), False
         raise TypeError(f"a kernel cannot hold {type(node).__name__} expressions: {node!r}")
+
+    def _table(self, table: bytes) -> Name:
+        found = self._scopes.find(table)
+        if found is not None:
+            return found
+        return self._scopes.define(
+            table, "static const opw_table", self._scopes.numbered("table"), Bytes(table), depth=0
+        )
 
     def _check_divisor(self, divisor: Expr, value: Expression, active: Active) -> None:
         if isinstance(divisor, Const) and divisor.value != 0:

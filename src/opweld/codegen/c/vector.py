@@ -12,6 +12,7 @@
                | Element(pointer, index)           one element in memory, or one lane of a vector
                | Conditional(condition, then, otherwise)
                | Convert(type, operand)            a cast of C
+               | Bytes(data)                       the initialiser of a table
 
 Expressions are values: compared, counted and taken apart as such. Only `render.py` makes text of them.
 """
@@ -74,6 +75,13 @@ class Element:
 
 
 @dataclass(frozen=True)
+class Bytes:
+    """The elements of a table of bytes, where it is defined."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Conditional:
     """One of two values; the other is not computed."""
 
@@ -90,7 +98,7 @@ class Convert:
     operand: Expression
 
 
-Expression: TypeAlias = Name | Literal | Call | Prefix | Infix | Element | Conditional | Convert
+Expression: TypeAlias = Name | Literal | Call | Prefix | Infix | Element | Conditional | Convert | Bytes
 
 
 def call(function: str, *operands: Expression) -> Call:

@@ -58,6 +58,27 @@ OPW_INLINE vi32 opw_outside(vi64 index, int64_t extent) {
 /* The lanes whose guard is not negative. */
 OPW_INLINE vi32 opw_inside(vi64 guard) { return opw_ge_i64(guard, (vi64){0}); }
 
+/* ---------------------------------------------------------------------------------------------- functions of a byte */
+
+typedef struct {
+    uint8_t bytes[256];
+} __attribute__((aligned(64))) opw_table;
+
+/* The value of a function at each byte. */
+OPW_INLINE vu8 opw_lookup_u8(const opw_table *table, vu8 x) {
+#if defined(OPW_AVX512) && defined(__AVX512VBMI__)
+    const __m512i *part = (const __m512i *)table->bytes;
+    __m512i index = _mm512_castsi128_si512((__m128i)x);
+    __m512i low = _mm512_permutex2var_epi8(part[0], index, part[1]);
+    __m512i high = _mm512_permutex2var_epi8(part[2], index, part[3]);
+    return (vu8)_mm512_castsi512_si128(_mm512_mask_blend_epi8(_mm512_movepi8_mask(index), low, high));
+#else
+    vu8 found = x;
+    for (int i = 0; i < OPW_LANES; i++) found[i] = table->bytes[x[i]];
+    return found;
+#endif
+}
+
 /* ------------------------------------------------------------------------------------------ memory of masked lanes */
 
 #if defined(OPW_AVX512)
