@@ -168,6 +168,7 @@ static double step_fp32(worker *w) {
         uint16_t bytes[16];                                                                           \
         uint8_t rows[16];                                                                             \
     } shape = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};        \
+    __asm__ volatile("" : : "r"(&shape) : "memory");                                                  \
     _tile_loadconfig(&shape);                                                                         \
     for (int turn = 0; turn < TURNS; turn++) {                                                        \
         instruction(0, 4, 6);                                                                         \

@@ -132,6 +132,9 @@ class _Integers:
         items: list[Item] = []
         for item in self._program.items:
             items += self._item(item) if isinstance(item, Tensor) else (item,)
+        # What was tried and not taken stores nothing.
+        asked = {node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)}
+        self._stored = {name: stored for name, stored in self._stored.items() if stored in asked}
         items = [made for item in items for made in self._stored_unsigned(item)]
         read = {node.tensor for item in items if isinstance(item, Tensor) for node in loads(item.body)}
         made = (constant for name, constant in self._made.items() if name in read)

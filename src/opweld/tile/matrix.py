@@ -166,6 +166,9 @@ def _check_shape(tile: Tile, row: Tile, loops: Sequence[Loop]) -> None:
     most, inner = most_matrix_rows(tile.width // MATRIX_ROWS), loops[-1]
     if tile.width % MATRIX_ROWS or row.width > most:
         raise ValueError(f"has {row.width} rows of {tile.width} lanes, expected up to {most}")
+    down, across = -(-row.width // MATRIX_ROWS), tile.width // MATRIX_ROWS
+    if down * across + down + 1 > REGISTERS:
+        raise ValueError(f"has {down} x {across} accumulators, for which there are too few registers")
     trips = (inner.end - inner.lower).constant
     if not 1 <= inner.unroll <= MATRIX_ROWS or trips is None or trips % inner.unroll:
         most = f"up to {MATRIX_ROWS} that divide them"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -77,12 +78,12 @@ def _name_constants(graph: fx.GraphModule) -> None:
     def named(argument: Any) -> Any:
         if not isinstance(argument, complex) or cmath.isfinite(argument):
             return argument
-        name = f"_constant_{len(graph.graph.nodes)}"
+        name = next(name for name in map("_constant_{}".format, itertools.count()) if not hasattr(graph, name))
         setattr(graph, name, argument)
         return graph.graph.create_node("get_attr", name)
 
     for node in list(graph.graph.nodes):
-        if node.op == "call_function":
+        if node.op in ("call_function", "output"):
             with graph.graph.inserting_before(node):
                 node.args, node.kwargs = map_aggregate(node.args, named), map_aggregate(node.kwargs, named)
 

@@ -312,3 +312,12 @@ def test_signed_bytes_that_are_computed_are_stored_unsigned(shown: bool) -> None
     found, wanted = run(compiled, feeds), interpret(program, feeds, float64=True)
     for name, value in wanted.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_what_stays_floats_is_stored_as_it_was() -> None:
+    """Products of integers that were tried, and take longer, change no operand of theirs."""
+    program = with_bytes(TWO_LAYERS)
+    names = {d.id: "floats" for d in compiled_of(TWO_LAYERS)[1].ledger if d.rule == RULE}
+    compiled = compile_with(program, Ledger(pins=names), V3)
+    assert sums_of_bytes(compiled) == 0
+    assert not any("bitxor" in print_kernel(item.kernel) for item in compiled.kernels)

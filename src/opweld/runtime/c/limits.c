@@ -25,7 +25,7 @@ int64_t opw_now(void) {
 }
 
 int64_t opw_core_time(void) {
-    struct timespec used;
+    struct timespec used = {0};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
 }

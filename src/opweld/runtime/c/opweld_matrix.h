@@ -25,14 +25,22 @@ enum { OPW_MATRIX_ROWS = 16, OPW_MATRIX_REGISTERS = 8 };
 
 typedef struct {
     int64_t rows; /* of the shape that the registers have; 0: none */
+    int down, across, steps;
 } opw_matrix;
+
+/* gcc does not know what these instructions read. */
+#if defined(__clang__)
+#define OPW_MATRIX_READS(p) ((void)0)
+#else
+#define OPW_MATRIX_READS(p) __asm__ volatile("" : : "r"(p) : "memory")
+#endif
 
 OPW_INLINE void opw_matrix_end(opw_matrix *m) {
     if (m->rows) _tile_release();
 }
 
 OPW_INLINE void opw_matrix_shape(opw_matrix *m, int down, int across, int64_t rows, int steps) {
-    if (m->rows == rows) return;
+    if (m->rows == rows && m->down == down && m->across == across && m->steps == steps) return;
     struct {
         uint8_t palette, start, reserved[14];
         uint16_t bytes[16];
@@ -45,12 +53,17 @@ OPW_INLINE void opw_matrix_shape(opw_matrix *m, int down, int across, int64_t ro
         shape.rows[t] = (uint8_t)(t < sums + down ? own : steps);
         shape.bytes[t] = (uint16_t)(t >= sums && t < sums + down ? 4 * steps : 64);
     }
+    OPW_MATRIX_READS(&shape);
     _tile_loadconfig(&shape);
-    m->rows = rows;
+    *m = (opw_matrix){rows, down, across, steps};
 }
 
 #define opw_matrix_zero(m, t) _tile_zero(t)
-#define opw_matrix_load(m, t, p, stride) _tile_loadd(t, p, 4 * (stride))
+#define opw_matrix_load(m, t, p, stride)      \
+    do {                                      \
+        OPW_MATRIX_READS(p);                  \
+        _tile_loadd(t, p, 4 * (stride));      \
+    } while (0)
 #define opw_matrix_store(m, t, p, stride) _tile_stored(t, p, 4 * (stride))
 #define opw_matrix_dot4(m, sum, x, y) _tile_dpbusd(sum, x, y)
 #define opw_matrix_dot4_swapped(m, sum, x, y) _tile_dpbsud(sum, x, y)
@@ -60,6 +73,7 @@ OPW_INLINE void opw_matrix_shape(opw_matrix *m, int down, int across, int64_t ro
 
 typedef struct {
     int64_t shaped;
+    int down, across, steps;
     int rows[OPW_MATRIX_REGISTERS], words[OPW_MATRIX_REGISTERS];
     int32_t data[OPW_MATRIX_REGISTERS][OPW_MATRIX_ROWS][OPW_MATRIX_ROWS];
 } opw_matrix;
@@ -69,7 +83,7 @@ OPW_INLINE void opw_matrix_end(opw_matrix *m) { (void)m; }
 OPW_INLINE void opw_matrix_zero(opw_matrix *m, int t) { memset(m->data[t], 0, sizeof m->data[t]); }
 
 OPW_INLINE void opw_matrix_shape(opw_matrix *m, int down, int across, int64_t rows, int steps) {
-    if (m->shaped == rows) return;
+    if (m->shaped == rows && m->down == down && m->across == across && m->steps == steps) return;
     for (int t = 0; t < OPW_MATRIX_REGISTERS; t++) {
         int sums = down * across, part = t < sums ? t / across : t - sums;
         int64_t left = rows - OPW_MATRIX_ROWS * part;
@@ -78,7 +92,7 @@ OPW_INLINE void opw_matrix_shape(opw_matrix *m, int down, int across, int64_t ro
         m->words[t] = t >= sums && t < sums + down ? steps : OPW_MATRIX_ROWS;
         opw_matrix_zero(m, t);
     }
-    m->shaped = rows;
+    m->shaped = rows, m->down = down, m->across = across, m->steps = steps;
 }
 
 OPW_INLINE void opw_matrix_load(opw_matrix *m, int t, const void *p, int64_t stride) {

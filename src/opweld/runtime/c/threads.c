@@ -45,13 +45,17 @@ static void wake_all(atomic_uint *word) {
 #endif
 }
 
+/* Nanoseconds of spinning: what is more, the thread did not have its core. */
+static int64_t at_most(int64_t spin_ns, int64_t waited) { return waited < spin_ns ? waited : spin_ns; }
+
 /* A thread that waits does not yield its core while it spins: where another process wants that, too, it would have it for
  * a whole slice, milliseconds, and the wait mostly is over in microseconds. One that sleeps is woken when it is. */
 int64_t opw_word_wait(opw_word *word, uint32_t value, int64_t spin_ns) {
     int64_t start = 0, waited = 0;
     while (waited < spin_ns) {
         for (int i = 0; i < 32; i++) {
-            if (atomic_load_explicit(&word->value, memory_order_acquire) != value) return start ? opw_now() - start : 0;
+            if (atomic_load_explicit(&word->value, memory_order_acquire) != value)
+                return at_most(spin_ns, start ? opw_now() - start : 0);
             pause_briefly();
         }
         int64_t now = opw_now();
@@ -62,7 +66,7 @@ int64_t opw_word_wait(opw_word *word, uint32_t value, int64_t spin_ns) {
     atomic_fetch_add(&word->sleepers, 1);
     while (atomic_load(&word->value) == value) sleep_while(&word->value, value);
     atomic_fetch_sub(&word->sleepers, 1);
-    return waited;
+    return at_most(spin_ns, waited);
 }
 
 void opw_word_set(opw_word *word, uint32_t value) {

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from opweld.schedule.cost import MATRIX_ROWS, MATRIX_STEP, most_matrix_rows, steps_at_once
+from opweld.errors import OptionError
+from opweld.schedule.cost import MATRIX_ROWS, MATRIX_STEP, has_matrix_unit, most_matrix_rows, steps_at_once
 from opweld.schedule.schedule import ReductionSchedule
 from opweld.target import Target
-from opweld.tensor.dim import Atom, Axis, Dim, as_dim, ceildiv, minimum
-from opweld.tensor.expr import Expr, Reduce, binary, load, substitute, transform
+from opweld.tensor.dim import Atom, Axis, Dim, as_dim, ceildiv, floordiv, minimum
+from opweld.tensor.expr import Binary, Expr, Reduce, binary, load, substitute, transform
+from opweld.tensor.operators import WORDS
 from opweld.tile.lanes import tile_at
 from opweld.tile.matrix import factors_of
 from opweld.tile.members.map import axis_of
@@ -23,20 +25,26 @@ from opweld.tile.tile import Accumulate, Declare, Loop, Scratch, Statement, Stor
 _SUMS = "sums"
 
 
-def matrix_refusal(nest: Nest, row: Axis, width: int) -> str:
-    """Why a matrix unit does not compute the sums of a nest by tiles of these rows and so many lanes; empty where it
-    does."""
+def matrix_refusal(nest: Nest, row: Axis, width: int, target: Target) -> str:
+    """Why the target's matrix unit does not compute the sums of a nest by tiles of these rows and so many lanes; empty
+    where it does."""
     node, lane = reduction_of(nest), nest.lane
     if lane is None:
         return "nothing runs along lanes"
+    if not isinstance(node.body, Binary) or not has_matrix_unit(WORDS.get(node.body.op, 1), target):
+        return "the target has no matrix unit for its products"
     loops = loop_order(node, (lane,))
-    if loops[-1].extent.constant is None:
+    if not loops[-1].extent.constant:
         return f"how many words there are along {loops[-1]} is known at run time only"
+    if row.extent.constant == 0:
+        return "there are no rows"
     found = factors_of(node.body, row, lane, loops[-1])
     if isinstance(found, str):
         return found
-    whole = ceildiv(lane.extent, width) * width
-    if lane in nest.limits or not (whole is lane.extent or whole.constant == found.step):
+    # Lanes that fill no tile are read beyond: within the padding of the same row, where rows begin with lane 0.
+    whole, start = ceildiv(lane.extent, width) * width, found.lanes.indices[0].without(lane)
+    padded = whole.constant == found.step and floordiv(start, found.step) * found.step is start
+    if lane in nest.limits or not (whole is lane.extent or padded):
         return f"the last lanes of {found.lanes.tensor} do not fill a tile in memory"
     return ""
 
@@ -55,9 +63,14 @@ def matrix_heights(row: Axis, vectors: int) -> tuple[int, ...]:
 def schedule_matrix(
     nest: Nest, buffer: str, schedule: ReductionSchedule, target: Target, lane_tile: Dim, row_tile: Dim
 ) -> tuple[tuple[Statement, ...], tuple[Scratch, ...]]:
-    """The statements and scratch of one tile, whose numbers along lanes and rows are given."""
+    """The statements and scratch of one tile, whose numbers along lanes and rows are given.
+
+    Raises OptionError for a schedule of sums that the target's matrix unit does not compute."""
     node = reduction_of(nest)
     lane, row = axis_of(nest, schedule.lane), axis_of(nest, schedule.row)
+    refusal = matrix_refusal(nest, row, schedule.vectors * target.vector_lanes_f32, target)
+    if refusal:
+        raise OptionError(f"schedule: {schedule.name} has unit=matrix, and {refusal}")
     height, width = schedule.height, schedule.vectors * target.vector_lanes_f32
     *outer, inner = loop_order(node, (lane,))
     extent = int(inner.extent)

@@ -205,7 +205,7 @@ def _choose_unit(nest: Nest, node: Reduce, row: Axis, vectors: int, choice: Choi
     refusal = (
         "it shares its kernel"
         if choice.price is None
-        else matrix_refusal(nest, row, vectors * choice.target.vector_lanes_f32)
+        else matrix_refusal(nest, row, vectors * choice.target.vector_lanes_f32, choice.target)
     )
     failed = {"matrix": refusal} if refusal else {}
     heights = {"vector": best_height(shape, vectors)}
