@@ -403,8 +403,12 @@ class _Integers:
         if name not in self._stored:
             self._stored[name] = self._name(f"{name}_unsigned")
             self._ledger.call(self._stored[name], f"{self._ledger.label(name)} unsigned")
+        return self._load_stored(element)
+
+    def _load_stored(self, element: Load) -> Expr:
+        """An element of a value that is stored unsigned, as it is there."""
         fill = None if element.fill is None else simplify(_flipped(element.fill))
-        return load(self._stored[name], DType.U8, element.indices, element.guards, fill)
+        return load(self._stored[element.tensor], DType.U8, element.indices, element.guards, fill)
 
     def _stored_unsigned(self, item: Item) -> Iterator[Item]:
         """An item that reads what is stored unsigned from there; after one that is, what stores it."""
@@ -413,11 +417,7 @@ class _Integers:
             return
 
         def signed(node: Load) -> Expr | None:
-            stored = self._stored.get(node.tensor)
-            if stored is None:
-                return None
-            fill = None if node.fill is None else simplify(_flipped(node.fill))
-            return _flipped(load(stored, DType.U8, node.indices, node.guards, fill))
+            return _flipped(self._load_stored(node)) if node.tensor in self._stored else None
 
         yield replace(item, body=substitute_loads(item.body, signed))
         if item.name in self._stored:

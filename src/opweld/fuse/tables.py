@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from opweld.fuse.integers import BYTES
 from opweld.fuse.prologues import folded
 from opweld.fuse.use_def import UseDef
 from opweld.tensor.dim import Axis
@@ -30,8 +31,6 @@ from opweld.tensor.expr import (
     walk,
 )
 from opweld.tensor.program import Constant, Tensor
-
-BYTES = (DType.U8, DType.I8)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,18 @@
 
 enum { OPW_MATRIX_ROWS = 16, OPW_MATRIX_REGISTERS = 8 };
 
+/* The rows of register t, one at least, and the words of each, in a shape. */
+OPW_INLINE int opw_matrix_height(int t, int down, int across, int64_t rows, int steps) {
+    int sums = down * across, part = t < sums ? t / across : t - sums;
+    int64_t left = rows - OPW_MATRIX_ROWS * part;
+    if (t >= sums + down) return steps;
+    return left < 1 ? 1 : left > OPW_MATRIX_ROWS ? OPW_MATRIX_ROWS : (int)left;
+}
+
+OPW_INLINE int opw_matrix_width(int t, int down, int across, int steps) {
+    return t >= down * across && t < down * across + down ? steps : OPW_MATRIX_ROWS;
+}
+
 #if defined(OPW_AVX512) && defined(__AMX_TILE__)
 
 typedef struct {
@@ -47,11 +59,8 @@ OPW_INLINE void opw_matrix_shape(opw_matrix *m, int down, int across, int64_t ro
         uint8_t rows[16];
     } shape __attribute__((aligned(64))) = {1, 0, {0}, {0}, {0}};
     for (int t = 0; t < OPW_MATRIX_REGISTERS; t++) {
-        int sums = down * across, part = t < sums ? t / across : t - sums;
-        int64_t left = rows - OPW_MATRIX_ROWS * part;
-        int own = left < 1 ? 1 : left > OPW_MATRIX_ROWS ? OPW_MATRIX_ROWS : (int)left;
-        shape.rows[t] = (uint8_t)(t < sums + down ? own : steps);
-        shape.bytes[t] = (uint16_t)(t >= sums && t < sums + down ? 4 * steps : 64);
+        shape.rows[t] = (uint8_t)opw_matrix_height(t, down, across, rows, steps);
+        shape.bytes[t] = (uint16_t)(4 * opw_matrix_width(t, down, across, steps));
     }
     OPW_MATRIX_READS(&shape);
     _tile_loadconfig(&shape);
@@ -85,11 +94,8 @@ OPW_INLINE void opw_matrix_zero(opw_matrix *m, int t) { memset(m->data[t], 0, si
 OPW_INLINE void opw_matrix_shape(opw_matrix *m, int down, int across, int64_t rows, int steps) {
     if (m->shaped == rows && m->down == down && m->across == across && m->steps == steps) return;
     for (int t = 0; t < OPW_MATRIX_REGISTERS; t++) {
-        int sums = down * across, part = t < sums ? t / across : t - sums;
-        int64_t left = rows - OPW_MATRIX_ROWS * part;
-        int own = left < 1 ? 1 : left > OPW_MATRIX_ROWS ? OPW_MATRIX_ROWS : (int)left;
-        m->rows[t] = t < sums + down ? own : steps;
-        m->words[t] = t >= sums && t < sums + down ? steps : OPW_MATRIX_ROWS;
+        m->rows[t] = opw_matrix_height(t, down, across, rows, steps);
+        m->words[t] = opw_matrix_width(t, down, across, steps);
         opw_matrix_zero(m, t);
     }
     m->shaped = rows, m->down = down, m->across = across, m->steps = steps;

@@ -197,16 +197,13 @@ Make: TypeAlias = Callable[[int, str], ReductionSchedule]
 
 def _choose_unit(nest: Nest, node: Reduce, row: Axis, vectors: int, choice: Choice, made: Make) -> str:
     """Where the sums of a tile are held. Nothing is asked where the target has no matrix unit for them."""
-    word = WORDS.get(node.body.op, 1) if isinstance(node.body, Binary) else 1
-    if nest.lane is None or not has_matrix_unit(word, choice.target):
-        return "vector"
     shape = _product(nest, node, row, choice)
+    if nest.lane is None or not has_matrix_unit(shape.word, choice.target):
+        return "vector"
     bounds = {"vector": contraction(shape, vectors, best_height(shape, vectors)).seconds}
-    refusal = (
-        "it shares its kernel"
-        if choice.price is None
-        else matrix_refusal(nest, row, vectors * choice.target.vector_lanes_f32, choice.target)
-    )
+    refusal = "it shares its kernel"
+    if choice.price is not None:
+        refusal = matrix_refusal(nest, row, vectors * choice.target.vector_lanes_f32, choice.target)
     failed = {"matrix": refusal} if refusal else {}
     heights = {"vector": best_height(shape, vectors)}
     if not refusal:
