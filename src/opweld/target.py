@@ -32,7 +32,7 @@ _V3_EXTRAS = {"avx_vnni": "avxvnni"}
 _V4_EXTRAS = {
     "avx512_vnni": "avx512vnni",
     "avx512_bf16": "avx512bf16",
-    "avx512_vbmi": "avx512vbmi",
+    "avx512vbmi": "avx512vbmi",
     "amx_tile": "amx-tile",
     "amx_int8": "amx-int8",
     "amx_bf16": "amx-bf16",

@@ -35,6 +35,11 @@ def test_avx512_machine_with_dot_products() -> None:
     assert "-mavx512vnni" in gcc_flags(found)
 
 
+def test_permutations_of_bytes_are_found_by_the_name_that_linux_has_for_them() -> None:
+    found = detect("x86_64", AVX512 | {"avx512vbmi", "avx512_vbmi2"}, {}, 2, "gnu")
+    assert "avx512vbmi" in found.features and "avx512vbmi2" not in found.features
+
+
 def test_avx2_machine_gets_256_bit_vectors() -> None:
     found = detect("x86_64", AVX2, {}, 2, "gnu")
     assert (found.name, found.vector_lanes_f32, found.vector_registers) == ("x86-64-v3", 8, 16)
