@@ -34,6 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
         run_as(target)
     for name in ("OPWELD_DEBUG", "OPWELD_DUMP", "OPWELD_CC"):
         os.environ.pop(name, None)
+    # Triton decides when it is imported whether its kernels are compiled or interpreted; a test that compiles some does
+    # so in a process without this.
+    os.environ["TRITON_INTERPRET"] = "1"
     settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("shared")
     if not hasattr(config, "workerinput"):  # workers of pytest-xdist find what the process that starts them has set
