@@ -19,6 +19,7 @@ SOURCE = Path(opweld.__file__).parent
 ORDER = (
     ("errors",),
     ("shortage",),
+    ("kernels",),
     ("whole",),
     ("table",),
     ("display",),
@@ -73,7 +74,7 @@ ORDER = (
 RANK = {stage: rank for rank, stages in enumerate(ORDER) for stage in stages}
 
 # Who may know ONNX and PyTorch: what reads, writes, compares with them. Others see a Program, or the graph of `ir.py`.
-ONNX_READERS = ("frontend", "rewrite", "verification", "quantize", "experiments", "torch", "backend", "cli")
+ONNX_READERS = ("frontend", "rewrite", "verification", "quantize", "experiments", "torch", "backend", "cli", "kernels")
 ONNX_WRITERS = {Path("account/regions.py")}
 LIBRARIES = ("onnx", "onnx_ir", "torch", "sklearn", "skl2onnx", "onnxmltools", "xgboost", "lightgbm")
 
