@@ -1,2 +1,5 @@
 """Fused kernels for NVIDIA GPUs in Triton, as functions on PyTorch's tensors: one kernel a file, whose docstring is its
 formula. They need PyTorch and the extra `cuda`."""
+
+from opweld.kernels.layer_norm import layer_norm as layer_norm
+from opweld.kernels.rms_norm import rms_norm as rms_norm

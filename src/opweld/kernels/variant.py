@@ -28,3 +28,12 @@ class Variant:
     constants: Mapping[str, Any]
     warps: int
     stages: int
+
+
+def variant(
+    name: str, kernel: Any, types: Mapping[str, str], constants: Mapping[str, Any], warps: int, stages: int = 3
+) -> Variant:
+    """The variant of a kernel whose arguments are among those of `types` and `constants`, which may have more."""
+    used = {argument: constants[argument] for argument in kernel.arg_names if argument in constants}
+    signature = {argument: "constexpr" if argument in used else types[argument] for argument in kernel.arg_names}
+    return Variant(name, kernel, signature, used, warps, stages)
