@@ -83,6 +83,10 @@ class ShortageError(OpweldError):
     removed."""
 
 
+class DeviceError(OpweldError, RuntimeError):
+    """There is no GPU that can be used, or its driver reports an error."""
+
+
 class ArtifactError(OpweldError):
     """An artifact is missing, corrupted, of another format version, or built for another processor."""
 
