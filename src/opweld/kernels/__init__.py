@@ -1,5 +1,8 @@
 """Fused kernels for NVIDIA GPUs in Triton, as functions on PyTorch's tensors: one kernel a file, whose docstring is its
 formula. They need PyTorch and the extra `cuda`."""
 
+from opweld.kernels.cross_entropy import cross_entropy as cross_entropy
 from opweld.kernels.layer_norm import layer_norm as layer_norm
+from opweld.kernels.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from opweld.kernels.rms_norm import rms_norm as rms_norm
+from opweld.kernels.softmax import softmax as softmax

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -53,7 +55,7 @@ def check_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> Non
 
 def as_rows(tensor: Tensor) -> Tensor:
     """[..., N] as [M, N] with elements of a row side by side; a copy only where no view is that."""
-    rows = tensor.reshape(-1, tensor.shape[-1]) if tensor.numel() else tensor.new_empty((0, tensor.shape[-1]))
+    rows = tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])  # not -1, which no size without elements has
     return rows if rows.stride(-1) == 1 or rows.shape[-1] == 1 else rows.contiguous()
 
 

@@ -17,6 +17,12 @@ def wide(x):
         return x.to(tl.float32)
 
 
+@triton.jit
+def finite(largest):
+    """What exponents are taken less of: the largest so far, and 0 where all was -inf, whose exponentials are then 0."""
+    return tl.where(largest == float("-inf"), 0.0, largest)
+
+
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type that `wide` computes in."""
     return torch.float64 if dtype == torch.float64 else torch.float32
