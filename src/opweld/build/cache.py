@@ -40,7 +40,7 @@ from opweld.build.workspace import make_folder, remove_left, remove_orphans
 from opweld.errors import ShortageError
 from opweld.options import Environment
 
-KINDS = ("models", "newest", "accounts", "objects", "shared", "digests", "machines")
+KINDS = ("models", "newest", "accounts", "objects", "shared", "binaries", "digests", "machines")
 """The folders of entries."""
 
 _IN_USE_S = 600

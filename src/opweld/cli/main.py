@@ -14,6 +14,7 @@ from opweld.cli.bisect import bisect
 from opweld.cli.cache import app as cache
 from opweld.cli.compile import compile_command
 from opweld.cli.explain import explain
+from opweld.cli.kernels import app as kernels
 from opweld.cli.lock import lock
 from opweld.cli.machine import machine
 from opweld.cli.operators import operators
@@ -53,6 +54,7 @@ app.command("optimize")(with_quiet(optimize))
 app.command("quantize")(with_quiet(quantize))
 app.command("machine")(with_quiet(machine))
 app.command("operators")(operators)
+app.add_typer(kernels, name="kernels")
 app.add_typer(cache, name="cache")
 
 
@@ -85,6 +87,7 @@ def opweld_command(
     opweld quantize model.onnx -o int8.onnx     fewer bits: what does that cost?
     opweld machine                              what can this machine do at most?
     opweld operators                            which operators compile
+    opweld kernels report                       what do the kernels of GPUs need of one?
     opweld cache                                what compiled models take
 
     What takes long shows how far it is, on standard error: a bar on a terminal, else a line at times; --quiet: neither.

@@ -28,7 +28,7 @@ ARCHITECTURES: Final = (80, 90)
 _TIMEOUT_S: Final = 600
 _MULTIPLE: Final = ":16"
 _DIVISIBLE: Final = ["tt.divisibility", 16]
-_RESOURCES = re.compile(r"REG:(\d+) STACK:\d+ SHARED:(\d+)")
+_REGISTERS = re.compile(r"REG:(\d+)")
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Binary:
         arch: 80 or 90.
         cubin: an ELF file, which the driver loads. ptx: what it was assembled from.
         warps: warps of 32 threads a block has.
-        shared: bytes of dynamic shared memory that a launch must ask for; above 48 KiB the function must be allowed to.
-        static_shared: bytes that the cubin declares, with those that the system reserves on sm_90.
+        shared: bytes of dynamic shared memory that a launch must ask for, all that there are; above 48 KiB the function
+            must be allowed to.
         registers: of a thread.
         spills: bytes of spill stores and loads of a thread, each instruction counted once.
         parameters: what a launch passes, in order.
@@ -56,7 +56,6 @@ class Binary:
     ptx: str
     warps: int
     shared: int
-    static_shared: int
     registers: int
     spills: int
     parameters: tuple[Parameter, ...]
@@ -155,7 +154,7 @@ def _binary(arch: int, made: Any, parameters: tuple[Parameter, ...]) -> Binary:
         # Without data flow: it takes half of the time, and tells nothing that is counted.
         instructions = count_instructions(_answer("nvdisasm", "-c", "-ndf", str(file)))
         resources = _answer("cuobjdump", "--dump-resource-usage", str(file))
-    found = _RESOURCES.search(resources)
+    found = _REGISTERS.search(resources)
     if found is None:
         raise ToolchainError(f"cuobjdump does not tell the registers of the kernel {metadata.name}: {resources}")
     return Binary(
@@ -165,7 +164,6 @@ def _binary(arch: int, made: Any, parameters: tuple[Parameter, ...]) -> Binary:
         ptx=ptx,
         warps=metadata.num_warps,
         shared=metadata.shared,
-        static_shared=int(found[2]),
         registers=int(found[1]),
         spills=spilled_bytes(instructions),
         parameters=parameters,

@@ -1,0 +1,48 @@
+"""No default configuration of a kernel spills, and each can be launched: compiled for GPUs that are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opweld
+from tests.unit.codegen.triton.compiling import run_compiling
+
+KERNELS = sorted(
+    path.stem
+    for path in (Path(opweld.__file__).parent / "kernels").glob("*.py")
+    if "def variants(arch: int)" in path.read_text(encoding="utf-8")
+)
+
+CODE = """
+import json, sys
+from opweld.analysis.kernel_resources import kernel_variants, measure_resources
+
+arch, most, *names = sys.argv[1:]
+variants = {name: some[: int(most)] for name, some in kernel_variants(int(arch), names).items()}
+print(json.dumps([one.to_json() for one in measure_resources(variants, int(arch))]))
+"""
+
+
+def findings(arch: int, kernel: str, folder: Path, most: int = 1000) -> list[str]:
+    found: list[dict[str, Any]] = run_compiling(CODE, folder, str(arch), str(most), kernel)
+    assert found
+    return [f"{one['name']} {one['finding']}" for one in found if one["finding"]]
+
+
+def test_kernels_are_found() -> None:
+    assert {"layer_norm", "softmax"} <= set(KERNELS)
+
+
+@pytest.mark.parametrize(("kernel", "arch"), [("softmax", 90), ("layer_norm", 80)])
+def test_a_configuration_does_not_spill(kernel: str, arch: int, cache_folder: Path, tmp_path: Path) -> None:
+    assert findings(arch, kernel, tmp_path, most=2) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_default_configuration_spills(kernel: str, arch: int, cache_folder: Path, tmp_path: Path) -> None:
+    assert findings(arch, kernel, tmp_path) == []
