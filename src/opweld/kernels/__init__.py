@@ -3,6 +3,7 @@ formula. They need PyTorch and the extra `cuda`."""
 
 from opweld.kernels.cross_entropy import cross_entropy as cross_entropy
 from opweld.kernels.layer_norm import layer_norm as layer_norm
+from opweld.kernels.linear import linear as linear
 from opweld.kernels.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from opweld.kernels.rms_norm import rms_norm as rms_norm
 from opweld.kernels.softmax import softmax as softmax

@@ -1,24 +1,48 @@
-"""Triton's interpreter, with what it lacks beside a new NumPy."""
+"""Triton's interpreter, with what it lacks: bfloat16 that is rounded and multiplied as a GPU does, loops beside a new
+NumPy."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import triton.language as tl
 from triton import knobs
 from triton.runtime import interpreter
 
 INTERPRETED: bool = knobs.runtime.interpret
 """Kernels run in the interpreter, on tensors of the processor: TRITON_INTERPRET was set when Triton was imported."""
 
-_patch_tensors = interpreter._patch_lang_tensor  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType, reportUnknownMemberType]
+# pyright: reportPrivateUsage=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+_patch_tensors: Any = interpreter._patch_lang_tensor
+_cast: Any = interpreter.InterpreterBuilder.cast_impl
+_dot: Any = interpreter.InterpreterBuilder.create_dot
 
 
 def _patch_tensors_and_index(tensor: Any, scope: Any) -> None:
     """Scalars are arrays of one element to the interpreter, of which NumPy from 2.4 makes no index: bounds of loops."""
     _patch_tensors(tensor, scope)
-    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
+    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())  # pyright: ignore[reportUnknownLambdaType]
+
+
+def _rounding_cast(builder: Any, source: Any, wanted: Any) -> Any:
+    """The interpreter cuts float32 to bfloat16: rounded here to the nearest, of two as near to the even one."""
+    if source.dtype.scalar != tl.float32 or wanted.scalar != tl.bfloat16:
+        return _cast(builder, source, wanted)
+    bits = np.ascontiguousarray(source.data).view(np.uint32)
+    rounded = bits + (0x7FFF + ((bits >> 16) & 1))
+    whole = np.where(np.isnan(source.data), bits | 0x400000, rounded)  # a NaN stays one
+    return interpreter.TensorHandle((whole >> 16).astype(np.uint16).reshape(source.data.shape), wanted.scalar)
+
+
+def _widening_dot(builder: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
+    """The interpreter multiplies the bits of bfloat16 as integers: widened here, which is exact."""
+    a, b = (_cast(builder, one, tl.float32) if one.dtype.scalar == tl.bfloat16 else one for one in (a, b))
+    return _dot(builder, a, b, d, *options)
 
 
 def mend() -> None:
-    """Makes kernels whose loops have bounds known at run time work in the interpreter; twice does no harm."""
-    interpreter._patch_lang_tensor = _patch_tensors_and_index  # pyright: ignore[reportPrivateUsage]
+    """Makes up for what the interpreter lacks; twice does no harm."""
+    interpreter._patch_lang_tensor = _patch_tensors_and_index
+    builder: Any = interpreter.InterpreterBuilder
+    builder.cast_impl, builder.create_dot = _rounding_cast, _widening_dot

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
+from torch._library.triton import is_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.library import custom_op, triton_op, wrap_triton  # pyright: ignore[reportUnknownVariableType]
 
@@ -31,11 +32,16 @@ def operator(name: str, *, mutates: Sequence[str] = ()) -> Callable[[Callable[..
     return register
 
 
+def is_traced() -> bool:
+    """Launches go into a graph, where tensors have no addresses: nothing for tensor descriptors."""
+    return not interpreter.INTERPRETED and is_wrap_triton_enabled()
+
+
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-    """Launches a kernel on the device of its first argument, a tensor; an empty grid launches nothing."""
+    """Launches a kernel on the device of its first tensor; an empty grid launches nothing."""
     if any(size == 0 for size in grid):
         return
-    first = arguments[0]
+    first = next(argument for argument in arguments if isinstance(argument, torch.Tensor))
     if interpreter.INTERPRETED:
         if not isinstance(first, FakeTensor):
             kernel[grid](*arguments, **constants)
