@@ -12,6 +12,7 @@ from opweld.cli import arguments, show
 from opweld.table import Column, of_words
 
 if TYPE_CHECKING:
+    from opweld.analysis.gpu import Gpu
     from opweld.analysis.machine import Figure, Machine, Pair
 
 _DOUBTS = 6
@@ -34,8 +35,10 @@ def machine(
 
     Measuring takes some ten seconds and wants the machine to itself. A figure is the median of its samples; its spread
     is what lies between the lowest tenth of them and the highest. What is remembered is for this processor alone.
+    NVIDIA GPUs are measured each time, by their driver: copies, launches, and matrix products where PyTorch is.
     """
     from opweld.analysis.ceilings import measure
+    from opweld.analysis.gpu import measure_gpus
     from opweld.analysis.machine import Machine
 
     found = None if again else Machine.remembered(threads=threads or 0)
@@ -44,11 +47,18 @@ def machine(
         with show.progress() as progress:
             found = measure(threads or 0, progress)
         found.remember()
+    gpus = measure_gpus()
     if json is not None:
-        show.write_json(found.to_json(), json)
+        told = found.to_json()
+        if gpus:
+            told["gpus"] = [gpu.to_json() for gpu in gpus]
+        show.write_json(told, json)
         if str(json) == "-":
             return
     _show(found, remembered)
+    for gpu in gpus:
+        print()
+        _show_gpu(gpu)
 
 
 def _show(found: Machine, remembered: bool) -> None:
@@ -77,6 +87,20 @@ def _show(found: Machine, remembered: bool) -> None:
     show.table("", columns, ridges, ("above it a kernel that reads from that level is bound by its arithmetic",))
     print()
     _show_sure(found, remembered)
+
+
+def _show_gpu(gpu: Gpu) -> None:
+    has = gpu.properties
+    title = f"{has.name}: sm_{has.arch}, {has.multiprocessors} multiprocessors, {show.byte_count(has.memory)}"
+    rows = [(f"{kind} matrix products", _flops(rate.value), _spread(rate)) for kind, rate in gpu.matrix.items()]
+    rows += [
+        ("copy, read and written", _bandwidth(gpu.copy.value), _spread(gpu.copy)),
+        ("copy from the host", _bandwidth(gpu.to_device.value), _spread(gpu.to_device)),
+        ("copy to the host", _bandwidth(gpu.to_host.value), _spread(gpu.to_host)),
+        ("launch", _duration(gpu.launch), _spread(gpu.launch)),
+        ("launch in a graph", _duration(gpu.graph_launch), _spread(gpu.graph_launch)),
+    ]
+    show.table(title, (of_words("what"), Column("at most"), Column("spread", 1)), rows)
 
 
 def _show_sure(found: Machine, remembered: bool) -> None:
