@@ -1,9 +1,13 @@
 """Fused kernels for NVIDIA GPUs in Triton, as functions on PyTorch's tensors: one kernel a file, whose docstring is its
 formula. They need PyTorch and the extra `cuda`."""
 
+from opweld.kernels.batch_norm_act import batch_norm_act as batch_norm_act
 from opweld.kernels.cross_entropy import cross_entropy as cross_entropy
+from opweld.kernels.geglu import geglu as geglu
 from opweld.kernels.layer_norm import layer_norm as layer_norm
 from opweld.kernels.linear import linear as linear
 from opweld.kernels.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from opweld.kernels.rms_norm import rms_norm as rms_norm
+from opweld.kernels.rope import rope as rope
 from opweld.kernels.softmax import softmax as softmax
+from opweld.kernels.swiglu import swiglu as swiglu
