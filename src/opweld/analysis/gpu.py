@@ -6,6 +6,8 @@ Rates of matrix products are measured where PyTorch is (`opweld.kernels.ceilings
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ import numpy as np
 
 from opweld.analysis.ceilings import figure_of
 from opweld.analysis.machine import Figure
+from opweld.build.cache import Cache
 from opweld.runtime.cuda.arguments import Arguments
 from opweld.runtime.cuda.device import Device, Properties, devices
 from opweld.runtime.cuda.memory import Memory, Pinned
@@ -31,6 +34,12 @@ _PINNED: Final = 256 << 20
 
 _LAUNCHES: Final = 500
 """Launches of a sample, fewer than the driver queues."""
+
+_FIGURES: Final = ("copy", "to_device", "to_host", "launch", "graph_launch")
+"""The fields that are one figure."""
+
+_MEASURING: Final = 1
+"""Version of the method: stored figures of another version are measured again."""
 
 _NOTHING: Final = b"""
 .version 7.0
@@ -73,20 +82,42 @@ class Gpu:
         return {
             **told,
             "measured": self.measured,
-            "copy": vars(self.copy),
-            "to_device": vars(self.to_device),
-            "to_host": vars(self.to_host),
-            "launch": vars(self.launch),
-            "graph_launch": vars(self.graph_launch),
+            **{name: vars(getattr(self, name)) for name in _FIGURES},
             "matrix": {kind: vars(figure) for kind, figure in self.matrix.items()},
         }
 
+    @classmethod
+    def remembered(cls, properties: Properties, cache: Cache | None = None) -> Gpu | None:
+        """The stored figures of a GPU of this kind with this driver; None where there are none."""
+        text = (cache or Cache.open()).find_text("machines", _key(properties))
+        try:
+            stored: dict[str, Any] = json.loads(text or "null")
+            single = {name: Figure(**stored[name]) for name in _FIGURES}
+            matrix = {kind: Figure(**figure) for kind, figure in stored["matrix"].items()}
+            return cls(properties=properties, measured=str(stored["measured"]), matrix=matrix, **single)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
 
-def measure_gpus() -> list[Gpu]:
-    """Measures each GPU that the process sees; none where there is no driver. Takes some seconds.
+    def remember(self, cache: Cache | None = None) -> None:
+        """Stores the figures for `remembered`, replacing earlier ones."""
+        (cache or Cache.open()).publish_text("machines", _key(self.properties), json.dumps(self.to_json()))
+
+
+def gpus(again: bool = False) -> list[Gpu]:
+    """Each GPU that the process sees, as remembered, or measured now and remembered; none where there is no driver.
+
+    `again`: whether to measure whatever is remembered, some seconds each.
 
     Raises DeviceError where one fails, ShortageError where others have its memory."""
-    return [measure_gpu(Device.open(number)) for number in range(devices())]
+    found: list[Gpu] = []
+    for number in range(devices()):
+        device = Device.open(number)
+        known = None if again else Gpu.remembered(device.properties)
+        if known is None:
+            known = measure_gpu(device)
+            known.remember()
+        found.append(known)
+    return found
 
 
 def measure_gpu(device: Device, *, copied: int = _COPIED, pinned: int = _PINNED, samples: int = _SAMPLES) -> Gpu:
@@ -154,6 +185,12 @@ def _host_times(stream: Stream, kernel: Function, samples: int) -> list[float]:
 
 def _graph_of(stream: Stream, kernel: Function) -> Graph:
     return stream.capture(lambda: _launch_all(stream, kernel))
+
+
+def _key(properties: Properties) -> str:
+    """What ceilings depend on."""
+    parts = ("gpu", _MEASURING, properties.name, properties.arch, properties.cuda)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
 
 def _matrix_rates(device: Device) -> dict[str, Figure]:

@@ -35,10 +35,10 @@ def machine(
 
     Measuring takes some ten seconds and wants the machine to itself. A figure is the median of its samples; its spread
     is what lies between the lowest tenth of them and the highest. What is remembered is for this processor alone.
-    NVIDIA GPUs are measured each time, by their driver: copies, launches, and matrix products where PyTorch is.
+    Of an NVIDIA GPU it tells copies, launches, and matrix products where PyTorch is.
     """
     from opweld.analysis.ceilings import measure
-    from opweld.analysis.gpu import measure_gpus
+    from opweld.analysis.gpu import gpus
     from opweld.analysis.machine import Machine
 
     found = None if again else Machine.remembered(threads=threads or 0)
@@ -47,18 +47,18 @@ def machine(
         with show.progress() as progress:
             found = measure(threads or 0, progress)
         found.remember()
-    gpus = measure_gpus()
+    cards = gpus(again)
     if json is not None:
         told = found.to_json()
-        if gpus:
-            told["gpus"] = [gpu.to_json() for gpu in gpus]
+        if cards:
+            told["gpus"] = [card.to_json() for card in cards]
         show.write_json(told, json)
         if str(json) == "-":
             return
     _show(found, remembered)
-    for gpu in gpus:
+    for card in cards:
         print()
-        _show_gpu(gpu)
+        _show_gpu(card)
 
 
 def _show(found: Machine, remembered: bool) -> None:
@@ -91,7 +91,9 @@ def _show(found: Machine, remembered: bool) -> None:
 
 def _show_gpu(gpu: Gpu) -> None:
     has = gpu.properties
-    title = f"{has.name}: sm_{has.arch}, {has.multiprocessors} multiprocessors, {show.byte_count(has.memory)}"
+    when = datetime.fromisoformat(gpu.measured).strftime("%Y-%m-%d %H:%M UTC")
+    size = f"{has.multiprocessors} multiprocessors, {show.byte_count(has.memory)}"
+    title = f"{has.name}: sm_{has.arch}, {size}, measured {when}"
     rows = [(f"{kind} matrix products", _flops(rate.value), _spread(rate)) for kind, rate in gpu.matrix.items()]
     rows += [
         ("copy, read and written", _bandwidth(gpu.copy.value), _spread(gpu.copy)),
