@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from opweld.errors import InputError
 from opweld.kernels import activation_gradient, product
 from opweld.kernels.activations import check_activation
 from opweld.kernels.arguments import as_rows, check_like, check_shape, check_tensor
-from opweld.kernels.product import CANDIDATES, Precision
+from opweld.kernels.product import CANDIDATES
 from opweld.kernels.registration import operator
 from opweld.kernels.variant import Variant
 
@@ -52,7 +52,7 @@ def _backward(
     return dx, dweight, dbias
 
 
-def _precision(precision: str) -> Precision:
+def _precision(precision: str) -> Literal["ieee", "tf32"]:
     return "tf32" if precision == "tf32" else "ieee"
 
 
@@ -87,7 +87,7 @@ def linear(
     *,
     activation: str = "none",
     residual: Tensor | None = None,
-    precision: Precision = "ieee",
+    precision: Literal["ieee", "tf32"] = "ieee",
 ) -> Tensor:
     """activation(x weight^T + bias) + residual; differentiable in all tensors.
 

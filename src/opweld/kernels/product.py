@@ -16,7 +16,8 @@ from opweld.kernels.registration import is_traced, launch
 from opweld.kernels.sizes import ceil_div
 from opweld.kernels.variant import Variant, variant
 
-Precision = Literal["ieee", "tf32"]
+Precision = Literal["ieee", "tf32", "fast"]
+"""How float32 is multiplied, and float8 summed: fast leaves whole sums to tensor cores, which keep 14 bits."""
 
 COMBINED = (16, 128)
 """The tile of the sum of partial sums."""
@@ -81,11 +82,14 @@ def configuration(
         chosen = Configuration(16, 64, 2 * depth, 4, 4, parts=1)
         wanted = 2 * cores
     elif m <= 64:
-        chosen = Configuration(64, 128, depth, 4, 4, parts=2)
+        chosen = Configuration(64, 128, depth if arch >= 90 else depth // 2, 4, 4)
         wanted = cores
     elif dtype == torch.float32:
         chosen = Configuration(128, 128, depth, 8, 3)
         wanted = cores
+    elif dtype == torch.float8_e4m3fn and precision == "ieee":
+        chosen = Configuration(128, 128, depth, 8, 4, tma=True)  # accumulators twice, of a block and of all
+        wanted = 1
     elif ceil_div(m, 128) * ceil_div(n, 256) >= cores:
         return (
             Configuration(128, 256, depth, 8, 4, tma=True) if arch >= 90 else Configuration(128, 256, depth // 2, 8, 3)
@@ -130,13 +134,12 @@ def product(
     save: bool = False,
     scales: tuple[Tensor, Tensor] | None = None,
     precision: Precision = "ieee",
-    imprecise: int = 0,
     chosen: Configuration | None = None,
 ) -> tuple[Tensor, Tensor]:
     """activation(a b^T + bias) + residual in a dtype, and, when saved, what the activation was of (else empty).
 
     a is [M, K] and b [N, K], of any strides; bias [N]; residual [M, N], its rows dense; scales [M] and [N], float32,
-    what sums are multiplied by. `imprecise` is how many products of float8 tensor cores may sum by themselves."""
+    are what sums are multiplied by."""
     (m, k), n = a.shape, b.shape[0]
     out = a.new_empty((m, n), dtype=dtype)
     saved = torch.empty_like(out) if save else out.new_empty(0)
@@ -160,8 +163,7 @@ def product(
         "SCALED": scales is not None,
     }
     tile: dict[str, Any] = {
-        "PRECISION": precision,
-        "IMPRECISE": imprecise,
+        **_arithmetic(a.dtype, precision, chosen),
         "BLOCK_M": chosen.block_m,
         "BLOCK_N": chosen.block_n,
         "BLOCK_K": chosen.block_k,
@@ -196,6 +198,11 @@ def product(
             BLOCK_N=COMBINED[1], num_warps=4,
         )  # fmt: skip
     return out, saved
+
+
+def _arithmetic(dtype: torch.dtype, precision: Precision, chosen: Configuration) -> dict[str, Any]:
+    summed = chosen.block_k if dtype == torch.float8_e4m3fn and precision != "fast" else None
+    return {"PRECISION": "tf32" if precision == "tf32" else "ieee", "IMPRECISE": summed}
 
 
 def _descriptor(operand: Tensor, turned: bool, block: int, block_k: int) -> Any:
@@ -239,7 +246,7 @@ def variants(
                 "EVEN_MN": True,
                 "EVEN_K": True,
             }
-            values = flags | constants | tile | {"PRECISION": precision, "IMPRECISE": constants.get("IMPRECISE", 0)}
+            values = flags | constants | tile | _arithmetic(dtype, precision, one)
             values |= {"A_TURNED": turned[0], "B_TURNED": turned[1], "INTEGERS": dtype == torch.int8}
             values |= {"a_m" if turned[0] else "a_k": 1, "b_n" if turned[1] else "b_k": 1}
             types = pointers | sizes | dict.fromkeys(("a_m", "a_k", "b_n", "b_k"), "i32:16")
@@ -250,7 +257,7 @@ def variants(
                     for key, turn, block in zip("ab", turned, (one.block_m, one.block_n), strict=True)
                 }
             suffix = f" turned {'ab'[turned[1]] if sum(turned) == 1 else 'both'}" if any(turned) else ""
-            of = f"{name} {element}{' tf32' if precision == 'tf32' else ''}"
+            of = f"{name} {element}{'' if precision == 'ieee' else f' {precision}'}"
             label = f"{of}{suffix} {one}"
             yield variant(label, multiply_tma if one.tma else multiply, types, values, one.warps, one.stages)
             if one.split > 1 and not any(turned) and all(one.split != other.split for other in done):
