@@ -45,7 +45,7 @@ def compare(
     got, expected = _several(kernel(*ours)), _several(reference(*theirs))
     for one, other in zip(got, expected, strict=True):
         assert_close(one.detach(), other.detach(), roundings, scale=scale, within=within)
-    weights = [random(*one.shape, dtype=one.dtype, seed=9 + place) for place, one in enumerate(got)]
+    weights = [random(*one.shape, dtype=one.dtype, seed=9 + place).to(one.device) for place, one in enumerate(got)]
     gradients = torch.autograd.grad(got, ours, weights)
     exact = torch.autograd.grad(expected, theirs, [weight.double() for weight in weights])
     for one, other, tensor in zip(gradients, exact, inputs, strict=True):

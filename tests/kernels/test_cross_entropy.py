@@ -59,6 +59,16 @@ def test_the_gradient_takes_the_place_of_the_logits() -> None:
         loss.backward()
 
 
+def test_the_gradient_takes_the_place_of_logits_that_nothing_computed() -> None:
+    logits, target = random(5, 123).requires_grad_(), targets(5, 123)
+    exact = logits.detach().double().requires_grad_()
+    F.cross_entropy(exact, target).backward()
+    (gradient,) = torch.autograd.grad(cross_entropy(logits, target, reuse_logits=True), logits)
+    assert exact.grad is not None
+    assert_close(gradient, exact.grad)
+    assert gradient.data_ptr() == logits.data_ptr()
+
+
 def test_rows_that_are_ignored_may_hold_anything() -> None:
     logits = random(3, 9)
     logits[1] = float("nan")

@@ -152,7 +152,7 @@ def _differentiate(ctx: Any, dloss: Tensor, _: Tensor) -> tuple[Tensor | None, .
     arguments = (dloss.contiguous(), logits, target, lse, ctx.ignore_index, ctx.smoothing)
     if ctx.reuse_logits:
         write_gradient(*arguments)
-        return logits, None, None, None, None
+        return logits.detach(), None, None, None, None
     return gradient(*arguments), None, None, None, None
 
 
