@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from opweld.rewrite import Pass, Rule
 
-TargetName: TypeAlias = Literal["native", "x86-64-v3", "x86-64-v4", "aarch64"]
+TargetName: TypeAlias = Literal["native", "x86-64-v3", "x86-64-v4", "aarch64", "cuda", "sm_80", "sm_90"]
 LevelName: TypeAlias = Literal["none", "basic", "extended", "all"]
 TuneName: TypeAlias = Literal["off", "quick", "full"]
 DenormalsName: TypeAlias = Literal["keep", "zero"]

@@ -135,6 +135,21 @@ class Target(TargetMachine):
         return detect(platform.machine(), flags, caches, available_cores(), _c_library(), maker)
 
 
+@dataclass(frozen=True)
+class Gpu(Target):
+    """A GPU of NVIDIA, to the cost model one wide core: vectors are what a warp holds, caches those of the card.
+
+    Attributes:
+        architecture_number: of its instructions, 80 for sm_80. processors: its multiprocessors.
+        shared_bytes: of shared memory that a program may have.
+    """
+
+    kind: ClassVar[str] = "gpu"
+    architecture_number: int = 90
+    processors: int = 132
+    shared_bytes: int = 227 * KIB
+
+
 _GENERIC = {
     "x86-64-v3": Target(
         "x86-64-v3", 32, 16, 4, 32 * KIB, 256 * KIB, 8 * MIB, tuple(_V3_FEATURES.values()), "x86_64-linux-gnu.2.28"
@@ -153,6 +168,17 @@ _GENERIC = {
     "aarch64": Target("aarch64", 16, 32, 4, 32 * KIB, 512 * KIB, 2 * MIB, (), "aarch64-linux-gnu.2.28"),
 }
 """What `--target NAME` compiles for: the smallest caches among common processors of the kind, and an old C library."""
+
+GPUS = {
+    # A100: 108 multiprocessors, 40 MB of L2. H100: 132 of them, 50 MB.
+    "sm_80": Gpu(
+        "sm_80", 128, 255, 1, 192 * KIB, 40 * MIB, 40 * MIB, (), "nvptx64-nvidia-cuda", "", 80, 108, 163 * KIB
+    ),
+    "sm_90": Gpu(
+        "sm_90", 128, 255, 1, 256 * KIB, 50 * MIB, 50 * MIB, (), "nvptx64-nvidia-cuda", "", 90, 132, 227 * KIB
+    ),
+}
+"""What `--target sm_80` and `sm_90` compile for."""
 
 _EXTRAS = {"x86-64-v3": _V3_EXTRAS, "x86-64-v4": _V4_EXTRAS, "aarch64": _ARM_EXTRAS}
 """What a machine of the kind may have beyond the generic target."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from importlib import metadata
 from typing import Any, cast
 
 from opweld import extensions
 from opweld.codegen.backend import Backend, Stages
-from opweld.errors import OptionError
-from opweld.target import Target, TargetMachine
+from opweld.errors import OptionError, ToolchainError
+from opweld.target import GPUS, Gpu, Target, TargetMachine
 
 
 class CBackend(Backend):
@@ -33,7 +35,34 @@ class CBackend(Backend):
         return Compiler.find().version
 
 
-BACKENDS: tuple[Backend, ...] = (CBackend(),)
+class CudaBackend(Backend):
+    """Triton for GPUs of NVIDIA."""
+
+    name = "cuda"
+    targets = ("cuda", *GPUS)
+
+    def target(self, name: str) -> Gpu:
+        """The GPU of that architecture; of this machine, by the name "cuda", or sm_90 where there is none."""
+        return GPUS[name if name in GPUS else "sm_90"]
+
+    def stages(self) -> Stages[Any]:
+        """See `backends.cuda`."""
+        from opweld.backends.cuda import CudaStages
+
+        return CudaStages()
+
+    def toolchain(self) -> str:
+        """The version of Triton, and whether it interprets."""
+        try:
+            version = metadata.version("triton")
+        except metadata.PackageNotFoundError as error:
+            raise ToolchainError(
+                "compiling for a GPU takes Triton: pip install 'opweld[cuda]'; what is compiled runs without it"
+            ) from error
+        return f"triton {version}" + (" interpreted" if os.environ.get("TRITON_INTERPRET") == "1" else "")
+
+
+BACKENDS: tuple[Backend, ...] = (CBackend(), CudaBackend())
 
 
 def target_of(name: str) -> TargetMachine:

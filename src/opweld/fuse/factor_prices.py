@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from opweld.fuse.region import axes_in, loaded
 from opweld.schedule.cost import (
     CONVERT,
-    LAUNCH,
     VECTORS,
     Product,
     best_height,
@@ -51,6 +50,8 @@ class FactorPrices:
     def weights(self, tensor: Tensor, summed: Reduce, factor: Factor) -> tuple[float, float]:
         """Of a constant, along which the lanes run. Of rows whose number nobody knows, the geometric mean of as many as
         are expected and of many: what is gained at either counts alike."""
+        if self.target.kind == "gpu":
+            return self._moved(factor)
         axes = axes_in(factor.operand)
         extents = [axis.extent for axis in tensor.axes if axis not in axes]
         rows = max(1, self.expected.product(extents))
@@ -79,6 +80,10 @@ class FactorPrices:
     def values(self, tensor: Tensor, summed: Reduce, factor: Factor) -> tuple[float, float]:
         """Of a value that is the same in all lanes: each tile of lanes computes it."""
         core, target = core_of(self.target), self.target
+        made = 0.0 if factor.operand.tensor in self.computed else core.launch
+        if target.kind == "gpu":
+            registers, memory = self._moved(factor)
+            return registers, memory + made
         axes = axes_in(factor.operand)
         columns = self.expected.product(axis.extent for axis in tensor.axes if axis not in axes)
         tiles = -(-max(1, columns) // (VECTORS * target.vector_lanes_f32))
@@ -86,8 +91,12 @@ class FactorPrices:
         computed = self.expected.product(axis.extent for axis in axes) * tiles * each / core.hertz
         moved = 2 * max(0, factor.wide - factor.narrow) / level_rate(factor.wide, target)
         once = factor.wide / factor.value.dtype.bytes / target.vector_lanes_f32 * each / core.hertz
-        made = 0.0 if factor.operand.tensor in self.computed else LAUNCH
         return computed, once + moved + made
+
+    def _moved(self, factor: Factor) -> tuple[float, float]:
+        """On a GPU, where other units compute what tensor cores multiply: how long its bytes take."""
+        narrow, wide = factor.narrow, factor.wide
+        return narrow / level_rate(narrow, self.target), wide / level_rate(wide, self.target)
 
     def _cycles(self, value: Expr, summed: Reduce) -> float:
         """Of a vector of a factor, beside its load; what is the same for all that is summed is computed before."""

@@ -11,7 +11,8 @@ What overflows then is infinite (`--disable schedule.columns`); other roundings 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opweld.fuse.region import Member, reductions
@@ -30,6 +31,7 @@ class Softmax:
         column: the axis of `shares` that is the column, of which there is one.
         guarded: whether shares that are NaN are 0 instead, as exporters write it for rows that are all masked. They are
             all NaN or none, as the total is.
+        masked: whether shares of rows that are all -inf are 0 instead, and no others, as PyTorch has them.
     """
 
     maximum: Tensor
@@ -37,6 +39,7 @@ class Softmax:
     shares: Tensor
     column: Axis
     guarded: bool = False
+    masked: bool = False
 
 
 def softmax_of(member: Member) -> tuple[Softmax | None, str]:
@@ -60,6 +63,10 @@ def softmax_of(member: Member) -> tuple[Softmax | None, str]:
     last = member.tensors[-1]
     quotient, guarded = _unguarded(last.body)
     own = {maximum.name, total.name, shares.name}
+    unmasked, test = _unmasked(quotient, maximum, known)
+    masked = unmasked is not quotient
+    quotient = unmasked
+    own |= {test} if test else set()
     if isinstance(quotient, Load) and quotient.tensor in known.keys() - own:
         own.add(quotient.tensor)
         quotient = known[quotient.tensor].body
@@ -68,7 +75,7 @@ def softmax_of(member: Member) -> tuple[Softmax | None, str]:
     others = [tensor for tensor in member.tensors if tensor.name not in {*own, last.name}]
     if any(node.tensor in own for tensor in others for node in loads(tensor.body)):
         return None, "something else reads a part of it"
-    return Softmax(maximum, total, shares, column, guarded), ""
+    return Softmax(maximum, total, shares, column, guarded, masked), ""
 
 
 def _kind(tensor: Tensor) -> str:
@@ -108,6 +115,19 @@ def _unguarded(body: Expr) -> tuple[Expr, bool]:
         if isinstance(test, Unary) and test.op == "isnan" and test.x is body.y:
             return body.y, True
     return body, False
+
+
+def _unmasked(body: Expr, maximum: Tensor, known: Mapping[str, Tensor]) -> tuple[Expr, str]:
+    """A value without the test that makes it 0 where the maximum is -inf, and the tensor that is the test, if there is
+    one."""
+    if not isinstance(body, Select) or not isinstance(body.x, Const) or body.x.value != 0:
+        return body, ""
+    test, name = body.condition, ""
+    if isinstance(test, Load) and test.tensor in known:
+        test, name = known[test.tensor].body, test.tensor
+    if not isinstance(test, Binary) or test.op != "eq" or not isinstance(test.y, Const) or test.y.value != -math.inf:
+        return body, ""
+    return (body.y, name) if isinstance(test.x, Load) and test.x.tensor == maximum.name else (body, "")
 
 
 def _is_quotient(body: Expr, shares: Tensor, total: Tensor) -> bool:

@@ -29,6 +29,7 @@ from opweld.fuse.chains import fold_chains
 from opweld.fuse.epilogues import fold_epilogues
 from opweld.fuse.grouping import join_rows
 from opweld.fuse.integers import integer_products
+from opweld.fuse.narrow_values import widen_in_readers
 from opweld.fuse.precision import reduce_precision
 from opweld.fuse.prologues import place_prologues
 from opweld.fuse.refusals import record_rest
@@ -47,7 +48,10 @@ def partition(program: TensorProgram, expected: Expected, target: Target, ledger
     """The regions of a program."""
     graph = UseDef(prepared(program), expected, target, ledger)
     fold_views(graph)
-    program = integer_products(graph.program(), expected, target, ledger)
+    program = graph.program()
+    if target.kind == "gpu":
+        program = widen_in_readers(program)
+    program = integer_products(program, expected, target, ledger)
     program = reduce_precision(program, expected, target, ledger)
     graph = UseDef(place_prologues(program, expected, target, ledger), expected, target, ledger)
     fold_chains(graph)

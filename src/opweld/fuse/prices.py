@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opweld.fuse.pieces import pieces_of
-from opweld.schedule.cost import DIVISION, FUNCTIONS, GATHER, LAUNCH, UNKNOWN, Cost, core_of, lookup_cycles, traffic
+from opweld.schedule.cost import DIVISION, FUNCTIONS, GATHER, UNKNOWN, Cost, core_of, lookup_cycles, traffic
 from opweld.schedule.expected import Expected
 from opweld.target import Target
 from opweld.tensor.dim import Axis, Dim, FloorDiv, Mod, TooLargeError, Value, as_dim, atoms_of, floordiv, row_major
@@ -155,7 +155,11 @@ class Prices:
         return replace(work, cycles=work.cycles + products * work.vectors / core_of(self._target).products)
 
     def _cost(self, work: ElementWork) -> Cost:
-        return Cost(work.cycles / core_of(self._target).hertz, traffic=work.reads + work.writes, launch=LAUNCH)
+        return Cost(
+            work.cycles / core_of(self._target).hertz,
+            traffic=work.reads + work.writes,
+            launch=core_of(self._target).launch,
+        )
 
     # ---------------------------------------------------------------------------------------------------- measuring
 

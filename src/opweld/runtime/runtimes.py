@@ -17,6 +17,10 @@ def opened(folder: Path, manifest: Manifest, threads: int) -> Opened:
         from opweld.runtime.native import Native
 
         return Native(folder, manifest, threads)
+    if manifest.backend == "cuda":
+        from opweld.runtime.cuda.opened import Cuda
+
+        return Cuda(folder, manifest, threads)
     title = f"entry point {manifest.backend!r} of {extensions.RUNTIMES}"
     found = extensions.find(extensions.RUNTIMES, manifest.backend)
     if found is None:

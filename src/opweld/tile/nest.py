@@ -72,15 +72,17 @@ def nest_of(
     shapes: Mapping[str, Sequence[Dim]],
     lane: Axis | None = None,
     limits: Mapping[Axis, Dim] | None = None,
+    words: bool = True,
 ) -> Nest:
     """The nest that computes element [indices] of a value into its storage for all values of the axes, simplified.
-    Axes that are limited are not joined to others."""
+    Axes that are limited are not joined to others. `words`: whether neighbours that lie in a word are summed at
+    once."""
     single: dict[Atom, Dim] = {axis: ZERO for axis in axes if axis.extent is ONE}
     own = [axis for axis in axes if axis not in single]
     store = storage.address([index.substitute(single) for index in indices])
     mark = ZERO if lane is None else lane.dim.substitute(single)
     own, body, (store, mark) = split(own, resolve(substitute(body, single), storages, shapes), (store, mark))
-    body = with_dots(body)
+    body = with_dots(body) if words else body
     # Of an axis that was split, neighbours lie on the part whose step is one.
     part = next((axis for axis in own if mark.coefficient(axis) is ONE), None)
     nest = join_axes(Nest(own, store, body, part, "" if lane is None else lane.name, limits or {}))

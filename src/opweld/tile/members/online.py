@@ -60,12 +60,15 @@ class States:
         """The initial states."""
         return (self.write("max", const(-math.inf, self.dtype)), self.write("sum", const(0.0, self.dtype)))
 
-    def finished(self, result: Expr, guarded: bool) -> Expr:
-        """The result of a row; `guarded`: 0 where its shares are NaN: their sum is, or it is 0."""
+    def finished(self, result: Expr, softmax: Softmax) -> Expr:
+        """The result of a row: where that is guarded, 0 where its shares are NaN: their sum is, or it is 0; where it is
+        masked, 0 where all is -inf."""
         total = self.read("sum")
-        value = binary("div", result, total)
+        value, nothing = binary("div", result, total), const(0.0, self.dtype)
+        if softmax.masked:
+            value = select(binary("eq", self.read("max"), const(-math.inf, self.dtype)), nothing, value)
         lost = unary("isnan", binary("div", total, total))
-        return select(lost, const(0.0, self.dtype), value) if guarded else value
+        return select(lost, nothing, value) if softmax.guarded else value
 
 
 @dataclass(frozen=True, eq=False)

@@ -216,7 +216,7 @@ class _Builder:
         """Normalises the result and applies the epilogue."""
         member, tensor = self._last, self._last.tensor
         at = self._frame.at(self._block.rows[2])
-        result = self._states.finished(self._result, self._softmax.guarded)
+        result = self._states.finished(self._result, self._softmax)
         body = transform(substitute(tensor.body, at), lambda n: result if isinstance(n, Reduce) else None)
         storage = self._storages[tensor.name]
         place = tuple(dim.substitute(at) for dim in member.place)

@@ -1,0 +1,158 @@
+"""Regions to kernels: which template computes each, and in blocks of which size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from opweld.codegen.triton.attention import attention, attention_of
+from opweld.codegen.triton.contraction import Product, contraction, product_of
+from opweld.codegen.triton.elementwise import elementwise
+from opweld.codegen.triton.kernel import Kernel, Launched
+from opweld.codegen.triton.rows import LONGEST, row_of, rowwise
+from opweld.fuse.region import Kind, Member, Region
+from opweld.place.placed import Placed
+from opweld.place.storage import Storage
+from opweld.schedule.expected import Expected
+from opweld.target import Gpu
+from opweld.tensor.dim import Dim, product
+from opweld.tensor.dtype import DType
+from opweld.tensor.expr import Expr, loads, walk
+from opweld.tensor.program import Tensor
+from opweld.tile.nest import Nest, nest_of
+
+WIDE = 1 << 31
+"""Elements of memory from which on indices take 64 bits."""
+
+ELEMENTS = 1024
+"""Elements that a program of elementwise work computes: eight for each thread of four warps."""
+
+
+MOST_EPILOGUE = 6
+"""Expressions of an epilogue from which on its values do not fit registers beside the sums of the largest block."""
+
+
+@dataclass(frozen=True, eq=False)
+class Realised:
+    """The kernels of a region, in order; `precision` of products of float32 is that of the whole model."""
+
+    region: Region
+    kernels: tuple[Kernel, ...]
+
+
+class Realiser:
+    """Makes the kernels of a placed program."""
+
+    def __init__(self, placed: Placed, expected: Expected, target: Gpu, precision: str) -> None:
+        self._placed, self._expected, self._target, self._precision = placed, expected, target, precision
+        self._shapes = placed.shapes
+        self._storages = placed.storages
+
+    def kernels(self, region: Region) -> tuple[Kernel, ...]:
+        """The kernels of a region that is neither a recurrence nor an extern."""
+        if region.block is not None:
+            return (self._attention(region),)
+        made: list[Kernel] = []
+        for member in region.members:
+            outputs = [tensor.name for tensor in member.tensors if tensor.name in region.outputs]
+            made += self._member(region, member, outputs)
+        return tuple(made)
+
+    def _member(self, region: Region, member: Member, outputs: Sequence[str]) -> list[Kernel]:
+        if member.kind is Kind.ROWWISE:
+            row = row_of(member, self._storages, self._shapes)
+            if row is not None:
+                bodies = [row.values[name] for name in outputs]
+                wide = self._wide(bodies, outputs)
+                launched = self._of_rows(tuple(a.extent for a in row.rows), tuple(a.extent for a in row.columns))
+                return [rowwise(row, outputs, self._storages, launched, wide, region.origin)]
+            return [self.single(tensor, self._storages, region.origin) for tensor in member.tensors]
+        tensor = member.tensor
+        nest = self._nest(tensor, member.place, self._storages)
+        storage = self._storages[tensor.name]
+        wide = self._wide([nest.body], [tensor.name])
+        if member.kind is Kind.CONTRACTION and (shape := product_of(nest)) is not None:
+            launched = self._of_product(shape, len(list(walk(nest.body))) - len(list(walk(shape.summed))))
+            return [
+                contraction(nest, shape, storage.root, tensor.dtype, launched, self._precision, wide, region.origin)
+            ]
+        return [elementwise(nest, storage.root, tensor.dtype, Launched((ELEMENTS,)), wide, region.origin)]
+
+    def _attention(self, region: Region) -> Kernel:
+        found = attention_of(region, self._placed)
+        tensor = region.members[-1].tensor
+        wide = self._wide([found.scores, found.v, found.q, found.k], [tensor.name])
+        rows = self._expected(found.row.extent)
+        precise = DType.F32 in (found.operand, found.shares)
+        height = 32 if precise else 128 if rows > 64 else 64
+        columns = 32 if precise else 64
+        launched = Launched((height, columns), 4 if precise or height < 128 else 8, 2 if precise else 3)
+        root = self._storages[tensor.name].root
+        return attention(found, root, tensor.dtype, launched, wide, region.origin)
+
+    def single(self, tensor: Tensor, storages: Mapping[str, Storage], origin: tuple[str, ...]) -> Kernel:
+        """A tensor element by element."""
+        nest = self._nest(tensor, tuple(axis.dim for axis in tensor.axes), storages)
+        wide = self._wide([nest.body], [tensor.name])
+        return elementwise(nest, storages[tensor.name].root, tensor.dtype, Launched((ELEMENTS,)), wide, origin)
+
+    def _nest(self, tensor: Tensor, place: tuple[Dim, ...], storages: Mapping[str, Storage]) -> Nest:
+        return nest_of(tensor.axes, place, tensor.body, storages[tensor.name], storages, self._shapes, words=False)
+
+    def _wide(self, bodies: Sequence[Expr], outputs: Sequence[str]) -> bool:
+        """Whether memory that a kernel touches has elements beyond the reach of 32 bits."""
+        names = {node.tensor for body in bodies for node in loads(body)} | set(outputs)
+        roots = {storage.root: storage for storage in self._storages.values()}
+        sizes = [roots[name].elements.constant for name in names if name in roots]
+        return any(size is not None and size >= WIDE for size in sizes)
+
+    def _of_rows(self, rows: tuple[Dim, ...], columns: tuple[Dim, ...]) -> Launched:
+        length = product(columns).constant
+        width = 2048 if length is None or length > LONGEST else _power(length)
+        count = self._expected.product(rows)
+        height = max(1, min(_power(count), 2048 // width, 64))
+        while height > 1 and -(-count // height) < 2 * self._target.processors:
+            height //= 2
+        warps = max(1, min(16, width * height // 256))
+        return Launched((height, width), warps)
+
+    def _of_product(self, shape: Product, epilogue: int) -> Launched:
+        batch, m, n, k = (max(1, self._expected(size)) for size in shape.sizes)
+        narrow = shape.operand in (DType.F16, DType.BF16, DType.I8)
+        precise = shape.operand is DType.F32 and self._precision == "ieee"
+        depth = 16 if precise else 64 if narrow else 32
+        best: tuple[float, tuple[int, int]] | None = None
+        for high, wide in (
+            (128, 256),
+            (128, 128),
+            (128, 64),
+            (64, 128),
+            (64, 64),
+            (64, 32),
+            (32, 64),
+            (32, 32),
+            (16, 64),
+            (16, 32),
+        ):
+            # The sums, and what an epilogue computes of them, take registers.
+            if high * wide > (64 * 64 if precise else 128 * 128 if epilogue > MOST_EPILOGUE else 128 * 256):
+                continue
+            blocks = batch * -(-m // high) * -(-n // wide)
+            turns = -(-blocks // self._target.processors)
+            # A block takes what it multiplies, or what it loads, whichever is more.
+            each = max(high * wide, 24 * (high + wide))
+            price = turns * each
+            if best is None or price < best[0]:
+                best = price, (high, wide)
+        assert best is not None
+        high, wide = best[1]
+        while depth > 16 and depth // 2 >= k:
+            depth //= 2
+        warps = 8 if high * wide >= 128 * 128 else 4
+        stages = 3 if narrow and high * wide >= 128 * 256 else 4 if not precise else 3
+        return Launched((high, wide, max(depth, 16 if shape.operand is not DType.I8 else 32)), warps, stages)
+
+
+def _power(count: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(0, count - 1).bit_length()

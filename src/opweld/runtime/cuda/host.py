@@ -1,0 +1,26 @@
+"""Functions of the processor among the launches of a GPU: what no expression says, as `tensor.externs` defines it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from opweld.runtime.cuda.bound import Bound
+from opweld.runtime.cuda.program import Launch
+from opweld.runtime.plan import Array
+
+
+def call_host(step: Launch, bound: Bound, memory: Sequence[Array]) -> None:
+    """Fills the results of a step from its operands, both flat arrays."""
+    from opweld.tensor.externs import EXTERNS  # only models that sort, scatter or select need it
+
+    function, numbers = EXTERNS[step.function], [bound.size(size) for size in step.numbers]
+    operands, tables = map(int, step.offsets)
+    shared, sizes = range(operands - tables, operands), function.parts(numbers)
+    for result in memory[operands:]:
+        result[...] = np.zeros((), result.dtype)
+    for row in range(bound.size(step.rows)):
+        starts = [0 if position in shared else row * size for position, size in enumerate(sizes)]
+        parts = [a[i : i + n] for a, i, n in zip(memory, starts, sizes, strict=True)]
+        function.compute(parts[:operands], parts[operands:], numbers)

@@ -1,0 +1,185 @@
+"""Opens what the CUDA backend compiled: on a GPU by the driver alone, or in Triton's interpreter where that is asked
+for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from opweld.build.artifact import WEIGHTS, Manifest
+from opweld.errors import ArtifactError, AssumptionError, DeviceError
+from opweld.runtime import dtypes
+from opweld.runtime.cuda.bound import Bound, bind
+from opweld.runtime.cuda.program import PROGRAM, Program, Variant
+from opweld.runtime.cuda.resident import Resident
+from opweld.runtime.flow import Stack, run_flow
+from opweld.runtime.opened import Opened
+from opweld.runtime.plan import Array, PlanDescription, Step
+
+PLANS = 64
+"""The most shapes whose plans are remembered."""
+
+
+class OnDevice(Protocol):
+    """A tensor on the GPU, such as PyTorch's: dense."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        ...
+
+    def data_ptr(self) -> int:
+        """Its address."""
+        ...
+
+
+Empty: TypeAlias = Callable[["tuple[int, ...]", str], OnDevice]
+"""Makes a dense tensor on the GPU of a shape and a dtype by NumPy's name of it."""
+
+
+class Machine(Protocol):
+    """What runs a bound variant."""
+
+    def run(self, bound: Bound, arrays: list[Array]) -> list[Array]:
+        """The outputs, as new arrays."""
+        ...
+
+
+class Cuda(Opened):
+    """An artifact of the CUDA backend."""
+
+    def __init__(self, folder: Path, manifest: Manifest, threads: int) -> None:
+        """Raises ArtifactError where the program is damaged."""
+        super().__init__(folder, manifest, threads)
+        self._program = Program.loads((folder / PROGRAM).read_text(encoding="utf-8"), str(folder / PROGRAM))
+        self.has_dynamic_control_flow = self._program.flow.has_dynamic_control_flow
+        self._bound: OrderedDict[Any, Bound] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The GPU, with the model's weights; it is taken when the model first runs, so that one can be compiled and
+        saved where there is none.
+
+        Raises ArtifactError where the code is for another GPU, DeviceError where there is none."""
+        path, folder = self.folder / WEIGHTS, self.folder
+        weights = np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            from opweld.runtime.cuda.interpreted import Interpreted
+
+            return Interpreted(folder, self._program, weights)
+        if not self._program.architecture and self._program.codes:
+            raise ArtifactError(
+                f"{folder} was compiled for Triton's interpreter (TRITON_INTERPRET=1) and has no machine code; compile "
+                "the model again"
+            )
+        return Resident(folder, self._program, weights)
+
+    def run(self, arrays: list[Array], shapes: list[Any]) -> list[Array]:
+        """See `Opened`."""
+        self.check_shapes(arrays)
+        fed = dict(zip(self._program.flow.inputs, arrays, strict=True))
+        try:
+            return run_flow(self._program.flow, fed, self._take, _Arrays())
+        except AssumptionError as error:
+            raise self.explained(error, arrays) from None
+
+    def run_on_device(self, inputs: Sequence[OnDevice], empty: Empty, stream: int) -> list[Any]:
+        """The outputs for inputs that lie on the GPU, dense, in memory that `empty` makes; work is given to a stream of
+        the caller's, and nobody waits for it.
+
+        Raises UnsupportedError for models with dynamic control flow, whose segments the host decides about."""
+        if self.has_dynamic_control_flow:
+            self._refuse("has dynamic control flow, and runs on arrays of the host only")
+        machine = self.machine
+        if not isinstance(machine, Resident):
+            raise DeviceError("there is no GPU: kernels are interpreted")
+        fed: dict[str, Any] = dict(zip(self._program.flow.inputs, inputs, strict=True))
+        _, bound = self._first_that_fits(0, fed)
+        made = [empty(shape, dtype.name) for shape, dtype in bound.outputs]
+        given = [fed[value.name].data_ptr() for value in bound.variant.inputs]
+        machine.run_between(bound, given, [array.data_ptr() for array in made], stream)
+        by_name = dict(zip((value.name for value in bound.variant.outputs), made, strict=True))
+        return [by_name[name] for name in self._program.flow.results]
+
+    def fits(self, arrays: list[Array]) -> bool:
+        """See `Opened`."""
+        fed = dict(zip(self._program.flow.inputs, arrays, strict=True))
+        for variant in self._program.flow.segments[0].variants:
+            try:
+                self._bind(self._program.variants[variant.name], fed)
+            except AssumptionError:
+                continue
+            return True
+        return False
+
+    def plan(self, arrays: list[Array]) -> PlanDescription:
+        """See `Opened`; not of models with dynamic control flow."""
+        if self.has_dynamic_control_flow:
+            return super().plan(arrays)
+        self.check_shapes(arrays)
+        _, bound = self._first_that_fits(0, dict(zip(self._program.flow.inputs, arrays, strict=True)))
+        kernels = [step for step in (*bound.variant.steps, *bound.variant.inner) if step.kind == "kernel"]
+        steps = tuple(
+            Step(step.code, ", ".join(step.origin), number, 1, 0, 0, 0) for number, step in enumerate(kernels)
+        )
+        total = sum(
+            elements * dtypes.numpy_dtype(buffer.dtype).itemsize
+            for buffer, elements in zip(bound.variant.buffers, bound.elements, strict=True)
+            if buffer.kind == "arena"
+        )
+        outputs = tuple((shape, np.dtype(dtype)) for shape, dtype in bound.outputs)
+        return PlanDescription(outputs, bound.variant.name, bound.arena, total, bound.arena, 0, 1, steps)
+
+    def _take(self, number: int, values: Mapping[str, Array]) -> tuple[int, Mapping[str, Array]]:
+        position, bound = self._first_that_fits(number, values)
+        made = self.machine.run(bound, [values[fed.name] for fed in bound.variant.inputs])
+        return position, {fed.name: array for fed, array in zip(bound.variant.outputs, made, strict=True)}
+
+    def _first_that_fits(self, number: int, values: Mapping[str, Array]) -> tuple[int, Bound]:
+        refused: AssumptionError | None = None
+        for position, variant in enumerate(self._program.flow.segments[number].variants):
+            try:
+                return position, self._bind(self._program.variants[variant.name], values)
+            except AssumptionError as error:
+                refused = error
+        assert refused is not None, f"segment {number} has no variant"
+        raise refused
+
+    def _bind(self, variant: Variant, values: Mapping[str, Array]) -> Bound:
+        read = {source.input for source in variant.symbols if source.by_value}
+        shapes = tuple(values[fed.name].shape for fed in variant.inputs)
+        key = variant.name, shapes, tuple(values[name].tobytes() for name in sorted(read))
+        with self._lock:
+            found = self._bound.get(key)
+            if found is not None:
+                self._bound.move_to_end(key)
+                return found
+        found = bind(variant, values)
+        with self._lock:
+            self._bound[key] = found
+            if len(self._bound) > PLANS:
+                self._bound.popitem(last=False)
+        return found
+
+
+class _Arrays:
+    """Values between segments are arrays of the host."""
+
+    def empty(self, stack: Stack) -> Array:
+        return np.empty((0, *stack.dims), dtypes.numpy_dtype(stack.dtype))
+
+    def append(self, stack: Array, added: Array) -> Array:
+        return np.concatenate([stack, added[None]]) if len(stack) else added[None]

@@ -1,0 +1,180 @@
+"""The CUDA backend without a GPU: kernels in Triton's interpreter beside compiled C; machine code ahead of time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import opweld
+from opweld.errors import DeviceError, OptionError, RunError
+from tests.patience import PATIENCE_S
+from tests.unit.frontend.models import model_of, node
+
+Array = np.ndarray[Any, Any]
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+
+
+def weights(**shapes: tuple[int, ...]) -> dict[str, Array]:
+    random = np.random.default_rng(0)
+    return {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+def check(model: Any, feeds: dict[str, Array], tolerance: float = 2e-5, **options: Any) -> opweld.Model:
+    """Compiles for both and compares: sums are of float32 in another order, so that they differ by some roundings."""
+    compiled = opweld.compile(model, target="sm_90", **options)
+    expected, found = opweld.compile(model, **options).run(feeds), compiled.run(feeds)
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        assert array.dtype == expected[name].dtype and array.shape == expected[name].shape
+        np.testing.assert_allclose(array, expected[name], tolerance, tolerance * max(1.0, np.abs(expected[name]).max()))
+    return compiled
+
+
+def text_of(model: opweld.Model) -> str:
+    return (model.path / "kernels.py").read_text(encoding="utf-8")
+
+
+def test_a_product_with_its_epilogue_and_a_softmax_of_any_batch() -> None:
+    nodes = (node("MatMul", ["x", "w"], "m"), node("Add", ["m", "b"], "a"), node("Softmax", ["a"], "y"))
+    model = model_of(nodes, {"x": ("batch", 6)}, ("y",), weights(w=(6, 5), b=(5,)))
+    random = np.random.default_rng(1)
+    compiled = check(model, {"x": random.standard_normal((7, 6), np.float32)})
+    again = compiled.run({"x": np.ones((1, 6), np.float32)})["y"]
+    np.testing.assert_allclose(again.sum(), 1.0, 1e-6)
+    assert text_of(compiled).count("@triton.jit") == 2
+
+
+def test_convolutions_lie_channels_last_and_keep_their_edges() -> None:
+    text = """g (float[2, 3, 11, 9] x) => (float[2, 32, 1, 1] y) {
+        a = Conv <pads = [1, 1, 1, 1]> (x, w) b = Relu (a) c = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (b, v)
+        d = MaxPool <kernel_shape = [2, 2], pads = [1, 0, 0, 1]> (c) e = Conv <group = 32> (d, u)
+        y = GlobalAveragePool (e) }"""
+    model = parsed(text)
+    own = weights(w=(16, 3, 3, 3), v=(32, 16, 3, 3), u=(32, 1, 2, 2))
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in own.items())
+    compiled = check(model, {"x": np.random.default_rng(2).standard_normal((2, 3, 11, 9), np.float32)})
+    assert "tap = k_first // 16" in text_of(compiled)
+
+
+@pytest.mark.parametrize("length", [5, 37, 129])
+def test_attention_is_one_kernel_without_scores_in_memory(length: int) -> None:
+    shape = f"float[2, 3, {length}, 16]"
+    text = f"""g ({shape} q, {shape} k, {shape} v, float[{length}, {length}] mask) => ({shape} y) {{
+        t = Transpose <perm = [0, 1, 3, 2]> (k) s = MatMul (q, t) m = Add (s, mask) p = Softmax (m)
+        y = MatMul (p, v) }}"""
+    random = np.random.default_rng(3)
+    feeds: dict[str, Array] = {name: random.standard_normal((2, 3, length, 16), np.float32) for name in "qkv"}
+    feeds["mask"] = np.where(np.tri(length) > 0, 0, -np.inf).astype(np.float32)
+    compiled = check(parsed(text), feeds)
+    assert text_of(compiled).count("@triton.jit") == 1 and "Attention of" in text_of(compiled)
+
+
+def test_layer_norm_and_rows_that_do_not_fit_registers() -> None:
+    nodes = (node("LayerNormalization", ["x", "w", "b"], "y"),)
+    model = model_of(nodes, {"x": (3, 300)}, ("y",), weights(w=(300,), b=(300,)))
+    x = np.random.default_rng(4).standard_normal((3, 300), np.float32)
+    assert "kept in registers" in text_of(check(model, {"x": x}))
+    free = model_of((node("Softmax", ["x"], "y"),), {"x": ("rows", "columns")}, ("y",), {})
+    compiled = check(free, {"x": np.random.default_rng(5).standard_normal((2, 5000), np.float32)})
+    assert "passed over" in text_of(compiled)
+
+
+def test_positions_of_extremes_with_nan() -> None:
+    text = """g (float[2, 7] x) => (int64[2, 1] y, int64[2, 1] z) {
+        y = ArgMax <axis = 1> (x) z = ArgMin <axis = 1, select_last_index = 1> (x) }"""
+    x = np.array([[1, 5, 5, -2, -2, 0, 3], [1, np.nan, 9, np.nan, 0, 0, 0]], np.float32)
+    check(parsed(text), {"x": x})
+
+
+def test_a_recurrence_is_a_loop_of_launches() -> None:
+    text = "g (float[4, 2, 3] x) => (float[4, 1, 2, 5] y, float[1, 2, 5] h) { y, h = GRU <hidden_size = 5> (x, w, r) }"
+    model = parsed(text)
+    own = weights(w=(1, 15, 3), r=(1, 15, 5))
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in own.items())
+    compiled = check(model, {"x": np.random.default_rng(6).standard_normal((4, 2, 3), np.float32)})
+    steps = json.loads((compiled.path / "cuda.json").read_text())["variants"]
+    assert any(step["kind"] == "loop" for variant in steps.values() for step in variant["steps"])
+
+
+def test_what_the_processor_computes_in_between() -> None:
+    text = """g (float[2, 9] x) => (float[2, 3] values, int64[2, 3] y) { k = Constant <value = int64[1] {3}> ()
+        a = Mul (x, x) values, y = TopK (a, k) }"""
+    check(parsed(text), {"x": np.random.default_rng(7).standard_normal((2, 9), np.float32)})
+
+
+def test_dynamic_control_flow_and_sizes_that_data_decide() -> None:
+    text = "g (float[k] x) => (int64[r, found] at, float[k] y) { at = NonZero (x) y = Relu (x) }"
+    check(parsed(text), {"x": np.array([0, 1, -2, 0, 3], np.float32)})
+
+
+def test_a_bad_index_names_its_node() -> None:
+    model = parsed("g (float[4, 3] w, int64[2] x) => (float[2, 3] y) { y = Gather (w, x) }")
+    compiled = opweld.compile(model, target="sm_90")
+    with pytest.raises(RunError, match=r"Gather.*not in \[0, 4\)"):
+        compiled.run({"w": np.ones((4, 3), np.float32), "x": np.array([0, 4], np.int64)})
+
+
+def test_bfloat16_by_permission() -> None:
+    nodes = (node("MatMul", ["x", "w"], "m"), node("Relu", ["m"], "y"))
+    model = model_of(nodes, {"x": (32, 64)}, ("y",), weights(w=(64, 48)))
+    x = np.random.default_rng(8).standard_normal((32, 64), np.float32)
+    compiled = opweld.compile(model, target="sm_90", precision="bf16")
+    expected = opweld.compile(model).run({"x": x})["y"]
+    found = compiled.run({"x": x})["y"]
+    # Two operands rounded to 8 bits, and the interpreter truncates.
+    assert np.linalg.norm(found - expected) < 2e-2 * np.linalg.norm(expected)
+    assert "narrow_product" in text_of(compiled).split("@triton.jit", 1)[1]
+
+
+def test_states_are_refused() -> None:
+    model = parsed("g (float[2] x, float[2] s) => (float[2] y) { y = Add (x, s) }")
+    with pytest.raises(OptionError, match="states are not kept on a GPU"):
+        opweld.compile(model, target="sm_90", states={"s": "y"})
+
+
+AHEAD = """
+import sys, numpy as np, onnx, opweld
+from pathlib import Path
+from tests.backends.test_cuda import parsed, weights
+text = '''g (float16[2, 16, 32, 32] x) => (float16[2, 32, 16, 16] y) {
+    a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (x, w) y = Relu (a) }'''
+model = parsed(text)
+own = weights(w=(32, 16, 3, 3))
+model.graph.initializer.extend(onnx.numpy_helper.from_array(a.astype(np.float16), n) for n, a in own.items())
+compiled = opweld.compile(model, target=sys.argv[1])
+print(compiled.path)
+try:
+    compiled.run({"x": np.zeros((2, 16, 32, 32), np.float16)})
+except opweld.errors.DeviceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_machine_code_ahead_of_time(architecture: int) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", AHEAD, f"sm_{architecture}"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert not run.returncode, run.stderr
+    path, *said = run.stdout.splitlines()
+    found = json.loads((Path(path) / "cuda.json").read_text())
+    assert found["architecture"] == architecture
+    for code in found["codes"].values():
+        assert code["spills"] == 0 and (Path(path) / code["cubin"]).read_bytes().startswith(b"\x7fELF")
+    if said:  # there is no GPU here
+        assert "no NVIDIA driver" in said[0] or "no GPU" in said[0]
+
+
+def test_errors_are_exported() -> None:
+    assert issubclass(DeviceError, opweld.errors.OpweldError)
