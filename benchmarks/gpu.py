@@ -28,6 +28,7 @@ PARTS = {
     "device": "benchmarks.gpu_device",
     "attention": "benchmarks.gpu_attention",
     "kernels": "benchmarks.gpu_kernels",
+    "suite": "benchmarks.gpu_suite",
     "models": "benchmarks.gpu_models",
 }
 """The module of each part. Its function `main(quick)` prints what it measures and returns it as JSON types, or yields

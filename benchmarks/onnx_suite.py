@@ -136,13 +136,14 @@ def _run_case(case: Case) -> Result:
     return Result(case.name, operator, outcome, detail[:4000], time.perf_counter() - start)
 
 
-def check(case: Case) -> None:
-    """Runs one test of the suite. Raises AssertionError for a wrong answer, OpweldError where there is none."""
+def check(case: Case, **options: Any) -> None:
+    """Runs one test of the suite, compiled with these options. Raises AssertionError for a wrong answer, OpweldError
+    where there is none."""
     from onnx.backend.test.runner import Runner
 
     import opweld.backend
 
-    prepared = opweld.backend.prepare(case.model)
+    prepared = opweld.backend.prepare(case.model, **options)
     for feeds, expected in case.data_sets():
         with np.errstate(all="ignore"):
             found = list(_tensors(prepared.run(feeds)))
