@@ -145,6 +145,16 @@ def _eight_bits(element: torch.dtype, shape: tuple[int, int, int]) -> None:
         compared.assert_close(got, F.relu(expected))
 
 
+def _four_bits(m: int, dtype: torch.dtype) -> None:
+    n, k, group = 264, 1024, 128
+    x, weight = normal(m, k, dtype=dtype), normal(n, k, dtype=dtype, seed=1)
+    packed, scale = kernels.quantize_int4(weight, group)
+    bytes_, half = packed.view(n, -1, group // 2).double(), scale.double().unsqueeze(-1)
+    high = (bytes_ / 16).floor()
+    numbers = torch.cat((bytes_ - 16 * high, high), -1) - 8
+    compared.assert_close(kernels.linear_int4(x, packed, scale), x.double() @ (numbers * half).view(n, k).t())
+
+
 def _gated(dtype: torch.dtype) -> None:
     gate, up = normal(37, 2056, dtype=dtype), normal(37, 2056, dtype=dtype, seed=1)
     _compare(kernels.swiglu, lambda a, b: F.silu(a) * b, gate, up, scale=8.0)
@@ -199,6 +209,9 @@ def _checks() -> list[tuple[str, Callable[[], None]]]:
     for element in (torch.int8, torch.float8_e4m3fn):
         for shape in ((3, 136, 512), (200, 264, 528), (2048, 4352, 256)):
             add("linear", _eight_bits, element, shape)
+    for m in (1, 16, 100):
+        add("linear_int4", _four_bits, m, BF16)
+    add("linear_int4", _four_bits, 5, torch.float16)
     for columns, dtype in ((123, BF16), (4096, BF16), (20000, BF16), (1000, torch.float32)):
         add("layer_norm", _layer_norm, columns, dtype)
         add("rms_norm", _rms_norm, columns, dtype)

@@ -50,6 +50,7 @@ def main(quick: bool) -> Iterator[Row]:
     yield from _products(quick)
     yield from _losses(copy)
     yield from _eight_bits()
+    yield from _four_bits(copy)
     for part in (partial(_swept, copy, quick), partial(_compiled, copy, quick), _fused_loss, _epilogues):
         if not left():
             print("   the rest is left out: no time")
@@ -307,6 +308,19 @@ def _eight_bits() -> Iterator[Row]:
         name = "linear_fp8 fast" if fast else "linear_fp8"
         chosen = linear_fp8_candidates() if fast else [one for one in linear_fp8_candidates() if one.block_n == 128]
         yield from _eight_bits_swept(name, size, a, b, scales, chosen, "_scaled_mm", library, fast=fast)
+
+
+def _four_bits(copy: float) -> Iterator[Row]:
+    """Of few rows: as a fraction of a copy, which reads as much as it writes, beside the same product in bfloat16."""
+    n, k = 16384, 8192
+    sets = [(weight, *kernels.quantize_int4(weight)) for weight in (normal(n, k, dtype=BF16, seed=at) for at in (1, 2))]
+    moved = sets[0][1].nbytes + sets[0][2].nbytes
+    for m in (1, 16):
+        x = normal(m, k, dtype=BF16)
+        ours = median_ms([partial(kernels.linear_int4, x, packed, scale) for _, packed, scale in sets])
+        plain = median_ms([partial(torch.matmul, x, weight.t()) for weight, _, _ in sets])
+        same = median_ms([partial(kernels.linear, x, weight) for weight, _, _ in sets])
+        yield _told(f"linear_int4, {m} rows", copy, moved, ours, {"cuBLAS bf16": plain, "linear bf16": same})
 
 
 def linear_int8_candidates() -> list[Configuration]:

@@ -18,6 +18,14 @@ def round_to(x, y, COUNT: tl.constexpr):
 
 
 @triton.jit
+def subtract(a, b, out, less, COUNT: tl.constexpr):
+    place = tl.arange(0, COUNT)
+    x, y = tl.load(a + place), tl.load(b + place)
+    tl.store(out + place, x - y)
+    tl.store(less + place, (x < y).to(tl.int32))
+
+
+@triton.jit
 def multiply(a, b, out, SIZE: tl.constexpr):
     row = tl.arange(0, SIZE)[:, None]
     column = tl.arange(0, SIZE)[None, :]
@@ -37,6 +45,21 @@ def test_bfloat16_is_rounded_to_the_nearest() -> None:
     y = torch.empty(1024, dtype=torch.bfloat16)
     launch(round_to, (1,), x, y, COUNT=1024)
     torch.testing.assert_close(y, x.to(torch.bfloat16), rtol=0, atol=0, equal_nan=True)
+
+
+def test_integers_as_bfloat16() -> None:
+    x = torch.arange(-512, 512, dtype=torch.int32)
+    y = torch.empty(1024, dtype=torch.bfloat16)
+    launch(round_to, (1,), x, y, COUNT=1024)
+    assert torch.equal(y, x.to(torch.bfloat16))
+
+
+def test_differences_and_comparisons_of_bfloat16() -> None:
+    a, b = random(64, dtype=torch.bfloat16), random(64, dtype=torch.bfloat16, seed=1)
+    out, less = torch.empty_like(a), torch.empty(64, dtype=torch.int32)
+    launch(subtract, (1,), a, b, out, less, COUNT=64)
+    assert torch.equal(out, a - b)
+    assert torch.equal(less, (a < b).int())
 
 
 def test_products_of_bfloat16() -> None:

@@ -8,6 +8,8 @@ from opweld.kernels.layer_norm import layer_norm as layer_norm
 from opweld.kernels.linear import linear as linear
 from opweld.kernels.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from opweld.kernels.linear_fp8 import linear_fp8 as linear_fp8
+from opweld.kernels.linear_int4 import linear_int4 as linear_int4
+from opweld.kernels.linear_int4 import quantize_int4 as quantize_int4
 from opweld.kernels.linear_int8 import linear_int8 as linear_int8
 from opweld.kernels.rms_norm import rms_norm as rms_norm
 from opweld.kernels.rope import rope as rope

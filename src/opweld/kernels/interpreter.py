@@ -1,5 +1,5 @@
-"""Triton's interpreter, with what it lacks: bfloat16 that is rounded and multiplied as a GPU does, loops beside a new
-NumPy."""
+"""Triton's interpreter, with what it lacks: bfloat16 that is rounded and computed with as a GPU does, loops beside a
+new NumPy."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ INTERPRETED: bool = knobs.runtime.interpret
 _patch_tensors: Any = interpreter._patch_lang_tensor
 _cast: Any = interpreter.InterpreterBuilder.cast_impl
 _dot: Any = interpreter.InterpreterBuilder.create_dot
+_binary: Any = interpreter.InterpreterBuilder.binary_op
 
 
 def _patch_tensors_and_index(tensor: Any, scope: Any) -> None:
@@ -27,8 +28,11 @@ def _patch_tensors_and_index(tensor: Any, scope: Any) -> None:
 
 def _rounding_cast(builder: Any, source: Any, wanted: Any) -> Any:
     """The interpreter cuts float32 to bfloat16: rounded here to the nearest, of two as near to the even one."""
-    if source.dtype.scalar != tl.float32 or wanted.scalar != tl.bfloat16:
+    of, to = source.dtype.scalar, wanted.scalar
+    if of == to or tl.bfloat16 not in (of, to) or (of == tl.bfloat16 and to == tl.float32):
         return _cast(builder, source, wanted)
+    if tl.float32 not in (of, to):  # by way of it: the interpreter knows no other cast of bfloat16
+        return _rounding_cast(builder, _cast(builder, source, tl.float32), wanted)
     bits = np.ascontiguousarray(source.data).view(np.uint32)
     rounded = bits + (0x7FFF + ((bits >> 16) & 1))
     whole = np.where(np.isnan(source.data), bits | 0x400000, rounded)  # a NaN stays one
@@ -41,8 +45,16 @@ def _widening_dot(builder: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
     return _dot(builder, a, b, d, *options)
 
 
+def _widening_binary(builder: Any, left: Any, right: Any, operation: Any) -> Any:
+    """The same of sums, products and comparisons: widened, and what is no truth value rounded."""
+    if left.dtype.scalar != tl.bfloat16:
+        return _binary(builder, left, right, operation)
+    result = _binary(builder, *(_cast(builder, one, tl.float32) for one in (left, right)), operation)
+    return result if result.data.dtype == np.bool_ else _rounding_cast(builder, result, tl.bfloat16)
+
+
 def mend() -> None:
     """Makes up for what the interpreter lacks; twice does no harm."""
     interpreter._patch_lang_tensor = _patch_tensors_and_index
     builder: Any = interpreter.InterpreterBuilder
-    builder.cast_impl, builder.create_dot = _rounding_cast, _widening_dot
+    builder.cast_impl, builder.create_dot, builder.binary_op = _rounding_cast, _widening_dot, _widening_binary

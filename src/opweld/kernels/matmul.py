@@ -149,7 +149,7 @@ def combine(
     partial += row.to(tl.int64)[:, None] * N + column[None, :]
     acc = tl.zeros((BLOCK_M, BLOCK_N), partial.dtype.element_ty)
     for part in tl.static_range(SPLIT):
-        acc += tl.load(partial + part * (M.to(tl.int64) * N), mask=inside, other=0)
+        acc += tl.load(partial + part * (tl.cast(M, tl.int64) * N), mask=inside, other=0)  # M of 1 is a constant
     finish(
         acc, row, column, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
         ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED,
