@@ -28,7 +28,7 @@ print(json.dumps([one.to_json() for one in measure_resources(variants, int(arch)
 
 def findings(arch: int, kernel: str, folder: Path, most: int = 1000) -> list[str]:
     found: list[dict[str, Any]] = run_compiling(CODE, folder, str(arch), str(most), kernel)
-    assert found
+    assert found or (kernel, arch) == ("linear_fp8", 80)  # which has no float8
     return [f"{one['name']} {one['finding']}" for one in found if one["finding"]]
 
 
