@@ -28,6 +28,7 @@ PARTS = {
     "device": "benchmarks.gpu_device",
     "attention": "benchmarks.gpu_attention",
     "kernels": "benchmarks.gpu_kernels",
+    "contractions": "benchmarks.gpu_contractions",
     "suite": "benchmarks.gpu_suite",
     "models": "benchmarks.gpu_models",
 }

@@ -140,15 +140,35 @@ def _row(name: str, batch: int, path: Path, quick: bool) -> dict[str, Any]:
     own = _apart(module(sets[0]), reference)
     times = {"opweld": _median(fast, sets)}
     if sets[0].dim() == 4:  # what PyTorch's convolutions are fastest in
-        module = module.to(memory_format=torch.channels_last)
+        module = module.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         sets = [x.to(memory_format=torch.channels_last) for x in sets]
     times |= {"eager": _median(module, sets), "graph": _median(_graphed(module, sets[0]), sets)}
     if not quick:
         times["compile"] = _median(torch.compile(module, mode="max-autotune"), sets)
-    row = {"model": name, "batch": batch, "error": error, "own_error": own, **times}
+    steps = _steps(fast, inputs(name, batch, torch.bfloat16))
+    row = {"model": name, "batch": batch, "steps": steps, "error": error, "own_error": own, **times}
     text = " ".join(f"{times.get(key, float('nan')):8.3f}" for key in ("opweld", "eager", "graph", "compile"))
     print(f"{name:14} {batch:5} {error:8.4f} {own:9.4f} {text}", flush=True)
     return row
+
+
+def _steps(fast: Any, x: torch.Tensor) -> dict[str, tuple[int, float]]:
+    """How often each kernel runs, and the microseconds of all of its runs; prints the most costly."""
+    array = x.view(torch.int16).numpy().view("bfloat16") if x.dtype == torch.bfloat16 else x.numpy()
+    opened = fast.model.session._opened
+    plan = opened.plan([array])
+    runs = [opened.clocked([array])[1].timings[0, :, 2] for _ in range(5)]
+    medians = [sorted(times)[2] / 1e3 for times in zip(*runs, strict=True)]
+    found: dict[str, tuple[int, float]] = {}
+    for step, microseconds in zip(plan.steps, medians, strict=True):
+        count, total = found.get(step.name, (0, 0.0))
+        found[step.name] = count + 1, total + microseconds
+    text = (fast.model.path / "kernels.py").read_text()
+    for step, (count, total) in sorted(found.items(), key=lambda entry: -entry[1][1])[:6]:
+        at = text.find(f"def {step}(")
+        comment = text[at:].split('"""')[1] if at >= 0 else ""
+        print(f"      {total:8.1f} us  {count:3} x {step}: {comment[:110]}")
+    return found
 
 
 def _apart(found: torch.Tensor, reference: torch.Tensor) -> float:

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import opweld
-from opweld.errors import DeviceError, OptionError, RunError
+from opweld.errors import OptionError, RunError
 from tests.patience import PATIENCE_S
 from tests.unit.frontend.models import model_of, node
 
@@ -174,7 +174,3 @@ def test_machine_code_ahead_of_time(architecture: int) -> None:
         assert code["spills"] == 0 and (Path(path) / code["cubin"]).read_bytes().startswith(b"\x7fELF")
     if said:  # there is no GPU here
         assert "no NVIDIA driver" in said[0] or "no GPU" in said[0]
-
-
-def test_errors_are_exported() -> None:
-    assert issubclass(DeviceError, opweld.errors.OpweldError)

@@ -122,7 +122,7 @@ class CudaStages(Stages[Made]):
             return {name: Code(name, warps=s.warps, stages=s.stages) for name, s in shapes.items()}, []
         from opweld.codegen.triton.binary import Binary, compile_kernel
 
-        module = _module_of(folder / KERNELS)
+        module = module_of(folder / KERNELS)
 
         def compiled(name: str) -> Binary:
             kernel = kernels[name]
@@ -157,7 +157,7 @@ class CudaStages(Stages[Made]):
         return codes, files
 
 
-def _module_of(path: Path) -> Any:
+def module_of(path: Path) -> Any:
     """The Python module of a file of kernels; Triton reads their text there."""
     spec = importlib.util.spec_from_file_location(f"opweld_kernels_{abs(hash(str(path)))}", path)
     assert spec is not None and spec.loader is not None

@@ -1,20 +1,20 @@
 """Where values lie for a GPU: dense, and channels last behind a convolution.
 
 A product is written with the axis of its constant operand innermost, which is where the next one reads it: its programs
-load neighbours of what they sum, and store neighbours of what they compute. Other values lie in the order of what they
-read most of. Inputs and outputs are row-major, as callers expect; constants that only products read lie in the order in
-which these read them."""
+load neighbours of what they sum, and store neighbours of what they compute. Other values lie as what they read.
+Inputs and outputs are row-major, as callers expect; constants that only products read lie in the order in which these
+read them."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
-from opweld.fuse.region import Kind, Region, Regions, axes_in, factors, reductions
+from opweld.fuse.region import Kind, Member, Region, Regions, axes_in, factors, reductions
 from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, dense
-from opweld.tensor.dim import as_dim, axes_of
-from opweld.tensor.expr import Load, loads
+from opweld.tensor.dim import Axis, Dim, as_dim, axes_of
+from opweld.tensor.expr import Load, Reduce, loads
 from opweld.tensor.program import Tensor
 
 Order = tuple[int, ...]
@@ -24,106 +24,136 @@ def place_for_gpu(regions: Regions, ledger: Ledger) -> Placed:
     """Storage for every value in memory."""
     program = regions.program
     signatures = program.signatures
-    fixed = {value.name for value in program.inputs} | {name for _, name in program.outputs}
+    outputs = {name for _, name in program.outputs}
     constants = {value.name: value for value in program.constants}
-    orders: dict[str, Order] = {}
-    for region in regions.regions:
-        for name in region.outputs:
-            shape = signatures[name][1] if name in signatures else ()
-            wanted = (
-                None
-                if region.scan is not None or region.extern is not None
-                else _wanted(region, name, orders, constants)
-            )
-            row_major = tuple(range(len(shape)))
-            if wanted is None or wanted == row_major or name in fixed:
-                continue
-            choice = ledger.decide(
-                rule="place.order",
-                site=region.origin,
-                subject=(name,),
-                alternatives=(Alternative("row-major"), Alternative("channels-last")),
-                prefer="channels-last",
-                reason="programs of products load and store neighbours",
-                failed={},
-            )
-            if choice != "row-major":
-                orders[name] = wanted
     storages: dict[str, Storage] = {}
-    for value in program.inputs:
-        storages[value.name] = dense(value.name, value.dtype, value.shape)
-    packed = _constants(regions, orders)
-    for constant in program.constants:
-        shape = tuple(map(as_dim, constant.shape))
-        storages[constant.name] = dense(constant.name, constant.dtype, shape, packed.get(constant.name))
+    orders: dict[str, Order] = {}
+    for value in (*program.inputs, *program.constants):
+        storages[value.name] = dense(value.name, value.dtype, tuple(map(as_dim, value.shape)))
     for region in regions.regions:
         made = {tensor.name: (tensor.dtype, tensor.shape) for member in region.members for tensor in member.tensors}
         for name in region.outputs:
             dtype, shape = signatures.get(name) or made[name]
+            free = region.scan is None and region.extern is None and name not in outputs
+            wanted = _wanted(region, name, storages, constants) if free else None
+            if wanted is not None and wanted != tuple(range(len(shape))):
+                choice = ledger.decide(
+                    rule="place.order",
+                    site=region.origin,
+                    subject=(name,),
+                    alternatives=(Alternative("row-major"), Alternative("channels-last")),
+                    prefer="channels-last",
+                    reason="programs load and store neighbours",
+                    failed={},
+                )
+                if choice == "channels-last":
+                    orders[name] = wanted
             storages[name] = dense(name, dtype, shape, orders.get(name))
+    for name, order in _constants(regions, storages).items():
+        constant = constants[name]
+        storages[name] = dense(name, constant.dtype, tuple(map(as_dim, constant.shape)), order)
     return Placed(program, regions.regions, storages, constants, {})
 
 
-def _wanted(region: Region, name: str, orders: Mapping[str, Order], constants: Container[str]) -> Order | None:
-    """The order of a region's value, outermost axis first; None where nothing asks for any."""
-    tensor = next(tensor for tensor in region.tensors if tensor.name == name)
-    if region.kind is Kind.CONTRACTION:
-        return _channels_last(region, constants)
-    inherited = [
-        orders[node.tensor]
-        for node in loads(tensor.body)
-        if node.tensor in orders and len(orders[node.tensor]) == len(tensor.axes) and _walks(node, tensor)
-    ]
-    return inherited[0] if inherited else None
-
-
-def _walks(node: Load, tensor: Tensor) -> bool:
-    """Whether a load walks through a value as the result does, shifts and steps aside."""
-    return all(
-        index.depends_on(axis) or axis.extent.constant == 1
-        for index, axis in zip(node.indices, tensor.axes, strict=True)
-    )
-
-
-def _channels_last(region: Region, constants: Container[str]) -> Order | None:
-    """A product's value with the axes of its constant operand last."""
-    member = region.members[0]
-    pair = factors(reductions(member.tensor.body)[0])
-    if pair is None or len(member.place) < 3:
+def _wanted(region: Region, name: str, storages: Mapping[str, Storage], constants: Container[str]) -> Order | None:
+    """The order of a region's value, outermost axis first, in which it lies as what it is computed from; None where
+    nothing asks for any."""
+    member = next(member for member in region.members if any(tensor.name == name for tensor in member.tensors))
+    if member.space is not None:
+        places = member.space.places[name]
+        steps = _steps_of_rows(member, storages, constants)
+        return None if steps is None else _sorted([_LAST if place is None else steps[place] for place in places])
+    if len(member.place) < 2:
         return None
-    a, b = pair
-    for own, other in ((a, b), (b, a)):
-        alone = axes_in(own) - axes_in(other)
-        last = [position for position, dim in enumerate(member.place) if alone & dim.atoms]
-        if own.tensor in constants and last:
-            return (*(position for position in range(len(member.place)) if position not in last), *last)
-    return None
+    main, last = _main(member.tensor, storages, constants), frozenset[Axis]()
+    if member.kind is Kind.CONTRACTION and (pair := factors(reductions(member.tensor.body)[0])) is not None:
+        for own, other in (pair, pair[::-1]):
+            if own.tensor in constants:
+                main, last = other if other.tensor in storages else None, axes_in(own) - axes_in(other)
+    if main is None:
+        return None
+    address = storages[main.tensor].address(main.indices)
+    steps = [_LAST if last & dim.atoms else _step(address, axes_of(dim)) for dim in member.place]
+    return _sorted(steps)
 
 
-def _constants(regions: Regions, orders: Mapping[str, Order]) -> dict[str, Order]:
-    """Weights with what is summed innermost, in the order in which it lies in the other operand."""
+_LAST = 0
+"""The step of an axis that lies innermost, and of one that is none."""
+
+
+def _step(address: Dim, axes: Iterable[Axis]) -> int | None:
+    """How far apart neighbours along the innermost of some axes lie; None where that is no number."""
+    found = [address.coefficient(axis) for axis in axes]
+    numbers = [abs(step.constant) for step in found if step is not None and step.constant]
+    return min(numbers) if numbers else None
+
+
+def _sorted(steps: Sequence[int | None]) -> Order:
+    """Axes from the largest step to the smallest; unknown ones are large."""
+    return tuple(sorted(range(len(steps)), key=lambda n: -(1 << 62 if (step := steps[n]) is None else step)))
+
+
+def _main(tensor: Tensor, storages: Mapping[str, Storage], constants: Container[str]) -> Load | None:
+    """The load that follows most axes of a tensor, of values that are no constants."""
+    own = set(tensor.axes)
+    found = [node for node in loads(tensor.body) if node.tensor in storages and node.tensor not in constants]
+    return max(found, key=lambda node: len(own & axes_in(node)), default=None)
+
+
+def _steps_of_rows(
+    member: Member, storages: Mapping[str, Storage], constants: Container[str]
+) -> dict[tuple[str, int], int | None] | None:
+    """How far apart neighbours along each row and column lie in what a row is computed from."""
+    space = member.space
+    assert space is not None
+    best: tuple[int, dict[tuple[str, int], int | None]] | None = None
+    everything = [("row", n) for n in range(len(space.rows))] + [("column", n) for n in range(len(space.columns))]
+    for tensor in member.tensors:
+        node = _main(tensor, storages, constants)
+        if node is None:
+            continue
+        address = storages[node.tensor].address(node.indices)
+        places = space.places_in(tensor)
+        steps: dict[tuple[str, int], int | None] = dict.fromkeys(everything)
+        for axis, place in places.items():
+            if place is not None and axis in axes_of(address):
+                steps[place] = _step(address, (axis,))
+        known = sum(step is not None for step in steps.values())
+        if best is None or known > best[0]:
+            best = known, steps
+    return None if best is None else best[1]
+
+
+def _constants(regions: Regions, storages: Mapping[str, Storage]) -> dict[str, Order]:
+    """The order of weights that products alone read: what is summed innermost, as it lies in the other operand; and of
+    windows, where the axis of the channels is innermost."""
     known = {constant.name for constant in regions.program.constants}
     readers: dict[str, set[Order | None]] = {}
     for region in regions.regions:
-        for tensor in region.tensors:
-            pair = factors(reductions(tensor.body)[0]) if region.kind is Kind.CONTRACTION else None
-            for node in loads(tensor.body):
-                if node.tensor in known:
-                    mine = None if pair is None or node not in pair else pair[pair[0] is node]
-                    wanted = None if mine is None else _as_summed(node, mine, orders)
+        for member in region.members:
+            for tensor in member.tensors:
+                pair = factors(reductions(tensor.body)[0]) if member.reduces_tiles else None
+                for node in loads(tensor.body):
+                    if node.tensor not in known:
+                        continue
+                    other = None if pair is None or node not in pair else pair[pair[0] is node]
+                    wanted = None
+                    if other is not None and other.tensor in storages and member.kind is Kind.CONTRACTION:
+                        wanted = _as_summed(node, storages[other.tensor].address(other.indices))
+                    elif other is not None and member.kind is Kind.WINDOW:
+                        wanted = _as_kept(node, reductions(tensor.body)[0])
                     readers.setdefault(node.tensor, set()).add(wanted)
     return {name: wanted for name, found in readers.items() if len(found) == 1 and (wanted := next(iter(found)))}
 
 
-def _as_summed(weights: Load, other: Load, orders: Mapping[str, Order]) -> Order | None:
-    """The axes of weights, those that are summed in the order in which the other operand lies; None where it lies
-    row-major."""
-    order = orders.get(other.tensor)
-    if order is None:
-        return None
-    walked = [axis for position in order for axis in sorted(axes_of(other.indices[position]), key=lambda a: a.key)]
-    places: dict[int, int] = {}
-    for position, index in enumerate(weights.indices):
-        found = [walked.index(axis) for axis in axes_of(index) if axis in walked]
-        places[position] = min(found) if found else -1
-    return tuple(sorted(places, key=lambda position: places[position]))
+def _as_summed(weights: Load, address: Dim) -> Order:
+    """The axes of weights, those that are summed in the order in which the other operand lies."""
+    walked = axes_of(address)
+    steps = [_step(address, axes) if (axes := axes_of(index)) & walked else None for index in weights.indices]
+    return _sorted(steps)
+
+
+def _as_kept(weights: Load, window: Reduce) -> Order:
+    """The axes of weights of a window, those that are not summed last."""
+    own = set(window.axes)
+    return _sorted([1 if axes_of(index) & own else 0 for index in weights.indices])

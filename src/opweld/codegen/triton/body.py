@@ -31,7 +31,7 @@ from opweld.tensor.expr import (
 )
 from opweld.tensor.operators import REDUCTIONS, neutral
 
-UNROLLED = 16
+UNROLLED = 64
 """The most iterations of a reduction that are written out."""
 
 INDENT = "    "
@@ -237,6 +237,8 @@ class Body:
             return cast_text(node, self._operand(node.x, tests))
         if isinstance(node, Bitcast):
             value = self._operand(node.x, tests)
+            if DType.BOOL in (node.dtype, node.x.dtype):
+                return f"{value} != 0" if node.dtype is DType.BOOL else f"tl.cast({value}, {register(node.dtype)})"
             bits = f"({value}).to({stored(node.x.dtype)}).to({stored(node.dtype)}, bitcast=True)"
             return f"{bits}.to({register(node.dtype)})"
         if isinstance(node, Lookup):

@@ -146,7 +146,7 @@ class Realiser:
                 best = price, (high, wide)
         assert best is not None
         high, wide = best[1]
-        while depth > 16 and depth // 2 >= k:
+        while depth > 16 and (depth // 2 >= k or (depth > 32 and k % depth and k % (depth // 2) == 0)):
             depth //= 2
         warps = 8 if high * wide >= 128 * 128 else 4
         stages = 3 if narrow and high * wide >= 128 * 256 else 4 if not precise else 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,15 @@ class Bound:
     def size(self, text: str, step: Mapping[str, int] | None = None) -> int:
         """The value of a size; `step` counts loops."""
         return evaluate(text, {**self.sizes, **step} if step else self.sizes)
+
+    def expanded(self) -> Iterator[Launch]:
+        """The steps of a run, those of loops as often as they run."""
+        for step in self.variant.steps:
+            if step.kind == "loop":
+                for _ in range(self.size(step.count)):
+                    yield from (self.variant.inner[number] for number in step.body)
+            else:
+                yield step
 
     def grid(self, launch: Launch, step: Mapping[str, int] | None = None) -> tuple[int, ...]:
         """The programs of a launch, along each dimension."""

@@ -22,6 +22,7 @@ from opweld.runtime.cuda.resident import Resident
 from opweld.runtime.flow import Stack, run_flow
 from opweld.runtime.opened import Opened
 from opweld.runtime.plan import Array, PlanDescription, Step
+from opweld.runtime.profile import TIMING_FIELDS, Clocked
 
 PLANS = 64
 """The most shapes whose plans are remembered."""
@@ -131,9 +132,9 @@ class Cuda(Opened):
             return super().plan(arrays)
         self.check_shapes(arrays)
         _, bound = self._first_that_fits(0, dict(zip(self._program.flow.inputs, arrays, strict=True)))
-        kernels = [step for step in (*bound.variant.steps, *bound.variant.inner) if step.kind == "kernel"]
         steps = tuple(
-            Step(step.code, ", ".join(step.origin), number, 1, 0, 0, 0) for number, step in enumerate(kernels)
+            Step(step.code or step.kind, ", ".join(step.origin), number, 1, 0, 0, 0)
+            for number, step in enumerate(bound.expanded())
         )
         total = sum(
             elements * dtypes.numpy_dtype(buffer.dtype).itemsize
@@ -142,6 +143,18 @@ class Cuda(Opened):
         )
         outputs = tuple((shape, np.dtype(dtype)) for shape, dtype in bound.outputs)
         return PlanDescription(outputs, bound.variant.name, bound.arena, total, bound.arena, 0, 1, steps)
+
+    def clocked(self, arrays: list[Array]) -> tuple[list[Array], Clocked]:
+        """See `Opened`: by events of the device around each step, so that launches are not hidden, as they are in the
+        graph that a run is."""
+        if self.has_dynamic_control_flow or not isinstance(self.machine, Resident):
+            return super().clocked(arrays)
+        self.check_shapes(arrays)
+        _, bound = self._first_that_fits(0, dict(zip(self._program.flow.inputs, arrays, strict=True)))
+        outputs, times = self.machine.run_clocked(bound, arrays)
+        spans = [(int(begin * 1e9), int(end * 1e9), int((end - begin) * 1e9), 1) for begin, end in times]
+        wall = spans[-1][1] if spans else 0
+        return outputs, Clocked(wall, np.array([spans], np.int64).reshape(1, len(spans), TIMING_FIELDS))
 
     def _take(self, number: int, values: Mapping[str, Array]) -> tuple[int, Mapping[str, Array]]:
         position, bound = self._first_that_fits(number, values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from opweld.runtime.cuda.host import call_host
 from opweld.runtime.cuda.memory import Memory
 from opweld.runtime.cuda.module import Function, Module
 from opweld.runtime.cuda.program import Launch, Program
-from opweld.runtime.cuda.stream import Graph, Stream
+from opweld.runtime.cuda.stream import Event, Graph, Stream
 from opweld.runtime.plan import Array
 
 PREPARED = 8
@@ -66,6 +67,20 @@ class Prepared:
             stream.fill(self._error, 0, 4 * len(self._reports))
         for work in self._work:
             work(stream)
+
+    def clocked(self, stream: Stream) -> list[tuple[float, float]]:
+        """Runs step by step, without the graph, between events of the device: the seconds since the first at which each
+        began and ended."""
+        marks = [Event(self._resident.device) for _ in range(len(self._work) + 1)]
+        if self._reports:
+            stream.fill(self._error, 0, 4 * len(self._reports))
+        marks[0].record(stream)
+        for work, mark in zip(self._work, marks[1:], strict=True):
+            work(stream)
+            mark.record(stream)
+        stream.synchronize()
+        times = [mark.elapsed(marks[0]) for mark in marks]
+        return list(itertools.pairwise(times))
 
     def check(self, stream: Stream) -> None:
         """Waits for the stream. Raises RunError where a kernel reported an error: that of the earliest step."""
@@ -160,6 +175,19 @@ class Resident:
                 self.stream.copy_out(array, address)
             prepared.check(self.stream)
         return outputs
+
+    def run_clocked(self, bound: Bound, arrays: Sequence[Array]) -> tuple[list[Array], list[tuple[float, float]]]:
+        """The outputs, and when each step ran: see `Prepared.clocked`."""
+        with self._lock, self.device.current():
+            prepared = self._prepare(bound)
+            for address, array in zip(prepared.inputs, arrays, strict=True):
+                self.stream.copy_in(address, np.ascontiguousarray(array))
+            clocks = prepared.clocked(self.stream)
+            outputs = [np.empty(shape, dtype) for shape, dtype in bound.outputs]
+            for array, address in zip(outputs, prepared.outputs, strict=True):
+                self.stream.copy_out(array, address)
+            prepared.check(self.stream)
+        return outputs, clocks
 
     def run_between(self, bound: Bound, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
         """A run of a caller's memory on the GPU, behind what the caller's stream was given: nothing waits for it.
