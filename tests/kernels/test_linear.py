@@ -48,6 +48,8 @@ CONFIGURATIONS = (
     Configuration(16, 32, 16, 4, 2, split=3),
     Configuration(16, 32, 16, 4, 2, tma=True),
     Configuration(32, 64, 32, 4, 2, tma=True, parts=4),
+    Configuration(32, 64, 32, 4, 2, tma=True, parts=4, flat=False, stores_tma=True),
+    Configuration(16, 32, 16, 4, 2, tma=True, parts=1, programs=0, stores_tma=True),
 )
 
 

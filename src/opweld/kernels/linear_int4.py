@@ -87,8 +87,8 @@ def multiply(
         acc += sums * tl.load(scale + at + group, mask=column < N, other=0.0).to(tl.float32)[None, :]
     if SPLIT == 1:
         finish(
-            acc, row, column, out, out, bias, residual, scale, scale, M, N, out_stride, residual_stride, ACTIVATION,
-            HAS_BIAS, HAS_RESIDUAL, False, False,
+            acc, tile_m * BLOCK_M, tile_n * BLOCK_N, out, out, bias, residual, scale, scale, M, N, out_stride,
+            residual_stride, ACTIVATION, HAS_BIAS, HAS_RESIDUAL, False, False, False,
         )  # fmt: skip
     else:
         inside = (row < M)[:, None] & (column < N)[None, :]

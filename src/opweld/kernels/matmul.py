@@ -21,11 +21,14 @@ from opweld.kernels.grid_order import grouped
 
 @triton.jit
 def finish(
-    acc, row, column, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
+    acc, m, n, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
     ACTIVATION: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, SAVE: tl.constexpr,
-    SCALED: tl.constexpr,
+    SCALED: tl.constexpr, OUT_DESCRIBED: tl.constexpr,
 ):  # fmt: skip
-    """What follows a product, on a tile of accumulators: scales, bias, activation, residual; stored."""
+    """What follows a product, on the tile of accumulators at row m and column n: scales, bias, activation, residual;
+    stored. out is a descriptor where OUT_DESCRIBED, else an address."""
+    row = m + tl.arange(0, acc.shape[0])
+    column = n + tl.arange(0, acc.shape[1])
     inside = (row < M)[:, None] & (column < N)[None, :]
     row_long = row.to(tl.int64)[:, None]
     z = acc.to(tl.float32)
@@ -41,7 +44,10 @@ def finish(
     z = activate(z, ACTIVATION)
     if HAS_RESIDUAL:
         z += tl.load(residual + row_long * residual_stride + column[None, :], mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row_long * out_stride + column[None, :], z.to(out.dtype.element_ty), mask=inside)
+    if OUT_DESCRIBED:
+        out.store([m, n], z.to(out.dtype))
+    else:
+        tl.store(out + row_long * out_stride + column[None, :], z.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -55,35 +61,35 @@ def finish_parts(
     acc, tile_m, tile_n, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
     ACTIVATION: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, SAVE: tl.constexpr,
     SCALED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
+    OUT_DESCRIBED: tl.constexpr,
 ):  # fmt: skip
     """A tile finished in PARTS, 1, 2 or 4, each with that much of the registers and of shared memory."""
-    row = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    column = tile_n * BLOCK_N + tl.arange(0, BLOCK_N // PARTS)
+    m, n = tile_m * BLOCK_M, tile_n * BLOCK_N
     if PARTS == 1:
         finish(
-            acc, row, column, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
-            ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED,
+            acc, m, n, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
+            ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED, OUT_DESCRIBED,
         )  # fmt: skip
     else:
         tl.static_assert(PARTS == 2 or PARTS == 4)
         left, right = halves(acc, BLOCK_M, BLOCK_N)
         for side in tl.static_range(2):
             half = left if side == 0 else right
-            start = column + side * (BLOCK_N // 2)
+            start = n + side * (BLOCK_N // 2)
             if PARTS == 2:
                 finish(
-                    half, row, start, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
-                    ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED,
+                    half, m, start, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
+                    ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED, OUT_DESCRIBED,
                 )  # fmt: skip
             else:
                 first, second = halves(half, BLOCK_M, BLOCK_N // 2)
                 finish(
-                    first, row, start, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride,
-                    residual_stride, ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED,
+                    first, m, start, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride,
+                    residual_stride, ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED, OUT_DESCRIBED,
                 )  # fmt: skip
                 finish(
-                    second, row, start + BLOCK_N // 4, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride,
-                    residual_stride, ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED,
+                    second, m, start + BLOCK_N // 4, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride,
+                    residual_stride, ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED, OUT_DESCRIBED,
                 )  # fmt: skip
 
 
@@ -129,6 +135,7 @@ def multiply(
         finish_parts(
             acc, tile_m, tile_n, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
             ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED, BLOCK_M, BLOCK_N, PARTS,
+            False,
         )  # fmt: skip
     else:
         inside = (row < M)[:, None] & (column < N)[None, :]
@@ -151,8 +158,9 @@ def combine(
     for part in tl.static_range(SPLIT):
         acc += tl.load(partial + part * (tl.cast(M, tl.int64) * N), mask=inside, other=0)  # M of 1 is a constant
     finish(
-        acc, row, column, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
-        ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED,
+        acc, tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N, out, saved, bias, residual, scale_a, scale_b, M, N,
+        out_stride, residual_stride,
+        ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED, False,
     )  # fmt: skip
 
 
@@ -163,12 +171,13 @@ def multiply_tma(
     ACTIVATION: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_RESIDUAL: tl.constexpr, SAVE: tl.constexpr,
     SCALED: tl.constexpr, PRECISION: tl.constexpr, IMPRECISE: tl.constexpr, INTEGERS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, PARTS: tl.constexpr,
+    FLAT: tl.constexpr, OUT_DESCRIBED: tl.constexpr,
 ):  # fmt: skip
     """Every so many tiles of the product. a and b are descriptors of [M, K] and [N, K], where turned of [K, M] and
-    [K, N], which fill what is beyond them with zeros."""
+    [K, N], which fill what is beyond them with zeros. FLAT: one pipeline of loads over all tiles, else one for each."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
-    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=FLAT):
         tile_m, tile_n = grouped(tile, tiles_m, tiles_n, GROUP)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32 if INTEGERS else tl.float32)
         for step in range(tl.cdiv(K, BLOCK_K)):
@@ -179,4 +188,5 @@ def multiply_tma(
         finish_parts(
             acc, tile_m, tile_n, out, saved, bias, residual, scale_a, scale_b, M, N, out_stride, residual_stride,
             ACTIVATION, HAS_BIAS, HAS_RESIDUAL, SAVE, SCALED, BLOCK_M, BLOCK_N, PARTS,
+            OUT_DESCRIBED,
         )  # fmt: skip

@@ -34,6 +34,9 @@ class Configuration:
         tma: through tensor descriptors, programs that stay (sm_90).
         parts: in how many parts of its columns a tile is stored.
         group: tiles of a column that follow one another.
+        programs: with tma, how many stay on each multiprocessor; of 0 each takes one tile.
+        flat: with tma, loads of the next tile run while one is stored.
+        stores_tma: with tma, results are stored through a descriptor, too.
     """
 
     block_m: int
@@ -45,9 +48,14 @@ class Configuration:
     tma: bool = False
     parts: int = 2
     group: int = 8
+    programs: int = 1
+    flat: bool = True
+    stores_tma: bool = False
 
     def __str__(self) -> str:
         suffix = f"{' tma' if self.tma else ''}{f' split {self.split}' if self.split > 1 else ''}"
+        suffix += f"{'' if self.flat else ', not flat'}{', stored by tma' if self.stores_tma else ''}"
+        suffix += "" if self.programs == 1 else f", {self.programs} programs" if self.programs else ", a tile a program"
         return f"{self.block_m}x{self.block_n}x{self.block_k} w{self.warps} s{self.stages}{suffix}"
 
 
@@ -55,6 +63,17 @@ CANDIDATES = (
     Configuration(128, 256, 64, 8, 4, tma=True),
     Configuration(128, 256, 64, 8, 3, tma=True),
     Configuration(128, 256, 64, 8, 4, tma=True, parts=4),
+    Configuration(128, 256, 64, 8, 4, tma=True, parts=4, group=4),
+    Configuration(128, 256, 64, 8, 4, tma=True, parts=4, group=16),
+    Configuration(128, 256, 64, 8, 4, tma=True, parts=4, stores_tma=True),
+    Configuration(128, 256, 64, 8, 3, tma=True, stores_tma=True),
+    Configuration(128, 256, 64, 8, 4, tma=True, parts=4, flat=False),
+    Configuration(128, 256, 64, 8, 4, tma=True, parts=4, flat=False, stores_tma=True),
+    Configuration(128, 256, 64, 8, 4, tma=True, parts=4, flat=False, programs=0),
+    Configuration(128, 256, 128, 8, 2, tma=True, parts=4),
+    Configuration(256, 128, 64, 8, 4, tma=True, parts=4),
+    Configuration(128, 128, 64, 4, 3, tma=True, parts=4, programs=2),
+    Configuration(128, 128, 64, 4, 3, tma=True, parts=4, flat=False, programs=0),
     Configuration(128, 256, 64, 8, 3, tma=True, group=16),
     Configuration(256, 128, 64, 8, 3, tma=True),
     Configuration(128, 128, 64, 8, 4, tma=True),
@@ -107,7 +126,7 @@ def configuration(
 def without_tma(chosen: Configuration) -> Configuration:
     """The same tile through pointers, whose pipeline has a stage less: of the 227 KB each takes as much."""
     stages = min(chosen.stages, 3) if chosen.block_m * chosen.block_n > 128 * 128 else chosen.stages
-    return replace(chosen, stages=stages, tma=False)
+    return replace(chosen, stages=stages, tma=False, programs=1, flat=True, stores_tma=False)
 
 
 def saving_parts(parts: int) -> int:
@@ -181,9 +200,14 @@ def product(
             _descriptor(a, a_turned, chosen.block_m, chosen.block_k),
             _descriptor(b, b_turned, chosen.block_n, chosen.block_k),
         )
+        stores_tma = chosen.stores_tma and is_described(out)
+        if stores_tma:
+            part = [chosen.block_m, chosen.block_n // chosen.parts]
+            rest = (TensorDescriptor.from_tensor(out, part), *rest[1:])
+        programs = min(tiles, processors(a.device) * chosen.programs) if chosen.programs else tiles
         launch(
-            multiply_tma, (min(tiles, processors(a.device)),), *described, *rest, m, n, k, *strides,
-            A_TURNED=a_turned, B_TURNED=b_turned, INTEGERS=a.dtype == torch.int8, **flags, **tile,
+            multiply_tma, (programs,), *described, *rest, m, n, k, *strides, A_TURNED=a_turned, B_TURNED=b_turned,
+            INTEGERS=a.dtype == torch.int8, FLAT=chosen.flat, OUT_DESCRIBED=stores_tma, **flags, **tile,
         )  # fmt: skip
         return out, saved
     sums = torch.int32 if a.dtype == torch.int8 else torch.float32
@@ -250,6 +274,7 @@ def variants(
             }
             values = flags | constants | tile | _arithmetic(dtype, precision, one)
             values |= {"A_TURNED": turned[0], "B_TURNED": turned[1], "INTEGERS": dtype == torch.int8}
+            values |= {"FLAT": one.flat, "OUT_DESCRIBED": False}
             values |= {"a_m" if turned[0] else "a_k": 1, "b_n" if turned[1] else "b_k": 1}
             types = pointers | sizes | dict.fromkeys(("a_m", "a_k", "b_n", "b_k"), "i32:16")
             types |= {"a": f"*{element}:16", "b": f"*{element}:16"}
