@@ -8,6 +8,11 @@
 Forward reads the logits once, in blocks, with the largest and the sum kept while it runs, and saves lse: one number a
 row. Backward reads them again and writes the gradient, into the logits themselves where the caller has no more use for
 them. Memory beyond logits and gradient is linear in the rows.
+
+At its peak a training step holds the logits and their gradient, 2 tensors of that size, where eager mode holds 4: the
+logits, their log-softmax, and the gradients of both. Half of eager's is the least there is by default: autograd answers
+a gradient as large as the logits, and whether somebody else still reads the logits it does not say. `reuse_logits` says
+so, and leaves 1 tensor of 4; `linear_cross_entropy` never has all logits.
 """
 
 from __future__ import annotations
