@@ -60,6 +60,7 @@ RULES: dict[str, DecisionRule] = {
     "schedule.span": DecisionRule("none", "0, all of them", "rows that pass over a block of weights: MC"),
     "schedule.taps": DecisionRule("none", "a loop", "written out"),
     "schedule.scales": DecisionRule("none", "each product", "the sum of a block"),
+    "schedule.tile": DecisionRule("none", "the smallest", "results of a product that a program of a GPU computes"),
     "schedule.unit": DecisionRule("none", "vector registers", "the registers of a matrix unit (AMX)"),
     "schedule.algorithm": DecisionRule(
         "extended", "direct", "Winograd's F(2 x 2, 3 x 3): fewer products, other roundings"

@@ -79,7 +79,7 @@ class CudaStages(Stages[Made]):
         program = stage("outputs", own_outputs, program)
         regions = stage("fuse", fuse, program, expected, target, ledger)
         placed = stage("place", place_for_gpu, regions, ledger)
-        steps = stage("realise", Steps, placed, expected, target)
+        steps = stage("realise", Steps, placed, expected, target, ledger)
         offsets = {name: _write(name, placed, weights) for name in steps.constants}
         variant, kernels = steps.variant(offsets)
         entries = tuple(_entry(step.code, kernels[step.code], placed, expected, ledger) for step in steps.launches)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from opweld.codegen.triton.kernel import Kernel
 from opweld.codegen.triton.realise import Realiser
 from opweld.fuse.region import Region
+from opweld.ledger import Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage, dense
 from opweld.runtime import dtypes
@@ -49,11 +50,11 @@ def _atom_text(atom: Atom) -> str:
 class Steps:
     """The steps of a placed program."""
 
-    def __init__(self, placed: Placed, expected: Expected, target: Gpu) -> None:
+    def __init__(self, placed: Placed, expected: Expected, target: Gpu, ledger: Ledger) -> None:
         self._placed = placed
         self._storages: dict[str, Storage] = dict(placed.storages)
         # bfloat16 where rounding was permitted is a cast in the program; what is left of float32 is exact.
-        self._realiser = Realiser(placed, expected, target, "ieee")
+        self._realiser = Realiser(placed, expected, target, "ieee", ledger)
         self._kernels: dict[str, Kernel] = {}
         self._buffers: dict[str, int] = {}
         self._steps: list[Launch] = []

@@ -9,11 +9,14 @@ from opweld.codegen.triton.attention import attention, attention_of
 from opweld.codegen.triton.contraction import Product, contraction, product_of
 from opweld.codegen.triton.elementwise import elementwise
 from opweld.codegen.triton.kernel import Kernel, Launched
+from opweld.codegen.triton.operators import HALVES
 from opweld.codegen.triton.rows import LONGEST, row_of, rowwise
 from opweld.fuse.region import Kind, Member, Region
+from opweld.ledger import Alternative, Ledger
 from opweld.place.placed import Placed
 from opweld.place.storage import Storage
 from opweld.schedule.expected import Expected
+from opweld.schedule.gpu import STEPS, Blocks, product_seconds
 from opweld.target import Gpu
 from opweld.tensor.dim import Dim, product
 from opweld.tensor.dtype import DType
@@ -27,6 +30,9 @@ WIDE = 1 << 31
 ELEMENTS = 1024
 """Elements that a program of elementwise work computes: eight for each thread of four warps."""
 
+
+FEWEST = 128
+"""The fewest elements of a program of elementwise work."""
 
 MOST_EPILOGUE = 6
 """Expressions of an epilogue from which on its values do not fit registers beside the sums of the largest block."""
@@ -43,8 +49,9 @@ class Realised:
 class Realiser:
     """Makes the kernels of a placed program."""
 
-    def __init__(self, placed: Placed, expected: Expected, target: Gpu, precision: str) -> None:
+    def __init__(self, placed: Placed, expected: Expected, target: Gpu, precision: str, ledger: Ledger) -> None:
         self._placed, self._expected, self._target, self._precision = placed, expected, target, precision
+        self._ledger = ledger
         self._shapes = placed.shapes
         self._storages = placed.storages
 
@@ -72,11 +79,12 @@ class Realiser:
         storage = self._storages[tensor.name]
         wide = self._wide([nest.body], [tensor.name])
         if member.kind is Kind.CONTRACTION and (shape := product_of(nest)) is not None:
-            launched = self._of_product(shape, len(list(walk(nest.body))) - len(list(walk(shape.summed))))
+            epilogue = len(list(walk(nest.body))) - len(list(walk(shape.summed)))
+            launched = self._of_product(tensor.name, shape, epilogue, region.origin)
             return [
                 contraction(nest, shape, storage.root, tensor.dtype, launched, self._precision, wide, region.origin)
             ]
-        return [elementwise(nest, storage.root, tensor.dtype, Launched((ELEMENTS,)), wide, region.origin)]
+        return [elementwise(nest, storage.root, tensor.dtype, self._of_elements(nest), wide, region.origin)]
 
     def _attention(self, region: Region) -> Kernel:
         found = attention_of(region, self._placed)
@@ -94,7 +102,7 @@ class Realiser:
         """A tensor element by element."""
         nest = self._nest(tensor, tuple(axis.dim for axis in tensor.axes), storages)
         wide = self._wide([nest.body], [tensor.name])
-        return elementwise(nest, storages[tensor.name].root, tensor.dtype, Launched((ELEMENTS,)), wide, origin)
+        return elementwise(nest, storages[tensor.name].root, tensor.dtype, self._of_elements(nest), wide, origin)
 
     def _nest(self, tensor: Tensor, place: tuple[Dim, ...], storages: Mapping[str, Storage]) -> Nest:
         return nest_of(tensor.axes, place, tensor.body, storages[tensor.name], storages, self._shapes, words=False)
@@ -106,6 +114,13 @@ class Realiser:
         sizes = [roots[name].elements.constant for name in names if name in roots]
         return any(size is not None and size >= WIDE for size in sizes)
 
+    def _of_elements(self, nest: Nest) -> Launched:
+        """As many elements a program as leave two programs for each multiprocessor."""
+        count, size = self._expected.product(axis.extent for axis in nest.axes), ELEMENTS
+        while size > FEWEST and -(-count // size) < 2 * self._target.processors:
+            size //= 2
+        return Launched((size,), min(4, size // 64))
+
     def _of_rows(self, rows: tuple[Dim, ...], columns: tuple[Dim, ...]) -> Launched:
         length = product(columns).constant
         width = 2048 if length is None or length > LONGEST else _power(length)
@@ -116,14 +131,44 @@ class Realiser:
         warps = max(1, min(16, width * height // 256))
         return Launched((height, width), warps)
 
-    def _of_product(self, shape: Product, epilogue: int) -> Launched:
+    def _of_product(self, name: str, shape: Product, epilogue: int, origin: tuple[str, ...]) -> Launched:
         batch, m, n, k = (max(1, self._expected(size)) for size in shape.sizes)
-        narrow = shape.operand in (DType.F16, DType.BF16, DType.I8)
+        if shape.operand not in HALVES:
+            return self._of_wide_product(shape, (batch, m, n, k))
+        largest = 128 * 128 if epilogue > MOST_EPILOGUE else 128 * 256
+        found = {
+            str(blocks): blocks
+            for blocks in STEPS
+            # The sums, and what an epilogue computes of them, take registers; the rest would be empty, mostly.
+            if blocks.rows * blocks.columns <= largest
+            and blocks.rows < 2 * max(m, 16)
+            and blocks.columns < 2 * max(n, 32)
+            and blocks.depth < 2 * max(k, 32)
+        } or {str(blocks): blocks for blocks in (Blocks(16, 32, 256, 4, 3),)}
+        choice = self._ledger.decide(
+            rule="schedule.tile",
+            site=origin,
+            subject=(name,),
+            alternatives=[
+                Alternative(text, seconds=product_seconds((batch, m, n, k), blocks, self._target))
+                for text, blocks in found.items()
+            ],
+            reason="enough programs, and few steps",
+        )
+        taken = found[choice]
+        depth = taken.depth
+        inner = shape.k[-1].extent.constant if len(shape.k) > 1 else None
+        while depth > 32 and (depth // 2 >= k or _ends_better(k, depth) or (inner and _ends_better(inner, depth))):
+            depth //= 2
+        return Launched((taken.rows, taken.columns, depth), taken.warps, taken.stages)
+
+    def _of_wide_product(self, shape: Product, sizes: tuple[int, int, int, int]) -> Launched:
+        """Of float32, and of bytes: the fewest turns of all multiprocessors, by what a block multiplies or loads."""
+        batch, m, n, k = sizes
         precise = shape.operand is DType.F32 and self._precision == "ieee"
-        depth = 16 if precise else 64 if narrow else 32
+        depth = 16 if precise else 64 if shape.operand is DType.I8 else 32
         best: tuple[float, tuple[int, int]] | None = None
         for high, wide in (
-            (128, 256),
             (128, 128),
             (128, 64),
             (64, 128),
@@ -134,23 +179,23 @@ class Realiser:
             (16, 64),
             (16, 32),
         ):
-            # The sums, and what an epilogue computes of them, take registers.
-            if high * wide > (64 * 64 if precise else 128 * 128 if epilogue > MOST_EPILOGUE else 128 * 256):
+            if precise and high * wide > 64 * 64:
                 continue
             blocks = batch * -(-m // high) * -(-n // wide)
-            turns = -(-blocks // self._target.processors)
-            # A block takes what it multiplies, or what it loads, whichever is more.
-            each = max(high * wide, 24 * (high + wide))
-            price = turns * each
+            price = -(-blocks // self._target.processors) * max(high * wide, 24 * (high + wide))
             if best is None or price < best[0]:
                 best = price, (high, wide)
         assert best is not None
         high, wide = best[1]
-        while depth > 16 and (depth // 2 >= k or (depth > 32 and k % depth and k % (depth // 2) == 0)):
+        while depth > 32 and depth // 2 >= k:
             depth //= 2
         warps = 8 if high * wide >= 128 * 128 else 4
-        stages = 3 if narrow and high * wide >= 128 * 256 else 4 if not precise else 3
-        return Launched((high, wide, max(depth, 16 if shape.operand is not DType.I8 else 32)), warps, stages)
+        return Launched((high, wide, depth), warps, 3 if precise else 4)
+
+
+def _ends_better(count: int, depth: int) -> bool:
+    """Whether half of the depth walks along so many elements without an incomplete step, and all of it does not."""
+    return count % depth != 0 and count % (depth // 2) == 0
 
 
 def _power(count: int) -> int:
