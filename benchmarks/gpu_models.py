@@ -6,8 +6,10 @@ events, over inputs that take turns."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -74,6 +76,9 @@ MODELS: dict[str, Builder] = {
 }
 
 
+JOBS = [(name, batch) for name in MODELS for batch in BATCHES]
+
+
 def built(name: str, dtype: torch.dtype) -> torch.nn.Module:
     """The model, with the same weights each time."""
     torch.manual_seed(0)
@@ -97,33 +102,37 @@ def compiled(name: str, batch: int, folder: Path) -> tuple[str, int, float]:
     return name, batch, time.perf_counter() - began
 
 
-def main(quick: bool) -> list[dict[str, Any]]:
-    """Prints a table and returns its rows."""
+def compile_all(folder: Path) -> None:
+    """Compiles all models to a folder, in several processes."""
+    began = time.perf_counter()
+    with ProcessPoolExecutor(6, mp_context=get_context("spawn")) as pool:
+        waiting = {job: pool.submit(compiled, *job, folder) for job in JOBS}
+        for job, future in waiting.items():
+            try:
+                future.result(timeout=200)
+            except Exception as error:  # noqa: BLE001 - others go on
+                print(f"{job}: {type(error).__name__}: {str(error)[-300:]}")
+    print(f"compiled in {time.perf_counter() - began:.0f} s")
+
+
+def main(quick: bool) -> Iterator[dict[str, Any]]:
+    """Prints a table and yields its rows. Models that `python -m benchmarks.gpu_models FOLDER` compiled are found in
+    the folder that OPWELD_GPU_MODELS names."""
     import tempfile
 
-    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as where, torch.no_grad():
-        folder = Path(where)
-        jobs = [(name, batch) for name in MODELS for batch in BATCHES]
-        began = time.perf_counter()
-        with ProcessPoolExecutor(6, mp_context=get_context("spawn")) as pool:
-            waiting = [pool.submit(compiled, name, batch, folder) for name, batch in jobs]
-            for job, future in zip(jobs, waiting, strict=True):
-                try:
-                    future.result(timeout=200)
-                except Exception as error:  # noqa: BLE001 - others go on
-                    print(f"{job}: {type(error).__name__}: {str(error)[-300:]}")
-        print(f"compiled in {time.perf_counter() - began:.0f} s")
+        folder = Path(os.environ.get("OPWELD_GPU_MODELS", where))
+        if folder == Path(where):
+            compile_all(folder)
         print(
             f"{'model':14} {'batch':>5} {'error':>8} {'own error':>9} {'opweld':>8} {'eager':>8} {'graph':>8} "
             f"{'compile':>8}  ms"
         )
-        for name, batch in jobs:
+        for name, batch in JOBS:
             try:
-                rows.append(_row(name, batch, folder / f"{name}-{batch}.opweld", quick))
+                yield _row(name, batch, folder / f"{name}-{batch}.opweld", quick)
             except Exception as error:  # noqa: BLE001 - others go on
                 print(f"{name} {batch}: {type(error).__name__}: {str(error)[-400:]}")
-    return rows
 
 
 def _row(name: str, batch: int, path: Path, quick: bool) -> dict[str, Any]:
@@ -138,13 +147,13 @@ def _row(name: str, batch: int, path: Path, quick: bool) -> dict[str, Any]:
     fast = OnGpu(opweld.load(path))
     error = _apart(fast(sets[0])[0], reference)
     own = _apart(module(sets[0]), reference)
-    times = {"opweld": _median(fast, sets)}
+    times = {"opweld": median_of(fast, sets)}
     if sets[0].dim() == 4:  # what PyTorch's convolutions are fastest in
         module = module.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         sets = [x.to(memory_format=torch.channels_last) for x in sets]
-    times |= {"eager": _median(module, sets), "graph": _median(_graphed(module, sets[0]), sets)}
+    times |= {"eager": median_of(module, sets), "graph": median_of(_graphed(module, sets[0]), sets)}
     if not quick:
-        times["compile"] = _median(torch.compile(module, mode="max-autotune"), sets)
+        times["compile"] = median_of(torch.compile(module, mode="max-autotune"), sets)
     steps = _steps(fast, inputs(name, batch, torch.bfloat16))
     row = {"model": name, "batch": batch, "steps": steps, "error": error, "own_error": own, **times}
     text = " ".join(f"{times.get(key, float('nan')):8.3f}" for key in ("opweld", "eager", "graph", "compile"))
@@ -196,7 +205,7 @@ def _graphed(module: torch.nn.Module, example: torch.Tensor) -> Callable[[torch.
     return run
 
 
-def _median(call: Callable[[torch.Tensor], object], sets: list[torch.Tensor], repeats: int = 30) -> float:
+def median_of(call: Callable[[torch.Tensor], object], sets: list[torch.Tensor], repeats: int = 30) -> float:
     """Milliseconds by device events; the call's own launches count, as they would for a caller."""
     for x in sets * 2:
         call(x)
@@ -210,3 +219,7 @@ def _median(call: Callable[[torch.Tensor], object], sets: list[torch.Tensor], re
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end))
     return sorted(times)[len(times) // 2]
+
+
+if __name__ == "__main__":
+    compile_all(Path(sys.argv[1]))

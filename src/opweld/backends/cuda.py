@@ -52,6 +52,10 @@ class Made:
     kernels: Mapping[str, Kernel]
 
 
+MOST_WARPS = 16
+"""Of a program: more leave each thread with fewer registers than addresses take."""
+
+
 def fuse(program: TensorProgram, expected: Expected, target: Gpu, ledger: Ledger) -> Regions:
     """Which tensors are computed together: regions, and attention as one of them."""
     return only_attention(join_blocks(partition(program, expected, target, ledger), expected, target, ledger))
@@ -125,17 +129,23 @@ class CudaStages(Stages[Made]):
         module = module_of(folder / KERNELS)
 
         def compiled(name: str) -> Binary:
-            kernel = kernels[name]
-            divisible = [p for p, _, _, _ in kernel.pointers]
-            return compile_kernel(
-                getattr(module, name),
-                kernel.signature,
-                {},
-                warps=kernel.launched.warps,
-                stages=kernel.launched.stages,
-                arch=target.architecture_number,
-                divisible=divisible,
-            )
+            """With twice the warps where registers of one do not suffice: the text is the same."""
+            kernel, made = kernels[name], list[Binary]()
+            for warps in (kernel.launched.warps, 2 * kernel.launched.warps):
+                made.append(
+                    compile_kernel(
+                        getattr(module, name),
+                        kernel.signature,
+                        {},
+                        warps=warps,
+                        stages=kernel.launched.stages,
+                        arch=target.architecture_number,
+                        divisible=[p for p, _, _, _ in kernel.pointers],
+                    )
+                )
+                if not made[-1].spills or warps >= MOST_WARPS:
+                    break
+            return min(made, key=lambda binary: binary.spills)
 
         codes, files = dict[str, Code](), list[str]()
         with ThreadPoolExecutor() as pool:
