@@ -27,7 +27,7 @@ import onnx
 
 from benchmarks.cost import correlation
 from benchmarks.kernels import SHAPES, feeds_of, gemm, products
-from opweld.options import TARGETS, TargetName
+from opweld.options import PROCESSORS, ProcessorName
 
 LARGE = {
     "gemm 512 x 3072 x 768": lambda: gemm(512, 3072, 768),
@@ -94,7 +94,7 @@ def alternatives(account: Any, rules: Sequence[str]) -> list[tuple[str, Mapping[
     return found
 
 
-def candidates(shape: str, folder: Path, target: TargetName, rules: Sequence[str]) -> list[tuple[str, float, Any]]:
+def candidates(shape: str, folder: Path, target: ProcessorName, rules: Sequence[str]) -> list[tuple[str, float, Any]]:
     """(change, predicted seconds, compiled model) of what is taken, and of what can be."""
     import opweld
     from opweld.accounts import account_of
@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a row for each shape as soon as it is known."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="what the shapes begin with; left out: all")
-    parser.add_argument("--target", choices=TARGETS, default="native")
+    parser.add_argument("--target", choices=PROCESSORS, default="native")
     parser.add_argument("--rules", default="", help="separated by commas; left out: all about schedules")
     parser.add_argument("--seconds", type=float, default=2.0, help="for how long the ways of a shape are run")
     parser.add_argument("--compile", action="store_true", help="time nothing: afterwards all is in the cache")

@@ -39,12 +39,16 @@ if TYPE_CHECKING:
 
     from opweld.rewrite import Pass, Rule
 
-TargetName: TypeAlias = Literal["native", "x86-64-v3", "x86-64-v4", "aarch64", "cuda", "sm_80", "sm_90"]
+ProcessorName: TypeAlias = Literal["native", "x86-64-v3", "x86-64-v4", "aarch64"]
+GpuName: TypeAlias = Literal["cuda", "sm_80", "sm_90"]
+TargetName: TypeAlias = ProcessorName | GpuName
 LevelName: TypeAlias = Literal["none", "basic", "extended", "all"]
 TuneName: TypeAlias = Literal["off", "quick", "full"]
 DenormalsName: TypeAlias = Literal["keep", "zero"]
 PrecisionName: TypeAlias = Literal["fp32", "bf16", "int8-weights", "int4-weights"]
-TARGETS: tuple[str, ...] = get_args(TargetName)
+PROCESSORS: tuple[str, ...] = get_args(ProcessorName)
+GPUS: tuple[str, ...] = get_args(GpuName)
+TARGETS = (*PROCESSORS, *GPUS)
 TUNING: tuple[str, ...] = get_args(TuneName)
 DENORMALS: tuple[str, ...] = get_args(DenormalsName)
 PRECISIONS: tuple[str, ...] = get_args(PrecisionName)
@@ -125,7 +129,7 @@ class Options:
     target: str = option(
         "native",
         choice(TARGETS, "NAME", partial(extensions.names, extensions.TARGETS)),
-        "the machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64",
+        "the machine to compile for: native, x86-64-v3, x86-64-v4 or aarch64; of GPUs cuda, sm_80 or sm_90",
         flag="--target",
     )
     level: str = option(

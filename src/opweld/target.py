@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from opweld.errors import OptionError
-from opweld.options import TARGETS, available_cores
+from opweld.options import PROCESSORS, available_cores
 
 if TYPE_CHECKING:
     from opweld.tensor.dtype import DType
@@ -118,11 +118,11 @@ class Target(TargetMachine):
 
     @classmethod
     def of(cls, name: str) -> Target:
-        """The processor that a user names: one of `opweld.options.TARGETS`. Raises OptionError on another name."""
+        """The processor that a user names: one of `opweld.options.PROCESSORS`. Raises OptionError on another name."""
         if name == "native":
             return cls.native()
         if name not in _GENERIC:
-            raise OptionError(f"target is {name!r}, expected one of {', '.join(TARGETS)}")
+            raise OptionError(f"target is {name!r}, expected one of {', '.join(PROCESSORS)}")
         return _GENERIC[name]
 
     @staticmethod
@@ -197,7 +197,7 @@ def detect(
     elif machine in ("aarch64", "arm64"):
         name = "aarch64"
     else:
-        raise OptionError(f"no native target for a {machine!r} processor; name one of {', '.join(TARGETS[1:])}")
+        raise OptionError(f"no native target for a {machine!r} processor; name one of {', '.join(PROCESSORS[1:])}")
     generic = _GENERIC[name]
     present = tuple(feature for flag, feature in _EXTRAS[name].items() if flag in flags)
     l2 = caches.get(2, generic.l2_bytes)

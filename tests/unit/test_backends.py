@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opweld.backends import BACKENDS, backend_of
+from opweld.backends import BACKENDS, backend_of, target_of
 from opweld.backends import c as c_backend
 from opweld.backends.c import CStages
 from opweld.errors import OptionError
@@ -16,7 +16,7 @@ from opweld.target import Target
 
 @pytest.mark.parametrize("name", TARGETS[1:])
 def test_every_target_has_one_backend(name: str) -> None:
-    assert [backend for backend in BACKENDS if name in backend.targets] == [backend_of(Target.of(name))]
+    assert [backend for backend in BACKENDS if name in backend.targets] == [backend_of(target_of(name))]
 
 
 def test_a_machine_without_one_is_refused() -> None:

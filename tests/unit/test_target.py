@@ -8,9 +8,9 @@ import pytest
 from opweld import target as target_module
 from opweld.build.toolchain import clang_flags, gcc_flags
 from opweld.errors import OptionError
-from opweld.options import TARGETS, available_cores
+from opweld.options import PROCESSORS, available_cores
 from opweld.schedule.cost import CORES, core_of
-from opweld.target import KIB, MIB, Target, detect
+from opweld.target import GPUS, KIB, MIB, Target, detect
 from opweld.tensor.dtype import DType
 
 AVX2 = frozenset(["sse4_2", "avx2", "fma", "f16c", "bmi1", "bmi2"])
@@ -19,7 +19,7 @@ AVX512 = AVX2 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx51
 
 def test_native_is_this_machine() -> None:
     native = Target.of("native")
-    assert native.name in TARGETS
+    assert native.name in PROCESSORS
     assert native.cores == available_cores()
     assert native is Target.of("native")
 
@@ -61,7 +61,7 @@ def test_wide_elements_take_more_registers() -> None:
 
 
 def test_every_target_has_figures_of_its_core() -> None:
-    assert {name.partition(" ")[0] for name in CORES} == set(TARGETS) - {"native"}
+    assert {name.partition(" ")[0] for name in CORES} == set(PROCESSORS) - {"native"} | set(GPUS)
 
 
 def test_a_maker_has_figures_of_its_own_where_they_are_known() -> None:
@@ -95,7 +95,7 @@ def test_unknown_name_is_refused() -> None:
         Target.of("sparc")
 
 
-@pytest.mark.parametrize("name", TARGETS[1:])
+@pytest.mark.parametrize("name", PROCESSORS[1:])
 def test_generic_targets_do_not_depend_on_this_machine(name: str) -> None:
     generic = Target.of(name)
     assert generic.name == name

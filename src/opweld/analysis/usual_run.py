@@ -9,7 +9,7 @@ from pathlib import Path
 from opweld.account.account import Account
 from opweld.analysis.costs import fed_sizes
 from opweld.errors import OpweldError
-from opweld.options import TARGETS, Options
+from opweld.options import PROCESSORS, Options
 from opweld.runtime.plan import PlanDescription
 from opweld.runtime.session import Session
 from opweld.target import Target
@@ -22,7 +22,7 @@ MOST = 1 << 24
 
 def most_threads(options: Options) -> int:
     """The number of threads of a run, if there is no plan."""
-    processor = options.target in TARGETS  # only an installed backend knows the parallelism of its machines
+    processor = options.target in PROCESSORS  # only an installed backend knows the parallelism of its machines
     return options.threads or (Target.of(options.target).cores if processor else 1)
 
 
