@@ -55,49 +55,50 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name, batch, mode, folder = given.child
         child(name, int(batch), mode, Path(folder))
         return
-    end = time.monotonic() + given.seconds
     found: dict[str, dict[str, float]] = {}
-    for mode, share in zip(MODES, (0.45, 1.0), strict=True):
-        _wave(mode, time.monotonic() + (end - time.monotonic()) * share, found)
-        if given.json:
-            given.json.write_text(json.dumps(found, indent=1))
+    _measure(time.monotonic() + given.seconds, found)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1))
     for key, times in found.items():
         print(f"{key:20} " + "  ".join(f"{mode} {time:.3f} ms" for mode, time in times.items()))
 
 
-def _wave(mode: str, end: float, found: dict[str, dict[str, float]]) -> None:
-    from benchmarks.gpu_models import BATCHES, MODELS
+def _measure(end: float, found: dict[str, dict[str, float]]) -> None:
+    from benchmarks.gpu_models import JOBS
 
     with tempfile.TemporaryDirectory() as where:
-        running: dict[tuple[str, int], subprocess.Popen[bytes]] = {}
+        running: dict[Path, tuple[str, str, subprocess.Popen[bytes]]] = {}
         environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "2"}
-        for name in MODELS:
-            for batch in BATCHES:
-                folder = Path(where) / f"{name}-{batch}"
+        for mode in MODES:
+            for name, batch in JOBS:
+                folder = Path(where) / f"{name}-{batch}-{mode}"
                 folder.mkdir()
                 command = [sys.executable, "-m", "benchmarks.gpu_peers", "--child", name, str(batch), mode, str(folder)]
-                running[name, batch] = subprocess.Popen(
-                    command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
-                )
-        folders = {key: Path(where) / f"{key[0]}-{key[1]}" for key in running}
-        while time.monotonic() < end - 8 and not all(
-            (folders[key] / "ready").exists() or process.poll() is not None for key, process in running.items()
+                process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+                running[folder] = f"{name} {batch}", mode, process
+        while time.monotonic() < end - 15 and not all(
+            (folder / "ready").exists() or process.poll() is not None for folder, (_, _, process) in running.items()
         ):
             time.sleep(0.2)
-        for key, process in running.items():  # what still compiles would disturb
-            if not (folders[key] / "ready").exists():
-                os.killpg(process.pid, signal.SIGKILL)
-        for key, folder in folders.items():
-            if (folder / "ready").exists():
-                (folder / "go").touch()
-                until = time.monotonic() + 5
-                while not (folder / "done").exists() and time.monotonic() < until:
-                    time.sleep(0.01)
-                if (folder / "done").exists():
-                    found.setdefault(f"{key[0]} {key[1]}", {})[mode] = float((folder / "time").read_text())
-        for process in running.values():
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+        ready = [folder for folder in running if (folder / "ready").exists()]
+        for folder, (_, _, process) in running.items():  # what still compiles would disturb
+            if folder not in ready:
+                _end(process)
+        print(f"{len(ready)} of {len(running)} were compiled in time")
+        for folder in ready:
+            key, mode, process = running[folder]
+            (folder / "go").touch()
+            until = time.monotonic() + 5
+            while not (folder / "done").exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            if (folder / "done").exists():
+                found.setdefault(key, {})[mode] = float((folder / "time").read_text())
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
