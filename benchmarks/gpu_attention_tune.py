@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -75,6 +75,8 @@ DEFAULT = Candidate(None)
 FORWARD: dict[int, tuple[Candidate, ...]] = {
     128: (
         DEFAULT,
+        Candidate(T(128, 128, 8, 2, overlapped=True)),
+        Candidate(T(128, 64, 8, 2, overlapped=True)),
         Candidate(T(128, 128, 8, 2), "behind"),
         Candidate(T(128, 64, 8, 2), "behind"),
         Candidate(T(128, 64, 8, 3), "behind"),
@@ -93,7 +95,9 @@ FORWARD: dict[int, tuple[Candidate, ...]] = {
     ),
     64: (
         DEFAULT,
-        Candidate(T(128, 128, 8, 2), "behind"),
+        Candidate(T(128, 128, 8, 2, overlapped=True)),
+        Candidate(T(128, 128, 8, 3, overlapped=True)),
+        Candidate(T(128, 64, 8, 3, overlapped=True)),
         Candidate(T(128, 128, 8, 3), "behind"),
         Candidate(T(128, 64, 8, 3), "behind"),
         Candidate(T(64, 128, 4, 2), "behind"),
@@ -141,10 +145,11 @@ DECODES = ((64, 32, 8, 8192), (16, 32, 8, 32768), (32, 32, 8, 16384), (16, 32, 8
 
 
 def told(chosen: Configuration | None) -> str:
-    """Tiles, warps, stages; T by the tensor memory accelerator, W with specialised warps."""
+    """Tiles, warps, stages; T by the tensor memory accelerator, W with specialised warps, O overlapped."""
     if chosen is None:
         return "default"
     marks = ("T" if chosen.descriptors else "") + ("W" if chosen.specialized else "")
+    marks += "O" if chosen.overlapped else ""
     return f"{chosen.block_m}x{chosen.block_n} w{chosen.warps} s{chosen.stages} {marks}"
 
 
@@ -345,8 +350,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     began = time.monotonic()
     if given.specialized:
-        for shape in SHAPES:
-            for row in forwards(shape, [DEFAULT, *SPECIALIZED[shape.head_dim]], library=False):
+        several = {shape: [DEFAULT, *SPECIALIZED[shape.head_dim]] for shape in SHAPES}
+        with ThreadPoolExecutor(16) as threads:
+            for shape, candidates in several.items():
+                for candidate in candidates:
+                    threads.submit(_forward, shape, candidate)  # what fails here fails again, and is told, below
+        for shape, candidates in several.items():
+            for row in forwards(shape, candidates, library=False):
                 print(json.dumps(row), flush=True)
         return 0
 

@@ -21,6 +21,7 @@ from tests.kernels.compared import ROUNDING, assert_close, random
 SMALL = Configuration(16, 16, 4, 2)
 DESCRIBED = Configuration(16, 16, 4, 2, descriptors=True)
 SPECIALIZED = Configuration(16, 16, 4, 2, descriptors=True, specialized=True)
+OVERLAPPED = Configuration(16, 16, 4, 2, overlapped=True)
 
 
 @pytest.fixture(params=[SMALL], autouse=True)
@@ -85,6 +86,19 @@ def test_longer_than_many_tiles() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_descriptors(length_q: int, length_k: int, causal: bool) -> None:
     compare(operands(length_q, length_k, head_dim=24), {"causal": causal})
+
+
+@pytest.mark.parametrize("configuration", [OVERLAPPED], indirect=True)
+@pytest.mark.parametrize(("length_q", "length_k"), [(1, 1), (5, 16), (33, 37), (32, 64), (49, 17), (0, 5)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_values_weighed_one_tile_later(length_q: int, length_k: int, causal: bool) -> None:
+    compare(operands(length_q, length_k, heads=2), {"causal": causal})
+
+
+@pytest.mark.parametrize("configuration", [OVERLAPPED], indirect=True)
+def test_options_do_not_overlap() -> None:
+    compare(operands(33, 37), {"window": (9, 3)})
+    compare(operands(33, 37), {"softcap": 2.0})
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -84,6 +84,48 @@ def _attend(
     return accumulator, row_max, row_sum
 
 
+@triton.jit
+def _softmax(scores, row_max, row_sum, factor):
+    """Probabilities of a tile whose keys are all seen, by how much what was summed before shrinks, the state after."""
+    new_max = tl.maximum(row_max, tl.max(scores, 1) * factor)
+    probabilities = tl.math.exp2(scores * factor - new_max[:, None])
+    shrink = tl.math.exp2(row_max - new_max)
+    return probabilities, shrink, new_max, row_sum * shrink + tl.sum(probabilities, 1)
+
+
+@triton.jit
+def _attend_overlapped(
+    accumulator, row_max, row_sum, query, key, value, begin, end,
+    kv_batch, kv_head, length_k, scale, stride_k_n, stride_k_d, stride_v_n, stride_v_d,
+    BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PRECISION: tl.constexpr,
+    DESCRIPTORS: tl.constexpr,
+):  # fmt: skip
+    """As `_attend`, of whole tiles of one sequence without options: the values of a tile are weighed one step later, so
+    that tensor cores work while the exponentials of the next tile are computed, which nothing else waits for."""
+    if begin < end:
+        factor = scale * LOG2E
+        keys = load_tile(key, kv_batch, kv_head, begin * BLOCK_N, length_k, stride_k_n, stride_k_d,
+                         BLOCK_N, HEAD_DIM, BLOCK_D, DESCRIPTORS, False)  # fmt: skip
+        scores = tl.dot(query, keys.T, input_precision=PRECISION)
+        probabilities, shrink, row_max, row_sum = _softmax(scores, row_max, row_sum, factor)
+        weights = probabilities.to(query.dtype)
+        accumulator = accumulator * shrink[:, None]
+        for tile in tl.range(begin + 1, end):
+            keys = load_tile(key, kv_batch, kv_head, tile * BLOCK_N, length_k, stride_k_n, stride_k_d,
+                             BLOCK_N, HEAD_DIM, BLOCK_D, DESCRIPTORS, False)  # fmt: skip
+            scores = tl.dot(query, keys.T, input_precision=PRECISION)
+            values = load_tile(value, kv_batch, kv_head, (tile - 1) * BLOCK_N, length_k, stride_v_n, stride_v_d,
+                               BLOCK_N, HEAD_DIM, BLOCK_D, DESCRIPTORS, False)  # fmt: skip
+            accumulator = tl.dot(weights, values, accumulator, input_precision=PRECISION)
+            probabilities, shrink, row_max, row_sum = _softmax(scores, row_max, row_sum, factor)
+            weights = probabilities.to(query.dtype)
+            accumulator = accumulator * shrink[:, None]
+        values = load_tile(value, kv_batch, kv_head, (end - 1) * BLOCK_N, length_k, stride_v_n, stride_v_d,
+                           BLOCK_N, HEAD_DIM, BLOCK_D, DESCRIPTORS, False)  # fmt: skip
+        accumulator = tl.dot(weights, values, accumulator, input_precision=PRECISION)
+    return accumulator, row_max, row_sum
+
+
 @triton.jit(do_not_specialize=VARYING)
 def attention_forward_kernel(
     output, log_sum_exp, query, key, value, bias, mask, slopes, counts, indices, starts_q, starts_k,
@@ -98,6 +140,7 @@ def attention_forward_kernel(
     BOUNDED_LEFT: tl.constexpr, BOUNDED_RIGHT: tl.constexpr, RAGGED: tl.constexpr,
     HAS_SOFTCAP: tl.constexpr, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, DESCRIPTORS: tl.constexpr, SPECIALIZED: tl.constexpr,
+    OVERLAPPED: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head: softmax(scores) value, and the logarithm of the softmax's denominator."""
     tiles = tl.cdiv(max_length_q, BLOCK_M)
@@ -148,16 +191,24 @@ def attention_forward_kernel(
         indices += block * blocks_n
         begin = 0
         end = tl.load(counts + block) * (BLOCK_COLUMNS // BLOCK_N)
+    # Tiles may come in any order. What overlaps comes last: before another loop ptxas has each product waited for.
+    WHOLE: tl.constexpr = 2 if OVERLAPPED else 1
     for part in tl.static_range(3):
         if single:
             part_begin, part_end = begin, end
         elif part == 0:
             part_begin, part_end = begin, full_begin
-        elif part == 1:
+        elif part == WHOLE:
             part_begin, part_end = full_begin, full_end
         else:
             part_begin, part_end = full_end, end
-        if (part == 1) if single else (part != 0 or BOUNDED_LEFT):
+        if OVERLAPPED and part == WHOLE:
+            accumulator, row_max, row_sum = _attend_overlapped(
+                accumulator, row_max, row_sum, queries, key, value, part_begin, part_end,
+                batch, kv_head, length_k, scale, stride_k_n, stride_k_d, stride_v_n, stride_v_d,
+                BLOCK_N, HEAD_DIM, BLOCK_D, PRECISION, DESCRIPTORS,
+            )  # fmt: skip
+        elif (part == WHOLE) if single else (part != 0 or BOUNDED_LEFT):
             accumulator, row_max, row_sum = _attend(
                 accumulator, row_max, row_sum, queries, key, value, part_begin, part_end, indices,
                 sequence, head, batch, kv_head, start_k, first_row, length_q, length_k, offset, scale,
@@ -165,7 +216,7 @@ def attention_forward_kernel(
                 stride_k_n, stride_k_d, stride_v_n, stride_v_d, stride_bias_m, stride_bias_n,
                 stride_mask_m, stride_mask_n, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, BOUNDED_LEFT, BOUNDED_RIGHT, RAGGED,
                 slopes is not None, HAS_SOFTCAP, HAS_DROPOUT, PRECISION, BLOCK_COLUMNS, DESCRIPTORS, SPECIALIZED,
-                (counts is not None or BOUNDED_LEFT or BOUNDED_RIGHT or RAGGED) if single else part != 1,
+                (counts is not None or BOUNDED_LEFT or BOUNDED_RIGHT or RAGGED) if single else part != WHOLE,
             )  # fmt: skip
     # A row that sees no key is zero, and its log-sum-exp -inf.
     denominator = tl.where(row_sum == 0.0, 1.0, row_sum)
@@ -270,6 +321,7 @@ def forward_launch(
         "BLOCK_COLUMNS": problem.block_columns,
         "DESCRIPTORS": described,
         "SPECIALIZED": specialized,
+        "OVERLAPPED": chosen.overlapped and problem.is_plain and not specialized,
     }
     tiles = parts_of(problem.length_q, chosen.block_m)
     programs = tiles * sequences * heads if query.numel() else 0

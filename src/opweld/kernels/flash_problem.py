@@ -30,6 +30,7 @@ class Configuration:
         stages: tiles of the inner loop that are under way.
         descriptors: tiles come through the tensor memory accelerator (sm_90).
         specialized: warps that load and warps that compute (sm_90); with descriptors and 4 warps, which Triton doubles.
+        overlapped: forward, plain attention: values of a tile are weighed during the softmax of the next.
     """
 
     block_m: int
@@ -38,6 +39,7 @@ class Configuration:
     stages: int
     descriptors: bool = False
     specialized: bool = False
+    overlapped: bool = False
 
 
 Table = Mapping[int, Mapping[int, Configuration]]
