@@ -145,6 +145,12 @@ def candidate_kernel(
     row_sum = tl.zeros([BLOCK_M], tl.float32)
     factor = scale * LOG2E
     whole = first_row // BLOCK_N if CAUSAL else length // BLOCK_N
+    # The masked tiles come first: before another loop ptxas serialises the products of some orders.
+    if CAUSAL:
+        accumulator, row_max, row_sum = _in_order(
+            accumulator, row_max, row_sum, queries, key, value, whole, tl.cdiv(first_row + BLOCK_M, BLOCK_N),
+            batch, head, first_row, length, factor, BLOCK_M, BLOCK_N, HEAD_DIM, True, False, 1,
+        )  # fmt: skip
     if ORDER == "ahead":
         accumulator, row_max, row_sum = _ahead(
             accumulator, row_max, row_sum, queries, key, value, 0, whole, batch, head, first_row, length, factor,
@@ -159,11 +165,6 @@ def candidate_kernel(
         accumulator, row_max, row_sum = _in_order(
             accumulator, row_max, row_sum, queries, key, value, 0, whole, batch, head, first_row, length, factor,
             BLOCK_M, BLOCK_N, HEAD_DIM, False, DEFERRED, FACTOR,
-        )  # fmt: skip
-    if CAUSAL:
-        accumulator, row_max, row_sum = _in_order(
-            accumulator, row_max, row_sum, queries, key, value, whole, tl.cdiv(first_row + BLOCK_M, BLOCK_N),
-            batch, head, first_row, length, factor, BLOCK_M, BLOCK_N, HEAD_DIM, True, False, 1,
         )  # fmt: skip
     rows = tl.arange(0, BLOCK_M)
     target = log_sum_exp + batch * stride_lse_b + head * stride_lse_h + first_row
