@@ -29,6 +29,7 @@ from opweld.fuse.partition import partition
 from opweld.fuse.region import Regions
 from opweld.ledger import Ledger
 from opweld.place.channels import place_for_gpu
+from opweld.place.padded_channels import pad_channels
 from opweld.place.placed import Placed
 from opweld.place.storage import lay_out
 from opweld.record import KernelEntry
@@ -82,7 +83,8 @@ class CudaStages(Stages[Made]):
             raise OptionError("states are not kept on a GPU yet: leave states= away, and feed them back")
         program = stage("outputs", own_outputs, program)
         regions = stage("fuse", fuse, program, expected, target, ledger)
-        placed = stage("place", place_for_gpu, regions, ledger)
+        regions, copies = stage("pack", pad_channels, regions, ledger)
+        placed = stage("place", place_for_gpu, regions, copies, ledger)
         steps = stage("realise", Steps, placed, expected, target, ledger)
         offsets = {name: _write(name, placed, weights) for name in steps.constants}
         variant, kernels = steps.variant(offsets)

@@ -20,8 +20,8 @@ from opweld.tensor.program import Tensor
 Order = tuple[int, ...]
 
 
-def place_for_gpu(regions: Regions, ledger: Ledger) -> Placed:
-    """Storage for every value in memory."""
+def place_for_gpu(regions: Regions, row_major: Container[str], ledger: Ledger) -> Placed:
+    """Storage for every value in memory; `row_major`: copies that were made for the order of their axes."""
     program = regions.program
     signatures = program.signatures
     outputs = {name for _, name in program.outputs}
@@ -34,7 +34,7 @@ def place_for_gpu(regions: Regions, ledger: Ledger) -> Placed:
         made = {tensor.name: (tensor.dtype, tensor.shape) for member in region.members for tensor in member.tensors}
         for name in region.outputs:
             dtype, shape = signatures.get(name) or made[name]
-            free = region.scan is None and region.extern is None and name not in outputs
+            free = region.scan is None and region.extern is None and name not in outputs and name not in row_major
             wanted = _wanted(region, name, storages, constants) if free else None
             if wanted is not None and wanted != tuple(range(len(shape))):
                 choice = ledger.decide(

@@ -203,7 +203,9 @@ class _Contraction:
     def _steps_by_taps(self, a: Body, b: Body, inner: int, bk: int) -> list[str]:
         """The same where a step stays within the innermost of several axes that are summed: channels of one tap, so
         that the others are one number for the whole block."""
-        lines = [f"tap = k_first // {inner}", f"k = k_first % {inner} + tl.arange(0, {bk})"]
+        # Said to be a multiple, which a remainder is not known to be: loads are as wide as their alignment.
+        first = "" if inner == bk else f"tl.multiple_of(k_first % {inner}, {bk}) + "
+        lines = [f"tap = k_first // {inner}", f"k = {first}tl.arange(0, {bk})"]
         outer = self._counted(self._shape.k[:-1], "tap", "tap", None, "", lines)
         values: list[str] = []
         for body, factor, side, index, dimension in self._sides(a, b):

@@ -90,11 +90,12 @@ class Realiser:
         found = attention_of(region, self._placed)
         tensor = region.members[-1].tensor
         wide = self._wide([found.scores, found.v, found.q, found.k], [tensor.name])
-        rows = self._expected(found.row.extent)
+        rows, count = self._expected(found.row.extent), self._expected.product(a.extent for a in found.batch)
         precise = DType.F32 in (found.operand, found.shares)
-        height = 32 if precise else 128 if rows > 64 else 64
-        columns = 32 if precise else 64
-        launched = Launched((height, columns), 4 if precise or height < 128 else 8, 2 if precise else 3)
+        height = 32 if precise else 128
+        while height > 16 and (height // 2 >= rows or count * -(-rows // height) < self._target.processors):
+            height //= 2
+        launched = Launched((height, 32 if precise else 64), 8 if height == 128 else 4, 2 if precise else 3)
         root = self._storages[tensor.name].root
         return attention(found, root, tensor.dtype, launched, wide, region.origin)
 
